@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -165,27 +164,17 @@ func inUnits(v float64, units []unit) string {
 	best := ""
 	for _, u := range units {
 		n := v / u.factor
-		text := plain(n) + u.suffix
-		if again, err := quantity(text, "", units); err != nil || again != v || n < 1 || n >= 1000 {
-			continue
-		}
-		if best == "" || len(text) < len(best) {
-			best = text
+		for _, said := range []float64{rounded(n), n} {
+			text := plain(said) + u.suffix
+			if again, err := quantity(text, "", units); err != nil || again != v || said < 1 || said >= 1000 {
+				continue
+			}
+			if best == "" || len(text) < len(best) {
+				best = text
+			}
 		}
 	}
 	return cmp.Or(best, plain(v)+units[0].suffix)
-}
-
-// Rounded is a quantity to three digits, as people read what was measured.
-func Rounded(v float64) float64 {
-	if v <= 0 || math.IsInf(v, 0) {
-		return v
-	}
-	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'e', 2, 64), 64)
-	if err != nil {
-		return v
-	}
-	return short
 }
 
 var simple = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
@@ -200,4 +189,43 @@ func word(name string) string {
 		return name
 	}
 	return strconv.Quote(name)
+}
+
+// FormatRate writes bytes a second for people, with three digits.
+func FormatRate(v float64) string { return short(v, rateUnits[:5]) }
+
+// FormatSeconds writes a time for people, with three digits.
+func FormatSeconds(v float64) string { return short(v, timeUnits) }
+
+// short writes a quantity with three digits in the largest unit of which it is one at least.
+func short(v float64, units []unit) string {
+	best := units[0]
+	for _, u := range units {
+		if larger := u.factor > best.factor; v >= u.factor && larger || v < best.factor && !larger {
+			best = u
+		}
+	}
+	return plain(rounded(v/best.factor)) + best.suffix
+}
+
+// rounded is a number with three digits.
+func rounded(v float64) float64 {
+	n, err := strconv.ParseFloat(strconv.FormatFloat(v, 'e', 2, 64), 64)
+	if err != nil {
+		return v
+	}
+	return n
+}
+
+// Rounded is the link as FormatRate and FormatSeconds write it.
+func (l Link) Rounded() Link {
+	read := func(v float64, units []unit) float64 {
+		n, err := quantity(short(v, units), "", units)
+		if v <= 0 || err != nil {
+			return v
+		}
+		return n
+	}
+	return Link{LatencyS: read(l.LatencyS, timeUnits), BandwidthBytesPerSecond: read(l.BandwidthBytesPerSecond,
+		rateUnits[:5]), CollectiveBytesPerSecond: read(l.CollectiveBytesPerSecond, rateUnits[:5])}
 }

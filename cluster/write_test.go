@@ -52,10 +52,25 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestRoundedIsShort(t *testing.T) {
-	for v, want := range map[float64]string{3123456789.123: "3.12GB/s", 6.25e6: "50Mbps", 1e-3: "0.001B/s"} {
-		if got := inUnits(Rounded(v), rateUnits); got != want {
+func TestMeasuredFiguresAreShort(t *testing.T) {
+	for v, want := range map[float64]string{3123456789.123: "3.12GB/s", 6.254e6: "6.25MB/s", 0.5: "0.5B/s",
+		999.9e3: "1000KB/s"} {
+		if got := FormatRate(v); got != want {
 			t.Errorf("%v is %s, want %s", v, got, want)
+		}
+	}
+	for v, want := range map[float64]string{23.1234e-6: "23.1us", 2: "2s", 0.5: "500ms", 3e-9: "3ns", 0: "0ns"} {
+		if got := FormatSeconds(v); got != want {
+			t.Errorf("%v is %s, want %s", v, got, want)
+		}
+	}
+	g := rand.New(rand.NewPCG(2, 2))
+	for range 200 {
+		l := Link{g.Float64() / 1000, g.Float64() * 1e10, 0}.Rounded()
+		for _, text := range []string{inUnits(l.LatencyS, timeUnits), inUnits(l.BandwidthBytesPerSecond, rateUnits)} {
+			if len(text) > len("0.123GB/s") {
+				t.Errorf("%+v is written %s", l, text)
+			}
 		}
 	}
 }

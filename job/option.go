@@ -161,7 +161,7 @@ var (
 		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging",
 			func(j *Job) *string { return &j.Averaging }),
 	})
-	// ClusterOptions choose other hardware than this machine, which cannot be trained on.
+	// ClusterOptions choose other hardware than this machine; what trains is held against it.
 	ClusterOptions = noted([]Option{
 		word("cluster file or preset to plan for, like dapple-a or dapple-a:4x8", "cluster",
 			func(j *Job) *string { return &j.Cluster }),

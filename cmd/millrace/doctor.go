@@ -24,12 +24,25 @@ type finding struct {
 }
 
 func doctorCommand() *cobra.Command {
-	var build, asJSON bool
+	var build, asJSON, links bool
+	var output string
 	c := &cobra.Command{
 		Use: "doctor", Short: "What this machine has for training, and what to do about the rest",
-		Example: "  millrace doctor\n  millrace doctor --build   # compile the native library into your cache",
-		Args:    cobra.NoArgs,
+		Long: `doctor looks at what training needs, and says what to do about what is missing.
+
+With --links it measures instead how workers reach each other: inside a process, on a host, and between
+hosts where a launcher has started it on several. The file that --output names describes these hosts, for
+plan --cluster and train --cluster.`,
+		Example: "  millrace doctor\n  millrace doctor --build   # compile the native library into your cache\n" +
+			"  millrace launch -n 2 -- doctor --links -o cluster.yaml",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if output != "" && !links {
+				return cli.BadInput(fmt.Errorf("--output %s is for what --links measures; give both", output))
+			}
+			if links {
+				return doctorLinks(c, output, asJSON)
+			}
 			if build {
 				if err := torch.Build(c.Context(), "", c.ErrOrStderr()); err != nil {
 					return cli.BadInput(err) // what is missing is for the user to install
@@ -58,6 +71,9 @@ func doctorCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&build, "build", false, "compile the embedded native sources against the installed libtorch")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	c.Flags().BoolVar(&links, "links", false, "measure how the workers reach each other")
+	c.Flags().StringVarP(&output, "output", "o", "", "with --links: write the hosts as a cluster to this file")
+	cli.Writes(c, "output")
 	return c
 }
 

@@ -75,7 +75,7 @@ var rules = []rule{
 	{"measure", []string{"data", "engine/...", "model", "nn", "profile/...", "plan", "stage/optim", "stage",
 		"stage/update", "run/place",
 		"trace/...", "wire/..."}, nil, "measuring knows no order of instructions: what trains a pipeline is given to it"},
-	{"measure/links", []string{"wire/..."}, []string{"net"}, "a link is measured over any carrier, whatever joins its ends"},
+	{"measure/links", []string{"wire/..."}, []string{"net"}, "a link is measured over any carrier"},
 	{"run/...", []string{"data", "engine/...", "model", "nn", "plan", "schedule", "schedule/...", "stage/optim", "stage",
 		"stage/update",
 		"measure", "run/place", "run/control", "trace/...", "wire/..."}, nil,

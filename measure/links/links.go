@@ -111,7 +111,7 @@ func (t *talk) post(on *lane, sends bool, b *wire.Buffer, done func(error)) {
 	n := on.n
 	on.n++
 	if sends {
-		t.c.Send(1, on.Edge, n, b, done)
+		t.c.Send(1, on.Edge, n, []*wire.Buffer{b}, done)
 		return
 	}
 	if t.c.HandsOver(t.peer) {

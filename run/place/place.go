@@ -64,6 +64,9 @@ func (p *Policy) Take(workers, cores, threads int) (*Place, error) {
 	return out, nil
 }
 
+// Allowed lists the processors that this process may use; nil where the kernel does not say.
+func Allowed() []int { return slices.Clone(allowed()) }
+
 // processorsFor is the processors that workers are bound to, one for each core: none where those are not all
 // that there are, where there is nothing to choose, and where a worker has threads of its own, which would
 // share its processor.

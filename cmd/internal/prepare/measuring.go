@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,8 +138,13 @@ func checkSizes(m *model.Model, sizes []int) error {
 // that run's prediction.
 func profileFor(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*profile.Profile, error) {
 	if j.Profile != "" {
-		return givenProfile(j, m)
+		return GivenProfile(j, m)
 	}
+	return HostProfile(c.Context(), c.ErrOrStderr(), j, m, sizes)
+}
+
+// HostProfile is the profile of this machine for a job, from the cache or from a process of its own.
+func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, sizes []int) (*profile.Profile, error) {
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
 	}
@@ -155,16 +161,16 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*pro
 	if p, err := profile.Read(path); err == nil && p.ModelID == m.ID() {
 		return p, nil
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "profile: measuring %s at micro-batches %v, once for this machine\n",
+	fmt.Fprintf(log, "profile: measuring %s at micro-batches %v, once for this machine\n",
 		names.Shown(j.Model), sizes)
-	if err := ProfileInChild(c.Context(), j, path, sizes, 0); err != nil {
+	if err := ProfileInChild(ctx, j, path, sizes, 0); err != nil {
 		return nil, err
 	}
 	return profile.Read(path)
 }
 
-// givenProfile is the file that the job names.
-func givenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
+// GivenProfile is the file that the job names.
+func GivenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
 	p, err := profile.Read(j.Profile)
 	if err != nil {
 		return nil, cli.BadInput(err)
@@ -189,7 +195,7 @@ func CachedProfile(j *job.Job, m *model.Model, sizes []int) (string, error) {
 		built = library.ModTime()
 	}
 	key := sha256.Sum256(fmt.Append(nil, m.ID(), sizes, j.Workers, CoresOf(j), j.ThreadsPerWorker, j.Optimizer,
-		cpuModel(), built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version, profile.Measures))
+		CPUModel(), built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version, profile.Measures))
 	dir := filepath.Join(cache, "millrace", "profiles")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cache folder for profiles: %w", err)
@@ -197,7 +203,8 @@ func CachedProfile(j *job.Job, m *model.Model, sizes []int) (string, error) {
 	return filepath.Join(dir, names.File(m.Name)+"-"+hex.EncodeToString(key[:6])+".json"), nil
 }
 
-func cpuModel() string {
+// CPUModel is what the processors of this machine are called; empty where it does not say.
+func CPUModel() string {
 	text, _ := os.ReadFile("/proc/cpuinfo") // where it is missing, all processors look alike
 	for line := range strings.Lines(string(text)) {
 		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {

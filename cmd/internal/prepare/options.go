@@ -96,17 +96,36 @@ func LoadModel(j *job.Job) (*model.Model, error) {
 	return m, cli.BadInput(err)
 }
 
+// Inside is what joins workers of one process, as the profile measured it: of several device types the slowest.
+func Inside(p *profile.Profile) cluster.Link {
+	usual := cluster.Link{LatencyS: 20e-6, BandwidthBytesPerSecond: 10e9, CollectiveBytesPerSecond: 2e9}
+	out := usual
+	for i, device := range p.DeviceTypes() {
+		l := usual
+		if t := p.On(device).Transfer; t != nil {
+			l = cluster.Link{LatencyS: t.LatencyS, BandwidthBytesPerSecond: t.BandwidthBytesPerSecond,
+				CollectiveBytesPerSecond: t.AllReduceBytesPerSecond}
+		}
+		if i == 0 {
+			out = l
+			continue
+		}
+		out = cluster.Link{LatencyS: max(out.LatencyS, l.LatencyS),
+			BandwidthBytesPerSecond:  min(out.BandwidthBytesPerSecond, l.BandwidthBytesPerSecond),
+			CollectiveBytesPerSecond: min(out.CollectiveBytesPerSecond, l.CollectiveBytesPerSecond)}
+	}
+	return out
+}
+
 // localCluster is this machine for a job, with the transfers that the profile measured.
 func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
-	latency, bandwidth, collective := 20e-6, 10e9, 2e9
-	if t := p.Transfer; t != nil {
-		latency, bandwidth, collective = t.LatencyS, t.BandwidthBytesPerSecond, t.AllReduceBytesPerSecond
-	}
+	inside := Inside(p)
 	device := "none" // a profile without costs: whoever plans says so
 	if types := p.DeviceTypes(); len(types) > 0 {
 		device = types[0]
 	}
-	return cluster.Local(device, j.Workers, CoresOf(j), j.MemoryBytes(), latency, bandwidth, collective)
+	return cluster.Local(device, j.Workers, CoresOf(j), j.MemoryBytes(), inside.LatencyS,
+		inside.BandwidthBytesPerSecond, inside.CollectiveBytesPerSecond)
 }
 
 // CoresOf is how many cores the workers share: what the job says, else this machine's

@@ -33,6 +33,11 @@ type Prepared struct {
 
 // Prepare profiles and plans a job, which is then trained or not.
 func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
+	return PrepareOn(c, j, trains, func(p *Prepared) error { return p.Hardware(c) })
+}
+
+// PrepareOn is Prepare on hardware that is filled in otherwise: the Profile and the Cluster.
+func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepared) error) (*Prepared, error) {
 	source, err := UseProgram(j)
 	if err != nil {
 		return nil, err
@@ -49,7 +54,7 @@ func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.Cluster == "" && j.Plan == "" { // before anything is measured
+	if (trains || j.Cluster == "") && j.Plan == "" { // before anything is measured
 		if err := fix.Check(m.Name, len(m.Layers), j.Workers, j.Batch); err != nil {
 			return nil, cli.BadInput(err)
 		}
@@ -65,14 +70,14 @@ func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 			}
 		}
 	}
-	if err := p.Hardware(c); err != nil {
+	if err := hardware(p); err != nil {
 		return nil, err
 	}
 	if j.Plan != "" {
 		return p, p.given()
 	}
 	p.Result, err = tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch,
-		Clip: j.Clip > 0, Fix: fix, Runnable: j.Cluster == "",
+		Clip: j.Clip > 0, Fix: fix, Runnable: trains || j.Cluster == "",
 		Whole: m.NormalisesMicroBatches() != nil && j.BatchNorm != job.PerSlice})
 	var memory *tune.MemoryError
 	if source != nil && errors.As(err, &memory) {
@@ -132,7 +137,7 @@ func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 		return err
 	}
 	if p.Job.Profile != "" {
-		p.Profile, err = givenProfile(p.Job, p.Model)
+		p.Profile, err = GivenProfile(p.Job, p.Model)
 		return err
 	}
 	p.Profile, err = profile.Analytic(p.Model, p.Cluster.DeviceTypes, p.Sizes(), p.Job.Optimizer.Kind,

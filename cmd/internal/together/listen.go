@@ -18,6 +18,14 @@ import (
 // listen makes the Endpoint by which the others reach this process: rank 0 where its launcher says, the others
 // on any port.
 func listen(ctx context.Context, w *launch.World, tls *tcp.TLS) (*tcp.Endpoint, error) {
+	if w.Rank == 0 {
+		return listenOn(ctx, w, tls, strconv.Itoa(w.Port))
+	}
+	return listenOn(ctx, w, tls, "0")
+}
+
+// listenOn is listen on a port.
+func listenOn(ctx context.Context, w *launch.World, tls *tcp.TLS, port string) (*tcp.Endpoint, error) {
 	token, err := w.Token.Read(os.Environ())
 	if err != nil {
 		return nil, err
@@ -27,10 +35,6 @@ func listen(ctx context.Context, w *launch.World, tls *tcp.TLS) (*tcp.Endpoint, 
 	own, err := ownHost(ctx, w)
 	if err != nil {
 		return nil, err
-	}
-	port := "0"
-	if w.Rank == 0 {
-		port = strconv.Itoa(w.Port)
 	}
 	everywhere := net.JoinHostPort("0.0.0.0", port)
 	if c.Address = net.JoinHostPort(own, port); own == "" {

@@ -180,5 +180,21 @@ func (p *Party) Dial(rank int) (net.Conn, error) {
 	return p.endpoint.Dial(ctx, at, tcp.Files, rank)
 }
 
+// Aside makes another Endpoint of this process, on any port, for what is not the run's. With TLS it speaks that as
+// the run does, or of its own making where the run does not.
+func (p *Party) Aside(ctx context.Context, encrypted bool) (*tcp.Endpoint, error) {
+	tls := p.tls
+	if tls == nil && encrypted {
+		tls = &tcp.TLS{}
+	}
+	if !encrypted {
+		tls = nil
+	}
+	return listenOn(ctx, p.World, tls, "0")
+}
+
+// Encrypted says whether the run's bytes are.
+func (p *Party) Encrypted() bool { return p.tls != nil }
+
 // Close ends everything with the others.
 func (p *Party) Close() error { return p.endpoint.Close() }

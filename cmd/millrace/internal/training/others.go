@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/job"
@@ -147,8 +148,9 @@ func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
 		if w := t.party.World; device >= w.Workers() {
 			return cli.BadInput(fmt.Errorf("the plan has a worker %d, and there are %s", device, counted(w)))
 		}
-		k.Workers = append(k.Workers, process.Location{Process: device / t.each, Device: device % t.each})
+		k.Workers = append(k.Workers, t.survey.Place(device))
 	}
+	k.Shares, k.Starved = t.survey.Shares(p.Job.ThreadsPerWorker)
 	return nil
 }
 
@@ -171,10 +173,10 @@ func (t *training) place(c *run.Config, k *task, j *job.Job, links ...control.Li
 		}
 	}
 	c.Carriers, c.Cores = t.party.Carriers(of), 0
-	if prepare.CoresOf(j) < t.party.Places[rank].LocalSize {
+	if k.Starved[rank] {
 		c.ProfileS = nil // processes take each other's cores, which makes none of them a straggler
 	}
-	if share := max(1, prepare.CoresOf(j)/t.party.Places[rank].LocalSize); share < mine {
+	if share := k.Shares[rank]; share < mine {
 		c.Cores = share
 	}
 }
@@ -206,7 +208,8 @@ func (t *training) follow(j *job.Job, wrong error) error {
 	var own *needs
 	var config run.Config
 	defer func() { t.spread.close() }()
-	handlers := map[string]setup.Handler{
+	handlers := hosts.Handlers(t.party, t.ErrOrStderr())
+	maps.Copy(handlers, map[string]setup.Handler{
 		askJob: func(context.Context, json.RawMessage) (any, error) {
 			if wrong != nil {
 				return nil, wrong
@@ -247,7 +250,7 @@ func (t *training) follow(j *job.Job, wrong error) error {
 			t.out = j.Out // as this host has it
 			return nil, dropError(filepath.Join(t.out, ErrorName))
 		},
-	}
+	})
 	maps.Copy(handlers, lookers(t.party, &t.spread))
 	link, err := t.party.Follow(t.Context(), handlers)
 	if err != nil || link == nil {

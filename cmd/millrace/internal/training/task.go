@@ -46,6 +46,8 @@ type task struct {
 	RateFactor float64            `json:"rate_factor"`
 	Resume     string             `json:"resume,omitempty"`
 	Workers    []process.Location `json:"workers,omitempty"`
+	Shares     []int              `json:"shares,omitempty"`  // of a host's cores, by process
+	Starved    []bool             `json:"starved,omitempty"` // more processes share those than they are, by process
 }
 
 // task is what follows from a job and its plan.

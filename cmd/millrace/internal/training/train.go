@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
@@ -33,6 +34,7 @@ type training struct {
 	party       *together.Party // nil: this process is alone
 	each        int             // workers of a process of the party
 	others      *setup.Leader   // that rank 0 leads
+	survey      *hosts.Survey   // of the hosts of all
 	begun       bool            // so that they are the run's
 	unlike      string          // what differs between hosts, of what bits depend on; empty: nothing
 	out         string          // the run's folder, once it is known that this run may write there
@@ -65,7 +67,7 @@ func TrainCommand() *cobra.Command {
 		},
 	}
 	t.Command = c
-	t.flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.TrainOptions)
+	t.flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, job.TrainOptions)
 	c.Flags().BoolVar(&t.asJSON, "json", false, "print the result for machines")
 	c.Flags().IntVar(&each, workersFlag, 1, "workers of each process, where there are several")
 	c.Flags().BoolVar(&t.dry, "dry-run", false, "stop before the first step")
@@ -101,10 +103,6 @@ func (t *training) lead(world *launch.World) error {
 	if err != nil {
 		return remedied(err)
 	}
-	if j.Cluster != "" {
-		return cli.BadInput(fmt.Errorf("cluster %s: training runs on this machine; plan for others with: millrace "+
-			"plan --cluster", j.Cluster))
-	}
 	if t.others != nil && j.Wire != "" {
 		return cli.BadInput(fmt.Errorf("--wire %s: it brakes the workers of one process, and these are of several; "+
 			"leave it out", j.Wire))
@@ -130,7 +128,7 @@ func (t *training) lead(world *launch.World) error {
 		defer metrics.Close()
 	}
 	t.say(t.from.explain(j))
-	p, err := prepare.Prepare(t.Command, j, true)
+	p, err := t.prepare(j)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,268 @@
+package hosts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/together"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/launch/setup"
+	"github.com/millrace-ml/millrace/measure/links"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp"
+)
+
+// What rank 0 asks a process for, itself included.
+const (
+	askFacts   = "host facts"
+	askEnd     = "end of a link"
+	askLink    = "link"
+	askProfile = "profile"
+)
+
+// endQuestion asks for an Endpoint to measure a link by; the answer is its address.
+type endQuestion struct {
+	TLS bool `json:"tls"`
+}
+
+// linkQuestion asks for one end's part of a measurement; the answer of the end that leads is a links.Link.
+type linkQuestion struct {
+	Peer  wire.Address `json:"peer"`
+	Leads bool         `json:"leads"`
+}
+
+// profileQuestion asks for the profile of a host.
+type profileQuestion struct {
+	Job     string `json:"job"`
+	Sizes   []int  `json:"sizes"`
+	Workers int    `json:"workers"`
+	Cores   int    `json:"cores"`
+}
+
+// linkWait is how long the measurement of a link may take: some frames on the slowest link that a run could use.
+const linkWait = 2 * time.Minute
+
+// Handlers are what each process does that rank 0 asks for here. log is told what takes long.
+func Handlers(p *together.Party, log io.Writer) map[string]setup.Handler {
+	e := &ends{party: p}
+	return map[string]setup.Handler{
+		askFacts:   func(context.Context, json.RawMessage) (any, error) { return Own(), nil },
+		askEnd:     e.open,
+		askLink:    e.measure,
+		askProfile: func(ctx context.Context, with json.RawMessage) (any, error) { return measured(ctx, log, with) },
+	}
+}
+
+// ends is the Endpoint by which a process measures a link, one at a time.
+type ends struct {
+	party *together.Party
+	end   *tcp.Endpoint
+}
+
+func (e *ends) open(ctx context.Context, with json.RawMessage) (any, error) {
+	var q endQuestion
+	if err := json.Unmarshal(with, &q); err != nil {
+		return nil, err
+	}
+	err := e.close()
+	if err == nil {
+		e.end, err = e.party.Aside(ctx, q.TLS)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return e.end.Address(), nil
+}
+
+func (e *ends) close() error {
+	if e.end == nil {
+		return nil
+	}
+	err := e.end.Close()
+	e.end = nil
+	return err
+}
+
+func (e *ends) measure(ctx context.Context, with json.RawMessage) (any, error) {
+	var q linkQuestion
+	if err := json.Unmarshal(with, &q); err != nil {
+		return nil, err
+	}
+	if e.end == nil {
+		return nil, errors.New("there is no end of a link")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, linkWait,
+		fmt.Errorf("the other end has not answered within %v", linkWait))
+	defer cancel()
+	own, peer := 1, 0
+	if q.Leads {
+		own, peer = peer, own
+	}
+	at := make([]wire.Address, 2)
+	at[peer] = q.Peer
+	all, err := e.end.Carriers(1, at, []int{own})
+	if err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	var l links.Link
+	if q.Leads {
+		l, err = links.Lead(ctx, all[own], peer)
+	} else {
+		err = links.Answer(ctx, all[own], peer)
+	}
+	return l, errors.Join(err, all[own].Close(), e.close())
+}
+
+// measured is the profile of this host.
+func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profile.Profile, error) {
+	var q profileQuestion
+	if err := json.Unmarshal(with, &q); err != nil {
+		return nil, err
+	}
+	j, err := job.Parse(q.Job)
+	if err != nil {
+		return nil, err
+	}
+	j.Workers, j.Cores = q.Workers, q.Cores
+	j.Cluster, j.Plan, j.Profile = "", "", "" // which are the run's, not the host's
+	m, err := prepare.LoadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	return prepare.HostProfile(ctx, log, j, m, q.Sizes)
+}
+
+// Crew is all processes, asked by rank 0.
+type Crew struct {
+	ctx    context.Context
+	party  *together.Party
+	others *setup.Leader
+	own    map[string]setup.Handler
+}
+
+// NewCrew is the processes of a Party, of which this one leads; without a Party this process alone.
+func NewCrew(ctx context.Context, p *together.Party, others *setup.Leader, log io.Writer) *Crew {
+	return &Crew{ctx: ctx, party: p, others: others, own: Handlers(p, log)}
+}
+
+// name is how errors call a process.
+func (c *Crew) name(rank int) string {
+	if c.party == nil {
+		return "this host"
+	}
+	return c.party.Name(rank)
+}
+
+// ask asks a process, this one too.
+func (c *Crew) ask(rank int, name string, with, answer any) error {
+	if rank > 0 {
+		return c.others.Ask(rank, name, with, answer)
+	}
+	text, err := json.Marshal(with)
+	if err != nil {
+		return err
+	}
+	said, err := c.own[name](c.ctx, text)
+	if err != nil || answer == nil {
+		return err
+	}
+	if text, err = json.Marshal(said); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, answer)
+}
+
+// each does something for several at once, and returns the first error.
+func each(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(crash.Caught(func() { errs[i] = do(i) }))
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Survey asks all processes what their hosts have. Each is to have so many workers.
+func (c *Crew) Survey(workers int) (*Survey, error) {
+	s := &Survey{Workers: workers}
+	if c.party == nil {
+		own, err := os.Hostname()
+		if err != nil {
+			own = "localhost"
+		}
+		s.Hosts = []Host{{Name: own}}
+	} else {
+		for _, at := range c.party.Places {
+			s.Hosts = append(s.Hosts, Host{Name: at.Host, Node: at.Node})
+		}
+	}
+	s.Facts = make([]Facts, len(s.Hosts))
+	return s, each(len(s.Facts), func(rank int) error { return c.ask(rank, askFacts, nil, &s.Facts[rank]) })
+}
+
+// Measure measures the link between two processes, over TCP.
+func (c *Crew) Measure(pair [2]int, encrypted bool) (links.Link, error) {
+	var at [2]wire.Address
+	for i, rank := range pair {
+		if err := c.ask(rank, askEnd, endQuestion{encrypted}, &at[i]); err != nil {
+			return links.Link{}, err
+		}
+	}
+	var found [2]links.Link
+	err := each(2, func(i int) error {
+		return c.ask(pair[i], askLink, linkQuestion{Peer: at[1-i], Leads: i == 0}, &found[i])
+	})
+	return found[0], err
+}
+
+// Profile has one process of each type measure what a job's model costs, those of one host one after the other, and
+// joins what they found. called are the types' names in the profile.
+func (c *Crew) Profile(s *Survey, types []Type, called []string, j *job.Job, sizes []int) (*profile.Profile, error) {
+	text, err := j.Text()
+	if err != nil {
+		return nil, err
+	}
+	var on [][]int // types, by the host that measures them
+	at := map[int]int{}
+	for i, t := range types {
+		node := s.Hosts[t.Ranks[0]].Node
+		if _, known := at[node]; !known {
+			at[node] = len(on)
+			on = append(on, nil)
+		}
+		on[at[node]] = append(on[at[node]], i)
+	}
+	parts := make([]profile.Part, len(types))
+	err = each(len(on), func(host int) error {
+		for _, i := range on[host] {
+			t, p := types[i], new(profile.Profile)
+			q := profileQuestion{Job: text, Sizes: sizes, Workers: t.Workers, Cores: t.Cores}
+			err := c.ask(t.Ranks[0], askProfile, q, p)
+			if err == nil {
+				p, err = p.Renamed(called[i])
+			}
+			if err != nil {
+				return err
+			}
+			parts[i] = profile.Part{Name: "the profile of " + c.name(t.Ranks[0]), Profile: p}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) == 1 {
+		return parts[0].Profile, nil
+	}
+	return profile.Join(parts...)
+}

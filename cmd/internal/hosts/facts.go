@@ -1,0 +1,128 @@
+package hosts
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"os"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/run/place"
+)
+
+// Facts is what a process says of its host.
+type Facts struct {
+	CPU         string  `json:"cpu"`                  // model
+	Processors  []int   `json:"processors,omitempty"` // that the process may use, where the kernel says
+	Count       int     `json:"count"`                // how many those are
+	Quota       float64 `json:"quota,omitempty"`      // cores' worth of time that it may use of them; 0: all
+	Kernels     string  `json:"kernels,omitempty"`    // vectors of millrace's own CPU kernels
+	BLAS        string  `json:"blas,omitempty"`       // with its kernels
+	Torch       string  `json:"torch,omitempty"`
+	Against     string  `json:"against,omitempty"` // what the native library was compiled against
+	Device      string  `json:"device"`
+	MemoryBytes int64   `json:"memory_bytes,omitempty"` // of the host
+}
+
+// Own is what this process says. Without libtorch it says nothing of it.
+func Own() Facts {
+	f := Facts{CPU: prepare.CPUModel(), Processors: place.Allowed(), Count: runtime.NumCPU(), Quota: quota("/"),
+		Device: "cpu"}
+	if len(f.Processors) > 0 {
+		f.Count = len(f.Processors)
+	}
+	if bytes, err := prepare.MemoryBytes(); err == nil {
+		f.MemoryBytes = bytes["MemTotal"]
+	}
+	if e, err := torch.Open(); err == nil {
+		i := e.Info()
+		f.Device, f.Kernels, f.Torch, f.Against = e.DeviceType(), i.Kernels, i.Torch, i.Against
+		f.BLAS = strings.TrimSpace(i.BLAS + " " + i.BLASCore)
+	}
+	return f
+}
+
+// quota is how many cores' worth of time the control groups of this process give it, the least of all that it
+// is in; 0 where they do not say. root is where the system's files are.
+func quota(root string) float64 {
+	least := 0.0
+	text, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))
+	for line := range strings.Lines(string(text)) {
+		group, unified := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !unified {
+			continue
+		}
+		for {
+			limit, _ := os.ReadFile(path.Join(root, "sys/fs/cgroup", group, "cpu.max"))
+			if cores := cpuMax(string(limit)); cores > 0 && (least == 0 || cores < least) {
+				least = cores
+			}
+			if group == "/" || group == "." || group == "" {
+				break
+			}
+			group = path.Dir(group)
+		}
+	}
+	return least
+}
+
+// cpuMax reads "150000 100000": microseconds of time in every so many; 0 for no limit.
+func cpuMax(text string) float64 {
+	words := strings.Fields(text)
+	if len(words) != 2 {
+		return 0
+	}
+	time, err := strconv.ParseFloat(words[0], 64)
+	every, wrong := strconv.ParseFloat(words[1], 64)
+	if err != nil || wrong != nil || every <= 0 || time <= 0 {
+		return 0
+	}
+	return time / every
+}
+
+// Cores is how many cores a process has, with all others that may use the same.
+func (f *Facts) Cores() int {
+	if f.Quota > 0 {
+		return max(1, min(f.Count, int(math.Floor(f.Quota+0.01))))
+	}
+	return max(1, f.Count)
+}
+
+// meets says whether two processes of one host may use the same processors.
+func (f *Facts) meets(g *Facts) bool {
+	if len(f.Processors) == 0 || len(g.Processors) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(f.Processors, func(n int) bool { return slices.Contains(g.Processors, n) })
+}
+
+// kind is all of which what a worker computes in a time depends, workers being how many share the cores with it.
+func (f *Facts) kind(workers int) string {
+	return fmt.Sprintf("%s, %d cores, quota %.2f, kernels %s, BLAS %s, torch %s (%s), device %s, %d workers", f.CPU,
+		f.Count, f.Quota, f.Kernels, f.BLAS, f.Torch, f.Against, f.Device, workers)
+}
+
+var (
+	noise  = regexp.MustCompile(`\((r|R|tm|TM)\)|@.*| CPU| Processor|[0-9]+-Core`)
+	spaces = regexp.MustCompile(`[^a-z0-9.]+`)
+)
+
+// typeName is the name of a host type, of its kind and of what a reader knows it by.
+func (f *Facts) typeName(workers int) string {
+	cpu := strings.Trim(spaces.ReplaceAllString(strings.ToLower(noise.ReplaceAllString(f.CPU, "")), "-"), "-")
+	if cpu == "" {
+		cpu = f.Device
+	}
+	const most = 32
+	cpu = strings.Trim(cpu[:min(len(cpu), most)], "-")
+	sum := sha256.Sum256([]byte(f.kind(workers)))
+	return fmt.Sprintf("%s-%dc-%s", cpu, f.Cores(), hex.EncodeToString(sum[:2]))
+}

@@ -1,0 +1,167 @@
+package hosts
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/measure/links"
+	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp"
+)
+
+// Row is one link as one carrier does it.
+type Row struct {
+	Level   string `json:"level"`
+	Carrier string `json:"carrier"`
+	Between string `json:"between"`
+	links.Link
+}
+
+// What carriers are called.
+const (
+	memory             = "memory"
+	plainly, encrypted = "tcp", "tcp with TLS"
+)
+
+// Levels of links.
+const (
+	inProcess    = "in a process"
+	insideHost   = "inside a host"
+	betweenHosts = "between hosts"
+)
+
+// Everything measures the link of every level of a survey by each carrier there is, one after the other, and says
+// which of them a run would use.
+func (c *Crew) Everything(s *Survey) (rows []Row, used Links, err error) {
+	l, err := inside(c.ctx, func() ([]wire.Carrier, error) { return wire.InProcess(2) })
+	if err != nil {
+		return nil, used, err
+	}
+	rows = append(rows, Row{inProcess, memory, "two workers of " + c.name(0), l})
+	used.Process = linkOf(l)
+	used.Host, used.Network = used.Process, used.Process // which join nothing where nothing is measured
+	host, network := s.Levels()
+	for _, level := range []struct {
+		name string
+		pair [2]int
+		into *cluster.Link
+	}{{insideHost, host, &used.Host}, {betweenHosts, network, &used.Network}} {
+		alone := level.pair[0] < 0
+		if alone && (c.party != nil || level.name != insideHost) {
+			continue
+		}
+		for _, carrier := range []string{plainly, encrypted} {
+			row := Row{Level: level.name, Carrier: carrier}
+			if alone {
+				row.Between = "two ends on this host"
+				row.Link, err = inside(c.ctx, func() ([]wire.Carrier, error) { return loopback(c.ctx, carrier == encrypted) })
+			} else {
+				row.Between = fmt.Sprintf("%s and %s", c.name(level.pair[0]), c.name(level.pair[1]))
+				row.Link, err = c.Measure(level.pair, carrier == encrypted)
+			}
+			if err != nil {
+				return rows, used, fmt.Errorf("the link %s by %s: %w", level.name, carrier, err)
+			}
+			rows = append(rows, row)
+			if c.party != nil && c.party.Encrypted() == (carrier == encrypted) {
+				*level.into = linkOf(row.Link)
+			}
+		}
+	}
+	return rows, used, nil
+}
+
+// linkOf is what a cluster's file says of a link.
+func linkOf(l links.Link) cluster.Link {
+	return cluster.Link{LatencyS: l.LatencyS, BandwidthBytesPerSecond: min(l.ThereBytesPerSecond,
+		l.BackBytesPerSecond)}.Rounded()
+}
+
+// inside measures between two workers of this process.
+func inside(ctx context.Context, open func() ([]wire.Carrier, error)) (l links.Link, err error) {
+	all, err := open()
+	if err != nil {
+		return l, err
+	}
+	err = each(2, func(i int) (err error) {
+		if i == 0 {
+			l, err = links.Lead(ctx, all[0], 1)
+			return err
+		}
+		return links.Answer(ctx, all[1], 0)
+	})
+	return l, errors.Join(err, all[0].Close(), all[1].Close())
+}
+
+// loopback makes carriers of two workers with an Endpoint each.
+func loopback(ctx context.Context, encrypted bool) ([]wire.Carrier, error) {
+	token := make([]byte, 2*tcp.LeastToken)
+	_, _ = rand.Read(token) // which never fails
+	all := make([]wire.Carrier, 2)
+	var ends [2]*tcp.Endpoint
+	var at []wire.Address
+	for i := range ends {
+		c := tcp.Config{Token: token, Process: i}
+		if encrypted {
+			c.TLS = &tcp.TLS{}
+		}
+		e, err := tcp.Listen(ctx, c)
+		if err != nil {
+			if i > 0 {
+				err = errors.Join(err, ends[0].Close())
+			}
+			return nil, err
+		}
+		ends[i], at = e, append(at, e.Address())
+	}
+	for i, e := range ends {
+		of, err := e.Carriers(1, at, []int{i})
+		if err != nil {
+			return nil, errors.Join(err, ends[0].Close(), ends[1].Close())
+		}
+		all[i] = ending{of[i], e}
+	}
+	return all, nil
+}
+
+// ending closes its Endpoint with it.
+type ending struct {
+	wire.Carrier
+	end *tcp.Endpoint
+}
+
+func (e ending) Close() error { return errors.Join(e.Carrier.Close(), e.end.Close()) }
+
+// Described is the hosts as a cluster file has them: each worker with its part of its host's memory.
+func (s *Survey) Described(l Links) (*cluster.Cluster, error) {
+	types := map[string]cluster.DeviceType{}
+	for _, t := range s.Types(1) {
+		var most int64
+		for _, rank := range t.Ranks {
+			if part := s.Facts[rank].MemoryBytes / int64(s.onHost(rank)); most == 0 || part < most {
+				most = part
+			}
+		}
+		const short = 27 // an eighth of a GiB, which reads well
+		types[t.Name] = cluster.DeviceType{MemoryBytes: most >> short << short}
+	}
+	c, err := s.Cluster(1, types, l)
+	if err == nil {
+		c.Name = "measured"
+	}
+	return c, err
+}
+
+// onHost is how many workers the host of a process has.
+func (s *Survey) onHost(rank int) int {
+	n := 0
+	for r := range s.Hosts {
+		if s.Hosts[r].Node == s.Hosts[rank].Node {
+			n += s.Workers
+		}
+	}
+	return n
+}

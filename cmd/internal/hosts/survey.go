@@ -1,0 +1,286 @@
+package hosts
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/run/process"
+)
+
+// Host is where a process is.
+type Host struct {
+	Name string
+	Node int // its number among the hosts
+}
+
+// Survey is what is known of all processes.
+type Survey struct {
+	Hosts   []Host  // by rank
+	Facts   []Facts // by rank
+	Workers int     // of each process
+}
+
+// order is the ranks host by host, as devices are numbered.
+func (s *Survey) order() []int {
+	ranks := make([]int, len(s.Hosts))
+	for r := range ranks {
+		ranks[r] = r
+	}
+	slices.SortStableFunc(ranks, func(a, b int) int { return cmp.Compare(s.Hosts[a].Node, s.Hosts[b].Node) })
+	return ranks
+}
+
+// Place is where the worker on a device is.
+func (s *Survey) Place(device int) process.Location {
+	rank := s.order()[device/s.Workers]
+	return process.Location{Process: rank, Device: device % s.Workers}
+}
+
+// beside lists the processes of a host that share processors with one, itself included.
+func (s *Survey) beside(rank int) []int {
+	var all []int
+	for r := range s.Hosts {
+		if s.Hosts[r].Node == s.Hosts[rank].Node && s.Facts[r].meets(&s.Facts[rank]) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// Share is how many cores a process has for its own workers, of those that it shares with others: at least one.
+func (s *Survey) Share(rank, threads int) int {
+	return max(1, s.Facts[rank].Cores()/max(threads, 1)/len(s.beside(rank)))
+}
+
+// Shares is Share of every process, by rank, and whether more processes share its cores than those are.
+func (s *Survey) Shares(threads int) (shares []int, starved []bool) {
+	for rank := range s.Hosts {
+		shares = append(shares, s.Share(rank, threads))
+		starved = append(starved, s.starved(rank))
+	}
+	return shares, starved
+}
+
+func (s *Survey) starved(rank int) bool { return s.Facts[rank].Cores() < len(s.beside(rank)) }
+
+// Crowded are the hosts with fewer cores than processes that share them, each in words.
+func (s *Survey) Crowded() []string {
+	var said []string
+	for _, rank := range s.order() {
+		beside, cores := s.beside(rank), s.Facts[rank].Cores()
+		if s.starved(rank) && beside[0] == rank {
+			said = append(said, fmt.Sprintf("host %s: %d processes share %d %s", s.Hosts[rank].Name, len(beside), cores,
+				plural(cores, "core")))
+		}
+	}
+	return said
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return what
+	}
+	return what + "s"
+}
+
+// Type is some processes of which workers compute alike.
+type Type struct {
+	Name  string
+	Ranks []int
+	// Workers compute at once beside each other where it is measured, on so many cores.
+	Workers, Cores int
+}
+
+// Types are the host types, that of rank 0 first. A single one is called as its device is, as on one machine.
+func (s *Survey) Types(threads int) []Type {
+	var types []Type
+	at := map[string]int{}
+	for rank := range s.Hosts {
+		f, workers := &s.Facts[rank], len(s.beside(rank))*s.Workers
+		kind := f.kind(workers)
+		i, known := at[kind]
+		if !known {
+			i = len(types)
+			at[kind] = i
+			types = append(types, Type{Name: f.typeName(workers), Workers: workers, Cores: max(1, f.Cores()/max(threads, 1))})
+		}
+		types[i].Ranks = append(types[i].Ranks, rank)
+	}
+	if len(types) == 1 {
+		types[0].Name = s.Facts[0].Device
+	}
+	return types
+}
+
+// Levels are the pairs of ranks between which links are measured: inside a host, and between hosts; -1 where no two
+// processes are so.
+func (s *Survey) Levels() (host, network [2]int) {
+	host, network = [2]int{-1, -1}, [2]int{-1, -1}
+	order := s.order()
+	for i, a := range order {
+		for _, b := range order[i+1:] {
+			switch same := s.Hosts[a].Node == s.Hosts[b].Node; {
+			case same && host[0] < 0:
+				host = [2]int{a, b}
+			case !same && network[0] < 0:
+				network = [2]int{a, b}
+			}
+		}
+	}
+	return host, network
+}
+
+// Links are what was measured of the levels.
+type Links struct{ Process, Host, Network cluster.Link }
+
+// Cluster is the hosts to plan for: a device for each worker.
+func (s *Survey) Cluster(threads int, types map[string]cluster.DeviceType, l Links) (*cluster.Cluster, error) {
+	h := cluster.Hosts{Process: l.Process, Host: l.Host, Network: l.Network, Types: types}
+	typeOf := make([]string, len(s.Hosts))
+	for _, t := range s.Types(threads) {
+		for _, rank := range t.Ranks {
+			typeOf[rank] = t.Name
+		}
+	}
+	for _, rank := range s.order() {
+		h.Members = append(h.Members, cluster.Member{Host: fmt.Sprint(s.Hosts[rank].Node), Type: typeOf[rank],
+			Workers: s.Workers, Cores: s.Share(rank, threads)})
+	}
+	return h.Cluster("these hosts")
+}
+
+// Fits refuses a cluster that is not of these hosts: another number of workers on a host, or on all of them; device
+// types in another order; devices with more memory than their host has for them.
+func (s *Survey) Fits(c *cluster.Cluster) error {
+	order := s.order()
+	have := len(order) * s.Workers
+	if len(c.Devices) != have {
+		return fmt.Errorf("cluster %s has %d devices; there are %d workers: %s", c.Name, len(c.Devices), have, s.inWords())
+	}
+	if err := s.fitsLevels(c); err != nil {
+		return err
+	}
+	typeOf := map[string]string{} // of the cluster, by kind
+	first := map[string]int{}     // the first device of a type
+	for d, name := range c.Devices {
+		rank := order[d/s.Workers]
+		kind := s.Facts[rank].kind(len(s.beside(rank)) * s.Workers)
+		where := fmt.Sprintf("rank %d on host %s", rank, s.Hosts[rank].Name)
+		if other, known := typeOf[kind]; known && other != name {
+			return fmt.Errorf("cluster %s: device %d is of type %s; %s, where it would be, is of the same host type as one of "+
+				"type %s", c.Name, d, name, where, other)
+		}
+		if at, known := first[name]; known && typeOf[kind] != name {
+			as := order[at/s.Workers]
+			return fmt.Errorf("cluster %s: devices %d and %d are of type %s; %s, where device %d would be, is another host "+
+				"type (%s) than rank %d on host %s (%s)", c.Name, at, d, name, where, d, s.kindInWords(rank, as), as,
+				s.Hosts[as].Name, s.kindInWords(as, rank))
+		} else if !known {
+			first[name] = d
+		}
+		typeOf[kind] = name
+		if has := s.Facts[rank].MemoryBytes; has > 0 && c.MemoryBytes(d) > has {
+			return fmt.Errorf("cluster %s: device %d has %s of memory; host %s, where it would be, has %s for %d workers",
+				c.Name, d, cluster.FormatBytes(c.MemoryBytes(d)), s.Hosts[rank].Name, cluster.FormatBytes(has), s.onHost(rank))
+		}
+	}
+	return nil
+}
+
+// kindInWords is what a process computes with, as short as tells it from another's.
+func (s *Survey) kindInWords(rank, other int) string {
+	short := func(f *Facts) string {
+		return fmt.Sprintf("%s, %d %s", cmp.Or(f.CPU, "a CPU"), f.Cores(), plural(f.Cores(), "core"))
+	}
+	if a := short(&s.Facts[rank]); a != short(&s.Facts[other]) {
+		return a
+	}
+	return s.Facts[rank].kind(len(s.beside(rank)) * s.Workers)
+}
+
+// fitsLevels refuses groups of a cluster's levels that would be partly on one host.
+func (s *Survey) fitsLevels(c *cluster.Cluster) error {
+	order := s.order()
+	group := 1
+	for i, l := range c.Levels {
+		group *= l.Size
+		for at := 0; at < len(c.Devices); at += group {
+			first, last := order[at/s.Workers], order[(at+group-1)/s.Workers]
+			switch {
+			case l.OneMemory && first != last:
+				return fmt.Errorf("cluster %s: level %s has %d devices in one process; each process has %d %s: %s", c.Name, l.Name,
+					group, s.Workers, plural(s.Workers, "worker"), s.inWords())
+			case i < len(c.Levels)-1 && s.Hosts[first].Node != s.Hosts[last].Node:
+				return fmt.Errorf("cluster %s: level %s joins devices %d to %d, which would be on hosts %s and %s: %s", c.Name,
+					l.Name, at, at+group-1, s.Hosts[first].Name, s.Hosts[last].Name, s.inWords())
+			}
+		}
+	}
+	return nil
+}
+
+// inWords is how many workers each host has.
+func (s *Survey) inWords() string {
+	var said []string
+	for at, order := 0, s.order(); at < len(order); {
+		end := at
+		for end < len(order) && s.Hosts[order[end]].Node == s.Hosts[order[at]].Node {
+			end++
+		}
+		n := (end - at) * s.Workers
+		said = append(said, fmt.Sprintf("%d %s on host %s", n, plural(n, "worker"), s.Hosts[order[at]].Name))
+		at = end
+	}
+	return strings.Join(said, ", ")
+}
+
+// Limit has every host have so many cores at most, as a user asks.
+func (s *Survey) Limit(cores int) {
+	for rank := range s.Facts {
+		s.Facts[rank].Quota = float64(min(s.Facts[rank].Cores(), cores))
+	}
+}
+
+// Called are what a cluster calls these types, or their own names where there is none.
+func (s *Survey) Called(types []Type, c *cluster.Cluster) []string {
+	order := s.order()
+	var called []string
+	for _, t := range types {
+		name := t.Name
+		if c != nil {
+			name = c.Devices[slices.Index(order, t.Ranks[0])*s.Workers]
+		}
+		called = append(called, name)
+	}
+	return called
+}
+
+// Describe is the hosts in words, a line each for those that are alike.
+func (s *Survey) Describe(types []Type) string {
+	text := ""
+	for _, t := range types {
+		var names []string
+		for _, rank := range t.Ranks {
+			if name := s.Hosts[rank].Name; !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		const most = 8
+		if n := len(names); n > most {
+			names = append(names[:most-1], fmt.Sprintf("%d more", n-most+1))
+		}
+		f := &s.Facts[t.Ranks[0]]
+		quota := ""
+		if f.Quota > 0 {
+			quota = fmt.Sprintf(" (%.3g of %d by quota)", f.Quota, f.Count)
+		}
+		workers := len(t.Ranks) * s.Workers
+		text += fmt.Sprintf("%s %s: %d %s, %s, %d %s%s, device type %s\n", plural(len(names), "host"),
+			strings.Join(names, ", "), workers, plural(workers, "worker"), cmp.Or(f.CPU, "a CPU"), f.Cores(),
+			plural(f.Cores(), "core"), quota, t.Name)
+	}
+	return text
+}

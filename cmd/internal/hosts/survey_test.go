@@ -1,0 +1,216 @@
+package hosts
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/measure/links"
+	"github.com/millrace-ml/millrace/run/process"
+)
+
+// world is a survey of processes, each on a host with a mask of processors: "a:0-1 b:0" has two.
+func world(workers int, text string) *Survey {
+	s := &Survey{Workers: workers}
+	nodes := map[string]int{}
+	for word := range strings.FieldsSeq(text) {
+		host, mask, _ := strings.Cut(word, ":")
+		f := Facts{CPU: "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", Device: "cpu", MemoryBytes: 8 << 30}
+		for _, r := range mask {
+			f.Processors = append(f.Processors, int(r-'0'))
+		}
+		f.Count = len(f.Processors)
+		if _, known := nodes[host]; !known {
+			nodes[host] = len(nodes)
+		}
+		s.Hosts, s.Facts = append(s.Hosts, Host{host, nodes[host]}), append(s.Facts, f)
+	}
+	return s
+}
+
+// TestSharesOfCores: processes divide the processors that they share; masks that do not meet are not divided; none
+// has less than a core.
+func TestSharesOfCores(t *testing.T) {
+	for _, k := range []struct {
+		processes string
+		threads   int
+		want      []int
+		crowded   string
+	}{
+		{"a:01", 1, []int{2}, ""},
+		{"a:01 a:01", 1, []int{1, 1}, ""},
+		{"a:0123 a:0123", 1, []int{2, 2}, ""},
+		{"a:0123 a:0123", 2, []int{1, 1}, ""},
+		{"a:01 a:23", 1, []int{2, 2}, ""},
+		{"a:01 b:01", 1, []int{2, 2}, ""},
+		{"a:01 a:01 a:01 b:0", 1, []int{1, 1, 1, 1}, "host a: 3 processes share 2 cores"},
+	} {
+		s := world(1, k.processes)
+		got, starved := s.Shares(k.threads)
+		if !slices.Equal(got, k.want) || slices.Contains(starved, true) != (k.crowded != "") || starved[len(starved)-1] {
+			t.Errorf("%s with %d threads: %v, want %v; starved %v", k.processes, k.threads, got, k.want, starved)
+		}
+		if got := strings.Join(s.Crowded(), "; "); got != k.crowded {
+			t.Errorf("%s: %q, want %q", k.processes, got, k.crowded)
+		}
+	}
+}
+
+// TestHostTypes: alike hosts are one type, called as on one machine; others are told apart by all that a worker's
+// speed depends on, and by nothing else.
+func TestHostTypes(t *testing.T) {
+	alike := world(1, "a:01 b:01 c:01")
+	if types := alike.Types(1); len(types) != 1 || types[0].Name != "cpu" || len(types[0].Ranks) != 3 ||
+		types[0].Workers != 1 || types[0].Cores != 2 {
+		t.Errorf("%+v", types)
+	}
+	alike.Facts[1].MemoryBytes, alike.Facts[1].Processors = 1, []int{4, 5}
+	if types := alike.Types(1); len(types) != 1 {
+		t.Errorf("memory, or which processors those are, makes another type: %+v", types)
+	}
+	names := map[string]bool{}
+	for _, change := range []func(f *Facts){
+		func(f *Facts) { f.CPU = "AMD EPYC 7763 64-Core Processor" }, func(f *Facts) { f.Count = 4 },
+		func(f *Facts) { f.Quota = 1 }, func(f *Facts) { f.BLAS = "MKL" }, func(f *Facts) { f.Kernels = "AVX2" },
+		func(f *Facts) { f.Torch = "2.0" }, func(f *Facts) { f.Against = "x" }, func(f *Facts) { f.Device = "cuda" },
+	} {
+		s := world(1, "a:01 b:01")
+		change(&s.Facts[1])
+		types := s.Types(1)
+		if len(types) != 2 || types[0].Name == types[1].Name || types[0].Name != "intel-xeon-e5-2686-v4-2c-"+
+			types[0].Name[len(types[0].Name)-4:] {
+			t.Errorf("%+v: %+v", s.Facts[1], types)
+			continue
+		}
+		if again := s.Types(1); !reflect.DeepEqual(again, types) {
+			t.Errorf("%+v and %+v of the same facts", types, again)
+		}
+		names[types[1].Name] = true
+	}
+	if len(names) != 8 {
+		t.Errorf("types that differ are called alike: %v", names)
+	}
+	if types := world(1, "a:01 b:01 b:01").Types(1); len(types) != 2 || types[1].Workers != 2 {
+		t.Errorf("a host whose cores more workers share: %+v", types)
+	}
+}
+
+// TestDevicesAreHostByHost, however launchers number ranks.
+func TestDevicesAreHostByHost(t *testing.T) {
+	s := world(2, "a:01 b:01 a:01 b:01")
+	var got []process.Location
+	for d := range 8 {
+		got = append(got, s.Place(d))
+	}
+	want := []process.Location{{Process: 0}, {Process: 0, Device: 1}, {Process: 2}, {Process: 2, Device: 1},
+		{Process: 1}, {Process: 1, Device: 1}, {Process: 3}, {Process: 3, Device: 1}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if host, network := s.Levels(); host != [2]int{0, 2} || network != [2]int{0, 1} {
+		t.Errorf("links are measured between %v and %v", host, network)
+	}
+	if host, network := world(1, "a:0").Levels(); host[0] >= 0 || network[0] >= 0 {
+		t.Errorf("links of one process: %v and %v", host, network)
+	}
+}
+
+// TestClusterOfHosts: unequal hosts are unequal devices, with what was measured between them.
+func TestClusterOfHosts(t *testing.T) {
+	s := world(2, "a:01 b:0")
+	types := s.Types(1)
+	m := &Measured{Network: &links.Link{LatencyS: 1e-3, ThereBytesPerSecond: 4e6, BackBytesPerSecond: 2e6}}
+	inside := cluster.Link{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e9, CollectiveBytesPerSecond: 2e6}
+	c, err := s.Cluster(1, map[string]cluster.DeviceType{types[0].Name: {}, types[1].Name: {}}, m.Between(inside))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.Devices, []string{types[0].Name, types[0].Name, types[1].Name, types[1].Name}) ||
+		c.CoresOf(0) != 2 || c.CoresOf(3) != 1 || len(c.Levels) != 2 || !c.Levels[0].OneMemory {
+		t.Errorf("%+v", c)
+	}
+	if l := c.Levels[1]; l.BandwidthBytesPerSecond != 2e6 || l.LatencyS < 1.01e-3-1e-12 || l.LatencyS > 1.01e-3+1e-12 ||
+		l.CollectiveBandwidthBytesPerSecond != 1e6 {
+		t.Errorf("between hosts: %+v; the slower way counts, a message is taken as inside, and sums take their time", l)
+	}
+}
+
+// TestFits: a cluster is these hosts', or is refused with who and what.
+func TestFits(t *testing.T) {
+	cluster2 := func(t *testing.T, text string) *cluster.Cluster {
+		t.Helper()
+		c, err := cluster.Parse(strings.NewReader("name: c\ndevice_types: {cpu: {memory: 4GiB}, slow: {}}\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	const link = ", bandwidth: 1GB/s, latency: 1us"
+	two := "levels: [{name: network, size: 2" + link + "}]"
+	four := "device: cpu\nlevels: [{name: host, size: 2" + link + "}, {name: network, size: 2" + link + "}]"
+	for _, k := range []struct {
+		workers            int
+		processes, c, want string
+	}{
+		{1, "a:01 b:01", "device: cpu\n" + two, ""},
+		{1, "a:01 b:0", "nodes: [{devices: [cpu, slow]}]\n" + two, ""},
+		{1, "a:01 a:01 b:01 b:01", four, ""},
+		{1, "a:01 b:01 a:01 b:01", four, ""},
+		{2, "a:01 b:01", four, ""},
+		{1, "a:01 b:01 c:01", "device: cpu\n" + two,
+			"c has 2 devices; there are 3 workers: 1 worker on host a, 1 worker on host b, 1 worker on host c"},
+		{1, "a:01", "device: cpu\n" + two, "c has 2 devices; there are 1 workers: 1 worker on host a"},
+		{1, "a:01 b:0", "device: cpu\n" + two, "rank 1 on host b, where device 1 would be, is another host type (Intel(R) " +
+			"Xeon(R) CPU E5-2686 v4 @ 2.30GHz, 1 core) than rank 0 on host a"},
+		{1, "a:01 b:01", "nodes: [{devices: [cpu, slow]}]\n" + two,
+			"device 1 is of type slow; rank 1 on host b, where it would be, is of the same host type as one of type cpu"},
+		{1, "a:01 a:01 a:01 b:01", four, "level host joins devices 2 to 3, which would be on hosts a and b"},
+		{1, "a:01 b:01", "device: cpu\nlevels: [{name: process, size: 2, one_memory: true" + link + "}]",
+			"level process has 2 devices in one process; each process has 1 worker"},
+		{1, "a:01 b:01", "nodes: [{device: cpu, memory: 9GiB}]\n" + two,
+			"device 0 has 9 GiB of memory; host a, where it would be, has 8 GiB for 1 workers"},
+	} {
+		err := world(k.workers, k.processes).Fits(cluster2(t, k.c))
+		if (err == nil) != (k.want == "") || err != nil && !strings.Contains(err.Error(), k.want) {
+			t.Errorf("%s with %d: got %v, want %q", k.processes, k.workers, err, k.want)
+		}
+	}
+}
+
+// TestQuota is the least of a process's groups, as the kernel's files say.
+func TestQuota(t *testing.T) {
+	for want, groups := range map[float64]map[string]string{
+		0:   {"": "max 100000", "job/step": "max 100000"},
+		1.5: {"": "max 100000", "job": "400000 100000", "job/step": "150000 100000"},
+		0.5: {"job": "50000 100000", "job/step": "max 100000"},
+		2:   {"job": "200000 100000", "job/step": "damaged"},
+	} {
+		root := t.TempDir()
+		write := func(name, text string) {
+			path := filepath.Join(root, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("proc/self/cgroup", "0::/job/step\n")
+		for group, limit := range groups {
+			write(filepath.Join("sys/fs/cgroup", group, "cpu.max"), limit+"\n")
+		}
+		if got := quota(root); got != want {
+			t.Errorf("%v: %v, want %v", groups, got, want)
+		}
+	}
+	f := Facts{Count: 4}
+	for quota, want := range map[float64]int{0: 4, 0.5: 1, 1.5: 1, 2: 2, 9: 4} {
+		if f.Quota = quota; f.Cores() != want {
+			t.Errorf("a quota of %v of 4 is %d cores, want %d", quota, f.Cores(), want)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/run/place"
+)
+
+// The links between processes are measured by every carrier, once for all, and what is written is a cluster to plan
+// for and train on.
+func TestDoctorMeasuresLinks(t *testing.T) {
+	p := profiled(t)
+	code, out := started(t, p, "launch -n 2 -- doctor --links -o cluster.yaml")
+	if code != 0 || strings.Contains(out, "[1] ") {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	for _, want := range []string{"in a process   memory ", "inside a host  tcp  ", "inside a host  tcp with TLS ",
+		"rank 0 on host ", "wrote cluster.yaml"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	c, err := cluster.Read(filepath.Join(p.Dir, "cluster.yaml"))
+	if err != nil || len(c.Devices) != 2 || len(c.Levels) != 1 || c.MemoryBytes(0) == 0 || c.InOneMemory(0, 1) {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	const on = "--model mlp --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --cluster cluster.yaml"
+	for _, line := range []string{"plan " + on + " -o plan.json",
+		"launch -n 2 -- " + small + "two --cluster cluster.yaml"} {
+		if code, out := started(t, p, line); code != 0 {
+			t.Errorf("%s: code %d\n%s", line, code, out)
+		}
+	}
+	for line, want := range map[string]string{
+		"launch -n 3 -- " + small + "three --cluster cluster.yaml": "cluster measured has 2 devices; there are 3 workers: " +
+			"3 workers on host ",
+		"launch -n 2 -- " + small + "wired --wire dapple-b:2": "puts links between the workers of one process",
+		"doctor -o cluster.yaml":                              "--output cluster.yaml is for what --links measures",
+	} {
+		if code, out := started(t, p, line); code != 2 || !strings.Contains(out, want) {
+			t.Errorf("%s: code %d, want %q in\n%s", line, code, want, out)
+		}
+	}
+}
+
+// One process is its own hosts: what doctor writes of it, it trains on.
+func TestOneProcessTrainsOnItsOwnCluster(t *testing.T) {
+	p := profiled(t)
+	if code, out := started(t, p, "doctor --links -o own.yaml"); code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	c, err := cluster.Read(filepath.Join(p.Dir, "own.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Devices) < 2 {
+		t.Skip("one core")
+	}
+	if code, out := started(t, p, small+"own --cluster own.yaml --workers 2"); code != 0 {
+		t.Errorf("code %d\n%s", code, out)
+	}
+}
+
+// Two hosts of unequal cores are measured each, planned for as they are, and leave the bits of one worker.
+func TestUnequalHostsTrainTogether(t *testing.T) {
+	taskset, err := exec.LookPath("taskset")
+	allowed := place.Allowed()
+	if err != nil || len(allowed) < 2 {
+		t.Skip("taskset, and two processors, make unequal hosts: ", err, allowed)
+	}
+	p := profiled(t)
+	if code, out := started(t, p, small+"one --workers 1 --stages 1"); code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(free.Addr().String())
+	free.Close()
+	line := strings.Replace(small, "--profile mlp.json ", "", 1) + "two"
+	host := func(rank int, name, processors string) *exec.Cmd {
+		c := p.Command(t, strings.Fields(line))
+		c.Args = slices.Concat([]string{"taskset", "-c", processors, c.Path}, c.Args[1:])
+		c.Path = taskset
+		c.Env = append(c.Env, "MILLRACE_WORLD_SIZE=2", fmt.Sprint("MILLRACE_RANK=", rank), "MILLRACE_MASTER_ADDR=127.0.0.1",
+			"MILLRACE_MASTER_PORT="+port, "MILLRACE_TOKEN=0123456789abcdef", "MILLRACE_RUN_ID="+t.Name(),
+			"MILLRACE_LOCAL_RANK=0", "MILLRACE_LOCAL_SIZE=1", "MILLRACE_NODES=2", fmt.Sprint("MILLRACE_NODE=", rank),
+			"MILLRACE_HOST="+name)
+		return c
+	}
+	small := host(1, "small", fmt.Sprint(allowed[1]))
+	small.Stderr = os.Stderr
+	if err := small.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := host(0, "big", fmt.Sprintf("%d,%d", allowed[0], allowed[1])).CombinedOutput()
+	if ended := small.Wait(); err != nil || ended != nil {
+		t.Fatalf("rank 0: %v, rank 1: %v\n%s", err, ended, out)
+	}
+	for _, want := range []string{"host big: 1 worker, ", "host small: 1 worker, ", "link between hosts: "} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	measured, err := profile.Read(filepath.Join(p.Dir, "two/profile.json"))
+	if err != nil || len(measured.DeviceTypes()) != 2 || len(measured.Machines) != 2 {
+		t.Errorf("the profile: %v, of %v", err, measured.DeviceTypes())
+	}
+	if pl, err := plan.Read(filepath.Join(p.Dir, "two/plan.json")); err != nil || len(pl.Devices()) != 2 {
+		t.Errorf("the plan: %v, %v", err, pl)
+	}
+	sameTensors(t, p, "one/checkpoints", "two/checkpoints")
+}

@@ -1,0 +1,93 @@
+package training
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/hosts"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/job"
+)
+
+// prepare profiles and plans, for this machine or for the hosts of all.
+func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
+	if t.others == nil && j.Cluster == "" {
+		return prepare.Prepare(t.Command, j, true)
+	}
+	p, err := prepare.PrepareOn(t.Command, j, true, t.hardware)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range t.survey.Crowded() {
+		p.Plan.Why = append(p.Plan.Why, text+": the prediction is not to be judged")
+	}
+	return p, nil
+}
+
+// hardware is the hosts that there are: what the model costs on each type of them, and what joins them, as a file
+// says or as is measured now.
+func (t *training) hardware(p *prepare.Prepared) (err error) {
+	j, each := p.Job, t.each
+	if j.Wire != "" {
+		return cli.BadInput(fmt.Errorf("--wire %s puts links between the workers of one process; those between processes, "+
+			"or of --cluster, are there already: leave it out", j.Wire))
+	}
+	if t.others == nil { // of this machine, which the file may say has more workers than are wanted
+		if p.Cluster, err = prepare.DescribedCluster(t.Command, j); err != nil {
+			return err
+		}
+		each = j.Workers
+	}
+	crew := hosts.NewCrew(t.Context(), t.party, t.others, t.ErrOrStderr())
+	if t.survey, err = crew.Survey(each); err != nil {
+		return err
+	}
+	if j.Cores > 0 {
+		t.survey.Limit(j.Cores * j.ThreadsPerWorker)
+	}
+	types := t.survey.Types(j.ThreadsPerWorker)
+	t.say(t.survey.Describe(types))
+	if j.Cluster != "" && p.Cluster == nil {
+		if p.Cluster, err = cluster.Read(j.Cluster); err != nil {
+			return cli.BadInput(err)
+		}
+	}
+	if p.Cluster != nil {
+		if err := t.survey.Fits(p.Cluster); err != nil {
+			return cli.BadInput(err)
+		}
+	}
+	if j.Profile != "" {
+		p.Profile, err = prepare.GivenProfile(j, p.Model)
+	} else {
+		p.Profile, err = crew.Profile(t.survey, types, t.survey.Called(types, p.Cluster), j, p.Sizes())
+	}
+	if err == nil && p.Cluster == nil {
+		p.Cluster, err = t.joined(crew, p, types)
+	}
+	if err == nil {
+		p.Cluster = p.Cluster.Limited(j.MemoryBytes())
+	}
+	return err
+}
+
+// joined is the hosts' cluster, with links as they are measured now.
+func (t *training) joined(crew *hosts.Crew, p *prepare.Prepared, types []hosts.Type) (*cluster.Cluster, error) {
+	of := map[string]cluster.DeviceType{}
+	for _, k := range types {
+		of[k.Name] = cluster.DeviceType{}
+		if !p.Profile.Covers(k.Name) {
+			return nil, cli.BadInput(fmt.Errorf("the profile of %s has no costs on %s, which hosts here are; it has them on "+
+				"%s: join one of each type, as in: millrace profile join %s=FILE", p.Model.Name, k.Name,
+				strings.Join(p.Profile.DeviceTypes(), ", "), k.Name))
+		}
+	}
+	measured, err := crew.Links(t.survey)
+	if err != nil {
+		return nil, err
+	}
+	t.say(measured.Describe())
+	return t.survey.Cluster(p.Job.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
+}
