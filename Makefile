@@ -76,6 +76,9 @@ soak: runs
 	go build -trimpath -o bin/faults ./lab/faults
 	bin/faults -o lab/results/faults.json
 	bin/millrace-lab run -o build/soak.hashes
+	bin/millrace-lab run --processes --check build/soak.hashes
+	@if [ "$$(id -u)" = 0 ]; then bin/millrace-lab run --netns --check build/soak.hashes; \
+	  else echo "run --netns is left out: network namespaces take root"; fi
 	for carrier in pipe blocking tcp; do \
 	  MILLRACE_CARRIER=$$carrier go test -count=1 -timeout 60m ./run || exit 1; \
 	  bin/millrace-lab run --carrier $$carrier --check build/soak.hashes || exit 1; \

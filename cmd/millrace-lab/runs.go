@@ -23,7 +23,8 @@ another commit or of a file. Run it inside the working tree.
 
 Hashes depend on the processor, the BLAS and libtorch: a file of them is refused on another machine.`,
 		Example: "  millrace-lab run --against HEAD~1\n  millrace-lab run -o build/now.hashes\n" +
-			"  millrace-lab run --check build/now.hashes --only gpt --carrier pipe",
+			"  millrace-lab run --check build/now.hashes --only gpt --carrier pipe\n" +
+			"  millrace-lab run --check build/now.hashes --processes",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			fine, err := o.Run(c.Context(), c.OutOrStdout())
@@ -44,6 +45,8 @@ Hashes depend on the processor, the BLAS and libtorch: a file of them is refused
 	cli.Writes(c, "output")
 	f.StringVar(&o.Only, "only", "", "the runs whose names match this `regexp`")
 	f.StringVar(&o.Carrier, "carrier", "", "what messages go over here: in-process, pipe, blocking or tcp")
+	f.BoolVar(&o.Processes, "processes", false, "train in a process for each worker, by millrace launch")
+	f.BoolVar(&o.Namespaces, "netns", false, "half of those processes in each of two network namespaces; as root")
 	f.IntVarP(&o.Jobs, "jobs", "j", o.Jobs, "runs at a time")
 	return c
 }

@@ -98,7 +98,8 @@ var rules = []rule{
 		"it attacks the program from outside, and opens the checkpoints that are left"},
 	{"lab/faults", []string{"launch", "run/...", "lab/slow"}, nil,
 		"it loses processes of the program from outside, and opens the checkpoints that are left"},
-	{"lab/runs", nil, nil, "it measures through the command line, and reads what is left by itself"},
+	{"lab/runs", []string{"lab/slow"}, nil, "it measures through the command line, on hosts of lab/slow, and reads what " +
+		"is left by itself"},
 	{"lab/reproduce", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
 		"sim", "sim/memory",
 		"tune/..."}, []string{"net"}, "papers are reproduced from descriptions: planners and the simulator answer, nothing " +

@@ -123,13 +123,14 @@ func TestTheDigestIsOfTheWholeList(t *testing.T) {
 // Options that make no sense are refused before anything is built, and git ignores what Output is.
 func TestBadOptionsAreRefused(t *testing.T) {
 	for want, o := range map[string]Options{
-		"--only: ":       {Only: "(", Jobs: 1},
-		"no such run":    {Only: "no such run", Jobs: 1},
-		"hashes.json":    {Output: "hashes.json", Jobs: 1},
-		"-j 0":           {},
-		"two things":     {Against: "HEAD", Check: "x.hashes", Jobs: 1},
-		"the whole list": {Output: "x.hashes", Only: "gpt", Jobs: 1},
-		"--carrier post": {Carrier: "post", Jobs: 1},
+		"--only: ":          {Only: "(", Jobs: 1},
+		"no such run":       {Only: "no such run", Jobs: 1},
+		"hashes.json":       {Output: "hashes.json", Jobs: 1},
+		"-j 0":              {},
+		"two things":        {Against: "HEAD", Check: "x.hashes", Jobs: 1},
+		"the whole list":    {Output: "x.hashes", Only: "gpt", Jobs: 1},
+		"--carrier post":    {Carrier: "post", Jobs: 1},
+		"is of one process": {Carrier: "tcp", Processes: true, Jobs: 1},
 	} {
 		var out bytes.Buffer
 		_, err := o.Run(t.Context(), &out)

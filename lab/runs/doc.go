@@ -4,7 +4,9 @@
 // `millrace train`, so that it measures whatever carries workers. With Against, a commit too, which it builds in
 // a folder of its own with a native library of its own; each run is then trained by both, here. With Check, a
 // file of hashes that Output named. With Carrier, what messages between workers go over here (train reads it
-// from MILLRACE_CARRIER): hashes must be the same over each. It runs in the working tree of millrace.
+// from MILLRACE_CARRIER): hashes must be the same over each. With Processes, each run is trained in as many
+// processes as it has workers, and with Namespaces in two network namespaces, which takes root: hashes must be
+// the same again. It runs in the working tree of millrace.
 //
 // Out: a line for each run with the SHA-256 of its weights and buffers, and that of what its optimizer
 // keeps, over names, element types, shapes and bytes, sorted by name, whichever file of the checkpoint they

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/lab/slow"
 )
 
 // Options is what to train and what to compare it with.
@@ -22,7 +23,13 @@ type Options struct {
 	Only    string // a regular expression for the names of runs
 	Carrier string // what messages go over here; "" is the usual one
 	Jobs    int    // runs at a time
+	// Processes has each run trained here in a process for each worker, by millrace launch; Namespaces in two network
+	// namespaces besides, half of the processes in each.
+	Processes, Namespaces bool
 }
+
+// fast is a rate that these runs do not come to.
+var fast = slow.Rate{Name: "10gbit", BitsPerSecond: 1e10}
 
 // Refusal is an error of the user's to mend.
 type Refusal struct{ error }
@@ -54,6 +61,8 @@ func (o Options) check() error {
 		return errors.New("-o writes the hashes of the whole list; leave out --only")
 	case !slices.Contains([]string{"", "in-process", "pipe", "blocking", "tcp"}, o.Carrier):
 		return fmt.Errorf("--carrier %s; it is in-process, pipe, blocking or tcp", o.Carrier)
+	case o.Carrier != "" && (o.Processes || o.Namespaces):
+		return errors.New("--carrier is of one process, and --processes and --netns have several; leave one out")
 	case o.Jobs < 1:
 		return fmt.Errorf("-j %d; it is 1 at least", o.Jobs)
 	}
@@ -86,7 +95,13 @@ func (o Options) Run(ctx context.Context, out io.Writer) (fine bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	here.carrier = o.Carrier
+	here.carrier, here.spread.processes = o.Carrier, o.Processes || o.Namespaces
+	if o.Namespaces {
+		if here.spread.hosts, err = slow.Open(ctx, 2, 1, fast); err != nil {
+			return false, Refusal{err}
+		}
+		defer func() { err = errors.Join(err, here.spread.hosts.Close()) }()
+	}
 	at, err := environmentOf(ctx, here)
 	if err != nil {
 		return false, err

@@ -21,14 +21,14 @@ func (s *side) play(ctx context.Context, r run) (tensors, error) {
 	defer os.RemoveAll(folder)
 	var left string
 	for i, l := range r.legs() {
-		args, err := s.arguments(ctx, r, l, i)
+		args, workers, err := s.arguments(ctx, r, l, i)
 		if err != nil {
 			return nil, err
 		}
 		if left != "" {
 			args = append(args, "--resume", left)
 		}
-		out, err := s.millrace(ctx, args...)
+		out, err := s.train(ctx, workers, args)
 		if err != nil {
 			return nil, err
 		}
@@ -51,10 +51,11 @@ func (s *side) play(ctx context.Context, r run) (tensors, error) {
 	return readCheckpoint(left)
 }
 
-// arguments is the command line of one leg. A run that goes on writes into the folder that it began in.
-func (s *side) arguments(ctx context.Context, r run, l leg, number int) ([]string, error) {
+// arguments is the command line of one leg, and how many workers it asks for. A run that goes on writes into the
+// folder that it began in.
+func (s *side) arguments(ctx context.Context, r run, l leg, number int) (args []string, workers int, err error) {
 	sub := subjects[r.Subject]
-	args := []string{"train", "--json", "--seed", seed, "--steps", strconv.Itoa(l.Steps),
+	args = []string{"train", "--json", "--seed", seed, "--steps", strconv.Itoa(l.Steps),
 		"--out", filepath.Join(r.Name, "out"), "--profile", r.Subject + ".profile.json",
 		"--cores", "2", "--bind", "never", "--eval-rows", "4"}
 	args = concatenate(args, sub.Model, sub.Optimizer, sub.Train, l.Flags)
@@ -65,17 +66,21 @@ func (s *side) arguments(ctx context.Context, r run, l leg, number int) ([]strin
 	switch {
 	case l.Program != nil:
 		text, err := s.millrace(ctx, concatenate([]string{"schedule"}, l.Program, []string{"--text"})...)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			workers, err = workersOf(args, string(text))
 		}
-		return append(args, "--program", named("program")), write(named("program"), text)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", r.Name, err)
+		}
+		return append(args, "--program", named("program")), workers, write(named("program"), text)
 	case l.Schedule == "":
-		return args, nil
+		workers, err = workersOf(args, "")
+		return args, workers, err
 	}
 	plan, err := l.plan(sub, s.modelOf[r.Subject].Model, s.modelOf[r.Subject].ID)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.Name, err)
+		return nil, 0, fmt.Errorf("%s: %w", r.Name, err)
 	}
 	args = append(args, "--workers", strconv.Itoa(l.workers()), "--plan", named("plan"))
-	return args, write(named("plan"), plan)
+	return args, l.workers(), write(named("plan"), plan)
 }

@@ -21,6 +21,7 @@ type side struct {
 	folder  string
 	modelOf map[string]identity // by subject
 	carrier string              // that train is told to use; "" is the usual one
+	spread  spread
 }
 
 // identity is what a plan calls its model.
@@ -119,8 +120,7 @@ func (s *side) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	c := child.Command(ctx, s.binary, args...)
-	c.Dir, c.Env = s.folder, append(os.Environ(), "MILLRACE_NATIVE="+s.native, "MILLRACE_CARRIER="+s.carrier,
-		"TMPDIR="+s.folder)
+	c.Dir, c.Env = s.folder, s.environment()
 	var out, complaint bytes.Buffer
 	c.Stdout, c.Stderr = &out, &complaint
 	err := c.Run()
@@ -128,8 +128,7 @@ func (s *side) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	case ctx.Err() == context.DeadlineExceeded:
 		return nil, fmt.Errorf("millrace %s: still running after %v", args[0], longest)
 	case err != nil:
-		lines := strings.Split(strings.TrimSpace(complaint.String()), "\n")
-		return nil, fmt.Errorf("millrace %s: %w: %s", args[0], err, lines[len(lines)-1])
+		return nil, fmt.Errorf("millrace %s: %w: %s", args[0], err, lastLine(complaint.String()))
 	}
 	return out.Bytes(), nil
 }

@@ -1,0 +1,43 @@
+package runs
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Runs in as many processes as they have workers leave what one worker leaves; the whole list is soak's.
+func TestProcessesLeaveWhatOneWorkerLeaves(t *testing.T) {
+	root, err := git(t.Context(), "rev-parse", "--show-toplevel")
+	if err != nil {
+		t.Skip("no working tree to train with: ", err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "build", library)); err != nil {
+		t.Skip("no native library; make setup builds it: ", err)
+	}
+	only := []string{"mlp-on-one-worker", "1f1b-leaves-what-one-worker-leaves", "flags-say-the-plan"}
+	o := Options{Jobs: 1, Processes: true, Only: "^(" + strings.Join(only, "|") + ")$"}
+	var out bytes.Buffer
+	fine, err := o.Run(t.Context(), &out)
+	if err != nil || !fine || !strings.Contains(out.String(), "3 left; as it must be") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+// A command line or a Program says how many workers there are.
+func TestWorkersAreCounted(t *testing.T) {
+	for _, c := range []struct {
+		args    string
+		program string
+		want    int
+	}{
+		{"train --workers 3 --stages 2", "", 3}, {"train", "millrace program 1\nname x\nstages 4\nworkers 2\n", 2},
+		{"train --stages 2", "", 0},
+	} {
+		if n, err := workersOf(strings.Fields(c.args), c.program); n != c.want || (err != nil) != (c.want == 0) {
+			t.Errorf("%q, %q: %d workers, %v; want %d", c.args, c.program, n, err, c.want)
+		}
+	}
+}
