@@ -34,7 +34,7 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(),
-		benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand(), benchSlowCommand())
+		benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand(), benchP2PCommand(), benchSlowCommand())
 	return c
 }
 

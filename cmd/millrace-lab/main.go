@@ -27,5 +27,5 @@ millrace answers.
 Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stopped by SIGHUP, SIGINT,
 SIGTERM.`,
 	}, benchCommand(), reproduceCommand(), versusCommand(), splitsCommand(), processesCommand(), resultsCommand(),
-		runCommand(), roomsCommand(), prepare.MeasureCommand(), sessionCommand())
+		runCommand(), roomsCommand(), prepare.MeasureCommand(), sessionCommand(), playerCommand())
 }

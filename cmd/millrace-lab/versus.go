@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/p2p"
 	"github.com/millrace-ml/millrace/lab/versus"
 	"github.com/millrace-ml/millrace/model"
 )
@@ -103,7 +105,7 @@ func resultsCommand() *cobra.Command {
 		Example: "  millrace-lab results lab/results/*.json", Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, files []string) error {
 			for _, path := range files {
-				r, err := versus.Read(path)
+				r, err := readResults(path)
 				if err != nil {
 					return cli.BadInput(err)
 				}
@@ -115,6 +117,14 @@ func resultsCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// readResults reads a file of results, whichever command has written it.
+func readResults(path string) (interface{ Markdown(io.Writer) error }, error) {
+	if r, err := p2p.Read(path); err != nil || r != nil {
+		return r, err
+	}
+	return versus.Read(path)
 }
 
 // add gives a command the flags of both.

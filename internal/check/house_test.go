@@ -93,6 +93,8 @@ var rules = []rule{
 		"stage/optim", "trace/...", "tune/...",
 		"report"}, []string{"run", "engine"}, "it counts what trainings and Timelines say, and starts none"},
 	{"lab/versus", []string{"report", "trace/..."}, nil, "it compares programs by what both print"},
+	{"lab/p2p", []string{"wire/...", "lab/race", "lab/versus", "report", "trace/..."}, nil,
+		"it measures what messages take, and knows nothing of what they carry"},
 	{"lab/rooms", nil, nil, "it draws what the go command lists"},
 	{"lab/attack", []string{"run/..."}, nil,
 		"it attacks the program from outside, and opens the checkpoints that are left"},

@@ -150,6 +150,25 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 	return a.work, nil
 }
 
+// Ask sends a line of a protocol of the caller's and reads what it is answered with. After an error the rival has
+// ended.
+func (r *Rival) Ask(ctx context.Context, line string, into any) error {
+	_, err := fmt.Fprintln(r.input, line)
+	if err != nil {
+		r.end()
+		return fmt.Errorf("race: %s: %w", r.Name(), r.lost())
+	}
+	said, err := r.answer(ctx)
+	if err == nil {
+		err = parseLine(said, into)
+	}
+	if err != nil {
+		r.end()
+		return fmt.Errorf("race: %s: %w", r.Name(), err)
+	}
+	return nil
+}
+
 // Close ends the rival and says how it ended, when not well. A second Close does
 // nothing.
 func (r *Rival) Close() error {

@@ -1,0 +1,101 @@
+// mpi.c: two ranks that send messages to and fro, for any MPI. Rank 0 reads requests, see player.go.
+//
+// Between requests the second rank sleeps: a rank that waits in MPI keeps a core busy, which the others need.
+// While both compute, the receiver asks MPI every millisecond whether the message is there, as a program that
+// wants to overlap must.
+#include <mpi.h>
+
+#include "player.h"
+
+enum { REQUEST = 1, DATA = 2, AT = 3 };
+static const double slice_s = 1e-3;
+
+static void turns(int rank, char *room, const request *r) {
+  for (long i = 0; i < r->count; i++) {
+    if (rank == 0) MPI_Send(room, (int)r->bytes, MPI_BYTE, 1, DATA, MPI_COMM_WORLD);
+    MPI_Recv(room, (int)r->bytes, MPI_BYTE, 1 - rank, DATA, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (rank == 1) MPI_Send(room, (int)r->bytes, MPI_BYTE, 0, DATA, MPI_COMM_WORLD);
+  }
+}
+
+static void sums(float *room, float *sum, const request *r) {
+  for (long i = 0; i < r->count; i++)
+    MPI_Allreduce(room, sum, (int)(r->bytes / 4), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+// arrive sends one message while both compute, and says at rank 0 how long it took until it was there.
+static double arrive(int rank, char *room, const request *r) {
+  MPI_Request posted;
+  double began = 0, at = 0;
+  if (rank == 1) MPI_Irecv(room, (int)r->bytes, MPI_BYTE, 0, DATA, MPI_COMM_WORLD, &posted);
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double start = now(), end = start + r->compute_s;
+  if (rank == 0) {
+    began = now();
+    MPI_Isend(room, (int)r->bytes, MPI_BYTE, 1, DATA, MPI_COMM_WORLD, &posted);
+    compute(end);
+    MPI_Wait(&posted, MPI_STATUS_IGNORE);
+    MPI_Recv(&at, 1, MPI_DOUBLE, 1, AT, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return at - began;
+  }
+  int here = 0;
+  for (double t = start; t < end; t = now()) {
+    compute(t + slice_s < end ? t + slice_s : end);
+    if (!here) {
+      MPI_Test(&posted, &here, MPI_STATUS_IGNORE);
+      if (here) at = now();
+    }
+  }
+  if (!here) {
+    MPI_Wait(&posted, MPI_STATUS_IGNORE);
+    at = now();
+  }
+  MPI_Send(&at, 1, MPI_DOUBLE, 0, AT, MPI_COMM_WORLD);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  int rank = 0, size = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size != 2) {
+    fprintf(stderr, "%d ranks; there must be 2\n", size);
+    MPI_Abort(MPI_COMM_WORLD, 2);
+  }
+  if (rank == 0) {
+    printf("{\"name\": \"player\"}\n");
+    fflush(stdout);
+  }
+  char line[256];
+  for (;;) {
+    request r;
+    if (rank == 0) {
+      if (fgets(line, sizeof line, stdin) == NULL) memset(&r, 0, sizeof r);
+      else if (!parse(line, &r)) {
+        fprintf(stderr, "no request: %s\n", line);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+      }
+      MPI_Send(&r, sizeof r, MPI_BYTE, 1, REQUEST, MPI_COMM_WORLD);
+    } else {
+      int here = 0;
+      for (MPI_Iprobe(0, REQUEST, MPI_COMM_WORLD, &here, MPI_STATUS_IGNORE); !here;
+           MPI_Iprobe(0, REQUEST, MPI_COMM_WORLD, &here, MPI_STATUS_IGNORE))
+        usleep(500);
+      MPI_Recv(&r, sizeof r, MPI_BYTE, 0, REQUEST, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    if (r.what[0] == 0) break;
+    char *room = calloc(1, (size_t)r.bytes), *sum = calloc(1, (size_t)r.bytes);
+    if (rank == 0) MPI_Recv(NULL, 0, MPI_BYTE, 1, REQUEST, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else MPI_Send(NULL, 0, MPI_BYTE, 0, REQUEST, MPI_COMM_WORLD);
+    double began = now(), took = 0;
+    if (strcmp(r.what, "turns") == 0) turns(rank, room, &r);
+    else if (strcmp(r.what, "sum") == 0) sums((float *)room, (float *)sum, &r);
+    else took = arrive(rank, room, &r);
+    if (rank == 0) answer(strcmp(r.what, "arrive") == 0 ? took : now() - began);
+    free(room);
+    free(sum);
+  }
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,157 @@
+package p2p
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/versus"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Version is of the files of results.
+const Version = 1
+
+// What is what all of them are about.
+const What = "Messages between two processes of one machine"
+
+// Results is what was found, as it stands in lab/results.
+type Results struct {
+	Version  int            `json:"version"`
+	What     string         `json:"what"`
+	Machine  versus.Machine `json:"machine"`
+	TookS    float64        `json:"took_s"`
+	Ways     []Way          `json:"ways"`
+	Messages []Times        `json:"messages"` // one way; ratios are raw TCP's time over the way's
+	ComputeS float64        `json:"compute_s"`
+	Arrivals []Arrival      `json:"arrivals"`
+	Sums     []Times        `json:"sums"` // ratios are millrace's time over the way's
+}
+
+// Way is what was measured, and what it is.
+type Way struct {
+	Name string `json:"name"`
+	Doc  string `json:"doc"`
+}
+
+// Times are those of a way with one size.
+type Times struct {
+	Way         string         `json:"way"`
+	Bytes       int            `json:"bytes"`
+	Seconds     []float64      `json:"seconds"` // by visit
+	MedianS     float64        `json:"median_s"`
+	LowerS      float64        `json:"lower_s"` // quartiles
+	UpperS      float64        `json:"upper_s"`
+	Ratios      []float64      `json:"ratios,omitempty"` // by pair
+	MedianRatio float64        `json:"median_ratio,omitempty"`
+	Interval    stats.Interval `json:"interval,omitzero"`
+}
+
+// Arrival is when a message came that was sent as both processes began to compute.
+type Arrival struct {
+	Way         string         `json:"way"`
+	Bytes       int            `json:"bytes"`
+	IdleS       []float64      `json:"idle_s"` // without computing, by pair
+	BusyS       []float64      `json:"busy_s"`
+	IdleMedianS float64        `json:"idle_median_s"`
+	BusyMedianS float64        `json:"busy_median_s"`
+	Ratios      []float64      `json:"ratios"`
+	MedianRatio float64        `json:"median_ratio"`
+	Interval    stats.Interval `json:"interval"`
+}
+
+// judge counts what was measured.
+func (r *Results) judge() (err error) {
+	for _, all := range [][]Times{r.Messages, r.Sums} {
+		for i := range all {
+			t := &all[i]
+			t.MedianS = stats.Median(t.Seconds)
+			t.LowerS, t.UpperS = stats.Quartiles(t.Seconds)
+			if len(t.Ratios) == 0 {
+				continue
+			}
+			t.MedianRatio = stats.Median(t.Ratios)
+			var failed error
+			t.Interval, failed = stats.MedianInterval(t.Ratios, confidence)
+			err = errors.Join(err, failed)
+		}
+	}
+	for i := range r.Arrivals {
+		a := &r.Arrivals[i]
+		a.IdleMedianS, a.BusyMedianS = stats.Median(a.IdleS), stats.Median(a.BusyS)
+		a.MedianRatio = stats.Median(a.Ratios)
+		var failed error
+		a.Interval, failed = stats.MedianInterval(a.Ratios, confidence)
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// Write writes results to a file.
+func (r *Results) Write(path string) error { return document.WriteJSON(path, r) }
+
+// Read reads a file of results; nil where it is about something else.
+func Read(path string) (*Results, error) {
+	text, err := document.Read(path, document.MaxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("p2p: %w", err)
+	}
+	var head struct{ What string }
+	if err := json.Unmarshal(text, &head); err == nil && head.What != What {
+		return nil, nil
+	}
+	r := &Results{}
+	if err := document.Decode(text, Version, r); err != nil {
+		return nil, fmt.Errorf("p2p: %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// size is bytes as people say them.
+func size(bytes int) string {
+	if bytes >= 1<<20 {
+		return fmt.Sprintf("%d MB", bytes>>20)
+	}
+	return fmt.Sprintf("%d KB", bytes>>10)
+}
+
+// Markdown writes the results as BENCHMARKS.md has them.
+func (r *Results) Markdown(w io.Writer) error {
+	fmt.Fprintf(w, "%s, on %s (%d cores), load %s, in %s.\n\n", r.What, r.Machine.Processor, r.Machine.Cores,
+		r.Machine.Load, trace.Seconds(r.TookS))
+	t := report.Table{Head: []string{"message", "by", " one way", " quartiles", " of raw TCP's speed", " 95 % interval"}}
+	addTimes(&t, r.Messages)
+	if err := t.Markdown(w); err != nil {
+		return err
+	}
+	busy := fmt.Sprintf(" both compute for %s", trace.Seconds(r.ComputeS))
+	t = report.Table{Head: []string{"message", "by", " idle", busy, " busy over idle", " 95 % interval"}}
+	for _, a := range r.Arrivals {
+		t.Add(size(a.Bytes), a.Way, trace.Seconds(a.IdleMedianS), trace.Seconds(a.BusyMedianS),
+			fmt.Sprintf("%.2f", a.MedianRatio), fmt.Sprintf("%.2f to %.2f", a.Interval.Lo, a.Interval.Hi))
+	}
+	fmt.Fprintln(w)
+	if err := t.Markdown(w); err != nil {
+		return err
+	}
+	t = report.Table{Head: []string{"sum of", "by", " time", " quartiles", " of millrace's speed", " 95 % interval"}}
+	addTimes(&t, r.Sums)
+	fmt.Fprintln(w)
+	return t.Markdown(w)
+}
+
+func addTimes(t *report.Table, all []Times) {
+	for _, x := range all {
+		ratio, interval := "", ""
+		if len(x.Ratios) > 0 {
+			ratio = fmt.Sprintf("%.2f", x.MedianRatio)
+			interval = fmt.Sprintf("%.2f to %.2f", x.Interval.Lo, x.Interval.Hi)
+		}
+		t.Add(size(x.Bytes), x.Way, trace.Seconds(x.MedianS),
+			fmt.Sprintf("%s to %s", trace.Seconds(x.LowerS), trace.Seconds(x.UpperS)), ratio, interval)
+	}
+}
