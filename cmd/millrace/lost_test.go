@@ -264,3 +264,34 @@ func TestARunGoesOnWithoutALostProcess(t *testing.T) {
 		sameTensors(t, p, "whole/checkpoints", "fewer/checkpoints")
 	})
 }
+
+// An error of the run itself is in its folder, too, as one after which no other start helps; a run that ends well
+// leaves none.
+func TestAnErrorIsInTheRunsFolder(t *testing.T) {
+	p := profiled(t)
+	line := "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --workers 2 " +
+		"--eval-rows 8 --steps 6 --save-every 2 --overwrite --out out"
+	code, said := started(t, p, line+" --optimizer sgd --lr 1e20")
+	var left struct {
+		Cause    string
+		ExitCode int `json:"exit_code"`
+		Retry    *bool
+		Steps    *int
+	}
+	path := filepath.Join(p.Dir, "out", "error.json")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &left)
+	}
+	if err != nil || code != 1 || left.ExitCode != 1 || left.Retry == nil || *left.Retry || left.Steps == nil ||
+		!strings.Contains(left.Cause, "is not finite") && !strings.Contains(left.Cause, "NaN") &&
+			!strings.Contains(left.Cause, "Inf") {
+		t.Errorf("code %d; error.json says %s (%v)\n%s", code, text, err, said)
+	}
+	if code, said = started(t, p, line); code != 0 {
+		t.Fatal(said)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a run that has ended well leaves error.json")
+	}
+}

@@ -28,8 +28,8 @@ const (
 )
 
 // training is the one that is disturbed; what is drawn of it follows.
-var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 8 --schedule 1f1b --clip 1 "+
-	"--keep 3 --eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
+var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 8 --schedule 1f1b "+
+	"--clip 1 --keep 3 --eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
 // args are those of the training on so many workers, in a folder.
 func (c *campaign) args(workers int, out string, more ...string) []string {
@@ -245,7 +245,8 @@ func (c *campaign) goOn(ctx context.Context, t *try, dir, run string) (err error
 		t.clean = false
 		t.says("%s, %v", t.again, err)
 	}
-	if err := same(filepath.Join(c.scratch, "whole", "checkpoints"), filepath.Join(dir, "out", "checkpoints")); err != nil {
+	whole := filepath.Join(c.scratch, "whole", "checkpoints")
+	if err := same(whole, filepath.Join(dir, "out", "checkpoints")); err != nil {
 		t.says("%s, %v", t.again, err)
 		return nil
 	}

@@ -232,6 +232,10 @@ func (t *training) follow(j *job.Job, wrong error) error {
 				if err := checkOut(j, from); err != nil {
 					return nil, err
 				}
+				t.out = j.Out // as this host has it
+				if err := dropError(filepath.Join(t.out, ErrorName)); err != nil {
+					return nil, err
+				}
 			}
 			return opened(j, own)
 		}),
@@ -247,8 +251,7 @@ func (t *training) follow(j *job.Job, wrong error) error {
 			config = k.config(j, own)
 			t.spread.opens(&config)
 			t.place(&config, &k, j)
-			t.out = j.Out // as this host has it
-			return nil, dropError(filepath.Join(t.out, ErrorName))
+			return nil, nil
 		},
 	})
 	maps.Copy(handlers, lookers(t.party, &t.spread))

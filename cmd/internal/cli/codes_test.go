@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/millrace-ml/millrace/launch/rendezvous"
+	"github.com/millrace-ml/millrace/launch/setup"
+	"github.com/millrace-ml/millrace/run/control"
+)
+
+// What an error means to a launcher does not depend on what is said with it, nor on which process it is of.
+func TestCodesOfErrors(t *testing.T) {
+	lost := control.NewLost(1, "process 1", errors.New("it is silent"))
+	for _, c := range []struct {
+		err  error
+		code int
+	}{
+		{errors.New("a bug"), 1},
+		{BadInput(errors.New("no such file")), 2},
+		{Exit(7, errors.New("another program's")), 7},
+		{&Stopped{syscall.SIGINT}, 130},
+		{lost, 3},
+		{&setup.Error{Name: "rank 1", Class: ClassOf(BadInput(errors.New("no such file")))}, 2},
+		{&setup.Error{Name: "rank 1", Class: ClassOf(lost)}, 3},
+		{&setup.Error{Name: "rank 1", Class: "none"}, 1},
+		{&setup.StoppedError{Name: "rank 1"}, 143},
+		{&rendezvous.Refused{Reasons: []string{"rank 1 is missing"}, Retry: true}, 3},
+		{&rendezvous.Refused{Reasons: []string{"two of rank 1"}}, 2},
+	} {
+		for _, err := range []error{c.err, fmt.Errorf("train: %w", c.err), errors.Join(c.err, errors.New("and more"))} {
+			if code := CodeOf(err); code != c.code {
+				t.Errorf("%v: code %d; want %d", err, code, c.code)
+			}
+		}
+	}
+}
