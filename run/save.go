@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -49,6 +50,7 @@ func (l *leader) save() error {
 		Steps: l.done, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
 		Samples:   int64(l.job.BatchOf(l.done, 0)) * int64(c.Plan.Batch()),
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: l.loss, Plan: c.Plan, Updates: l.saved.Updates,
+		Parameters: parametersOf(c.Model),
 		Asked: &checkpoint.Asked{
 			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
 			RateScale: c.RateScale, RateFactor: c.RateFactor, Since: l.since(),
@@ -76,6 +78,24 @@ func (l *leader) save() error {
 		l.hooks.add(func() { f(path, steps) })
 	}
 	return nil
+}
+
+// parametersOf is what a checkpoint of a model has.
+func parametersOf(m *model.Model) []checkpoint.Parameter {
+	var all []checkpoint.Parameter
+	for _, l := range m.Layers {
+		for _, p := range l.Params {
+			if p.Tied != "" {
+				continue
+			}
+			shape := make([]int64, len(p.Shape))
+			for i, n := range p.Shape {
+				shape[i] = int64(n)
+			}
+			all = append(all, checkpoint.Parameter{Name: l.Name + "." + p.Name, Shape: shape, Buffer: p.Buffer})
+		}
+	}
+	return all
 }
 
 // since is where the number of pipelines side by side changed last: at the checkpoint that the run goes on

@@ -50,9 +50,18 @@ type Manifest struct {
 	// replicas that take minibatches in turn updates once for several.
 	Updates map[string]int `json:"updates,omitempty"`
 	Asked   *Asked         `json:"asked,omitempty"` // nil in version 1
-	Files   []File         `json:"files"`
+	// Parameters is what the model has, so that what is missing or of another shape is seen; empty in older ones.
+	Parameters []Parameter `json:"parameters,omitempty"`
+	Files      []File      `json:"files"`
 	// SHA256 is the checksum of the manifest's own text, as it stands with this value empty.
 	SHA256 string `json:"manifest_sha256,omitempty"`
+}
+
+// Parameter is a parameter or a buffer of the model, by the name of the layer that owns it.
+type Parameter struct {
+	Name   string  `json:"name"`
+	Shape  []int64 `json:"shape"`
+	Buffer bool    `json:"buffer,omitempty"`
 }
 
 // UpdatesOf is how many updates the optimizer's states of a layer are of.
@@ -197,6 +206,9 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("updates of layer %s are %d in %d steps; a step updates it once at most", layer, n, m.Steps)
 		}
 	}
+	if err := m.checkParameters(); err != nil {
+		return err
+	}
 	seen := map[string]bool{}
 	for i, f := range m.Files {
 		if !plainName(f.Name) || f.Name == manifestName || seen[f.Name] {
@@ -206,6 +218,21 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("files[%d]: bytes %d and tensors %d; neither can be negative", i, f.Bytes, f.Tensors)
 		}
 		seen[f.Name] = true
+	}
+	return nil
+}
+
+// checkParameters refuses a list of parameters that no model has.
+func (m *Manifest) checkParameters() error {
+	seen := map[string]bool{}
+	for i, p := range m.Parameters {
+		if p.Name == "" || seen[p.Name] {
+			return fmt.Errorf("parameters[%d].name is %q; each has a name of its own", i, p.Name)
+		}
+		if _, err := byteSize(dtypes[m.Float], p.Shape); err != nil {
+			return fmt.Errorf("parameters[%d], %s of %s: %w", i, p.Name, m.Float, err)
+		}
+		seen[p.Name] = true
 	}
 	return nil
 }

@@ -52,6 +52,24 @@ func init() {
 
 // Write writes tensors in the order given, which is also their order in the file.
 func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	for _, t := range tensors {
+		if size, err := byteSize(t.DType, t.Shape); err == nil && size != int64(len(t.Data)) {
+			return fmt.Errorf("checkpoint: tensor %q: %d bytes; %v%v needs %d", t.Name, len(t.Data), t.DType, t.Shape, size)
+		}
+	}
+	if err := writeHeader(w, tensors, metadata); err != nil {
+		return err
+	}
+	for _, t := range tensors {
+		if _, err := w.Write(t.Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeHeader writes what stands in front of tensors, whose data is not looked at.
+func writeHeader(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	header, err := encodeHeader(tensors, metadata)
 	if err != nil {
 		return err
@@ -61,15 +79,8 @@ func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	if _, err := w.Write(length[:]); err != nil {
 		return err
 	}
-	if _, err := w.Write(header); err != nil {
-		return err
-	}
-	for _, t := range tensors {
-		if _, err := w.Write(t.Data); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = w.Write(header)
+	return err
 }
 
 // encodeHeader is the header's JSON, padded with spaces so that the data is aligned.
@@ -105,8 +116,6 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("checkpoint: tensor %q: %w", t.Name, err)
-		case size != int64(len(t.Data)):
-			return nil, fmt.Errorf("checkpoint: tensor %q: %d bytes; %v%v needs %d", t.Name, len(t.Data), t.DType, t.Shape, size)
 		case seen[t.Name] || t.Name == "__metadata__":
 			return nil, fmt.Errorf("checkpoint: tensor %q: the name is taken", t.Name)
 		}

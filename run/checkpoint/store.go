@@ -186,6 +186,9 @@ func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	if m.Steps != steps {
 		return "", fmt.Errorf("checkpoint: a manifest of step %d for draft %s", m.Steps, draft)
 	}
+	if err := MakeDraft(path); err != nil { // nobody who has this folder may have had a file to write
+		return "", err
+	}
 	create := createFile
 	if s.create != nil {
 		create = s.create

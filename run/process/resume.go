@@ -84,5 +84,5 @@ func averageInto[T float32 | float64](of []checkpoint.Tensor) {
 
 // pipelineTensor is what a checkpoint calls a tensor of a pipeline that is not the one shown.
 func pipelineTensor(pipeline int, name string) string {
-	return fmt.Sprintf("pipeline-%d/%s", pipeline, name)
+	return checkpoint.PipelinePrefix(pipeline) + name
 }

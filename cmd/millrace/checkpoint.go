@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+)
+
+const checkpointHelp = `checkpoint says what a run has saved. RUN is a run's folder (what train --out named), its folder of
+checkpoints, or one checkpoint in it.
+
+Where hosts have folders of their own, each has the manifest and the files of its own stages: files that other
+hosts have written count as missing here. Copy the folders of one checkpoint into one, and it is whole.`
+
+func checkpointCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "checkpoint", Short: "List, show, verify and export what a run has saved", Long: checkpointHelp,
+		Example: `  millrace checkpoint ls runs/gpt
+  millrace checkpoint export runs/gpt -o gpt.safetensors`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(listCheckpoints(), showCheckpoint(), verifyCheckpoints(), exportCheckpoint())
+	return c
+}
+
+// inspected is the checkpoints of a path.
+func inspected(path string) ([]checkpoint.Seen, error) {
+	all, err := checkpoint.Inspect(path)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	return all, nil
+}
+
+// listed is a checkpoint as ls prints it for machines.
+type listed struct {
+	Path       string            `json:"path"`
+	Steps      int               `json:"steps"`
+	Model      string            `json:"model,omitempty"`
+	Samples    int64             `json:"samples"`
+	Loss       float64           `json:"loss"`
+	Bytes      int64             `json:"bytes"`
+	Schedule   string            `json:"schedule,omitempty"`
+	Stages     int               `json:"stages,omitempty"`
+	Workers    int               `json:"workers,omitempty"`
+	Hosts      []string          `json:"hosts,omitempty"`
+	Files      int               `json:"files"`
+	Missing    map[string]string `json:"missing,omitempty"`
+	Unreadable string            `json:"unreadable,omitempty"`
+}
+
+func listedOf(s checkpoint.Seen) listed {
+	l := listed{Path: s.Path, Steps: s.Steps, Missing: s.Missing, Unreadable: s.Wrong}
+	if m := s.Manifest; m != nil {
+		l.Model, l.Samples, l.Loss, l.Bytes, l.Hosts, l.Files = m.Model, m.Samples, m.Loss, m.Bytes(), m.Hosts(), len(m.Files)
+		if p := m.Plan; p != nil {
+			l.Schedule, l.Stages, l.Workers = p.Schedule, len(p.Stages), len(p.Devices())
+		}
+	}
+	return l
+}
+
+func listCheckpoints() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "ls RUN", Short: "List the checkpoints of a run",
+		Example: "  millrace checkpoint ls runs/gpt",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			all, err := inspected(args[0])
+			if err != nil {
+				return err
+			}
+			rows := make([]listed, len(all))
+			for i, s := range all {
+				rows[i] = listedOf(s)
+			}
+			if asJSON {
+				return cli.WriteJSON(c.OutOrStdout(), rows)
+			}
+			return tableOf(rows).Text(c.OutOrStdout())
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+func tableOf(rows []listed) *report.Table {
+	t := &report.Table{Head: []string{"checkpoint", " steps", " samples", " loss", " size", "model", "plan", " workers",
+		"files here"}}
+	if slices.ContainsFunc(rows, func(r listed) bool { return r.Hosts != nil }) {
+		t.Head = append(t.Head, "hosts")
+	}
+	for _, r := range rows {
+		name := filepath.Base(r.Path)
+		if r.Unreadable != "" {
+			t.Add(name, r.Steps, "", "", "", "", "", "", r.Unreadable)
+			continue
+		}
+		plan := ""
+		if r.Stages > 0 {
+			plan = fmt.Sprintf("%s, %s", r.Schedule, counted(r.Stages, "stage"))
+		}
+		files := fmt.Sprintf("all %d", r.Files)
+		if n := len(r.Missing); n > 0 {
+			files = fmt.Sprintf("%d of %d", r.Files-n, r.Files)
+		}
+		t.Add(name, r.Steps, r.Samples, fmt.Sprintf("%.4f", r.Loss), report.Bytes(float64(r.Bytes)), r.Model, plan,
+			r.Workers, files, strings.Join(r.Hosts, ", "))
+	}
+	return t
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// newest is the last of the checkpoints at a path, with a manifest that can be read.
+func newest(path string) (checkpoint.Seen, error) {
+	all, err := inspected(path)
+	if err != nil {
+		return checkpoint.Seen{}, err
+	}
+	last := all[len(all)-1]
+	if last.Manifest == nil {
+		return last, cli.BadInput(fmt.Errorf("checkpoint: %s: %s", last.Path, last.Wrong))
+	}
+	return last, nil
+}
+
+func showCheckpoint() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "show RUN", Short: "Show one checkpoint, the newest of a run: plan, optimizer, files",
+		Example: "  millrace checkpoint show runs/gpt\n" +
+			"  millrace checkpoint show runs/gpt/checkpoints/step-00000200",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := newest(args[0])
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return cli.WriteJSON(c.OutOrStdout(), struct {
+					Path     string               `json:"path"`
+					Missing  map[string]string    `json:"missing"`
+					Manifest *checkpoint.Manifest `json:"manifest"`
+				}{s.Path, s.Missing, s.Manifest})
+			}
+			return describe(c.OutOrStdout(), s)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+func verifyCheckpoints() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "verify RUN", Short: "Read every byte of a run's checkpoints and say what is wrong",
+		Long: `verify reads every byte of the checkpoints at RUN: checksums, headers, types and shapes, and whether
+every parameter of the model and what the optimizer keeps for it is there once. It ends with 1 where
+anything is wrong.`,
+		Example: "  millrace checkpoint verify runs/gpt",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			all, err := inspected(args[0])
+			if err != nil {
+				return err
+			}
+			type verdict struct {
+				Path  string   `json:"path"`
+				Wrong []string `json:"wrong"`
+			}
+			verdicts, bad := []verdict{}, 0
+			for _, s := range all {
+				v := verdict{s.Path, append([]string{}, s.Verify()...)}
+				if verdicts = append(verdicts, v); len(v.Wrong) > 0 {
+					bad++
+				}
+			}
+			if asJSON {
+				err = cli.WriteJSON(c.OutOrStdout(), verdicts)
+			} else {
+				for i, v := range verdicts {
+					err = errors.Join(err, judge(c.OutOrStdout(), all[i], v.Wrong))
+				}
+			}
+			if err == nil && bad > 0 {
+				err = fmt.Errorf("checkpoint: something is wrong with %d of %s", bad, counted(len(verdicts), "checkpoint"))
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+// judge prints what is wrong with a checkpoint, or that nothing is.
+func judge(w io.Writer, s checkpoint.Seen, wrong []string) error {
+	name := filepath.Base(s.Path)
+	if len(wrong) > 0 {
+		_, err := fmt.Fprintf(w, "%s  WRONG\n  %s\n", name, strings.Join(wrong, "\n  "))
+		return err
+	}
+	what := counted(len(s.Manifest.Parameters), "parameter")
+	if s.Manifest.Parameters == nil {
+		what = "its manifest lists no parameters to compare with"
+	}
+	_, err := fmt.Fprintf(w, "%s  ok: %s, %s, %s\n", name, counted(len(s.Manifest.Files), "file"),
+		report.Bytes(float64(s.Manifest.Bytes())), what)
+	return err
+}
+
+func exportCheckpoint() *cobra.Command {
+	var output string
+	var optimizer bool
+	c := &cobra.Command{
+		Use: "export RUN -o FILE", Short: "Write a checkpoint's weights as one safetensors file",
+		Long: `export writes all parameters and buffers of a checkpoint, the newest of a run, as one safetensors file,
+by layer name, whatever plan the run had; --optimizer adds what the optimizer keeps, as NAME#STATE. Of
+pipelines side by side the reference is written, and with --optimizer every pipeline, as pipeline-N/NAME.`,
+		Example: "  millrace checkpoint export runs/gpt -o gpt.safetensors",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			from, err := checkpoint.Open(checkpoint.Folder(args[0]))
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			defer from.Close()
+			err = document.Write(output, func(f io.Writer) error {
+				to := bufio.NewWriterSize(f, 1<<20)
+				return errors.Join(from.Export(to, optimizer), to.Flush())
+			})
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s from %s\n", output, from.Path)
+			return err
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "", "the file to write")
+	c.Flags().BoolVar(&optimizer, "optimizer", false, "write what the optimizer keeps, too")
+	_ = c.MarkFlagRequired("output") // which is there
+	cli.Writes(c, "output")
+	return c
+}

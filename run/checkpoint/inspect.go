@@ -1,0 +1,245 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Seen is a checkpoint as it lies in a folder, by names and lengths alone.
+type Seen struct {
+	Path     string
+	Steps    int
+	Manifest *Manifest         // nil where Wrong
+	Missing  map[string]string // by file, why it is not here
+	Wrong    string            // why there is no manifest
+}
+
+// Folder is the folder of checkpoints of a path: of a run's folder, of one of checkpoints, or of a checkpoint, which
+// is one of them then.
+func Folder(path string) string {
+	if info, err := os.Stat(filepath.Join(path, "checkpoints")); err == nil && info.IsDir() {
+		return filepath.Join(path, "checkpoints")
+	}
+	return path
+}
+
+// Inspect is the checkpoints at a path, oldest first; see Folder.
+func Inspect(path string) ([]Seen, error) {
+	path = named(Folder(path))
+	found := []saved{{path: path}}
+	if steps, one := stepsOf(filepath.Base(path)); one {
+		found[0].steps = steps
+		if _, err := os.Stat(path); err != nil {
+			return nil, &noneError{fmt.Sprintf("checkpoint: there is no %s; "+remedy, path)}
+		}
+	} else {
+		var err error
+		if found, err = list(path); errors.Is(err, os.ErrNotExist) {
+			return nil, &noneError{fmt.Sprintf("checkpoint: there is no %s; "+remedy, path)}
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	if len(found) == 0 {
+		return nil, noneIn(path)
+	}
+	var all []Seen
+	for _, f := range found {
+		all = append(all, see(f))
+	}
+	return all, nil
+}
+
+// see looks at one checkpoint.
+func see(at saved) Seen {
+	s := Seen{Path: at.path, Steps: at.steps, Missing: map[string]string{}}
+	_, m, err := readManifest(filepath.Join(at.path, manifestName))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		s.Wrong = fmt.Sprintf("it has no %s: it is none, or not whole", manifestName)
+	case err != nil:
+		s.Wrong = fmt.Sprintf("%s: %v", manifestName, unnamed(err))
+	case m.Steps != at.steps:
+		s.Wrong = fmt.Sprintf("%s: steps is %d, and the folder is that of %d steps", manifestName, m.Steps, at.steps)
+	default:
+		s.Manifest = m
+		for _, f := range m.Files {
+			if why := f.absent(at.path); why != "" {
+				s.Missing[f.Name] = why
+			}
+		}
+	}
+	return s
+}
+
+// absent says why a file of the right length is not in a directory.
+func (f File) absent(dir string) string {
+	one, err := openFile(filepath.Join(dir, f.Name), f)
+	switch {
+	case err == nil:
+		_ = one.Close() // nothing was written
+		return ""
+	case errors.Is(err, os.ErrNotExist) && f.Host != "":
+		return "not here; host " + f.Host + " has written it"
+	case errors.Is(err, os.ErrNotExist):
+		return "not here"
+	}
+	return unnamed(err).Error()
+}
+
+// Bytes is the length of all files together, wherever they are.
+func (m *Manifest) Bytes() int64 {
+	var n int64
+	for _, f := range m.Files {
+		n += f.Bytes
+	}
+	return n
+}
+
+// Hosts is those that have written the files, where that is known.
+func (m *Manifest) Hosts() []string {
+	hosts := map[string]bool{}
+	for _, f := range m.Files {
+		if f.Host != "" {
+			hosts[f.Host] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(hosts))
+}
+
+// Verify reads every byte of a checkpoint and says everything that is wrong with it: checksums, headers, types and
+// shapes, and what is missing, twice or of no parameter of the model. Nothing is wrong where it says nothing.
+func (s *Seen) Verify() []string {
+	if s.Manifest == nil {
+		return []string{s.Wrong}
+	}
+	var wrong []string
+	read := map[string]entry{}
+	in := map[string]string{}
+	whole := true
+	for _, f := range s.Manifest.Files {
+		at, err := openFile(filepath.Join(s.Path, f.Name), f)
+		var x *Index
+		if err == nil {
+			if err = at.check(); err == nil {
+				x, err = ReadIndex(at, f.Bytes)
+			}
+			err = errors.Join(err, at.Close())
+		}
+		if err != nil {
+			whole = false
+			why := unnamed(err).Error()
+			if missing := s.Missing[f.Name]; missing != "" {
+				why = missing
+			}
+			wrong = append(wrong, f.Name+": "+why)
+			continue
+		}
+		if len(x.names) != f.Tensors {
+			wrong = append(wrong, fmt.Sprintf("%s: %d tensors; the manifest says %d", f.Name, len(x.names), f.Tensors))
+		}
+		for _, name := range x.names {
+			if other, twice := in[name]; twice {
+				wrong = append(wrong, fmt.Sprintf("tensor %s is in %s and in %s", name, other, f.Name))
+			}
+			read[name], in[name] = x.entries[name], f.Name
+		}
+	}
+	return append(wrong, s.Manifest.compare(read, whole)...)
+}
+
+// compare holds tensors against the parameters of the model. What is in files that cannot be read is not missed.
+func (m *Manifest) compare(read map[string]entry, whole bool) []string {
+	if m.Parameters == nil {
+		return nil
+	}
+	if n := m.Pipelines(); n > 1 && whole && n > len(read) {
+		return []string{fmt.Sprintf("the plan is of %d pipelines side by side, and there are %d tensors", n, len(read))}
+	} else if n > len(read) {
+		return nil
+	}
+	var wrong []string
+	want := m.tensors()
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		got, there := read[name]
+		switch {
+		case !there && whole:
+			wrong = append(wrong, fmt.Sprintf("tensor %s is in no file", name))
+		case there && (got.DType != m.Float || !slices.Equal(got.Shape, want[name])):
+			wrong = append(wrong, fmt.Sprintf("tensor %s is %s%v; the model has %s%v", name, got.DType, got.Shape, m.Float,
+				want[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(read)) {
+		if _, known := want[name]; !known {
+			wrong = append(wrong, fmt.Sprintf("tensor %s is of no parameter of the model", name))
+		}
+	}
+	return wrong
+}
+
+// tensors is the shapes of all that a checkpoint has: of each parameter its values and what the optimizer keeps, and
+// of each buffer its values. Of pipelines side by side each has all of it, and their reference no states.
+func (m *Manifest) tensors() map[string][]int64 {
+	all := map[string][]int64{}
+	add := func(of string, states []string) {
+		for _, p := range m.Parameters {
+			all[of+p.Name] = p.Shape
+			if p.Buffer {
+				continue
+			}
+			for _, state := range states {
+				all[of+p.Name+"#"+state] = p.Shape
+			}
+		}
+	}
+	n := m.Pipelines()
+	if n == 1 {
+		add("", m.Optimizer.States())
+		return all
+	}
+	add("", nil)
+	for p := range n {
+		add(PipelinePrefix(p), m.Optimizer.States())
+	}
+	return all
+}
+
+// PipelinePrefix is what stands in front of the names of a pipeline's tensors, where several train side by side.
+func PipelinePrefix(pipeline int) string { return fmt.Sprintf("pipeline-%d/", pipeline) }
+
+// Export writes all parameters and buffers, by layer, as one safetensors file, and with optimizer also what that
+// keeps, that of pipelines side by side with each one's parameters.
+func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
+	of := map[string]bool{}
+	for _, p := range c.Manifest.Parameters {
+		of[p.Name] = true
+	}
+	var all []Tensor
+	for _, name := range c.Names() {
+		weight := of[name] || len(of) == 0 && !strings.ContainsAny(name, "#/") // as older manifests leave it
+		if !weight && !optimizer {
+			continue
+		}
+		e := c.indexes[c.where[name]].entries[name]
+		all = append(all, Tensor{Name: name, DType: dtypes[e.DType], Shape: e.Shape})
+	}
+	if err := writeHeader(w, all, map[string]string{"format": "pt"}); err != nil {
+		return err
+	}
+	for _, t := range all {
+		i := c.where[t.Name]
+		x, f := c.indexes[i], c.files[i]
+		e := x.entries[t.Name]
+		if _, err := io.Copy(w, io.NewSectionReader(f, x.start+e.Offsets[0], e.Offsets[1]-e.Offsets[0])); err != nil {
+			return fmt.Errorf("checkpoint: tensor %q: %w", t.Name, err)
+		}
+	}
+	return nil
+}
