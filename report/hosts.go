@@ -123,8 +123,9 @@ func early(t *trace.Timeline) map[*trace.Event]float64 {
 	return all
 }
 
-// clockOf is what is known of a process's clock, which was 0 when the process began.
-func clockOf(p *trace.Process) string {
+// clockOf is what is known of the clock of one of a Timeline's processes, which was 0 when the process began. A drift
+// that comes to less than the error over the whole run is none that is known.
+func clockOf(t *trace.Timeline, p *trace.Process) string {
 	if p.OffsetS == 0 && p.Drift == 0 && p.ErrorS == 0 {
 		return "is the one that times are on"
 	}
@@ -136,8 +137,8 @@ func clockOf(p *trace.Process) string {
 	if p.Drift < 0 {
 		does = "gains"
 	}
-	if rate := math.Abs(p.Drift) * 1e6; rate >= 0.05 {
-		text += fmt.Sprintf(", %s %.1f µs a second", does, rate)
+	if start, end := t.Extent(); math.Abs(p.Drift)*(end-start) > p.ErrorS {
+		text += fmt.Sprintf(", %s %.3g µs a second", does, math.Abs(p.Drift)*1e6)
 	}
 	return text + fmt.Sprintf(", known within ±%s", trace.Seconds(p.ErrorS))
 }

@@ -55,8 +55,9 @@ func TestWorkersAreShownByHost(t *testing.T) {
 			}
 		}
 		for _, want := range append(c.says, `"groups":[{"title":"host a, processes 0–1","workers":[0,1]},{"title":"host b, `+
-			`processes 2–3","workers":[2,3]}]`, "<h3>host a, processes 0–1</h3>", "<td>worker 2 (stage 2)</td>",
-			"began 1.5 s before process 0&#39;s, loses 10.0 µs a second, known within", "1.62 times as long") {
+			`processes 2–3","workers":[2,3]}]`, "<h3>host a, processes 0–1</h3>", `"where":["process 0 on host a",`,
+			"<td>worker 2 (stage 2)</td>",
+			"began 1.5 s before process 0&#39;s, known within", "1.62 times as long") {
 			if !strings.Contains(page.String(), want) {
 				t.Errorf("clocks %v s off: the page says nothing about %q", c.skewS, want)
 			}
@@ -64,6 +65,24 @@ func TestWorkersAreShownByHost(t *testing.T) {
 		if strings.Contains(flat, c.not) || strings.Contains(page.String(), c.not) {
 			t.Errorf("clocks %v s off: it says %q", c.skewS, c.not)
 		}
+	}
+}
+
+// A clock's drift is told where it comes to more than the error.
+func TestADriftIsTold(t *testing.T) {
+	in := onHosts(2e-4, 0)
+	_, end := in.Measured.Extent()
+	for drift, says := range map[float64]string{
+		0.9e-4 / end: "began 1.5 s behind process 0's, known within ±100 µs",
+		1.1e-4 / end: "began 1.5 s behind process 0's, loses 30.5 µs a second, known within ±100 µs",
+		-2e-4 / end:  "began 1.5 s behind process 0's, gains 55.4 µs a second, known within ±100 µs",
+	} {
+		if got := clockOf(in.Measured, &trace.Process{OffsetS: 1.5, Drift: drift, ErrorS: 1e-4}); got != says {
+			t.Errorf("%q, want %q", got, says)
+		}
+	}
+	if got := clockOf(in.Measured, &trace.Process{}); got != "is the one that times are on" {
+		t.Error(got)
 	}
 }
 

@@ -22,7 +22,8 @@ type pageData struct {
 	Apart       curve       `json:"reference_apart"`
 	PeakBytes   [2][]int64  `json:"peak_bytes"` // of the whole run: predicted, measured
 	StageLabels []string    `json:"stage_labels"`
-	Groups      []group     `json:"groups"` // rows in their order, by host
+	Groups      []group     `json:"groups"`          // rows in their order, by host
+	Where       []string    `json:"where,omitempty"` // by worker, in a run of several processes
 }
 
 // group is the workers of a host; of a run in one process it has no title.
@@ -151,6 +152,11 @@ func pageDataOf(in Inputs) pageData {
 				g.Title = h.title()
 			}
 			d.Groups = append(d.Groups, g)
+		}
+	}
+	if t := in.Measured; hostsOf(t) != nil {
+		for w := range t.Workers {
+			d.Where = append(d.Where, t.Where(w))
 		}
 	}
 	for w := range in.workers() {

@@ -105,7 +105,7 @@ func pageViewOf(in Inputs) *pageView {
 	if t := in.Measured; hostsOf(t) != nil {
 		for p := range t.Processes {
 			v.Processes = append(v.Processes, processRow{fmt.Sprint(p), t.Processes[p].Host, in.heldBy(t, p),
-				clockOf(&t.Processes[p])})
+				clockOf(t, &t.Processes[p])})
 		}
 		v.Clocks = clocks(t)
 	}

@@ -16,13 +16,19 @@ function swatch(name) {
   return i;
 }
 
+// workerOf names a worker, with where it was in a run of several processes.
+function workerOf(worker, data) {
+  const where = data.where?.[worker];
+  return `worker ${worker}${where ? ` (${where})` : ""}`;
+}
+
 // describe is the paragraphs about a box or gap. other is the step on the other side.
 export function describe(thing, other, data) {
   if ("why" in thing) return describeGap(thing, data);
   const b = thing;
   const kind = data.kinds.find((k) => k.name === b.kind)?.label ?? b.kind;
   const batch = minibatchKinds.has(b.kind) ? "minibatch" : "micro-batch";
-  const what = `${b.text} — ${kind}, ${batch} ${b.micro}, stage ${b.stage}, worker ${b.worker}`;
+  const what = `${b.text} — ${kind}, ${batch} ${b.micro}, stage ${b.stage}, ${workerOf(b.worker, data)}`;
   const out = [paragraph("name-line", swatch(b.kind), what)];
   let times = `${duration(b.start)} to ${duration(b.end)}: ${duration(b.end - b.start)}`;
   if (b.bytes > 0) {
@@ -42,7 +48,7 @@ export function describe(thing, other, data) {
 
 function describeGap(gap, data) {
   const cause = data.causes[gap.cause];
-  const title = `Gap of ${duration(gap.end - gap.start)} on worker ${gap.worker}: ${cause.label}`;
+  const title = `Gap of ${duration(gap.end - gap.start)} on ${workerOf(gap.worker, data)}: ${cause.label}`;
   return [
     paragraph("name-line", swatch(cause.name), title),
     paragraph("", `${duration(gap.start)} to ${duration(gap.end)}${gap.before ? `, before ${gap.before.text}` : ""}`),
