@@ -1,15 +1,20 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
 // soaking skips a test that takes minutes, or changes what a machine runs, unless it is asked for.
@@ -46,29 +51,31 @@ func slurm(t *testing.T) (env []string) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	return strings.Fields(string(out))
+	// The nodes have names that are no hosts', since both are this one.
+	return append(strings.Fields(string(out)), "MILLRACE_MASTER_ADDR=127.0.0.1")
 }
 
 // srun starts processes on both nodes of a Slurm, and sbatch does by the script that millrace wrote.
 func TestSlurmLeavesTheSameWeights(t *testing.T) {
 	env := slurm(t)
 	p := profiled(t)
-	// The nodes have names that are no hosts', since both are this one.
-	env = append(env, "MILLRACE_MASTER_ADDR=127.0.0.1", "TMPDIR="+p.Dir)
 	for i, r := range launchedRuns {
 		flags := strings.Fields(launchedFlags + r.flags)
-		n := fmt.Sprint(r.processes)
+		n, workers, each := fmt.Sprint(r.processes), fmt.Sprint(r.processes*r.each), fmt.Sprint(r.each)
 		alone, over, batch := fmt.Sprint("alone", i), fmt.Sprint("srun", i), fmt.Sprint("sbatch", i)
-		if code, out := by(t, p, append(flags, "--workers", n, "--out", alone), nil, "SELF"); code != 0 {
+		threads := append(flags, "--workers", workers, "--out", alone)
+		if code, out := by(t, p, threads, nil, "SELF"); code != 0 {
 			t.Fatalf("%s: code %d\n%s", r.name, code, out)
 		}
 		want := left(t, filepath.Join(p.Dir, alone))
-		code, out := by(t, p, append(flags, "--out", over), env, "srun", "-N2", "-n", n, "SELF")
+		tasks := append(flags, "--workers-per-process", each, "--out", over)
+		code, out := by(t, p, tasks, env, "srun", "-N2", "-n", n, "SELF")
 		if code != 0 || left(t, filepath.Join(p.Dir, over)) != want {
 			t.Errorf("srun, %s: code %d, or other weights\n%s", r.name, code, out)
 		}
 		script := append([]string{"manifest", "slurm"}, flags[1:]...)
-		script = append(script, "--workers", n, "--out", batch, "--executable", os.Args[0], "-o", batch+".sh")
+		script = append(script, "--workers", workers, "--workers-per-process", each, "--out", batch,
+			"--executable", os.Args[0], "-o", batch+".sh")
 		if text := p.Run(t, script, false); text != "" {
 			t.Fatal(text)
 		}
@@ -103,6 +110,69 @@ func TestTheScriptOfMpirunLeavesTheSameWeights(t *testing.T) {
 			t.Errorf("%s: code %d, or other weights\n%s", mpi, code, out)
 		}
 	}
+}
+
+// Of a run that another launcher's script starts, a process is killed: it starts again, goes on from its last
+// checkpoint, and leaves the weights of one that nobody has disturbed.
+func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
+	env := slurm(t)
+	soaking(t, "mpirun.openmpi", "mpiexec.hydra")
+	p := profiled(t)
+	const flags = "--model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --eval-rows 8 " +
+		"--steps 6000 --save-every 200 --workers 2 --out "
+	if code, out := started(t, p, "train "+flags+"alone"); code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	root := []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
+	for _, c := range []struct {
+		name, manifest, rank string
+		env, start           []string
+	}{
+		{"slurm", "slurm", "SLURM_PROCID", env, []string{"sbatch", "--wait", "-o", filepath.Join(p.Dir, "slurm.log")}},
+		{"openmpi", "mpirun", "OMPI_COMM_WORLD_RANK", root, []string{"bash"}},
+		{"mpich", "mpirun --mpi mpich", "PMI_RANK", nil, []string{"bash"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if out := p.Run(t, strings.Fields("manifest "+c.manifest+" "+flags+c.name+" --restarts 1 -o "+c.name+".sh "+
+				"--executable "+os.Args[0]), false); out != "" {
+				t.Fatal(out)
+			}
+			killed := make(chan error)
+			go func() { killed <- killOne(filepath.Join(p.Dir, c.name), c.rank+"=1") }()
+			code, out := by(t, p, nil, c.env, append(c.start, c.name+".sh")...)
+			if err := <-killed; err != nil {
+				t.Fatalf("%v, code %d\n%s", err, code, out)
+			}
+			said, _ := os.ReadFile(filepath.Join(p.Dir, "slurm.log")) // of Slurm alone
+			if code != 0 {
+				t.Fatalf("code %d\n%s%s", code, out, said)
+			}
+			sameTensors(t, p, c.name+"/checkpoints", "alone/checkpoints")
+		})
+	}
+}
+
+// killOne kills the process of a run that has a variable, once the run has saved something.
+func killOne(dir, variable string) error {
+	for late := time.Now().Add(2 * time.Minute); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
+		if later, err := checkpoint.Later(filepath.Join(dir, "checkpoints"), 0); err != nil || len(later) == 0 {
+			continue
+		}
+		paths, _ := filepath.Glob("/proc/[0-9]*") // the pattern is one
+		for _, path := range paths {
+			var pid int
+			environ, _ := os.ReadFile(filepath.Join(path, "environ")) // one that has ended meanwhile
+			cmdline, _ := os.ReadFile(filepath.Join(path, "cmdline"))
+			words := strings.Split(string(cmdline), "\x00")
+			if _, err := fmt.Sscanf(path, "/proc/%d", &pid); err != nil || words[0] != os.Args[0] ||
+				!slices.Contains(words, "--out="+filepath.Base(dir)) ||
+				!slices.Contains(strings.Split(string(environ), "\x00"), variable) {
+				continue
+			}
+			return syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return errors.New("nothing is there to be killed")
 }
 
 // sshd starts a server of ssh on the loopback, and says which ssh reaches it as which hosts.

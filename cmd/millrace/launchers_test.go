@@ -121,14 +121,16 @@ func aPort(t *testing.T) string {
 var launchedRuns = []struct {
 	name      string
 	processes int
+	each      int // workers of a process
 	flags     string
 	quick     bool
 }{
-	{"a pipeline of two", 2, "--stages 2 --schedule 1f1b --clip 0.5 --optimizer adam --save-every 4", true},
-	{"two replicas", 2, "--stages 1 --schedule dp --optimizer sgd --momentum 0.9", false},
-	{"three, without a flush", 3, "--stages 3 --schedule 1f1b-rr --weights stash --batch 4 --micro-batches 1 " +
+	{"a pipeline of two", 2, 1, "--stages 2 --schedule 1f1b --clip 0.5 --optimizer adam --save-every 4", true},
+	{"two replicas", 2, 1, "--stages 1 --schedule dp --optimizer sgd --momentum 0.9", false},
+	{"three, without a flush", 3, 1, "--stages 3 --schedule 1f1b-rr --weights stash --batch 4 --micro-batches 1 " +
 		"--lr 0.02", false},
-	{"three, with split backwards", 3, "--stages 3 --schedule zb-h1 --clip 0.5", false},
+	{"three, with split backwards", 3, 1, "--stages 3 --schedule zb-h1 --clip 0.5", false},
+	{"two of two workers each", 2, 2, "--stages 4 --schedule 1f1b", false},
 }
 
 const launchedFlags = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batches 4 --steps 6 " +
@@ -168,7 +170,7 @@ func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 		}
 		flags := strings.Fields(launchedFlags + r.flags)
 		alone := fmt.Sprint("alone", i)
-		threads := append(flags, "--workers", fmt.Sprint(r.processes), "--out", alone)
+		threads := append(flags, "--workers", fmt.Sprint(r.processes*r.each), "--out", alone)
 		if code, out := by(t, p, threads, nil, "SELF"); code != 0 {
 			t.Fatalf("%s: code %d\n%s", r.name, code, out)
 		}
@@ -184,7 +186,7 @@ func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 					}
 				}
 				out := fmt.Sprintf("run-%d-%d", i, j)
-				code, text := l.run(t, p, r.processes, append(flags, "--out", out))
+				code, text := l.run(t, p, r.processes, append(flags, "--workers-per-process", fmt.Sprint(r.each), "--out", out))
 				if code != 0 {
 					t.Fatalf("code %d\n%s", code, text)
 				}
