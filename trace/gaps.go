@@ -256,8 +256,8 @@ func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited
 	half, within := begin+0.5*(arrived-begin), r.t.WithinS(source.Worker, g.Worker)
 	if math.Abs(source.EndS-half) < within {
 		g.Cause, g.Blocker, g.BlockerWorker = WaitMessage, source.Instruction, source.Worker
-		g.Why += fmt.Sprintf(": clocks agree within ±%s, so that it cannot be told whether %s was being computed or on its "+
-			"way", Seconds(within), source.Instruction)
+		g.Why += fmt.Sprintf(": whether %s was being computed for most of that, or was on its way, clocks that agree within "+
+			"±%s cannot tell", source.Instruction, Seconds(within))
 		return
 	}
 	if source.EndS > begin && source.EndS >= half {

@@ -135,12 +135,12 @@ func TestAGapAcrossClocks(t *testing.T) {
 	}{
 		{"far later", 3.5, 1, trace.WaitInput, "which computed 0F0 until 3.5 s"},
 		{"far sooner", 0.5, 1, trace.WaitTransfer, "0F0 was done at 500 ms and its transfer took"},
-		{"a little later than half of it", 2.4, 1, trace.WaitMessage, "clocks agree within ±1 s, so that it cannot be told " +
-			"whether 0F0 was being computed or on its way"},
-		{"a little sooner", 1.6, 1, trace.WaitMessage, "it cannot be told"},
+		{"a little later than half of it", 2.4, 1, trace.WaitMessage, "whether 0F0 was being computed for most of " +
+			"that, or was on its way, clocks that agree within ±1 s cannot tell"},
+		{"a little sooner", 1.6, 1, trace.WaitMessage, "cannot tell"},
 		{"a little later on one clock", 2.4, 0, trace.WaitInput, "computed 0F0 until 2.4 s"},
 		{"a little sooner on one clock", 1.6, 0, trace.WaitTransfer, "0F0 was done at 1.6 s"},
-		{"behind its arrival", 4.5, 3, trace.WaitMessage, "it cannot be told"},
+		{"behind its arrival", 4.5, 3, trace.WaitMessage, "cannot tell"},
 	} {
 		tl := timeline(at(0, "0F0", 0, 0, c.doneS, ""), at(0, "0SF0", c.doneS, c.doneS, c.doneS+0.1, ""),
 			at(1, "1RF0", 0, 4, 4, "0SF0"), at(1, "1F0", 4, 4, 6, ""))
