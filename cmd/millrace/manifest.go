@@ -71,7 +71,7 @@ func manifestCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			own.words = slices.DeleteFunc(flags.Words, func(word string) bool { return strings.HasPrefix(word, "--cluster=") })
+			own.words = flags.Words
 			if flags.File != "" {
 				own.words = append([]string{"--job=" + flags.File}, own.words...)
 			}
@@ -225,8 +225,10 @@ func (m *manifestFlags) carry(j *job.Job) error {
 	if model.IsFile(j.Model) {
 		named = append(named, struct{ flag, path string }{"model", j.Model})
 	}
-	if isPath(j.Wire) {
-		named = append(named, struct{ flag, path string }{"wire", j.Wire})
+	for flag, path := range map[string]string{"cluster": j.Cluster, "wire": j.Wire} {
+		if isPath(path) {
+			named = append(named, struct{ flag, path string }{flag, path})
+		}
 	}
 	for _, n := range named {
 		if n.path == "" {
