@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +26,45 @@ func TestProcessesTrainAsThreadsDo(t *testing.T) {
 		}
 	}
 	sameTensors(t, p, "one/checkpoints", "two/checkpoints")
+}
+
+// What train does otherwise it does in several processes, too: each line trains as the one in front of it does in
+// one process.
+func TestProcessesTrainHowever(t *testing.T) {
+	p := profiled(t)
+	for n, c := range []struct{ alone, apart string }{
+		{small + "a0 --workers 2", "launch -n 2 -- " + small + "b0"},
+		{small + "a0 --workers 2 --resume a0/checkpoints --steps 9 --eval-every 2 --save-every 2",
+			"launch -n 2 -- " + small + "b0 --resume b0/checkpoints --steps 9 --eval-every 2 --save-every 2"},
+		{small + "a2 --workers 2 --pipelines 2", "launch -n 2 -- " + small + "b2 --pipelines 2"},
+		{small + "a3 --workers 2 --schedule 1f1b --advance auto", // whatever it comes to
+			"launch -n 2 -- " + small + "b3 --schedule 1f1b --advance auto --metrics localhost:0"},
+		{strings.Replace(small, "stages 2", "stages 4", 1) + "a4 --workers 4", // two of each process, and one more process
+			"launch -n 3 -- " + strings.Replace(small, "stages 2", "stages 4", 1) + "b4 --workers-per-process 2 --plan a4/plan.json"},
+	} {
+		for _, line := range []string{c.alone, c.apart} {
+			if code, said := started(t, p, line); code != 0 {
+				t.Fatalf("%s: code %d\n%s", line, code, said)
+			}
+		}
+		n := []int{0, 0, 2, 3, 4}[n]
+		sameTensors(t, p, fmt.Sprintf("a%d/checkpoints", n), fmt.Sprintf("b%d/checkpoints", n))
+	}
+}
+
+// A dry run ends well everywhere in front of its first step, and leaves nothing; --json is rank 0's alone.
+func TestProcessesAnswerAsOneDoes(t *testing.T) {
+	p := profiled(t)
+	code, said := started(t, p, "launch -n 2 -- "+small+"dry --dry-run")
+	if code != 0 || !strings.Contains(said, "predicted: ") || p.List(t, "dry") != "" {
+		t.Errorf("code %d\n%s", code, said)
+	}
+	c := p.Command(t, strings.Fields("launch -n 2 -- "+small+"json --json"))
+	text, err := c.Output()
+	var outcome struct{ Steps int }
+	if err = errors.Join(err, json.Unmarshal(text, &outcome)); err != nil || outcome.Steps != 6 {
+		t.Errorf("%v\n%s", err, text)
+	}
 }
 
 // What is wrong with one process every process says, with the code that says whether to try again.

@@ -76,7 +76,8 @@ func (t *training) compare(j *job.Job) error {
 	}
 	for rank := 1; rank < len(theirs); rank++ {
 		a, b := t.party.Name(0), t.party.Name(rank)
-		if err := differ(own, theirs[rank].Job.flat("", claims{}), a, b, "start all with the same flags and job file"); err != nil {
+		asked := theirs[rank].Job.flat("", claims{})
+		if err := differ(own, asked, a, b, "start all with the same flags and job file"); err != nil {
 			return err
 		}
 		own, their := files.knownTo(theirs[rank].Files), theirs[rank].Files.knownTo(files)
