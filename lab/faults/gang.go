@@ -47,14 +47,14 @@ func (s *saying) String() string {
 	return s.text.String()
 }
 
-// start starts n processes of a run in a folder.
-func (c *campaign) start(ctx context.Context, h *slow.Hosts, dir, run string, restart, n int, args []string) (*gang,
+// start starts n processes of a run, each in its folder.
+func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string, restart, n int, args []string) (*gang,
 	error) {
 	g := &gang{}
 	for rank := range n {
 		in := h.Inside(rank, append([]string{c.millrace}, args...)...)
 		m := &member{rank: rank, c: exec.Command(in[0], in[1:]...), ended: make(chan struct{})}
-		m.c.Dir, m.c.Stdout, m.c.Stderr, m.c.WaitDelay = dir, &m.said, &m.said, time.Second
+		m.c.Dir, m.c.Stdout, m.c.Stderr, m.c.WaitDelay = t.folder(rank), &m.said, &m.said, time.Second
 		m.c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		m.c.Env = append(os.Environ(), "MILLRACE_NATIVE="+c.native, "XDG_CACHE_HOME="+c.scratch)
 		for name, value := range map[string]any{

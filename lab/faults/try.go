@@ -62,7 +62,10 @@ type try struct {
 	took           time.Duration
 	again          string // how it went on
 	named, right   bool
-	clean, fewer   bool
+	clean          bool
+	fewer          bool   // processes go on
+	own            bool   // every host has a folder of its own
+	dir            string // of them, or for all
 	wrong          []string
 	kept           string
 }
@@ -74,24 +77,39 @@ func (t *try) says(format string, args ...any) {
 // try makes the try of this number of a way.
 func (c *campaign) try(ctx context.Context, w way, number int) (t *try, err error) {
 	draw := rand.New(rand.NewPCG(c.seed, uint64(number)<<8|uint64(len(w.name))))
-	t = &try{number: number, victim: w.victims[draw.IntN(len(w.victims))], fewer: number%3 == 2}
-	dir, err := os.MkdirTemp(c.scratch, w.name+"-")
-	if err != nil {
+	t = &try{number: number, victim: w.victims[draw.IntN(len(w.victims))], own: number%3 == 1, fewer: number%3 == 2}
+	if t.dir, err = os.MkdirTemp(c.scratch, w.name+"-"); err != nil {
 		return nil, err
+	}
+	for rank := range processes {
+		if err := os.MkdirAll(t.folder(rank), 0o755); err != nil {
+			return nil, err
+		}
 	}
 	defer func() {
 		if c.keep && len(t.wrong) > 0 {
-			t.kept = dir
+			t.kept = t.dir
 			return
 		}
-		err = errors.Join(err, os.RemoveAll(dir))
+		err = errors.Join(err, os.RemoveAll(t.dir))
 	}()
 	run := fmt.Sprintf("%016x", draw.Uint64())
-	if err := c.disturb(ctx, w, t, draw, dir, run); err != nil {
+	if err := c.disturb(ctx, w, t, draw, run); err != nil {
 		return nil, err
 	}
-	return t, c.goOn(ctx, t, dir, run)
+	return t, c.goOn(ctx, t, run)
 }
+
+// folder is where a process runs.
+func (t *try) folder(rank int) string {
+	if t.own {
+		return filepath.Join(t.dir, hostOf(rank))
+	}
+	return t.dir
+}
+
+// out is the run's folder, as a process has it.
+func (t *try) out(rank int) string { return filepath.Join(t.folder(rank), "out") }
 
 // hosts is the hosts of one start.
 func (c *campaign) hosts(ctx context.Context) (*slow.Hosts, error) {
@@ -103,18 +121,18 @@ func (c *campaign) hosts(ctx context.Context) (*slow.Hosts, error) {
 }
 
 // disturb starts the training, loses a process and looks at how the others end.
-func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, dir, run string) (err error) {
+func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, run string) (err error) {
 	h, err := c.hosts(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	g, err := c.start(ctx, h, dir, run, 0, processes, c.args(processes, "out"))
+	g, err := c.start(ctx, h, t, run, 0, processes, c.args(processes, "out"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.kill()) }()
-	if t.moment, err = moment(ctx, draw, g, filepath.Join(dir, "out")); err != nil {
+	if t.moment, err = moment(ctx, draw, g, t.out(0)); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -154,7 +172,15 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 			t.says("rank %d says %q; want something about %q", m.rank, said, want)
 		}
 	}
-	t.written(filepath.Join(dir, "out", "error.json"), g)
+	switch {
+	case t.victim > 0 || w.runs:
+		t.written(0)
+	case t.own:
+		t.written(1)
+		t.written(2)
+	default:
+		t.written(1)
+	}
 	t.clean = true
 	if left := g.left(); len(left) > 0 && ended {
 		t.clean = false
@@ -163,21 +189,22 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 	return nil
 }
 
-// written looks at what the run's folder says of its end. Where a link is lost each side is right in its own way.
-func (t *try) written(path string, g *gang) {
+// written looks at what the run's folder says of its end, as a process has it. Where a link is lost each side is right
+// in its own way.
+func (t *try) written(rank int) {
 	var f struct {
 		Rank     int
 		ExitCode int `json:"exit_code"`
 		Retry    bool
 		Lost     struct{ Rank int }
 	}
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(filepath.Join(t.out(rank), "error.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
 	if err != nil || f.ExitCode != 3 || !f.Retry || f.Lost.Rank != t.victim && f.Rank != t.victim {
 		t.named = false
-		t.says("error.json says %s (%v)", text, err)
+		t.says("error.json of %s says %s (%v)", hostOf(rank), text, err)
 	}
 }
 
@@ -211,7 +238,7 @@ func moment(ctx context.Context, draw *rand.Rand, g *gang, out string) (string, 
 }
 
 // goOn starts the training again, or in fewer processes, and looks at what it leaves.
-func (c *campaign) goOn(ctx context.Context, t *try, dir, run string) (err error) {
+func (c *campaign) goOn(ctx context.Context, t *try, run string) (err error) {
 	h, err := c.hosts(ctx)
 	if err != nil {
 		return err
@@ -219,11 +246,14 @@ func (c *campaign) goOn(ctx context.Context, t *try, dir, run string) (err error
 	defer func() { err = errors.Join(err, h.Close()) }()
 	n, restart, args := processes, 1, c.args(processes, "out")
 	t.again = "again in as many"
+	if t.own {
+		t.again += ", each with a folder of its own"
+	}
 	if t.fewer {
 		n, restart, run = processes-1, 0, "f"+run[1:]
 		args, t.again = c.args(n, "out", "--resume", filepath.Join("out", "checkpoints")), "on in fewer"
 	}
-	g, err := c.start(ctx, h, dir, run, restart, n, args)
+	g, err := c.start(ctx, h, t, run, restart, n, args)
 	if err != nil {
 		return err
 	}
@@ -241,16 +271,38 @@ func (c *campaign) goOn(ctx context.Context, t *try, dir, run string) (err error
 		t.clean = false
 		t.says("%s, something that ranks %v have started is left", t.again, left)
 	}
-	if err := tidy(filepath.Join(dir, "out")); err != nil {
-		t.clean = false
-		t.says("%s, %v", t.again, err)
+	for rank := range processes {
+		if err := tidy(t.out(rank)); err != nil {
+			t.clean = false
+			t.says("%s, %v", t.again, err)
+		}
+	}
+	if err := t.gather(); err != nil {
+		return err
 	}
 	whole := filepath.Join(c.scratch, "whole", "checkpoints")
-	if err := same(whole, filepath.Join(dir, "out", "checkpoints")); err != nil {
+	if err := same(whole, filepath.Join(t.out(0), "checkpoints")); err != nil {
 		t.says("%s, %v", t.again, err)
 		return nil
 	}
 	t.right = true
+	return nil
+}
+
+// gather brings the files of the last checkpoint that other hosts have to the first.
+func (t *try) gather() error {
+	for rank := 1; t.own && rank < processes; rank++ {
+		paths, err := filepath.Glob(filepath.Join(t.out(rank), "checkpoints", fmt.Sprintf("step-%08d", steps), "*"))
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			to := filepath.Join(t.out(0), "checkpoints", filepath.Base(filepath.Dir(path)), filepath.Base(path))
+			if err := os.Rename(path, to); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
