@@ -17,6 +17,14 @@
 // that all can write to, or several of each its own; the leader finds out. In a
 // folder of another process's own, checkpoints that are not of this training's past are set aside.
 //
+// Each process has a clock of its own. The leader reads all of them before the first Program, now and then, and behind
+// the last one (control.Clock), and puts every record on its own clock by the line through these readings; the
+// Timeline has the line of each process and its error. While the run goes on, steps are marked by the reading that is
+// best by then, and those whose events are kept are marked anew at the end.
+//
+// Config.ProfileS is how long each worker is to compute in a step. With it the run names stragglers (run/pace) to
+// Hooks.OnPace and in the Timeline.
+//
 // What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Place
 // says: nothing, unless asked.
 //

@@ -5,6 +5,9 @@
 // another version, events that end before they start, workers out of range,
 // times that are not numbers.
 //
+// A run in several processes says which worker was where, and how well their clocks agree. All times are on one
+// clock; where two processes' are nearer than the error, no order of them is claimed.
+//
 // Questions a Timeline answers by itself: how long each worker computed and what
 // part of a step was bubble, which step is the median one, what a step looks
 // like cut out, and for each gap on a worker what it was waiting for (AllGaps).
