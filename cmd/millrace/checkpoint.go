@@ -17,11 +17,12 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-const checkpointHelp = `checkpoint says what a run has saved. RUN is a run's folder (what train --out named), its folder of
-checkpoints, or one checkpoint in it.
+const checkpointHelp = `checkpoint says what a run has saved. RUN is a run's folder (what train --out named), its
+folder of checkpoints, or one checkpoint in it.
 
-Where hosts have folders of their own, each has the manifest and the files of its own stages: files that other
-hosts have written count as missing here. Copy the folders of one checkpoint into one, and it is whole.`
+Where hosts have folders of their own, each has the manifest and the files of its own stages: files that
+other hosts have written count as missing here. Copy the folders of one checkpoint into one, and it is
+whole.`
 
 func checkpointCommand() *cobra.Command {
 	c := &cobra.Command{

@@ -223,12 +223,14 @@ func TestBadCheckpointsAreNamed(t *testing.T) {
 			return b
 		}), "the file has changed since"},
 		"missing": {linked("stage-000.safetensors", func(string) error { return nil }), "stage-000.safetensors"},
-		"a pipe":  {linked("stage-000.safetensors", func(path string) error { return syscall.Mkfifo(path, 0o644) }), "no regular file"},
+		"a pipe": {linked("stage-000.safetensors", func(path string) error { return syscall.Mkfifo(path, 0o644) }),
+			"no regular file"},
 		"a device": {linked("stage-000.safetensors", func(path string) error { return os.Symlink("/dev/zero", path) }),
 			"no regular file"},
 		"a circle": {linked("stage-000.safetensors", func(path string) error { return os.Symlink(path, path) }),
 			"too many levels"},
-		"a folder":     {linked("stage-000.safetensors", func(path string) error { return os.Mkdir(path, 0o755) }), "no regular file"},
+		"a folder": {linked("stage-000.safetensors", func(path string) error { return os.Mkdir(path, 0o755) }),
+			"no regular file"},
 		"cut manifest": {edit("manifest.json", func(b []byte) []byte { return b[:len(b)/2] }), "cut short or no JSON"},
 		"changed manifest": {edit("manifest.json", func(b []byte) []byte {
 			return bytes.Replace(b, []byte(`"steps": 8`), []byte(`"steps": 9`), 1)

@@ -63,8 +63,8 @@ func TestVerifyHoldsTensorsAgainstTheModel(t *testing.T) {
 			[]string{"tensor layer0.weight#momentum is in no file"}},
 		"a pipeline is missing": {[][]Tensor{pipelines[:5]}, 2, []string{"tensor pipeline-1/layer0.weight is in no file",
 			"tensor pipeline-1/layer0.weight#momentum is in no file", "tensor pipeline-1/layer1.mean is in no file"}},
-		"more pipelines than there can be": {[][]Tensor{whole}, 1 << 40, []string{"1099511627776 pipelines side by side, and " +
-			"there are 3 tensors"}},
+		"more pipelines than there can be": {[][]Tensor{whole}, 1 << 40,
+			[]string{"1099511627776 pipelines side by side, and there are 3 tensors"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Store{Dir: t.TempDir()}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+)
+
+// host is a process that is started in a folder of its own, as on a host with a disk of its own.
+type host struct {
+	*exec.Cmd
+	said strings.Builder
+}
+
+// hostsOf starts a process in each folder; they are the ranks of one run.
+func hostsOf(t *testing.T, p *clitest.Program, dirs []string, line string) []*host {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var all []*host
+	for rank, dir := range dirs {
+		h := &host{Cmd: p.Command(t, strings.Fields(strings.ReplaceAll(line, "mlp.json", filepath.Join(p.Dir, "mlp.json"))))}
+		h.Dir = filepath.Join(p.Dir, dir)
+		if err := os.MkdirAll(h.Dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		h.Stdout, h.Stderr = &h.said, &h.said
+		h.Env = append(h.Env, fmt.Sprintf("MILLRACE_RANK=%d", rank), fmt.Sprintf("MILLRACE_WORLD_SIZE=%d", len(dirs)),
+			"MILLRACE_MASTER_ADDR=127.0.0.1", fmt.Sprintf("MILLRACE_MASTER_PORT=%d", port), "MILLRACE_RUN_ID=of-"+t.Name(),
+			"MILLRACE_TOKEN=what all of these processes know")
+		if err := h.Start(); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// end waits for processes, which end with these codes.
+func end(t *testing.T, all []*host, codes ...int) {
+	t.Helper()
+	for rank, h := range all {
+		_ = h.Wait() // the exit code says how it went
+		if code := h.ProcessState.ExitCode(); code != codes[rank] {
+			t.Errorf("rank %d ends with %d; want %d\n%s", rank, code, codes[rank], h.said.String())
+		}
+	}
+}
+
+// in lists what is below a host's folder of checkpoints.
+func in(t *testing.T, p *clitest.Program, host string) string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(p.Dir, host, "r/checkpoints/*/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		all[i] = strings.TrimPrefix(all[i], filepath.Join(p.Dir, host, "r/checkpoints")+"/")
+	}
+	return strings.Join(all, " ")
+}
+
+// gathered copies the files of a checkpoint to one folder.
+func gathered(t *testing.T, p *clitest.Program, step string, hosts ...string) string {
+	t.Helper()
+	to := filepath.Join(p.Dir, "gathered", step)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range hosts {
+		if err := exec.Command("cp", "-a", filepath.Join(p.Dir, host, "r/checkpoints", step)+"/.", to).Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join("gathered", step)
+}
+
+// Two hosts with disks of their own save, one is killed, and the run goes on with the hosts in each other's place,
+// then as one process that has both disks: the weights are those of one process that never stopped.
+func TestHostsWithDisksOfTheirOwn(t *testing.T) {
+	p := profiled(t)
+	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
+		"--save-every 500 --keep 2 --out r --steps "
+	if code, said := started(t, p, strings.Replace(line, "--out r", "--out whole --split 1", 1)+"1500"); code != 0 {
+		t.Fatal(said)
+	}
+	all := hostsOf(t, p, []string{"a", "b"}, line+"100000 --stages 2")
+	for until := time.Now().Add(time.Minute); !strings.Contains(in(t, p, "a"), "step-00000500/manifest.json"); {
+		if time.Now().After(until) {
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	if err := all[1].Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	end(t, all, 3, -1)
+	killed := in(t, p, "a") + "\n" + in(t, p, "b")
+
+	if !strings.Contains(killed, "step-00000500/manifest.json") || strings.Contains(killed, "step-00001500") {
+		t.Skipf("the machine is too busy: when one was killed there were\n%s", killed)
+	}
+	end(t, hostsOf(t, p, []string{"b", "a"}, line+"1500 --stages 2 --resume r"), 0, 0)
+	if a, b := in(t, p, "a"), in(t, p, "b"); a != "step-00001000/manifest.json step-00001000/stage-001.safetensors "+
+		"step-00001500/manifest.json step-00001500/stage-001.safetensors" ||
+		b != strings.ReplaceAll(a, "stage-001", "stage-000") {
+		t.Errorf("there are\n%s, and\n%s; when one was killed\n%s", a, b, killed)
+	}
+	sameTensors(t, p, "whole/checkpoints/step-00001500", gathered(t, p, "step-00001500", "a", "b"))
+	sameTensors(t, p, "whole/checkpoints/step-00001000", gathered(t, p, "step-00001000", "a", "b"))
+	// A new host leads, and has all from the others.
+	end(t, hostsOf(t, p, []string{"c", "a", "b"}, strings.Replace(line, "--out r", "--split 1 --out r", 1)+
+		"1501 --resume r/checkpoints"), 0, 0, 0)
+	if c := in(t, p, "c"); c != "step-00001501/manifest.json step-00001501/stage-000.safetensors" {
+		t.Errorf("the new host has %s", c)
+	}
+	// One that lacks files says which.
+	alone := hostsOf(t, p, []string{"d", "a"}, line+"1700 --stages 2 --resume r/checkpoints/step-00001500")
+	end(t, alone, 2, 2)
+	if said := alone[1].said.String(); !strings.Contains(said, "step-00001500 lacks stage-000.safetensors") {
+		t.Error(said)
+	}
+}
