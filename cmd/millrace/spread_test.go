@@ -21,7 +21,8 @@ type host struct {
 }
 
 // hostsOf starts a process in each folder; they are the ranks of one run.
-func hostsOf(t *testing.T, p *clitest.Program, dirs []string, line string) []*host {
+func hostsOf(t *testing.T, p *clitest.Program, dirs []string, line string,
+	change ...func(rank int, c *exec.Cmd)) []*host {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,6 +43,9 @@ func hostsOf(t *testing.T, p *clitest.Program, dirs []string, line string) []*ho
 		h.Env = append(h.Env, fmt.Sprintf("MILLRACE_RANK=%d", rank), fmt.Sprintf("MILLRACE_WORLD_SIZE=%d", len(dirs)),
 			"MILLRACE_MASTER_ADDR=127.0.0.1", fmt.Sprintf("MILLRACE_MASTER_PORT=%d", port), "MILLRACE_RUN_ID=of-"+t.Name(),
 			"MILLRACE_TOKEN=what all of these processes know")
+		for _, f := range change {
+			f(rank, h.Cmd)
+		}
 		if err := h.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -133,5 +137,32 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	end(t, alone, 2, 2)
 	if said := alone[1].said.String(); !strings.Contains(said, "step-00001500 lacks stage-000.safetensors") {
 		t.Error(said)
+	}
+}
+
+// A disk that is full on one host ends the run on both, who name it; the checkpoint before stays, on both, and nothing
+// half-written.
+func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
+	p := profiled(t)
+	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
+		"--stages 2 --out r --steps "
+	dirs := []string{"a", "b"}
+	end(t, hostsOf(t, p, dirs, line+"4"), 0, 0)
+	before := in(t, p, "a") + " " + in(t, p, "b")
+	all := hostsOf(t, p, dirs, line+"8 --resume r", func(rank int, c *exec.Cmd) {
+		if rank == 1 {
+			c.Env = append(c.Env, "MILLRACE_TEST_FILE_LIMIT=20000")
+		}
+	})
+	end(t, all, 1, 1)
+	for rank, h := range all {
+		says := "write r/checkpoints/step-00000008.partial/stage-001.safetensors: file too large"
+		said := h.said.String()
+		if !strings.Contains(said, says) || rank == 0 && !strings.Contains(said, "process 1 on host ") {
+			t.Errorf("rank %d:\n%s", rank, said)
+		}
+	}
+	if after := in(t, p, "a") + " " + in(t, p, "b"); after != before {
+		t.Errorf("there are\n%s; want\n%s", after, before)
 	}
 }

@@ -128,6 +128,9 @@ func open(path string) (*Checkpoint, error) {
 		if err == nil {
 			err = c.add(one, f)
 		}
+		if errors.Is(err, os.ErrNotExist) && f.Host != "" {
+			err = fmt.Errorf("it is not here, and was written on host %s: %w", f.Host, err)
+		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", at, err), c.Close())
 		}

@@ -81,8 +81,12 @@ func (x *Process) folderless() error {
 	return fmt.Errorf("run: %s is to save, and has no folder for checkpoints", x.job.World.Name(x.job.World.Rank))
 }
 
-// carryOut does what the leader orders between two Programs, on a goroutine: disks may take long.
+// carryOut does what the leader orders between two Programs, on a goroutine: disks may take long. The caller holds
+// mu.
 func (x *Process) carryOut(order control.Body) {
+	if x.over {
+		return
+	}
 	x.beside.Go(crash.Caught(func() {
 		var done control.Done
 		err := crash.Guard(func() (err error) {

@@ -8,10 +8,12 @@ trains, and writes checkpoints and a report into --out. What a flag fixes is not
 SIGINT, SIGTERM and SIGHUP stop it behind the step under way, which it saves; a second signal ends it
 at once.
 
---resume goes on from a checkpoint, or from the newest one in a folder, also under another plan.
-Settings that neither a flag nor the job file gives are the checkpoint's, and train says which. From
-an earlier checkpoint of --out, the later ones are set aside there. --overwrite sets an earlier run
-aside and deletes it once the new one has a checkpoint.
+--resume goes on from a checkpoint, or from the newest one in a folder, also under another plan and
+with another number of processes. Hosts may share the folder or have one each: the newest checkpoint is
+taken that is whole over all of them, and files go where they are needed. Settings that neither a flag
+nor the job file gives are the checkpoint's, and train says which. From an earlier checkpoint of --out,
+the later ones are set aside there. --overwrite sets an earlier run aside and deletes it once the new one
+has a checkpoint.
 
 In several processes (millrace launch) all end within seconds of one that is lost, with exit code 3,
 and error.json in --out says why. A launcher that starts all again, as launch --restarts does, needs
