@@ -74,7 +74,7 @@ soak: runs
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
 	MILLRACE_SOAK=1 go test -count=1 -timeout 60m ./wire/tcp ./cmd/millrace
 	go build -trimpath -o bin/faults ./lab/faults
-	bin/faults -o lab/results/faults.json
+	bin/faults -o build/faults.json
 	bin/millrace-lab run -o build/soak.hashes
 	bin/millrace-lab run --processes --check build/soak.hashes
 	@if [ "$$(id -u)" = 0 ]; then bin/millrace-lab run --netns --check build/soak.hashes; \

@@ -18,7 +18,9 @@
 // Then all others must end within ten seconds with exit code 3, each naming the lost one, and error.json must; what is
 // stopped must end once it goes on. All are started again, as a launcher does, or in two processes under another
 // plan. At the end the weights must be those of a training that nobody has disturbed, bit by bit, with no checkpoint
-// half-written, no error.json and nothing left running.
+// half-written, no error.json and nothing left running. In every third try each host has a folder of its own.
+//
+// What is in lab/results/faults.json was made with: bin/faults -o lab/results/faults.json
 package main
 
 import (

@@ -41,7 +41,7 @@ func TestAConnectionThatBreaks(t *testing.T) {
 			breaks(m)
 			err := errorOf(t, said, "the receive")
 			var peer *wire.PeerError
-			if !errors.As(err, &peer) || peer.Rank != 0 ||
+			if !errors.As(err, &peer) || peer.Rank != 0 || !peer.Lost ||
 				!strings.Contains(err.Error(), "tcp: its connection with worker 1, at 127.0.0.1:") {
 				t.Error(err)
 			}
@@ -130,7 +130,7 @@ func TestNobodyListens(t *testing.T) {
 	all[0].Send(1, wire.Edge{ID: 5, From: 0, To: 1}, 0, []*wire.Buffer{bufferOf(nil)}, func(err error) { said <- err })
 	err = errorOf(t, said, "the send")
 	var peer *wire.PeerError
-	if !errors.As(err, &peer) || peer.Rank != 1 || !strings.Contains(err.Error(), "connection refused") ||
+	if !errors.As(err, &peer) || peer.Rank != 1 || !peer.Lost || !strings.Contains(err.Error(), "connection refused") ||
 		!strings.Contains(err.Error(), l.Addr().String()) {
 		t.Error(err)
 	}

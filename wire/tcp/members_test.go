@@ -72,7 +72,7 @@ func TestMembersThatSendWhatIsWrong(t *testing.T) {
 			_ = errorOf(t, said, "the end of a receive")
 			err := errorOf(t, said, "the end of the next")
 			var peer *wire.PeerError
-			if !errors.As(err, &peer) || peer.Rank != 0 || !strings.Contains(err.Error(), c.says) ||
+			if !errors.As(err, &peer) || peer.Rank != 0 || peer.Lost || !strings.Contains(err.Error(), c.says) ||
 				!strings.Contains(err.Error(), "at 127.0.0.1:") {
 				t.Errorf("%v; want something about %q", err, c.says)
 			}

@@ -310,7 +310,7 @@ func TestAKilledProcess(t *testing.T) {
 	since := time.Now()
 	_, err = flood(all, 0, math.MaxInt)
 	var peer *wire.PeerError
-	if !errors.As(err, &peer) || peer.Rank != 1 || !strings.Contains(err.Error(), "at 127.0.0.1:") {
+	if !errors.As(err, &peer) || peer.Rank != 1 || !peer.Lost || !strings.Contains(err.Error(), "at 127.0.0.1:") {
 		t.Error(err)
 	}
 	if took := time.Since(since); took > 5*time.Second {
@@ -390,7 +390,7 @@ func cutLink(t *testing.T, k task, soon time.Duration) {
 	since := <-cut
 	took := time.Since(since)
 	var peer *wire.PeerError
-	if !errors.As(err, &peer) || peer.Rank != 1 || !strings.Contains(err.Error(), theirs) || took > soon {
+	if !errors.As(err, &peer) || peer.Rank != 1 || !peer.Lost || !strings.Contains(err.Error(), theirs) || took > soon {
 		t.Errorf("%s: after %v: %v", k.Does, took, err)
 	}
 	if got := p.line(t); !strings.Contains(got, "worker 0 failed") || time.Since(since) > soon {
