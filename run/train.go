@@ -46,10 +46,15 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	return res, errors.Join(err, j.Close())
 }
 
-// refused closes the Links of a run that does not begin here, so that the other processes do not wait for it.
+// refused tells the other processes that a run does not begin here, and why, and closes the Links.
 func (c *Config) refused(err error) error {
 	if c.World == nil {
 		return err
+	}
+	for _, link := range c.World.Links {
+		if link != nil {
+			_ = link.Send(control.Message{N: 1, From: c.World.Rank, Body: process.FailedOf(c.World.Rank, err)})
+		}
 	}
 	return errors.Join(err, closeAll(c.World.Links))
 }

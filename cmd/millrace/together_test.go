@@ -31,7 +31,7 @@ func TestProcessesTrainAsThreadsDo(t *testing.T) {
 // What train does otherwise it does in several processes, too: each line trains as the one in front of it does in
 // one process.
 func TestProcessesTrainHowever(t *testing.T) {
-	p := profiled(t)
+	p, four := profiled(t), strings.Replace(small, "stages 2", "stages 4", 1)
 	for n, c := range []struct{ alone, apart string }{
 		{small + "a0 --workers 2", "launch -n 2 -- " + small + "b0"},
 		{small + "a0 --workers 2 --resume a0/checkpoints --steps 9 --eval-every 2 --save-every 2",
@@ -39,8 +39,7 @@ func TestProcessesTrainHowever(t *testing.T) {
 		{small + "a2 --workers 2 --pipelines 2", "launch -n 2 -- " + small + "b2 --pipelines 2"},
 		{small + "a3 --workers 2 --schedule 1f1b --advance auto", // whatever it comes to
 			"launch -n 2 -- " + small + "b3 --schedule 1f1b --advance auto --metrics localhost:0"},
-		{strings.Replace(small, "stages 2", "stages 4", 1) + "a4 --workers 4", // two of each process, and one more process
-			"launch -n 3 -- " + strings.Replace(small, "stages 2", "stages 4", 1) + "b4 --workers-per-process 2 --plan a4/plan.json"},
+		{four + "a4 --workers 4", "launch -n 3 -- " + four + "b4 --workers-per-process 2 --plan a4/plan.json"},
 	} {
 		for _, line := range []string{c.alone, c.apart} {
 			if code, said := started(t, p, line); code != 0 {

@@ -251,8 +251,9 @@ func (t *training) follow(j *job.Job, wrong error) error {
 			}
 			config = k.config(j, own)
 			t.spread.opens(&config)
+			err = config.Check() // while rank 0 can still say so
 			t.place(&config, &k, j)
-			return nil, nil
+			return nil, cli.BadInput(err)
 		},
 	})
 	maps.Copy(handlers, lookers(t.party, &t.spread))
