@@ -66,7 +66,7 @@ func tellLinks(c *cobra.Command, crew *hosts.Crew, workers int, output string, a
 	if asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), rows)
 	}
-	fmt.Fprint(c.OutOrStdout(), s.Describe(s.Types(1)), strings.Join(s.Crowded(), "\n"), linkTable(rows))
+	fmt.Fprint(c.OutOrStdout(), s.Describe(s.Types(1)), linkTable(rows))
 	if output != "" {
 		fmt.Fprintf(c.OutOrStdout(), "wrote %s: plan with it and a profile of each device type in it, as in\n"+
 			"  millrace plan --cluster %s --profile PROFILE.json --model MODEL\n", output, output)

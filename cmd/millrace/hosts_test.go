@@ -44,8 +44,7 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 	for line, want := range map[string]string{
 		"launch -n 3 -- " + small + "three --cluster cluster.yaml": "cluster measured has 2 devices; there are 3 workers: " +
 			"3 workers on host ",
-		"launch -n 2 -- " + small + "wired --wire dapple-b:2": "puts links between the workers of one process",
-		"doctor -o cluster.yaml":                              "--output cluster.yaml is for what --links measures",
+		"doctor -o cluster.yaml": "--output cluster.yaml is for what --links measures",
 	} {
 		if code, out := started(t, p, line); code != 2 || !strings.Contains(out, want) {
 			t.Errorf("%s: code %d, want %q in\n%s", line, code, want, out)

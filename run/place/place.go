@@ -36,6 +36,21 @@ func (b Binding) Check() error {
 // each worker, and workers are bound to processors where as many compute at once as there are.
 type Policy struct {
 	Bind Binding
+	// Part is this process's part of the processors, where several processes that may use the same have Parts of
+	// them, one each; Parts 0: all are its own.
+	Part, Parts int
+}
+
+// own is the processors of this process's part; none where they cannot be divided.
+func (p *Policy) own(allowed []int) []int {
+	if p.Parts < 2 {
+		return allowed
+	}
+	each := len(allowed) / p.Parts
+	if each*p.Parts != len(allowed) {
+		return nil
+	}
+	return allowed[p.Part*each : (p.Part+1)*each]
 }
 
 // Place is the threads and processors of some workers, until it is left.
@@ -58,8 +73,13 @@ func (p *Policy) Take(workers, cores, threads int) (*Place, error) {
 	if err := p.Bind.Check(); err != nil {
 		return nil, err
 	}
+	if p.Part < 0 || p.Part > 0 && p.Part >= p.Parts {
+		return nil, fmt.Errorf("place: part %d of %d of the processors; parts are counted from 0", p.Part, p.Parts)
+	}
 	out := &Place{apart: true, taken: none, leave: []func(){enter(workers)}}
-	out.claim(p.Bind, processorsFor(allowed(), workers, cores, threads))
+	if all := allowed(); len(all) > 1 { // or there is nothing to choose
+		out.claim(p.Bind, processorsFor(p.own(all), workers, cores, threads))
+	}
 	out.shared = cores > 0 && cores < workers
 	return out, nil
 }
@@ -68,13 +88,12 @@ func (p *Policy) Take(workers, cores, threads int) (*Place, error) {
 func Allowed() []int { return slices.Clone(allowed()) }
 
 // processorsFor is the processors that workers are bound to, one for each core: none where those are not all
-// that there are, where there is nothing to choose, and where a worker has threads of its own, which would
-// share its processor.
+// that there are, and where a worker has threads of its own, which would share its processor.
 func processorsFor(allowed []int, workers, cores, threads int) []int {
 	if cores == 0 || cores > workers {
 		cores = workers
 	}
-	if len(allowed) != cores || cores < 2 || threads > 1 {
+	if len(allowed) != cores || threads > 1 {
 		return nil
 	}
 	return allowed

@@ -19,15 +19,31 @@ func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
 		{two, 2, 4, 1, true},  // no more than they are
 		{two, 1, 0, 1, false}, // room for the scheduler to choose
 		{two, 4, 1, 1, false},
-		{two, 4, 0, 1, false},     // more than there are
-		{two, 2, 0, 2, false},     // threads of its own would share the processor
-		{two[:1], 1, 0, 1, false}, // nothing to choose
-		{nil, 2, 0, 1, false},     // not known
+		{two, 4, 0, 1, false},    // more than there are
+		{two, 2, 0, 2, false},    // threads of its own would share the processor
+		{two[:1], 1, 0, 1, true}, // its part
+		{nil, 2, 0, 1, false},    // not known
 	} {
 		if got := processorsFor(c.allowed, c.workers, c.cores, c.threads); (got != nil) != c.bound || c.bound &&
 			!slices.Equal(got, c.allowed) {
 			t.Errorf("%+v: bound to %v", c, got)
 		}
+	}
+}
+
+// Processes that may use the same processors have a part of them each; parts that do not come out even are none.
+func TestPartsOfProcessors(t *testing.T) {
+	four := []int{0, 2, 4, 6}
+	for _, c := range []struct {
+		part, parts int
+		want        []int
+	}{{0, 0, four}, {0, 1, four}, {0, 2, four[:2]}, {1, 2, four[2:]}, {3, 4, four[3:]}, {1, 3, nil}} {
+		if got := (&Policy{Part: c.part, Parts: c.parts}).own(four); !slices.Equal(got, c.want) {
+			t.Errorf("part %d of %d: %v, want %v", c.part, c.parts, got, c.want)
+		}
+	}
+	if _, err := (&Policy{Part: 2, Parts: 2}).Take(1, 0, 1); err == nil {
+		t.Error("the third of two parts")
 	}
 }
 

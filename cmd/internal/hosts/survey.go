@@ -55,13 +55,30 @@ func (s *Survey) Share(rank, threads int) int {
 	return max(1, s.Facts[rank].Cores()/max(threads, 1)/len(s.beside(rank)))
 }
 
-// Shares is Share of every process, by rank, and whether more processes share its cores than those are.
-func (s *Survey) Shares(threads int) (shares []int, starved []bool) {
+// Seat is what a process has of its host.
+type Seat struct {
+	Cores   int  `json:"cores"`             // for its own workers
+	Starved bool `json:"starved,omitempty"` // more processes share its processors than those are
+	// Part is its part of the processors, where several processes may use the very same: one of Parts.
+	Part  int `json:"part,omitempty"`
+	Parts int `json:"parts,omitempty"`
+}
+
+// Seats are what all processes have, by rank.
+func (s *Survey) Seats(threads int) []Seat {
+	var seats []Seat
 	for rank := range s.Hosts {
-		shares = append(shares, s.Share(rank, threads))
-		starved = append(starved, s.starved(rank))
+		seat := Seat{Cores: s.Share(rank, threads), Starved: s.starved(rank)}
+		beside := s.beside(rank)
+		alike := !slices.ContainsFunc(beside, func(r int) bool {
+			return !slices.Equal(s.Facts[r].Processors, s.Facts[rank].Processors)
+		})
+		if alike && len(beside) > 1 {
+			seat.Part, seat.Parts = slices.Index(beside, rank), len(beside)
+		}
+		seats = append(seats, seat)
 	}
-	return shares, starved
+	return seats
 }
 
 func (s *Survey) starved(rank int) bool { return s.Facts[rank].Cores() < len(s.beside(rank)) }
@@ -72,8 +89,8 @@ func (s *Survey) Crowded() []string {
 	for _, rank := range s.order() {
 		beside, cores := s.beside(rank), s.Facts[rank].Cores()
 		if s.starved(rank) && beside[0] == rank {
-			said = append(said, fmt.Sprintf("host %s: %d processes share %d %s", s.Hosts[rank].Name, len(beside), cores,
-				plural(cores, "core")))
+			said = append(said, fmt.Sprintf("host %s: %d processes share %d %s, so that predictions are not to be judged",
+				s.Hosts[rank].Name, len(beside), cores, plural(cores, "core")))
 		}
 	}
 	return said
@@ -277,9 +294,12 @@ func (s *Survey) Describe(types []Type) string {
 		if f.Quota > 0 {
 			quota = fmt.Sprintf(" (%.3g of %d by quota)", f.Quota, f.Count)
 		}
-		workers := len(t.Ranks) * s.Workers
-		text += fmt.Sprintf("%s %s: %d %s, %s, %d %s%s, device type %s\n", plural(len(names), "host"),
-			strings.Join(names, ", "), workers, plural(workers, "worker"), cmp.Or(f.CPU, "a CPU"), f.Cores(),
+		workers, of := len(t.Ranks)*s.Workers, ""
+		if len(names) > 1 {
+			of = " in all, on each"
+		}
+		text += fmt.Sprintf("%s %s: %d %s%s %s, %d %s%s, device type %s\n", plural(len(names), "host"),
+			strings.Join(names, ", "), workers, plural(workers, "worker"), cmp.Or(of, ","), cmp.Or(f.CPU, "a CPU"), f.Cores(),
 			plural(f.Cores(), "core"), quota, t.Name)
 	}
 	return text

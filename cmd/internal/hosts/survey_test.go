@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -39,20 +40,35 @@ func TestSharesOfCores(t *testing.T) {
 		processes string
 		threads   int
 		want      []int
+		parts     string
 		crowded   string
 	}{
-		{"a:01", 1, []int{2}, ""},
-		{"a:01 a:01", 1, []int{1, 1}, ""},
-		{"a:0123 a:0123", 1, []int{2, 2}, ""},
-		{"a:0123 a:0123", 2, []int{1, 1}, ""},
-		{"a:01 a:23", 1, []int{2, 2}, ""},
-		{"a:01 b:01", 1, []int{2, 2}, ""},
-		{"a:01 a:01 a:01 b:0", 1, []int{1, 1, 1, 1}, "host a: 3 processes share 2 cores"},
+		{"a:01", 1, []int{2}, "", ""},
+		{"a:01 a:01", 1, []int{1, 1}, "0 of 2, 1 of 2", ""},
+		{"a:0123 a:0123", 1, []int{2, 2}, "0 of 2, 1 of 2", ""},
+		{"a:0123 a:0123", 2, []int{1, 1}, "0 of 2, 1 of 2", ""},
+		{"a:01 a:23", 1, []int{2, 2}, "", ""},
+		{"a:01 a:12", 1, []int{1, 1}, "", ""},
+		{"a:01 b:01", 1, []int{2, 2}, "", ""},
+		{"a:01 a:01 a:01 b:0", 1, []int{1, 1, 1, 1}, "0 of 3, 1 of 3, 2 of 3",
+			"host a: 3 processes share 2 cores, so that predictions are not to be judged"},
 	} {
 		s := world(1, k.processes)
-		got, starved := s.Shares(k.threads)
-		if !slices.Equal(got, k.want) || slices.Contains(starved, true) != (k.crowded != "") || starved[len(starved)-1] {
-			t.Errorf("%s with %d threads: %v, want %v; starved %v", k.processes, k.threads, got, k.want, starved)
+		var cores []int
+		starved, parts := "", ""
+		for _, seat := range s.Seats(k.threads) {
+			cores = append(cores, seat.Cores)
+			if seat.Starved {
+				starved = "some"
+			}
+			if seat.Parts > 0 {
+				parts += fmt.Sprintf("%d of %d, ", seat.Part, seat.Parts)
+			}
+		}
+		if !slices.Equal(cores, k.want) || (starved == "") != (k.crowded == "") ||
+			strings.TrimSuffix(parts, ", ") != k.parts {
+			t.Errorf("%s with %d threads: %v, want %v; parts %s, want %s; starved %s", k.processes, k.threads, cores, k.want,
+				parts, k.parts, starved)
 		}
 		if got := strings.Join(s.Crowded(), "; "); got != k.crowded {
 			t.Errorf("%s: %q, want %q", k.processes, got, k.crowded)

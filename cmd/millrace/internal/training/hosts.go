@@ -21,7 +21,7 @@ func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
 		return nil, err
 	}
 	for _, text := range t.survey.Crowded() {
-		p.Plan.Why = append(p.Plan.Why, text+": the prediction is not to be judged")
+		p.Plan.Why = append(p.Plan.Why, text)
 	}
 	return p, nil
 }
@@ -49,6 +49,9 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	}
 	types := t.survey.Types(j.ThreadsPerWorker)
 	t.say(t.survey.Describe(types))
+	for _, text := range t.survey.Crowded() {
+		t.say(text + "\n")
+	}
 	if j.Cluster != "" && p.Cluster == nil {
 		if p.Cluster, err = cluster.Read(j.Cluster); err != nil {
 			return cli.BadInput(err)

@@ -151,7 +151,7 @@ func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
 		}
 		k.Workers = append(k.Workers, t.survey.Place(device))
 	}
-	k.Shares, k.Starved = t.survey.Shares(p.Job.ThreadsPerWorker)
+	k.Seats = t.survey.Seats(p.Job.ThreadsPerWorker)
 	return nil
 }
 
@@ -174,11 +174,13 @@ func (t *training) place(c *run.Config, k *task, j *job.Job, links ...control.Li
 		}
 	}
 	c.Carriers, c.Cores = t.party.Carriers(of), 0
-	if k.Starved[rank] {
+	seat := k.Seats[rank]
+	c.Place.Part, c.Place.Parts = seat.Part, seat.Parts
+	if seat.Starved {
 		c.ProfileS = nil // processes take each other's cores, which makes none of them a straggler
 	}
-	if share := k.Shares[rank]; share < mine {
-		c.Cores = share
+	if seat.Cores < mine {
+		c.Cores = seat.Cores
 	}
 }
 

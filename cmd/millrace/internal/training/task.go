@@ -2,6 +2,7 @@ package training
 
 import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine/torch"
@@ -46,8 +47,7 @@ type task struct {
 	RateFactor float64            `json:"rate_factor"`
 	Resume     string             `json:"resume,omitempty"`
 	Workers    []process.Location `json:"workers,omitempty"`
-	Shares     []int              `json:"shares,omitempty"`  // of a host's cores, by process
-	Starved    []bool             `json:"starved,omitempty"` // more processes share those than they are, by process
+	Seats      []hosts.Seat       `json:"seats,omitempty"` // by process
 }
 
 // task is what follows from a job and its plan.
