@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -69,12 +70,7 @@ func logTo(w io.Writer, form, program string, ranked bool, environment []string)
 		}
 		slog.SetDefault(slog.New(h))
 	case asJSON:
-		host := world.Host
-		if host == "" {
-			if host, err = os.Hostname(); err != nil {
-				host = "localhost"
-			}
-		}
+		host := cmp.Or(world.Host, HostName())
 		h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})
 		about := []any{"host", host}
 		if ranked {
@@ -86,6 +82,15 @@ func logTo(w io.Writer, form, program string, ranked bool, environment []string)
 	}
 	records.Store(form == asJSON)
 	return nil
+}
+
+// HostName is what this host calls itself.
+func HostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return name
 }
 
 // startLog begins the log of a program as the environment says.

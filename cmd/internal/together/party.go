@@ -5,6 +5,7 @@
 package together
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,14 +61,8 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	if err != nil {
 		return nil, err
 	}
-	host := w.Host
-	if host == "" {
-		if host, err = os.Hostname(); err != nil {
-			host = "localhost"
-		}
-	}
 	c := rendezvous.Config{Log: slog.Default(), Wait: w.Wait, Clock: Clock, Own: rendezvous.Hello{Rank: w.Rank,
-		Size: w.Size, Run: w.RunID, Restart: w.Restart, Host: host, PID: os.Getpid(), Facts: facts, Address: text}}
+		Size: w.Size, Run: w.RunID, Restart: w.Restart, Host: cmp.Or(w.Host, cli.HostName()), PID: os.Getpid(), Facts: facts, Address: text}}
 	if w.Rank == 0 {
 		return rendezvous.Lead(ctx, p.endpoint.Listener(tcp.Rendezvous), c)
 	}

@@ -42,7 +42,7 @@ type runDir struct {
 
 func (w *runDir) path(name string) string { return filepath.Join(w.Job.Out, name) }
 
-// newRun is the folder of a run that has not begun, whose workers are where at says, or all here. metrics is nil where
+// newRun is the folder of a run that has not begun, whose workers are on these hosts, or all here. metrics is nil where
 // nobody asked for them.
 func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
 	metrics *metricsServer) (*runDir, error) {
@@ -50,11 +50,7 @@ func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from
 	if err != nil {
 		return nil, err
 	}
-	workers, err := named(p.Plan, hosts)
-	if err != nil {
-		return nil, err
-	}
-	return &runDir{Prepared: p, simulated: simulated, program: program.Text(), workers: workers, from: from,
+	return &runDir{Prepared: p, simulated: simulated, program: program.Text(), workers: named(p.Plan, hosts), from: from,
 		metrics: metrics, progress: newProgress(os.Stderr, p.Job.Steps)}, nil
 }
 
@@ -84,12 +80,8 @@ func (w *runDir) openSinks() error {
 	if err != nil {
 		return err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
 	now := time.Now()
-	events, err := w.createEvents(now, host)
+	events, err := w.createEvents(now, cli.HostName())
 	if err != nil {
 		return errors.Join(err, jsonl.Close())
 	}

@@ -1,12 +1,12 @@
 package training
 
 import (
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run"
@@ -48,11 +48,8 @@ func (v *values) pace(p run.Pace) {
 }
 
 // named is the workers of a plan by host and stages; where no hosts are told, all are on this one.
-func named(p *plan.Plan, hosts []string) ([]metrics.Worker, error) {
-	here, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
+func named(p *plan.Plan, hosts []string) []metrics.Worker {
+	here := cli.HostName()
 	devices := p.Devices()
 	all := make([]metrics.Worker, len(devices))
 	for k := range all {
@@ -68,5 +65,5 @@ func named(p *plan.Plan, hosts []string) ([]metrics.Worker, error) {
 		}
 		all[k].Stage = strings.Join(stages, ",")
 	}
-	return all, nil
+	return all
 }
