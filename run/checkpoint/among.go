@@ -150,7 +150,8 @@ func Check(path string, steps int, files []File) map[string]string {
 	return wrong
 }
 
-// lying opens a file of a checkpoint, or of a draft of it, that has the right length.
+// lying opens a file of a checkpoint, or of a draft of it, that has the right length; of several that have the one
+// with the right checksum.
 func lying(dir string, steps int, want File) (*local, error) {
 	dirs, err := draftsOf(dir, steps)
 	if err != nil {
@@ -158,16 +159,30 @@ func lying(dir string, steps int, want File) (*local, error) {
 	}
 	dirs = append([]string{filepath.Join(dir, NameOf(steps)), filepath.Join(dir, NameOf(steps)+replaced)}, dirs...)
 	var first error
+	var found []*local
 	for _, at := range dirs {
 		f, err := openFile(filepath.Join(at, want.Name), want)
 		if err == nil {
-			return f, nil
-		}
-		if first == nil || errors.Is(first, os.ErrNotExist) {
+			found = append(found, f)
+		} else if first == nil || errors.Is(first, os.ErrNotExist) {
 			first = err
 		}
 	}
-	return nil, first
+	if len(found) == 0 {
+		return nil, first
+	}
+	chosen := found[0]
+	for _, f := range found[1:] {
+		if chosen.check() != nil && f.check() == nil {
+			chosen = f
+		}
+	}
+	for _, f := range found {
+		if f != chosen {
+			_ = f.Close() // nothing was written
+		}
+	}
+	return chosen, nil
 }
 
 // Among chooses the newest checkpoint that is whole over all processes together. One of which files are on no host
@@ -178,7 +193,8 @@ func Among(path string, others Others) (*Spread, error) {
 	if err != nil {
 		return nil, err
 	}
-	var passed, damage []string
+	var passed []string
+	var damaged []*candidate
 	for _, c := range candidates(surveys) {
 		where, missing := c.where(surveys)
 		if missing != "" {
@@ -191,12 +207,12 @@ func Among(path string, others Others) (*Spread, error) {
 			}
 		}
 		if c.wrong != "" {
-			damage = append(damage, c.wrong)
+			damaged = append(damaged, c)
 			continue
 		}
 		dir, _ := folder(path)
-		if len(damage) > 0 {
-			return nil, &DamagedError{Err: errors.New("checkpoint: " + damage[0]), Whole: filepath.Join(dir, NameOf(c.Steps))}
+		if len(damaged) > 0 && damaged[0].Steps > c.Steps { // else another of the same step was to give way to it
+			return nil, &DamagedError{errors.New("checkpoint: " + damaged[0].wrong), filepath.Join(dir, NameOf(c.Steps))}
 		}
 		text, err := others.Text(c.at, c.Copy)
 		if err != nil {
@@ -209,8 +225,8 @@ func Among(path string, others Others) (*Spread, error) {
 		return s, nil
 	}
 	switch {
-	case len(damage) > 0:
-		return nil, &DamagedError{Err: errors.New("checkpoint: " + damage[0])}
+	case len(damaged) > 0:
+		return nil, &DamagedError{Err: errors.New("checkpoint: " + damaged[0].wrong)}
 	case len(passed) > 0:
 		return nil, fmt.Errorf("checkpoint: no checkpoint of %s is whole over the hosts that are here: %s", path,
 			strings.Join(passed, "; "))

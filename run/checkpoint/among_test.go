@@ -318,3 +318,54 @@ func mustOpen(t *testing.T, dir string, s *Spread) *local {
 	t.Fatal("the shelf is empty")
 	return nil
 }
+
+// A crash while a checkpoint takes the place of another one of the same step, on one host and not yet on the other:
+// the new one is read, and takes its place.
+func TestACheckpointThatWasToGiveWayIsNotMixedIn(t *testing.T) {
+	for _, first := range []int{0, 1} { // who has committed
+		h := &hosts{dirs: folders(t, 2)}
+		spread(t, h.dirs, 4, 0, 1)
+		draft := DraftName(4, 77)
+		var files []File
+		for i, dir := range h.dirs {
+			at := filepath.Join(dir, draft)
+			if err := MakeDraft(at); err != nil {
+				t.Fatal(err)
+			}
+			f, err := WriteFile(at, fmt.Sprintf("stage-%d.safetensors", i), tensors(byte(i), 99))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, f)
+		}
+		text, err := Seal(manifest(4), files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (&Store{Dir: h.dirs[first]}).Commit(draft, text); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Among(h.dirs[0], h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for on := range h.dirs {
+			if got, err := h.read(t, s, on); err != nil || !bytes.Equal(got, []byte{99, 99}) {
+				t.Errorf("host %d has committed; on host %d: %v, %v", first, on, got, err)
+			}
+		}
+		late := h.dirs[1-first]
+		from := &Checkpoint{Path: filepath.Join(late, "step-00000004"), text: text, Manifest: &Manifest{Steps: 4,
+			ModelID: "abc", Seed: 3, Files: files}}
+		store := &Store{Dir: late}
+		if err := errors.Join(store.Continue(from), store.Prune()); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(t, late); !slices.Equal(got, []string{"step-00000004"}) {
+			t.Errorf("the other has %v", got)
+		}
+		if got, err := h.read(t, s, 0); err != nil || !bytes.Equal(got, []byte{99, 99}) {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -154,11 +155,12 @@ func (s *Store) SetOthersAside(from *Checkpoint) error {
 	}
 }
 
-// adopt commits the draft that has files of a checkpoint, if the folder has that not yet.
+// adopt commits the draft that has files of a checkpoint, if the folder has that not yet. One of the same step that
+// was to give way does so.
 func (s *Store) adopt(from *Checkpoint) error {
-	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps))
-	if _, err := os.Stat(final); !errors.Is(err, os.ErrNotExist) {
-		return err
+	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps), manifestName)
+	if text, _, err := readManifest(final); err == nil && bytes.Equal(text, from.text) {
+		return nil
 	}
 	drafts, err := draftsOf(s.Dir, from.Manifest.Steps)
 	for _, draft := range drafts {
