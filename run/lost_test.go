@@ -2,6 +2,7 @@ package run
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -43,29 +44,32 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	}
 }
 
-// Where a process is lost, the others end though their devices still compute.
+// Where a process is lost, the others end though their devices still compute; so does the one that was cut off, which
+// has lost the leader.
 func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
-	c, free := small(t, 3, 1000), make(chan struct{})
-	w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
-	cut := make(chan control.Link, 2)
-	w.links = func(p int, l control.Link) { cut <- l }
-	w.change = func(p int, c *Config) {
-		if p < 2 {
-			c.Engine = waitingEngine{c.Engine, 0, free} // its only worker is its engine's first
+	for _, hangs := range []int{1, 2} {
+		c, free := small(t, 3, 1000), make(chan struct{})
+		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+		cut := make(chan control.Link, 2)
+		w.links = func(p int, l control.Link) { cut <- l }
+		w.change = func(p int, c *Config) {
+			if p == hangs {
+				c.Engine = waitingEngine{c.Engine, 0, free} // its only worker is its engine's first
+			}
 		}
-	}
-	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // process 2's, which was made first
-	began := time.Now()
-	out := w.train(t.Context(), t, c)
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %v", took)
-	}
-	close(free)
-	for p, err := range out.errs[:2] {
-		var lost *control.LostError
-		if !errors.As(err, &lost) || lost.Process != 2 || p == 1 &&
-			!strings.Contains(err.Error(), "run: process 1 on host host1 did not wait for its devices: ") {
-			t.Errorf("process %d: %v", p, err)
+		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // process 2's, which was made first
+		began := time.Now()
+		out := w.train(t.Context(), t, c)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("process %d hangs: it took %v", hangs, took)
+		}
+		close(free)
+		says := fmt.Sprintf("run: process %d on host host%d did not wait for its devices: ", hangs, hangs)
+		for p, err := range out.errs {
+			var lost *control.LostError
+			if !errors.As(err, &lost) || lost.Process != []int{2, 2, 0}[p] || strings.Contains(err.Error(), says) != (p == hangs) {
+				t.Errorf("process %d hangs; process %d: %v", hangs, p, err)
+			}
 		}
 	}
 }

@@ -152,10 +152,8 @@ func lineOf(r *bufio.Reader) ([]byte, error) {
 		return long[:len(long)-1], nil
 	case errors.Is(err, io.EOF) && len(long)+len(text) > 0:
 		return nil, fmt.Errorf("control: the connection to it has ended in the middle of a message: %w", io.ErrUnexpectedEOF)
-	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("control: the connection to it has ended: %w", err)
 	}
-	return nil, fmt.Errorf("control: %w", err)
+	return nil, fmt.Errorf("control: the connection to it has ended: %w", err)
 }
 
 // watch is called when the other end may have been silent, or taken nothing, for too long.
