@@ -25,6 +25,7 @@ type Series struct {
 	Points []SeriesPoint
 	Dashed bool
 	Dots   bool // points alone, no line
+	Marked bool // points and the line
 	// Like is the series before this one whose colour it takes; below 0: a colour of its own.
 	Like int
 }
@@ -101,7 +102,7 @@ func (p *Lines) draw(v *plotView, s Series, class string, toX, toY func(float64)
 		fmt.Fprintf(&line, "%s%s %s", verb, number(toX(at.X)), number(toY(at.Y)))
 		fmt.Fprintf(&over, "%s%s %s", verb, number(toX(at.X)), number(toY(at.Hi)))
 		banded = banded || at.Hi > at.Lo
-		if s.Dots {
+		if s.Dots || s.Marked {
 			v.Dots = append(v.Dots, plotDot{Class: class, X: toX(at.X), Y: toY(at.Y),
 				Says: fmt.Sprintf("%s, %s %g: %s", s.Name, p.XLabel, at.X, p.Unit.Format(at.Y))})
 		}

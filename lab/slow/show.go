@@ -1,6 +1,7 @@
 package slow
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -63,19 +64,28 @@ func (r *Results) Markdown(w io.Writer) error {
 func (r *Results) Plot() (*report.Lines, error) {
 	p := &report.Lines{Title: "Times as fast as PyTorch DDP", XLabel: "DDP's all-reduce time over its compute time",
 		Log: true}
-	for _, work := range Workloads {
-		for _, hosts := range []int{2, 4} {
-			s := report.Series{Name: fmt.Sprintf("%s, %d hosts", work.Name, hosts), Like: -1, Dashed: hosts > 2}
-			if hosts > 2 {
-				s.Like = len(p.Series) - 1
+	at := map[string]int{} // series of a model's hosts, and of the model's first
+	for _, c := range r.Cells {
+		name := fmt.Sprintf("%s, %d hosts", c.Model, c.Hosts)
+		i, known := at[name]
+		if !known {
+			first, like := at[c.Model]
+			s := report.Series{Name: name, Like: -1, Marked: true}
+			if like {
+				s.Like, s.Dashed = first, true
 			}
-			for _, c := range r.Cells {
-				if d := c.ddp(); c.Model == work.Name && c.Hosts == hosts {
-					s.Points = append(s.Points, report.SeriesPoint{X: c.Share(), Y: d.Ratio, Lo: d.Interval.Lo, Hi: d.Interval.Hi})
-				}
+			i = len(p.Series)
+			if at[name] = i; !like {
+				at[c.Model] = i
 			}
 			p.Series = append(p.Series, s)
 		}
+		d := c.ddp()
+		p.Series[i].Points = append(p.Series[i].Points, report.SeriesPoint{X: c.Share(), Y: d.Ratio, Lo: d.Interval.Lo,
+			Hi: d.Interval.Hi})
+	}
+	for _, s := range p.Series {
+		slices.SortFunc(s.Points, func(a, b report.SeriesPoint) int { return cmp.Compare(a.X, b.X) })
 	}
 	published, err := PipeDream()
 	if err != nil {
