@@ -169,6 +169,16 @@ func (s *Survey) Cluster(threads int, types map[string]cluster.DeviceType, l Lin
 	return h.Cluster("these hosts")
 }
 
+// Has refuses devices of a plan that are none of these hosts' workers.
+func (s *Survey) Has(plan string, devices []int) error {
+	for _, d := range devices {
+		if n := len(s.Hosts) * s.Workers; d >= n {
+			return fmt.Errorf("the plan in %s has a worker on device %d; there are devices 0 to %d: %s", plan, d, n-1, s.inWords())
+		}
+	}
+	return nil
+}
+
 // Fits refuses a cluster that is not of these hosts: another number of workers on a host, or on all of them; device
 // types in another order; devices with more memory than their host has for them.
 func (s *Survey) Fits(c *cluster.Cluster) error {

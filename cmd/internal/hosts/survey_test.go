@@ -197,6 +197,19 @@ func TestFits(t *testing.T) {
 	}
 }
 
+// TestHas: a plan's devices are workers that there are.
+func TestHas(t *testing.T) {
+	s := world(2, "a:01 b:01")
+	if err := s.Has("plan.json", []int{0, 3}); err != nil {
+		t.Error(err)
+	}
+	const want = "the plan in plan.json has a worker on device 4; there are devices 0 to 3: 2 workers on host a, 2 workers on " +
+		"host b"
+	if err := s.Has("plan.json", []int{0, 4}); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // TestQuota is the least of a process's groups, as the kernel's files say.
 func TestQuota(t *testing.T) {
 	for want, groups := range map[float64]map[string]string{

@@ -15,7 +15,9 @@ nor the job file gives are the checkpoint's, and train says which. From an earli
 the later ones are set aside there. --overwrite sets an earlier run aside and deletes it once the new one
 has a checkpoint.
 
-In several processes (millrace launch) all end within seconds of one that is lost, with exit code 3,
+In several processes (millrace launch) one host of each type measures the model, and one pair of
+processes the link of each level; --cluster takes links from a file, as doctor --links writes them, and
+is refused where it is not of the hosts that there are. All end within seconds of one that is lost, with exit code 3,
 and error.json in --out says why. A launcher that starts all again, as launch --restarts does, needs
 no other flags: training goes on from the last whole checkpoint in --out. With fewer processes, give
 --resume.

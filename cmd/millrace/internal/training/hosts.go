@@ -44,6 +44,11 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	if t.survey, err = crew.Survey(each); err != nil {
 		return err
 	}
+	if p.Plan != nil {
+		if err := t.survey.Has(j.Plan, p.Plan.Devices()); err != nil {
+			return cli.BadInput(err)
+		}
+	}
 	if j.Cores > 0 {
 		t.survey.Limit(j.Cores * j.ThreadsPerWorker)
 	}
