@@ -322,6 +322,8 @@ func TestWorldsAreChecked(t *testing.T) {
 		"a world of 1 workers; the plan has 2":                       {Workers: two[:1]},
 		"worker 1 is in process 2":                                   {Workers: []process.Location{{}, {Process: 2}}},
 		"worker 1 is in process 1 on device 0; processes are 0 to 0": {Workers: two, Hosts: []string{"a"}},
+		"process 1: the host's name \"a\\x1b[2J\"": {Workers: two, Hosts: []string{"a", "a\x1b[2J"},
+			Links: []control.Link{nil, a}},
 		"on device -1":                              {Workers: []process.Location{{}, {Device: -1}}},
 		"this is process 2 of 2":                    {Workers: two, Rank: 2, Links: []control.Link{a}},
 		"process 0 has 1 links; 2 are wanted":       {Workers: two, Links: []control.Link{a}},

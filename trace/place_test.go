@@ -63,7 +63,11 @@ func TestPlacesThatCannotBeAreRefused(t *testing.T) {
 		"processes[0]: offset_s 0, drift 0, error_s -2: want": func(t *trace.Timeline) {
 			t.Processes[0].ErrorS = -2
 		},
-		"processes[3]: the host has": func(t *trace.Timeline) { t.Processes[3].Host = "a\nb" },
+		"processes[3]: the host's name \"a\\nb\"": func(t *trace.Timeline) { t.Processes[3].Host = "a\nb" },
+		"processes[2]: the host's name \"\\x1b[":  func(t *trace.Timeline) { t.Processes[2].Host = "\x1b[2J" },
+		"of 254 bytes; want 253 at most": func(t *trace.Timeline) {
+			t.Processes[1].Host = strings.Repeat("a", 254)
+		},
 	} {
 		tl := tracetest.FourStages().Timeline()
 		tracetest.OnTwoHosts(tl, 1e-4, 0)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/names"
 )
@@ -90,6 +91,18 @@ func (t *Timeline) Validate() error {
 	return nil
 }
 
+// longestHost is what the name of a host may have, in bytes, as in the domain name system.
+const longestHost = 253
+
+// CheckHost refuses the name of a host that no Timeline can have.
+func CheckHost(name string) error {
+	if len(name) > longestHost || names.Shown(name) != name || strings.ContainsAny(name, "\n\t") {
+		return fmt.Errorf("the host's name %.40q of %d bytes; want %d at most, none of which is obeyed and not shown", name,
+			len(name), longestHost)
+	}
+	return nil
+}
+
 // checkPlaces looks at processes and at who is in them.
 func (t *Timeline) checkPlaces() error {
 	want := t.Workers
@@ -101,8 +114,8 @@ func (t *Timeline) checkPlaces() error {
 			n, len(t.Processes), t.Workers)
 	}
 	for i, p := range t.Processes {
-		if err := names.Check(p.Host); err != nil {
-			return fmt.Errorf("trace: processes[%d]: the host has %w", i, err)
+		if err := CheckHost(p.Host); err != nil {
+			return fmt.Errorf("trace: processes[%d]: %w", i, err)
 		}
 		if !finite(p.OffsetS) || !finite(p.Drift) || p.Drift <= -1 || !finite(p.ErrorS) || p.ErrorS < 0 {
 			return fmt.Errorf("trace: processes[%d]: offset_s %v, drift %v, error_s %v: want finite numbers, a drift above -1 "+

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // World says which process of a run each worker is in. Every process calls Train with the same Config but for
@@ -92,6 +93,11 @@ func (w *World) Check(workers int) error {
 		if at.Process < 0 || at.Process >= most || at.Device < 0 {
 			return fmt.Errorf("run: worker %d is in process %d on device %d; processes are 0 to %d at most", k, at.Process,
 				at.Device, most-1)
+		}
+	}
+	for p, host := range w.Hosts {
+		if err := trace.CheckHost(host); err != nil {
+			return fmt.Errorf("run: process %d: %w", p, err)
 		}
 	}
 	of := w.WorkersOf()
