@@ -41,12 +41,12 @@ func overTCP(t *testing.T, members []member) []result {
 			began := time.Now()
 			if c.Own.Rank == 0 {
 				lead <- e.Address()
-				results[i].m, results[i].err = Lead(t.Context(), e.Listener(tcp.Rendezvous), c)
+				results[i].m, results[i].err = Lead(t.Context(), e.Listener(tcp.Control), c)
 			} else {
 				at := <-lead
 				lead <- at
 				results[i].m, results[i].err = Join(t.Context(), func(ctx context.Context) (net.Conn, error) {
-					conn, err := e.Dial(ctx, at, tcp.Rendezvous, 0)
+					conn, err := e.Dial(ctx, at, tcp.Control, 0)
 					if err != nil && ctx.Err() == nil { // it was refused, and tries no more
 						return nil, fmt.Errorf("%w; %w", err, ErrFinal)
 					}

@@ -1,7 +1,7 @@
 // Package tcp carries messages between processes, on one host or many, over TCP.
 //
 // An Endpoint is a process's: one listener, through which all others reach it. It makes the carriers of the
-// process's workers, and gives out connections for what is not tensors, Control, Rendezvous and Files, which
+// process's workers, and gives out connections for what is not tensors, Control and Files, which
 // bear bytes as whoever has them likes.
 //
 // In: frames in host memory, and the addresses of other Endpoints. Out: the same bytes in the memory that
@@ -73,6 +73,6 @@
 // # What whoever drives an Endpoint must do
 //
 //  1. Give all processes of a run the same token and Run, another Run for every start of it, and TLS alike.
-//  2. Tell every process the address of every other (Endpoint.Address), over Rendezvous for example.
+//  2. Tell every process the address of every other (Endpoint.Address), over Control for example.
 //  3. Close the carriers before the Endpoint, and call their Fail when a process is lost.
 package tcp

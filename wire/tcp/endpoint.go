@@ -115,7 +115,7 @@ func Listen(ctx context.Context, c Config) (*Endpoint, error) {
 		log: refusals{log: c.Log, lines: c.limits.lines}, conns: map[*Conn]struct{}{}, carriers: map[int]*carrier{},
 		services: map[Service]*service{},
 	}
-	for _, s := range []Service{Control, Rendezvous, Files} {
+	for _, s := range []Service{Control, Files} {
 		e.services[s] = &service{e: e, more: make(chan struct{}, 1)}
 	}
 	if e.at.host, e.at.port, err = advertised(l.Addr(), c.Advertise); err != nil {

@@ -17,10 +17,9 @@ type Service uint8
 
 // The services.
 const (
-	frames     Service = iota + 1 // of a directed pair of workers
-	Control                       // between a process and the leader
-	Rendezvous                    // by which processes find each other
-	Files                         // by which a process has what lies on another's host
+	frames  Service = iota + 1 // of a directed pair of workers
+	Control                    // between a process and the leader, from their meeting on
+	Files                      // by which a process has what lies on another's host
 )
 
 func (s Service) String() string {
@@ -29,8 +28,6 @@ func (s Service) String() string {
 		return "frames"
 	case Control:
 		return "control"
-	case Rendezvous:
-		return "rendezvous"
 	case Files:
 		return "files"
 	}

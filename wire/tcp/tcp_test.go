@@ -206,13 +206,13 @@ func TestServices(t *testing.T) {
 	for name, of := range map[string]*TLS{"plain": nil, "tls": {}} {
 		leader, l := listen(t, Config{Process: 0, TLS: of})
 		other, _ := listen(t, Config{Process: 7, TLS: of})
-		control, meeting, files := leader.Listener(Control), leader.Listener(Rendezvous), leader.Listener(Files)
-		for _, s := range []Service{Rendezvous, Files, Control} {
+		control, files := leader.Listener(Control), leader.Listener(Files)
+		for _, s := range []Service{Files, Control} {
 			c, err := other.Dial(t.Context(), leader.Address(), s, 0)
 			if err != nil {
 				t.Fatal(name, err)
 			}
-			from := map[Service]net.Listener{Control: control, Rendezvous: meeting, Files: files}[s]
+			from := map[Service]net.Listener{Control: control, Files: files}[s]
 			got, err := from.Accept()
 			if err != nil {
 				t.Fatal(err)
@@ -240,10 +240,10 @@ func TestServices(t *testing.T) {
 			t.Error(err)
 		}
 		l.says(t, "this is process 0; it wants 3")
-		if err := meeting.Close(); err != nil {
+		if err := files.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := meeting.Accept(); err == nil {
+		if _, err := files.Accept(); err == nil {
 			t.Error("a closed listener accepts")
 		}
 		gone := leader.Address()
@@ -268,9 +268,9 @@ func TestHTTP(t *testing.T) {
 		_, _ = io.Copy(w, r.Body)
 	})}
 	over := make(chan error, 1)
-	go func() { over <- s.Serve(leader.Listener(Rendezvous)) }()
+	go func() { over <- s.Serve(leader.Listener(Files)) }()
 	way := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return other.Dial(ctx, leader.Address(), Rendezvous, 0)
+		return other.Dial(ctx, leader.Address(), Files, 0)
 	}}
 	client := &http.Client{Transport: way}
 	for range 3 {

@@ -64,14 +64,14 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	c := rendezvous.Config{Log: slog.Default(), Wait: w.Wait, Clock: Clock, Own: rendezvous.Hello{Rank: w.Rank,
 		Size: w.Size, Run: w.RunID, Restart: w.Restart, Host: cmp.Or(w.Host, cli.HostName()), PID: os.Getpid(), Facts: facts, Address: text}}
 	if w.Rank == 0 {
-		return rendezvous.Lead(ctx, p.endpoint.Listener(tcp.Rendezvous), c)
+		return rendezvous.Lead(ctx, p.endpoint.Listener(tcp.Control), c)
 	}
 	at, err := tcp.AddressOf(w.Meet(), p.tls)
 	if err != nil {
 		return nil, err
 	}
 	return rendezvous.Join(ctx, func(ctx context.Context) (net.Conn, error) {
-		conn, err := p.endpoint.Dial(ctx, at, tcp.Rendezvous, 0)
+		conn, err := p.endpoint.Dial(ctx, at, tcp.Control, 0)
 		if tcp.Final(err) {
 			return nil, fmt.Errorf("%w; %w", err, rendezvous.ErrFinal)
 		}
