@@ -33,7 +33,8 @@ func curvesSample() *Lines {
 
 func factorsSample() *Lines {
 	return &Lines{Title: "Times as fast", XLabel: "all-reduce over compute", Log: true, Series: []Series{
-		{Name: "2 hosts", Like: -1, Marked: true, Points: []SeriesPoint{{.4, 1, .9, 1.1}, {4, 3, 2.8, 3.3}, {40, 25, 20, 31}}},
+		{Name: "2 hosts", Like: -1, Marked: true,
+			Points: []SeriesPoint{{.4, 1, .9, 1.1}, {4, 3, 2.8, 3.3}, {40, 25, 20, 31}}},
 		{Name: "published", Like: -1, Dots: true, Points: []SeriesPoint{{2.2, 5.3, 5.3, 5.3}}},
 	}}
 }

@@ -12,7 +12,8 @@ import (
 // Sentence is what a cell found.
 func (c *Cell) Sentence() string {
 	d := c.ddp()
-	return fmt.Sprintf("%s: all-reduce over compute %.2f; %.2f times as fast as %s (%.2f to %.2f); step %.0f ms, predicted %.0f",
+	return fmt.Sprintf("%s: all-reduce over compute %.2f; %.2f times as fast as %s (%.2f to %.2f); step %.0f ms, "+
+		"predicted %.0f",
 		c.Name(), c.Share(), d.Ratio, d.Name, d.Interval.Lo, d.Interval.Hi, 1e3*c.Runs[0].StepS, 1e3*c.Runs[0].PredictedS)
 }
 
