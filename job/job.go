@@ -65,6 +65,7 @@ type Job struct {
 	Profile      string   `json:"profile,omitempty" yaml:"profile"`
 	Plan         string   `json:"plan,omitempty" yaml:"plan"`
 	AnyOrder     bool     `json:"any_order,omitempty" yaml:"any_order"`
+	Collectives  string   `json:"collectives,omitempty" yaml:"collectives"`
 
 	EvalEvery      int    `json:"eval_every,omitempty" yaml:"eval_every"`
 	EvalRows       int    `json:"eval_rows,omitempty" yaml:"eval_rows"`
@@ -93,6 +94,13 @@ func (j *Job) Give(key string) {
 
 // PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
 const PerSlice = "per_slice"
+
+// The Collectives say who sums gradients over replicas: millrace itself in rank order, which leaves the same bits
+// anywhere, or Gloo, to a bound. Left out it is Ordered.
+const (
+	Ordered = "ordered"
+	Native  = "native"
+)
 
 // The RateScales set the rate of several pipelines from one that was chosen for a single one. `millrace-lab bench
 // curves` measures what they come to, in epochs to a target.
@@ -256,6 +264,11 @@ func (j *Job) Complete() error {
 	if j.PostValidate && !(j.Clip > 0) {
 		return fmt.Errorf("job: post_validate is of updates that clip gradients, and would wait for their norm; give clip " +
 			"too")
+	}
+	switch j.Collectives {
+	case "", Ordered, Native:
+	default:
+		return fmt.Errorf("job: collectives is %q; it is %s, %s, or left out", j.Collectives, Ordered, Native)
 	}
 	switch j.RateScale {
 	case "", ScaleByPipelines:

@@ -101,13 +101,22 @@ if [ -n "${TORCH_DIR:-}" ] && ! searched "$include"; then set -- "$@" -isystem "
 set -- "$@" -isystem "$api"
 if [ -n "$cuda_include" ] && ! searched "$cuda_include"; then set -- "$@" -isystem "$cuda_include"; fi
 set -- "$@" -I "$here/shim"
+# Gloo's headers and library, where they are beside libtorch's.
+gloo=
+for d in "$lib" /usr/lib; do
+  if [ -e "$include/gloo/allreduce.h" ] && [ -e "$d/libgloo.so" ]; then
+    gloo="-L$d -lgloo"
+    set -- "$@" -DMR_GLOO
+    break
+  fi
+done
 loops="-fopenmp -fno-math-errno"
 
 if [ -n "$dry" ]; then
   echo "against: $against"
   echo "shim: $cxx $*"
   if [ $with = kernels ]; then echo "kernels: $cxx $* $loops"; fi
-  echo "link: $cxx -shared -fopenmp -o $out -L$lib -Wl,-rpath,$lib -ltorch_cpu -lc10 $cuda -ldl -lpthread"
+  echo "link: $cxx -shared -fopenmp -o $out -L$lib -Wl,-rpath,$lib -ltorch_cpu -lc10 $cuda $gloo -ldl -lpthread"
   exit 0
 fi
 
@@ -140,7 +149,7 @@ compile shim "$@" "-DMR_BUILT_AGAINST=\"$against\""
 # The finished file is moved in place, so that nobody ever loads half of one.
 # shellcheck disable=SC2086
 "$cxx" -shared -fopenmp -o "$work/out.so" "$work"/*/*.o -L"$lib" -Wl,-rpath,"$lib" \
-  -ltorch_cpu -lc10 $cuda -ldl -lpthread
+  -ltorch_cpu -lc10 $cuda $gloo -ldl -lpthread
 mkdir -p "$(dirname "$out")"
 cp "$work/out.so" "$out.new.$$"
 mv "$out.new.$$" "$out"

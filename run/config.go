@@ -110,6 +110,9 @@ type Config struct {
 	Resume     string // a checkpoint, or a directory of them, to go on from; empty: from the start
 	// Open opens what Resume names, where its files are on several hosts (checkpoint.Spread); nil: it is all here.
 	Open func() (*checkpoint.Checkpoint, error)
+	// Meet has another library sum gradients over replicas, in an order of its own: all replicas are left with
+	// the same bits, but not with those of one worker. nil: in rank order.
+	Meet process.Meet
 	// AverageResumed has a run go on from a checkpoint of another number of pipelines than its
 	// own: all begin at the reference, with the average of the optimizer states. Without
 	// it such a checkpoint is refused.

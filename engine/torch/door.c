@@ -19,6 +19,9 @@ const char *door_open(const char *path) {
   }
   MR_FUNCTIONS(X)
 #undef X
+#define X(name) *(void **)(&door.name) = dlsym(library, "mr_" #name);
+  MR_LATER(X)
+#undef X
   return NULL;
 }
 

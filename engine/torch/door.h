@@ -11,9 +11,14 @@
   X(set_threads) X(owners) X(set_owner) X(adopt) X(memory) X(reset_peak)         \
   X(trim) X(sum_into)
 
+// Those that a library may lack, which was built before there were any.
+#define MR_LATER(X)                                                               \
+  X(gloo_new) X(gloo_said) X(gloo_told) X(gloo_connect) X(gloo_sum) X(gloo_end) X(gloo_free)
+
 struct door {
 #define X(name) __typeof__(&mr_##name) name;
   MR_FUNCTIONS(X)
+  MR_LATER(X)
 #undef X
 };
 
@@ -68,6 +73,18 @@ static inline int door_adopt(int64_t tensor, int owner) { return door.adopt(tens
 static inline void door_memory(int owner, int64_t *bytes) { door.memory(owner, bytes); }
 static inline void door_reset_peak(int owner) { door.reset_peak(owner); }
 static inline void door_trim(int owner) { door.trim(owner); }
+static inline int door_has_gloo(void) { return door.gloo_free != NULL; }
+static inline mr_gloo *door_gloo_new(int rank, int size, const char *host) { return door.gloo_new(rank, size, host); }
+static inline const void *door_gloo_said(mr_gloo *group, int64_t *nbytes) { return door.gloo_said(group, nbytes); }
+static inline int door_gloo_told(mr_gloo *group, const void *data, int64_t nbytes) {
+  return door.gloo_told(group, data, nbytes);
+}
+static inline int door_gloo_connect(mr_gloo *group) { return door.gloo_connect(group); }
+static inline int door_gloo_sum(mr_gloo *group, void *const *data, const int64_t *nbytes, int64_t n, int dtype) {
+  return door.gloo_sum(group, data, nbytes, n, dtype);
+}
+static inline void door_gloo_end(mr_gloo *group) { door.gloo_end(group); }
+static inline void door_gloo_free(mr_gloo *group) { door.gloo_free(group); }
 static inline int door_sum_into(void *dst, const void *src, int64_t nbytes, int dtype) {
   return door.sum_into(dst, src, nbytes, dtype);
 }

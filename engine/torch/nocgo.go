@@ -2,7 +2,12 @@
 
 package torch
 
-import "github.com/millrace-ml/millrace/engine"
+import (
+	"context"
+	"math"
+
+	"github.com/millrace-ml/millrace/engine"
+)
 
 // loads says whether this binary can load the shim.
 const loads = false
@@ -30,3 +35,27 @@ func (*Engine) DeviceType() string { return "cpu" }
 
 // Info knows nothing.
 func (*Engine) Info() Info { return Info{} }
+
+// Gloo cannot be had in this binary.
+type Gloo struct{}
+
+// CanGloo answers ErrNoCgo.
+func (*Engine) CanGloo() error { return ErrNoCgo }
+
+// NewGloo answers ErrNoCgo.
+func (*Engine) NewGloo(context.Context, string, int, int,
+	func(context.Context, []byte) ([][]byte, error)) (*Gloo, error) {
+	return nil, ErrNoCgo
+}
+
+// SumTolerance is NaN: nothing is summed.
+func SumTolerance(int) float64 { return math.NaN() }
+
+// Sum answers ErrNoCgo.
+func (*Gloo) Sum([][]byte, engine.DType) error { return ErrNoCgo }
+
+// End does nothing.
+func (*Gloo) End(error) {}
+
+// Close does nothing.
+func (*Gloo) Close() error { return nil }

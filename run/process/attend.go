@@ -161,7 +161,7 @@ func (x *Process) depart(herald *sync.WaitGroup, gone <-chan departure, release 
 	x.cancel()
 	x.beside.Wait()
 	herald.Wait() // buffers are given back by then
-	left := Belongings{Stopped: x.stopped, Err: x.ports.Close()}
+	left := Belongings{Stopped: x.stopped, Err: errors.Join(x.summers.close(), x.ports.Close())}
 	close(release)
 	byRank := map[int]departure{}
 	for range x.mine {

@@ -50,8 +50,9 @@ type Process struct {
 	hurry   chan struct{} // closed when a process is lost, and nobody waits for the rest any more
 	hurried sync.Once     // closes hurry
 
-	beside sync.WaitGroup // collectives under way
-	broken chan breakage  // the first of the wire's own
+	beside  sync.WaitGroup // collectives under way
+	summers summers        // of a native library, where the job asks for it
+	broken  chan breakage  // the first of the wire's own
 
 	mu          sync.Mutex
 	gate        Gate

@@ -79,11 +79,12 @@ func Edge(t *wire.Table, id uint64, ranks []int, i, j int, limited bool) (wire.E
 	return t.Edge(wire.Name{From: ranks[i], To: ranks[j], Group: id, Pair: uint32(i)<<16 | uint32(j)}, slots)
 }
 
-// The rounds of AllReduce, as keys of their messages.
+// The rounds of AllReduce and Exchange, as keys of their messages.
 const (
 	lend   = iota + 1 // every member lends each owner that owner's slice
 	result            // every owner shows its summed slice to all
 	seen              // every member tells the first that it has copied what it was shown
+	given             // what a member gives in an exchange
 )
 
 // AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are
@@ -186,6 +187,39 @@ func (r *round) settle() error {
 	}
 	r.sent = r.sent[:0]
 	return nil
+}
+
+// Exchange gives every member what each of the others gives, by member; the own place is empty.
+func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
+	r, all := round{ctx: ctx, Group: g}, make([][]byte, len(g.Ranks))
+	for k := range g.Ranks {
+		if k != g.Me {
+			g.Port.Post(g.From[k], 1)
+		}
+	}
+	for k := range g.Ranks {
+		if k == g.Me {
+			continue
+		}
+		part := wire.Buffer{DType: wire.U8, Shape: []int64{int64(len(own))}, Data: own}
+		if err := r.send(given, k, []wire.Buffer{part}); err != nil {
+			return nil, err
+		}
+	}
+	for k := range g.Ranks {
+		if k == g.Me {
+			continue
+		}
+		m, err := r.receive(given, k)
+		if err != nil {
+			return nil, err
+		}
+		if len(m) != 1 {
+			return nil, fmt.Errorf("collective: member %d gives %d buffers in an exchange; it is one", k, len(m))
+		}
+		all[k] = slices.Clone(m[0].Data)
+	}
+	return all, r.settle()
 }
 
 // sumSlice lends this member's slices to their owners and sums its own slice in the memory of member 0, or in

@@ -136,6 +136,9 @@ func (l limits) keepAlive() net.KeepAliveConfig {
 // Address is what others need to reach this process, for frames and services alike.
 func (e *Endpoint) Address() wire.Address { return e.at.address() }
 
+// Host is the host by which others reach this process.
+func (e *Endpoint) Host() string { return e.at.host }
+
 // Close ends the Endpoint, its carriers where they are open, and what nobody has asked for.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()

@@ -122,6 +122,14 @@ func (p *Party) Hosts() []string {
 	return all
 }
 
+// Open is the host at which this process may listen without encryption, where its user says so.
+func (p *Party) Open() (host string, err error) {
+	if p.tls != nil {
+		return "", errors.New("the processes speak TLS, and Gloo sends gradients as they are; leave one of both out")
+	}
+	return p.endpoint.Host(), nil
+}
+
 // Carriers makes what messages between the workers of a run go over: among those of this process memory changes
 // hands. of is the process of each worker.
 func (p *Party) Carriers(of []int) func(workers int) ([]wire.Carrier, error) {

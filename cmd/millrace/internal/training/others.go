@@ -253,6 +253,9 @@ func (t *training) follow(j *job.Job, wrong error) error {
 			}
 			config = k.config(j, own)
 			t.spread.opens(&config)
+			if err := t.meets(&config, j, own); err != nil {
+				return nil, err
+			}
 			err = config.Check() // while rank 0 can still say so
 			t.place(&config, &k, j)
 			return nil, cli.BadInput(err)

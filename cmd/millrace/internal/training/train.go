@@ -142,6 +142,12 @@ func (t *training) lead(world *launch.World) error {
 	}
 	config := task.config(j, needs)
 	t.spread.opens(&config)
+	if err := t.meets(&config, j, needs); err != nil {
+		return err
+	}
+	if j.Collectives == job.Native {
+		p.Plan.Why = append(p.Plan.Why, otherBits(p.Plan))
+	}
 	config.Carriers, config.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
 	if j.Advance == job.AutoAdvance {
 		config.Next = p.Advancing(t.ErrOrStderr()).Next

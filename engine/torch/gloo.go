@@ -1,0 +1,189 @@
+//go:build cgo
+
+package torch
+
+/*
+#include <stdlib.h>
+#include "door.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
+)
+
+// Gloo is a member of a group of processes whose vectors Gloo sums, in an order of its own: to the bound that
+// SumTolerance says, not to the bit. Its connections are neither encrypted nor authenticated, and listen at
+// the host that it is given.
+type Gloo struct {
+	group *C.mr_gloo
+
+	calls sync.WaitGroup // that are in the library
+	mu    sync.Mutex
+	ended error
+}
+
+// CanGloo says why the library has no Gloo; nil where it has.
+func (e *Engine) CanGloo() error {
+	if C.door_has_gloo() == 0 {
+		return errors.New("engine torch: this native library was built before it had Gloo; run: millrace doctor --build")
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	here := C.CString("127.0.0.1")
+	defer C.free(unsafe.Pointer(here))
+	g := C.door_gloo_new(0, 1, here)
+	if g == nil {
+		return fmt.Errorf("engine torch: %w", lastError())
+	}
+	C.door_gloo_free(g)
+	return nil
+}
+
+// SumTolerance is by how much a float32 sum of n terms in any order may miss the exact one, for each unit of the
+// sum of the terms' magnitudes: n - 1 additions, each rounded by half a unit in the last place.
+func SumTolerance(n int) float64 { return float64(n-1) * 0x1p-24 }
+
+// NewGloo has a process meet the others of its group, which all do the same. exchange carries bytes of every
+// member to all others, over connections of the caller's, and gives those of the others. The end of ctx ends
+// the meeting.
+func (e *Engine) NewGloo(ctx context.Context, host string, rank, size int,
+	exchange func(ctx context.Context, own []byte) (others [][]byte, err error)) (*Gloo, error) {
+	if err := e.CanGloo(); err != nil {
+		return nil, err
+	}
+	name := C.CString(host)
+	defer C.free(unsafe.Pointer(name))
+	g := &Gloo{}
+	if err := g.call(func() bool {
+		g.group = C.door_gloo_new(C.int(rank), C.int(size), name)
+		return g.group != nil
+	}); err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, crash.Caught(func() { g.End(context.Cause(ctx)) }))()
+	connected := make(chan error, 1)
+	crash.Go(func() {
+		err := g.call(func() bool { return C.door_gloo_connect(g.group) == 0 })
+		if err != nil {
+			g.End(err)
+		}
+		connected <- err
+	})
+	err := g.meet(ctx, exchange)
+	if err != nil {
+		g.End(err)
+	}
+	if failed := <-connected; err == nil {
+		err = failed
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("engine torch: Gloo at %s: %w", host, err), g.Close())
+	}
+	return g, nil
+}
+
+// meet exchanges what Gloo has to tell the others, which is as often with each of them.
+func (g *Gloo) meet(ctx context.Context, exchange func(context.Context, []byte) ([][]byte, error)) error {
+	for {
+		var own []byte
+		if err := g.call(func() bool {
+			var n C.int64_t
+			said := C.door_gloo_said(g.group, &n)
+			if said != nil {
+				own = C.GoBytes(said, C.int(n))
+			}
+			return said != nil
+		}); err != nil || len(own) == 0 {
+			return err
+		}
+		others, err := exchange(ctx, own)
+		if err != nil {
+			return err
+		}
+		for _, other := range others {
+			if err := g.call(func() bool {
+				return C.door_gloo_told(g.group, unsafe.Pointer(unsafe.SliceData(other)), C.int64_t(len(other))) == 0
+			}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// call makes a call on one thread, to which its error belongs. What has ended is the reason where it has.
+func (g *Gloo) call(f func() bool) error {
+	g.mu.Lock()
+	if err := g.ended; err != nil {
+		g.mu.Unlock()
+		return err
+	}
+	g.calls.Add(1)
+	g.mu.Unlock()
+	defer g.calls.Done()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if f() {
+		return nil
+	}
+	failed := lastError()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended != nil {
+		return g.ended
+	}
+	return failed
+}
+
+// Sum replaces vectors of one type by their sums over the group. All members call alike, one call at a time. After
+// an error the group has ended.
+func (g *Gloo) Sum(vectors [][]byte, dtype engine.DType) error {
+	if len(vectors) == 0 {
+		return nil
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	data, sizes := make([]unsafe.Pointer, len(vectors)), make([]C.int64_t, len(vectors))
+	for i, v := range vectors {
+		data[i], sizes[i] = unsafe.Pointer(unsafe.SliceData(v)), C.int64_t(len(v))
+		if len(v) > 0 {
+			pin.Pin(data[i])
+		}
+	}
+	err := g.call(func() bool {
+		return C.door_gloo_sum(g.group, &data[0], &sizes[0], C.int64_t(len(vectors)), C.int(dtype)) == 0
+	})
+	if err != nil {
+		g.End(err)
+		return fmt.Errorf("engine torch: Gloo: %w", err)
+	}
+	return nil
+}
+
+// End ends whatever waits, with an error. Any goroutine may call it; the first error stays.
+func (g *Gloo) End(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended == nil {
+		g.ended = err
+		C.door_gloo_end(g.group)
+	}
+}
+
+var errGlooClosed = errors.New("the group is closed")
+
+// Close ends the group and waits until nothing of it is under way.
+func (g *Gloo) Close() error {
+	g.End(errGlooClosed)
+	g.calls.Wait()
+	C.door_gloo_free(g.group)
+	return nil
+}

@@ -1,0 +1,180 @@
+//go:build cgo
+
+package torch_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/engine/torch"
+)
+
+// glooGroup makes a group within this process.
+func glooGroup(t *testing.T, size int) []*torch.Gloo {
+	t.Helper()
+	e := load(t)
+	if err := e.CanGloo(); err != nil {
+		t.Skip(err)
+	}
+	var all sync.WaitGroup
+	said, members := make([][]chan []byte, size), make([]*torch.Gloo, size) // from, to
+	for k := range said {
+		for range size {
+			said[k] = append(said[k], make(chan []byte, 8))
+		}
+	}
+	for rank := range size {
+		all.Go(func() {
+			exchange := func(_ context.Context, own []byte) (others [][]byte, err error) {
+				for k := range said {
+					said[rank][k] <- own
+				}
+				for k := range said {
+					if other := <-said[k][rank]; k != rank {
+						others = append(others, other)
+					}
+				}
+				return others, nil
+			}
+			g, err := e.NewGloo(t.Context(), "127.0.0.1", rank, size, exchange)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			members[rank] = g
+		})
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return members
+}
+
+// together has all members do something and gives their errors.
+func together(members []*torch.Gloo, f func(rank int, g *torch.Gloo) error) []error {
+	errs := make([]error, len(members))
+	var all sync.WaitGroup
+	for rank, g := range members {
+		all.Go(func() { errs[rank] = f(rank, g) })
+	}
+	all.Wait()
+	return errs
+}
+
+// Sums of three and four members are the same bits with all, and miss the exact ones by no more than the bound.
+func TestGlooSums(t *testing.T) {
+	for _, size := range []int{2, 3, 4} {
+		members := glooGroup(t, size)
+		for _, lengths := range [][]int{{1}, {5, 0, 1000}, {300_000}, {1, 1, 1}} {
+			data := make([][][]float32, size)
+			for rank := range data {
+				g := rand.New(rand.NewPCG(uint64(rank), 7))
+				for _, n := range lengths {
+					v := make([]float32, n)
+					for i := range v {
+						v[i] = float32(g.NormFloat64() * math.Pow(10, float64(g.IntN(6))))
+					}
+					data[rank] = append(data[rank], v)
+				}
+			}
+			exact, magnitude := make([][]float64, len(lengths)), make([][]float64, len(lengths))
+			for k, n := range lengths {
+				exact[k], magnitude[k] = make([]float64, n), make([]float64, n)
+				for rank := range data {
+					for i, x := range data[rank][k] {
+						exact[k][i] += float64(x)
+						magnitude[k][i] += math.Abs(float64(x))
+					}
+				}
+			}
+			errs := together(members, func(rank int, g *torch.Gloo) error {
+				var vectors [][]byte
+				for _, v := range data[rank] {
+					vectors = append(vectors, engine.Bytes(v))
+				}
+				return g.Sum(vectors, engine.Float32)
+			})
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+			for k := range lengths {
+				for i, x := range data[0][k] {
+					if off := math.Abs(float64(x) - exact[k][i]); off > torch.SumTolerance(size)*magnitude[k][i] {
+						t.Fatalf("%d members, vector %d: %g is off by %g", size, k, exact[k][i], off)
+					}
+				}
+				for rank := range data {
+					if !slices.Equal(data[rank][k], data[0][k]) {
+						t.Fatalf("members 0 and %d have other sums", rank)
+					}
+				}
+			}
+		}
+		for _, g := range members {
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A sum that a member does not join waits until somebody ends it, and one whose member leaves ends by itself.
+func TestGlooEnds(t *testing.T) {
+	why := errors.New("its host burns")
+	for name, leave := range map[string]func(members []*torch.Gloo){
+		"told": func(members []*torch.Gloo) { members[0].End(why) },
+		"left": func(members []*torch.Gloo) { members[1].End(why) },
+	} {
+		members := glooGroup(t, 2)
+		vector := make([]float32, 1000)
+		said := make(chan error, 1)
+		go func() { said <- members[0].Sum([][]byte{engine.Bytes(vector)}, engine.Float32) }()
+		select {
+		case err := <-said:
+			t.Fatalf("%s: a sum without its other member: %v", name, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		leave(members)
+		select {
+		case err := <-said:
+			if err == nil || name == "told" && !errors.Is(err, why) {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: it waits on", name)
+		}
+		if err := members[0].Sum([][]byte{engine.Bytes(vector)}, engine.Float32); err == nil {
+			t.Errorf("%s: it goes on", name)
+		}
+		for _, g := range members {
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestGlooRefuses(t *testing.T) {
+	e := load(t)
+	if err := e.CanGloo(); err != nil {
+		t.Skip(err)
+	}
+	why := errors.New("nobody answers")
+	none := func(context.Context, []byte) ([][]byte, error) { return nil, why }
+	if _, err := e.NewGloo(t.Context(), "127.0.0.1", 0, 2, none); !errors.Is(err, why) {
+		t.Error(err)
+	}
+	_, err := e.NewGloo(t.Context(), "192.0.2.1", 0, 2, none)
+	if err == nil || !strings.Contains(err.Error(), "192.0.2.1") {
+		t.Error(err)
+	}
+}

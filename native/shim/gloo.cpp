@@ -1,0 +1,250 @@
+// gloo.cpp: sums over processes by Gloo itself, which libtorch's c10d is built on. c10d has no way to end a sum
+// whose peer is lost; Gloo has.
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "internal.h"
+
+#if defined(MR_GLOO)
+
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
+
+namespace {
+
+// Store is where Gloo finds the addresses of others. What it sets is carried to them by whoever has opened the
+// group, over connections of their own.
+class Store : public gloo::rendezvous::Store {
+ public:
+  void set(const std::string& key, const std::vector<char>& data) override {
+    std::lock_guard<std::mutex> lock(mu_);
+    std::string said = key;
+    said.push_back('\0');
+    said.append(data.begin(), data.end());
+    said_.push_back(std::move(said));
+    here_[key] = data;
+    more_.notify_all();
+  }
+
+  std::vector<char> get(const std::string& key) override {
+    std::unique_lock<std::mutex> lock(mu_);
+    more_.wait(lock, [&] { return ended_ || here_.count(key) != 0; });
+    if (here_.count(key) == 0) throw std::runtime_error("the group has ended");
+    return here_[key];
+  }
+
+  void wait(const std::vector<std::string>& keys) override {
+    for (const auto& key : keys) get(key);
+  }
+
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
+
+  // said is what was set next; empty where nothing more will be.
+  const std::string& said() {
+    std::unique_lock<std::mutex> lock(mu_);
+    more_.wait(lock, [&] { return ended_ || whole_ || !said_.empty(); });
+    if (ended_) throw std::runtime_error("the group has ended");
+    last_.clear();
+    if (!said_.empty()) {
+      last_ = std::move(said_.front());
+      said_.pop_front();
+    }
+    return last_;
+  }
+
+  void whole() {
+    std::lock_guard<std::mutex> lock(mu_);
+    whole_ = true;
+    more_.notify_all();
+  }
+
+  void told(const char* data, int64_t n) {
+    const char* end = static_cast<const char*>(std::memchr(data, 0, n));
+    if (end == nullptr) throw std::invalid_argument("what another member said has no key");
+    std::lock_guard<std::mutex> lock(mu_);
+    here_[std::string(data, end)] = std::vector<char>(end + 1, data + n);
+    more_.notify_all();
+  }
+
+  void end() {
+    std::lock_guard<std::mutex> lock(mu_);
+    ended_ = true;
+    more_.notify_all();
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable more_;
+  std::deque<std::string> said_;
+  std::string last_;
+  std::map<std::string, std::vector<char>> here_;
+  bool whole_ = false;
+  bool ended_ = false;
+};
+
+// longest is the most that a sum takes: whoever is lost is found out in other ways, and ends it.
+constexpr auto longest = std::chrono::hours(24);
+
+template <class T>
+void sum_here(std::shared_ptr<gloo::Context> context, char* data, int64_t nbytes, uint32_t tag) {
+  gloo::AllreduceOptions options(context);
+  options.setOutput(reinterpret_cast<T*>(data), nbytes / sizeof(T));
+  options.setReduceFunction(
+      [](void* c, const void* a, const void* b, size_t n) { gloo::sum<T>(c, a, b, n); });
+  options.setTag(tag);
+  options.setTimeout(longest);
+  gloo::allreduce(options);
+}
+
+}  // namespace
+
+// What a sum works on. A sum that is ended may never come back from Gloo, and keeps this until it does.
+struct mr_gloo_state {
+  Store store;
+  std::shared_ptr<gloo::rendezvous::Context> context;
+  std::vector<char> together;
+  uint32_t tag = 0;
+
+  std::mutex mu;
+  std::condition_variable over;
+  bool connected = false;
+  bool ended = false;
+  bool busy = false;
+  std::string failed;
+
+  void sum(int dtype) {
+    char* data = together.data();
+    const int64_t nbytes = static_cast<int64_t>(together.size());
+    switch (dtype) {
+      case MR_F32: sum_here<float>(context, data, nbytes, tag++); return;
+      case MR_F64: sum_here<double>(context, data, nbytes, tag++); return;
+      case MR_I64: sum_here<int64_t>(context, data, nbytes, tag++); return;
+      case MR_U8: sum_here<uint8_t>(context, data, nbytes, tag++); return;
+      default: throw std::invalid_argument("elements of this type have no sum");
+    }
+  }
+
+  // run sums on a thread of its own, and is told when the group ends meanwhile.
+  static void run(const std::shared_ptr<mr_gloo_state>& state, int dtype) {
+    std::unique_lock<std::mutex> lock(state->mu);
+    state->busy = true;
+    state->failed.clear();
+    std::thread([state, dtype] {
+      std::string failed;
+      try {
+        state->sum(dtype);
+      } catch (const std::exception& e) {
+        failed = e.what();
+      }
+      std::lock_guard<std::mutex> lock(state->mu);
+      state->failed = failed;
+      state->busy = false;
+      state->over.notify_all();
+    }).detach();
+    state->over.wait(lock, [&] { return state->ended || !state->busy; });
+    if (state->busy) throw std::runtime_error("the group has ended");
+    if (!state->failed.empty()) throw std::runtime_error(state->failed);
+  }
+};
+
+struct mr_gloo {
+  std::string host;
+  std::shared_ptr<mr_gloo_state> state;
+};
+
+mr_gloo* mr_gloo_new(int rank, int size, const char* host) {
+  return mr::guarded<mr_gloo*>(nullptr, [&] {
+    auto group = std::make_unique<mr_gloo>();
+    group->host = host;
+    group->state = std::make_shared<mr_gloo_state>();
+    group->state->context = std::make_shared<gloo::rendezvous::Context>(rank, size);
+    return group.release();
+  });
+}
+
+const void* mr_gloo_said(mr_gloo* group, int64_t* nbytes) {
+  return mr::guarded<const void*>(nullptr, [&] {
+    const std::string& said = group->state->store.said();
+    *nbytes = static_cast<int64_t>(said.size());
+    return static_cast<const void*>(said.data());
+  });
+}
+
+int mr_gloo_told(mr_gloo* group, const void* data, int64_t nbytes) {
+  return mr::guarded<int>(1, [&] {
+    group->state->store.told(static_cast<const char*>(data), nbytes);
+    return 0;
+  });
+}
+
+int mr_gloo_connect(mr_gloo* group) {
+  return mr::guarded<int>(1, [&] {
+    auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(group->host.c_str()));
+    auto& state = *group->state;
+    state.context->setTimeout(std::chrono::seconds(8));
+    state.context->connectFullMesh(state.store, device);
+    state.store.whole();
+    std::lock_guard<std::mutex> lock(state.mu);
+    state.connected = true;
+    if (state.ended) state.context->closeConnections();
+    return 0;
+  });
+}
+
+int mr_gloo_sum(mr_gloo* group, void* const* data, const int64_t* nbytes, int64_t n, int dtype) {
+  return mr::guarded<int>(1, [&] {
+    int64_t total = 0;
+    for (int64_t i = 0; i < n; i++) total += nbytes[i];
+    if (total == 0) return 0;
+    auto& together = group->state->together;
+    together.resize(total);
+    char* at = together.data();
+    for (int64_t i = 0; i < n; at += nbytes[i++]) std::memcpy(at, data[i], nbytes[i]);
+    mr_gloo_state::run(group->state, dtype);
+    at = together.data();
+    for (int64_t i = 0; i < n; at += nbytes[i++]) std::memcpy(data[i], at, nbytes[i]);
+    return 0;
+  });
+}
+
+void mr_gloo_end(mr_gloo* group) {
+  mr::guarded<int>(1, [&] {
+    auto& state = *group->state;
+    state.store.end();
+    std::lock_guard<std::mutex> lock(state.mu);
+    if (state.connected && !state.ended) state.context->closeConnections();
+    state.ended = true;
+    state.over.notify_all();
+    return 0;
+  });
+}
+
+void mr_gloo_free(mr_gloo* group) { delete group; }
+
+#else
+
+namespace {
+constexpr const char* lacks =
+    "this native library was built without Gloo; on Debian: apt-get install libgloo-dev, then: millrace doctor --build";
+}
+
+mr_gloo* mr_gloo_new(int, int, const char*) {
+  mr::set_error(lacks);
+  return nullptr;
+}
+const void* mr_gloo_said(mr_gloo*, int64_t*) { return nullptr; }
+int mr_gloo_told(mr_gloo*, const void*, int64_t) { return 1; }
+int mr_gloo_connect(mr_gloo*) { return 1; }
+int mr_gloo_sum(mr_gloo*, void* const*, const int64_t*, int64_t, int) { return 1; }
+void mr_gloo_end(mr_gloo*) {}
+void mr_gloo_free(mr_gloo*) {}
+
+#endif

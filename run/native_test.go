@@ -1,0 +1,132 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/process"
+)
+
+// meetings are groups that sum in rank order, as a library would in its own.
+type meetings struct {
+	engine engine.Engine
+
+	mu   sync.Mutex
+	all  map[string]*meeting
+	sums int
+}
+
+// meeting is a group of members, of which the last to come sums for all.
+type meeting struct {
+	of      *meetings
+	changed *sync.Cond
+	given   [][][]byte // by member
+	here    int
+	turn    int
+}
+
+// attendance is a member of a meeting.
+type attendance struct {
+	m    *meeting
+	rank int
+	err  error
+}
+
+func (ms *meetings) meet(ctx context.Context, rank, size int,
+	exchange func(context.Context, []byte) ([][]byte, error)) (process.Summer, error) {
+	name := fmt.Sprintf("%d of %d, %d", rank, size, rand.Uint64())
+	others, err := exchange(ctx, []byte(name))
+	if err != nil {
+		return nil, err
+	}
+	if len(others) != size-1 {
+		return nil, fmt.Errorf("%d others of %d", len(others), size)
+	}
+	if rank > 0 {
+		name = string(others[0])
+	}
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	m := ms.all[name]
+	if m == nil {
+		m = &meeting{of: ms, changed: sync.NewCond(&ms.mu), given: make([][][]byte, size)}
+		ms.all[name] = m
+	}
+	return &attendance{m: m, rank: rank}, nil
+}
+
+func (a *attendance) Sum(vectors [][]byte, dtype engine.DType) error {
+	m := a.m
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	m.given[a.rank] = vectors
+	turn := m.turn
+	if m.here++; m.here < len(m.given) {
+		for m.turn == turn && a.err == nil {
+			m.changed.Wait()
+		}
+		return a.err
+	}
+	for i := range vectors {
+		for _, other := range m.given[1:] {
+			if err := m.of.engine.SumInto(m.given[0][i], other[i], dtype); err != nil {
+				return err
+			}
+		}
+		for _, other := range m.given[1:] {
+			copy(other[i], m.given[0][i])
+		}
+	}
+	m.of.sums++
+	m.here, m.turn = 0, m.turn+1
+	m.changed.Broadcast()
+	return nil
+}
+
+func (a *attendance) End(err error) {
+	a.m.of.mu.Lock()
+	defer a.m.of.mu.Unlock()
+	if a.err == nil {
+		a.err = err
+	}
+	a.m.changed.Broadcast()
+}
+
+func (a *attendance) Close() error { return nil }
+
+// Whoever else sums gradients over replicas is asked for all of them, in one process and in several; where it
+// sums in rank order the bits are the same.
+func TestAnotherLibrarySums(t *testing.T) {
+	all, tried := everyFamily(t, 3), 0
+	for i, f := range all {
+		replicas := 0
+		for _, s := range f.config.Plan.Stages {
+			replicas = max(replicas, len(s.Devices))
+		}
+		if workers := len(f.config.Plan.Devices()); replicas < 2 || workers < 3 || tried == 6 {
+			continue
+		}
+		tried++
+		c := f.config
+		want := train(t, c)
+		ms := &meetings{engine: c.Engine, all: map[string]*meeting{}}
+		c.Meet = ms.meet
+		if err := sameWeights(want.Weights, train(t, c).Weights); err != nil {
+			t.Errorf("%s: %v", f.name, err)
+		}
+		w := in(rand.New(rand.NewPCG(uint64(i), 83)), len(c.Plan.Devices()), 2)
+		if err := sameWeights(want.Weights, w.train(t.Context(), t, c).whole(t).Weights); err != nil {
+			t.Errorf("%s in processes %v: %v", f.name, w.of, err)
+		}
+		if ms.sums == 0 {
+			t.Errorf("%s: nobody was asked", f.name)
+		}
+	}
+	if tried == 0 {
+		t.Error("no family has replicas")
+	}
+}
