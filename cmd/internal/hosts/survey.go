@@ -173,7 +173,8 @@ func (s *Survey) Cluster(threads int, types map[string]cluster.DeviceType, l Lin
 func (s *Survey) Has(plan string, devices []int) error {
 	for _, d := range devices {
 		if n := len(s.Hosts) * s.Workers; d >= n {
-			return fmt.Errorf("the plan in %s has a worker on device %d; there are devices 0 to %d: %s", plan, d, n-1, s.inWords())
+			return fmt.Errorf("the plan in %s has a worker on device %d; there are devices 0 to %d: %s", plan, d, n-1,
+				s.inWords())
 		}
 	}
 	return nil

@@ -203,8 +203,8 @@ func TestHas(t *testing.T) {
 	if err := s.Has("plan.json", []int{0, 3}); err != nil {
 		t.Error(err)
 	}
-	const want = "the plan in plan.json has a worker on device 4; there are devices 0 to 3: 2 workers on host a, 2 workers on " +
-		"host b"
+	const want = "the plan in plan.json has a worker on device 4; there are devices 0 to 3: 2 workers on host " +
+		"a, 2 workers on host b"
 	if err := s.Has("plan.json", []int{0, 4}); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
