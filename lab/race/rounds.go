@@ -29,8 +29,8 @@ func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (
 // Rounds visits all rivals once a round, in another order each time, after a round that warms
 // them up: what slows the machine for a while slows all of them, and none has always the same
 // one before it. before, unless nil, comes before each round that counts, 1 the first, while all rivals
-// stand still; visited is told of each visit that counts, by the rival's position, and what was done; ended of each round, 0
-// the one before all.
+// stand still; visited is told of each visit that counts, by the rival's position, and what was done; ended of
+// each round, 0 the one before all.
 func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error, visited func(at int, w Work),
 	ended func(round int)) error {
 	order := make([]int, len(rivals))
