@@ -32,8 +32,9 @@ simulates that plan, trains with it, and shows what happened.
 
 does all of it. Each verb does one part.
 
-Training runs in one process on the CPU cores of this machine; planning and simulation also work for
-clusters that a file describes.
+Training runs on the CPU cores of this machine, in one process, or in several processes on one host or many
+(millrace launch, or any launcher that train knows); planning and simulation also work for clusters that a
+file describes.
 
 Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 3 another process of the run was lost; 129, 130,
 143 stopped by SIGHUP, SIGINT, SIGTERM.`,

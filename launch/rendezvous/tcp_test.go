@@ -47,7 +47,7 @@ func overTCP(t *testing.T, members []member) []result {
 				lead <- at
 				results[i].m, results[i].err = Join(t.Context(), func(ctx context.Context) (net.Conn, error) {
 					conn, err := e.Dial(ctx, at, tcp.Control, 0)
-					if err != nil && ctx.Err() == nil { // it was refused, and tries no more
+					if tcp.Final(err) {
 						return nil, fmt.Errorf("%w; %w", err, ErrFinal)
 					}
 					return conn, err

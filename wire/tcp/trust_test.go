@@ -176,3 +176,30 @@ func TestFalseListeners(t *testing.T) {
 		})
 	}
 }
+
+// A wrong token is final; another start of the run may be over soon, and its listener gone.
+func TestWhatIsFinal(t *testing.T) {
+	l, _ := listen(t, Config{Run: "run 1"})
+	for _, c := range []struct {
+		run   string
+		token string
+		final bool
+	}{{"run 2", "", false}, {"run 1", "another token of somebody", true}} {
+		d := Config{Run: c.run, Process: 1}
+		if c.token != "" {
+			d.Token = []byte(c.token)
+		}
+		other, _ := listen(t, d)
+		if _, err := other.Dial(t.Context(), l.Address(), Control, 0); err == nil || Final(err) != c.final {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	gone := l.Address()
+	l.Close()
+	other, _ := listen(t, Config{Process: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := other.Dial(ctx, gone, Control, 0); err == nil || Final(err) || Final(nil) {
+		t.Error(err)
+	}
+}
