@@ -106,6 +106,10 @@ func (w *World) Meet() string { return net.JoinHostPort(w.Address, strconv.Itoa(
 // OnOneHost says whether all processes are known to be on this host.
 func (w *World) OnOneHost() bool { return w.Nodes == 1 || w.LocalSize == w.Size }
 
+// StartedBefore says whether the run may have been started before. Who replaces the pods of an Indexed Job one by
+// one does not count starts; a run that has been is known by its RunID then.
+func (w *World) StartedBefore() bool { return w.Restart > 0 || w.Launcher == IndexedJob }
+
 func (w *World) String() string {
 	text := fmt.Sprintf("rank %d of %d", w.Rank, w.Size)
 	if w.LocalRank != Unknown && w.LocalSize != Unknown {

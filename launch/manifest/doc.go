@@ -10,7 +10,7 @@
 //
 // Exit codes tell what to do. 1 and 2 (our error, bad input) end the run for good. 3 (a peer was lost), 129,
 // 130, 137 and 143 (told to stop, or killed) start all processes again, up to Spec.Restarts times; each goes
-// on from the last whole checkpoint, so the command should resume. Kubernetes applies this by a
+// on from the last whole checkpoint, as train does by itself. Kubernetes applies this by a
 // podFailurePolicy and JobSet's rules. Under Slurm and mpirun, whose own code is some rank's, a process that
 // ends with 1 or 2 leaves a mark that forbids another start.
 //

@@ -89,7 +89,8 @@ func indexedJob(s *Spec) (string, error) {
 	}
 	env := list{
 		variable(launch.SizeVar, fmt.Sprint(s.processes())),
-		variable(launch.RunIDVar, s.Name),
+		// Another for every Job that is made, and the same in a pod that replaces one.
+		field(launch.RunIDVar, "labels", "batch.kubernetes.io/controller-uid"),
 		variable(launch.MasterAddrVar, s.Name+"-0."+s.Name),
 		s.token(),
 	}
@@ -112,7 +113,7 @@ func jobSet(s *Spec) (string, error) {
 		variable("JOBSET_NAME", s.Name),
 		variable("REPLICATED_JOB_NAME", workers),
 		variable(launch.SizeVar, fmt.Sprint(s.processes())),
-		annotation(launch.RestartVar, "jobset.sigs.k8s.io/restart-attempt"),
+		restarts(),
 		// As spec.coordinator would have it; but that becomes a label, which long names do not fit.
 		variable(launch.MasterAddrVar, fmt.Sprintf("%s-%s-0-0.%s", s.Name, workers, s.Name)),
 		s.token(),
@@ -157,8 +158,8 @@ func trainJob(s *Spec) (string, error) {
 			}}}},
 		}},
 	}
-	trainer := mapping{{"image", s.Image}, {"command", argv(s.Command)}, {"env", list{s.token()}},
-		{"numNodes", s.processes()}, {"numProcPerNode", 1}}
+	trainer := mapping{{"image", s.Image}, {"command", argv(s.Command)},
+		{"env", list{variable(launch.RunIDVar, s.Name), restarts(), s.token()}}, {"numNodes", s.processes()}, {"numProcPerNode", 1}}
 	trainer = trainer.add("resourcesPerNode", s.resources())
 	from := mapping{{"apiGroup", "trainer.kubeflow.org"}, {"kind", "TrainingRuntime"}, {"name", s.Name}}
 	jobSpec := mapping{{"runtimeRef", from}, {"trainer", trainer}}
@@ -267,10 +268,15 @@ func (s *Spec) token() mapping {
 // variable is one with a value.
 func variable(name, value string) mapping { return mapping{{"name", name}, {"value", value}} }
 
-// annotation is a variable whose value is one of the pod's annotations.
-func annotation(name, key string) mapping {
+// field is a variable whose value is one of the pod's labels or annotations.
+func field(name, of, key string) mapping {
 	return mapping{{"name", name},
-		{"valueFrom", mapping{{"fieldRef", mapping{{"fieldPath", fmt.Sprintf("metadata.annotations['%s']", key)}}}}}}
+		{"valueFrom", mapping{{"fieldRef", mapping{{"fieldPath", fmt.Sprintf("metadata.%s['%s']", of, key)}}}}}}
+}
+
+// restarts is how often a JobSet has started its pods again.
+func restarts() mapping {
+	return field(launch.RestartVar, "annotations", "jobset.sigs.k8s.io/restart-attempt")
 }
 
 // argv is a command line as a list. Kubernetes takes $(NAME) for a variable and $$ for $.

@@ -263,22 +263,22 @@ func TestPodsKnowTheirPlace(t *testing.T) {
 	for kind, c := range map[string]struct {
 		launcher launch.Launcher
 		address  string
-		// of Kubernetes' controllers: variables beside those of the container, and annotations
-		env         func(i int) []string
-		annotations map[string]string
+		// of Kubernetes' controllers: variables beside those of the container, and fields
+		env    func(i int) []string
+		fields map[string]string
 	}{
 		"k8s": {launch.IndexedJob, "gpt-0.gpt", func(i int) []string { return []string{fmt.Sprint("HOSTNAME=gpt-", i)} },
-			nil},
+			map[string]string{"metadata.labels['batch.kubernetes.io/controller-uid']": "7-3"}},
 		"jobset": {launch.JobSet, "gpt-workers-0-0.gpt",
 			func(i int) []string { return []string{fmt.Sprint("HOSTNAME=gpt-workers-0-", i)} },
-			map[string]string{"jobset.sigs.k8s.io/restart-attempt": "2"}},
+			map[string]string{"metadata.annotations['jobset.sigs.k8s.io/restart-attempt']": "2"}},
 		"trainjob": {launch.TrainJob, "gpt-node-0-0.gpt", func(i int) []string {
 			return []string{"PET_NNODES=3", "PET_NPROC_PER_NODE=1", fmt.Sprint("PET_NODE_RANK=", i),
 				"PET_MASTER_ADDR=gpt-node-0-0.gpt",
 				"PET_MASTER_PORT=29500", fmt.Sprint("HOSTNAME=gpt-node-0-", i)}
-		}, nil},
+		}, map[string]string{"metadata.annotations['jobset.sigs.k8s.io/restart-attempt']": "2"}},
 	} {
-		env := environmentOf(t, kind, written(t, kind, pods(n)), c.annotations)
+		env := environmentOf(t, kind, written(t, kind, pods(n)), c.fields)
 		meet := map[string]bool{}
 		for i := range n {
 			w, err := launch.FromEnv(slices.Concat(env, c.env(i), []string{fmt.Sprint("JOB_COMPLETION_INDEX=", i)}))
@@ -289,7 +289,8 @@ func TestPodsKnowTheirPlace(t *testing.T) {
 			meet[w.Meet()+" "+w.RunID] = true
 			if w.Launcher != c.launcher || w.Rank != i || w.Size != n || w.Address != c.address ||
 				w.Token.Variable != launch.TokenVar ||
-				kind == "jobset" && w.Restart != 2 {
+				w.RunID != map[string]string{"k8s": "7-3", "jobset": "gpt", "trainjob": "gpt"}[kind] ||
+				kind != "k8s" && w.Restart != 2 || !w.StartedBefore() {
 				t.Errorf("%s: pod %d is %+v", kind, i, w)
 			}
 		}
@@ -300,7 +301,7 @@ func TestPodsKnowTheirPlace(t *testing.T) {
 }
 
 // environmentOf is the variables of a manifest's container, as the kubelet sets them.
-func environmentOf(t *testing.T, kind string, docs map[string][]byte, annotations map[string]string) []string {
+func environmentOf(t *testing.T, kind string, docs map[string][]byte, fields map[string]string) []string {
 	t.Helper()
 	var vars []corev1.EnvVar
 	switch kind {
@@ -332,8 +333,7 @@ func environmentOf(t *testing.T, kind string, docs map[string][]byte, annotation
 			}
 			env = append(env, v.Name+"=0123456789abcdef")
 		case from.FieldRef != nil:
-			key := strings.TrimSuffix(strings.TrimPrefix(from.FieldRef.FieldPath, "metadata.annotations['"), "']")
-			value, known := annotations[key]
+			value, known := fields[from.FieldRef.FieldPath]
 			if !known {
 				t.Errorf("%s: pods have no %q", kind, from.FieldRef.FieldPath)
 			}

@@ -91,7 +91,7 @@ func (t *training) lead(world *launch.World) error {
 		if nameOut(j); !t.dry { // before its checkpoints are looked at, which a run there adds to
 			t.folder, err = holdFolder(j.Out)
 		}
-		if err == nil && world.Restart > 0 {
+		if err == nil && world.StartedBefore() {
 			err = t.goOn(j, world.RunID)
 		}
 		if err == nil {
