@@ -57,8 +57,8 @@ func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 	}
 }
 
-// otherHosts is a folder with an ssh that runs a command on this host under another one's name, and the file that
-// it notes its arguments in.
+// otherHosts is a folder with an ssh that runs a command on this host for others, but for one whose name is in the file
+// GONE, and the file that it notes its arguments in.
 func otherHosts(t *testing.T) (path, told string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,6 +66,8 @@ func otherHosts(t *testing.T) (path, told string) {
 	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(`#!/bin/sh
 echo "$*" >>'`+told+`'
 while [ "$1" != -- ]; do shift; done
+export ON=$2
+[ "$ON" != "$(cat "$GONE" 2>/dev/null)" ] || exit 255
 shift 2
 exec sh -c "$*"
 `), 0o755); err != nil {

@@ -138,7 +138,7 @@ func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 				t.Fatal(out)
 			}
 			killed := make(chan error)
-			go func() { killed <- killOne(filepath.Join(p.Dir, c.name), c.rank+"=1") }()
+			go func() { killed <- killOne(filepath.Join(p.Dir, c.name), c.name, c.rank+"=1") }()
 			code, out := by(t, p, nil, c.env, append(c.start, c.name+".sh")...)
 			if err := <-killed; err != nil {
 				t.Fatalf("%v, code %d\n%s", err, code, out)
@@ -152,8 +152,9 @@ func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 	}
 }
 
-// killOne kills the process of a run that has a variable, once the run has saved something.
-func killOne(dir, variable string) error {
+// killOne kills the process among whose arguments and variables are these, once the run in a folder has saved
+// something. An argument may have more in front.
+func killOne(dir, argument, variable string) error {
 	for late := time.Now().Add(2 * time.Minute); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
 		if later, err := checkpoint.Later(filepath.Join(dir, "checkpoints"), 0); err != nil || len(later) == 0 {
 			continue
@@ -165,7 +166,7 @@ func killOne(dir, variable string) error {
 			cmdline, _ := os.ReadFile(filepath.Join(path, "cmdline"))
 			words := strings.Split(string(cmdline), "\x00")
 			if _, err := fmt.Sscanf(path, "/proc/%d", &pid); err != nil || words[0] != os.Args[0] ||
-				!slices.Contains(words, "--out="+filepath.Base(dir)) ||
+				!slices.ContainsFunc(words, func(word string) bool { return strings.HasSuffix(word, argument) }) ||
 				!slices.Contains(strings.Split(string(environ), "\x00"), variable) {
 				continue
 			}

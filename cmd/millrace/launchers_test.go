@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,8 +32,8 @@ var launchers = []launcher{
 	}},
 	{"millrace launch over hosts", true, "", func(t *testing.T, p *clitest.Program, n int, args []string) (int, string) {
 		path, _ := otherHosts(t)
-		return by(t, p, args, []string{path}, "SELF", "launch", "--hosts", fmt.Sprintf("127.0.0.2:%d,u@127.0.0.3",
-			n-1), "--")
+		hosts := []string{"u@127.0.0.2", "127.0.0.3", "127.0.0.4"}[:n]
+		return by(t, p, args, []string{path}, "SELF", "launch", "--hosts", strings.Join(hosts, ","), "--")
 	}},
 	{"mpirun of Open MPI", true, "mpirun.openmpi", func(t *testing.T, p *clitest.Program, n int, args []string) (int,
 		string) {
@@ -198,6 +199,73 @@ func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 					t.Error("the token is printed")
 				}
 			})
+		}
+	}
+}
+
+// Pods of an Indexed Job of which one is lost are all replaced, and go on without a flag that says so.
+func TestReplacedPodsGoOn(t *testing.T) {
+	p := profiled(t)
+	pods := func(id, port string) []ranked {
+		var all []ranked
+		for i := range 2 {
+			all = append(all, ranked{env: fmt.Sprintf("JOB_COMPLETION_INDEX=%d MILLRACE_WORLD_SIZE=2 MILLRACE_RUN_ID=%s "+
+				"MILLRACE_MASTER_ADDR=127.0.0.1 MILLRACE_MASTER_PORT=%s HOSTNAME=gpt-%[1]d", i, id, port)})
+		}
+		return all
+	}
+	const flags = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 " +
+		"--eval-rows 8 --steps 4000 --save-every 100 --out "
+	together := func(id string, disturb func()) (codes []int, outs []string) {
+		codes, outs = make([]int, 2), make([]string, 2)
+		var all sync.WaitGroup
+		for i, r := range pods(id, aPort(t)) {
+			all.Go(func() { codes[i], outs[i] = alone(t, p, r, flags+"pods", "1") })
+		}
+		disturb()
+		all.Wait()
+		return codes, outs
+	}
+	codes, outs := together("uid-1", func() {
+		if err := killOne(filepath.Join(p.Dir, "pods"), "pods", "JOB_COMPLETION_INDEX=1"); err != nil {
+			t.Error(err)
+		}
+	})
+	if codes[0] != 3 || codes[1] != -1 {
+		t.Fatalf("codes %v\n%s", codes, outs)
+	}
+	if codes, outs = together("uid-2", func() {}); codes[0] != 2 || codes[1] != 2 {
+		t.Errorf("another Job takes over the folder: codes %v\n%s", codes, outs)
+	}
+	if codes, outs = together("uid-1", func() {}); codes[0] != 0 || codes[1] != 0 {
+		t.Fatalf("codes %v\n%s", codes, outs)
+	}
+	if code, out := started(t, p, flags+"alone --workers 2"); code != 0 {
+		t.Fatalf("code %d\n%s", code, out)
+	}
+	sameTensors(t, p, "pods/checkpoints", "alone/checkpoints")
+}
+
+// A run of several hosts goes on without one that is lost.
+func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
+	p := profiled(t)
+	path, _ := otherHosts(t)
+	killed := make(chan error)
+	go func() {
+		err := killOne(filepath.Join(p.Dir, "run"), otherHalf, "ON=127.0.0.3")
+		killed <- errors.Join(err, os.WriteFile(filepath.Join(p.Dir, "gone"), []byte("127.0.0.3"), 0o644))
+	}()
+	code, out := started(t, p, "launch --hosts 127.0.0.2,127.0.0.4,127.0.0.3 --restarts 1 -- train --model mlp "+
+		"--data digits --profile mlp.json --batch 8 --micro-batch 4 --schedule 1f1b --eval-rows 8 --steps 4000 --save-every "+
+		"100 --out run", path, "GONE="+filepath.Join(p.Dir, "gone"))
+	if err := <-killed; err != nil {
+		t.Fatalf("%v, code %d\n%s", err, code, out)
+	}
+	for _, want := range []string{"launch: rank 2 is lost: the connection to host 127.0.0.3 ended",
+		"; start 2 of at most 2", "going on without hosts that do not answer: host 127.0.0.3 cannot be used",
+		"step-00004000"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("code %d, no %q in\n%s", code, want, out)
 		}
 	}
 }

@@ -159,7 +159,8 @@ func trainJob(s *Spec) (string, error) {
 		}},
 	}
 	trainer := mapping{{"image", s.Image}, {"command", argv(s.Command)},
-		{"env", list{variable(launch.RunIDVar, s.Name), restarts(), s.token()}}, {"numNodes", s.processes()}, {"numProcPerNode", 1}}
+		{"env", list{variable(launch.RunIDVar, s.Name), restarts(), s.token()}},
+		{"numNodes", s.processes()}, {"numProcPerNode", 1}}
 	trainer = trainer.add("resourcesPerNode", s.resources())
 	from := mapping{{"apiGroup", "trainer.kubeflow.org"}, {"kind", "TrainingRuntime"}, {"name", s.Name}}
 	jobSpec := mapping{{"runtimeRef", from}, {"trainer", trainer}}

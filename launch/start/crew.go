@@ -38,6 +38,7 @@ type order struct {
 type end struct {
 	Rank, Code int    // the code is as a shell has it
 	How        string // in words
+	Lost       bool   `json:",omitempty"` // with its host
 }
 
 // heard is who is told what processes print and how they end. Calls for one rank come one after the other.
@@ -131,10 +132,11 @@ func who(rank int, host string) string {
 func endOf(c *exec.Cmd, rank int, host string) end {
 	state := c.ProcessState
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return end{rank, 128 + int(status.Signal()), fmt.Sprintf("%s was ended by signal %d (%v)", who(rank, host),
-			int(status.Signal()), status.Signal())}
+		return end{Rank: rank, Code: 128 + int(status.Signal()), How: fmt.Sprintf("%s was ended by signal %d (%v)",
+			who(rank, host), int(status.Signal()), status.Signal())}
 	}
-	return end{rank, state.ExitCode(), fmt.Sprintf("%s ended with exit code %d", who(rank, host), state.ExitCode())}
+	return end{Rank: rank, Code: state.ExitCode(), How: fmt.Sprintf("%s ended with exit code %d", who(rank, host),
+		state.ExitCode())}
 }
 
 // exitOf is the error of a command that has ended, in words.

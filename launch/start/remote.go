@@ -88,8 +88,8 @@ func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 		r.mu.Unlock()
 		close(r.over)
 		for _, rank := range left {
-			to.ended(end{rank, launch.LostPeer, fmt.Sprintf("rank %d is lost: the connection to host %s ended (%v)", rank,
-				h.address(), r.why)})
+			to.ended(end{Rank: rank, Code: launch.LostPeer, Lost: true, How: fmt.Sprintf("rank %d is lost: the connection to "+
+				"host %s ended (%v)", rank, h.address(), r.why)})
 		}
 	})
 	a, err := r.answer(ctx)

@@ -21,9 +21,9 @@
 // # The first cause
 //
 // Where a process ends with another code than 0, the rest have a while to notice by themselves. Then they are
-// told to stop, and at last killed. The first cause is the first process that failed; one that says that it
-// lost a peer comes behind one that says anything else at about the same time, and what ended because it was
-// told to is none.
+// told to stop, and at last killed. The first cause is the first process that failed. Of those that end at about
+// the same time, one that says that it lost a peer comes behind one that says anything else or is lost with its
+// host, and one that says that it was stopped behind all; what ended because it was told to is none.
 //
 // # Another start
 //

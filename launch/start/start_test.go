@@ -163,6 +163,10 @@ func TestTheFirstCauseCounts(t *testing.T) {
 			"rank 2 ended with exit code 2"},
 		{"killed", `[ $MILLRACE_RANK = 1 ] && kill -9 $$; sleep 0.2; exit 3`, 137, 1,
 			"rank 1 was ended by signal 9 (killed)"},
+		{"stopped before it failed", `[ $MILLRACE_RANK = 2 ] && sleep 0.2 && exit 1; exit 143`, 1, 2,
+			"rank 2 ended with exit code 1"},
+		{"stopped as others are lost", `[ $MILLRACE_RANK = 2 ] && sleep 0.2 && exit 3; exit 143`, 3, 2,
+			"rank 2 ended with exit code 3"},
 		{"lost alone", `[ $MILLRACE_RANK = 0 ] && exit 3; exit 0`, 3, 0, "rank 0 ended with exit code 3"},
 	} {
 		s, out := shell(t, 3, c.script)

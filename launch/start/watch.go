@@ -178,7 +178,7 @@ func (g *gang) watch(ctx context.Context) Outcome {
 		if e == nil {
 			break
 		}
-		if first.Code == launch.LostPeer && e.Code != 0 && e.Code != launch.LostPeer {
+		if e.Code != 0 && e.behind() < first.behind() {
 			first = e
 		}
 	}
@@ -186,6 +186,20 @@ func (g *gang) watch(ctx context.Context) Outcome {
 	}
 	g.end(syscall.SIGTERM, func(*end) {})
 	return Outcome{Code: first.Code, Rank: first.Rank, How: first.How}
+}
+
+// behind says behind how many others an end is as a cause: whoever stopped since others did or since it was told to
+// stands last, in front of it who lost others, then who is lost with its host, and first who failed.
+func (e *end) behind() int {
+	switch {
+	case e.Lost:
+		return 1
+	case e.Code == launch.LostPeer:
+		return 2
+	case e.Code == 128+int(syscall.SIGTERM), e.Code == 128+int(syscall.SIGINT), e.Code == 128+int(syscall.SIGHUP):
+		return 3
+	}
+	return 0
 }
 
 // end tells the rest to stop, and kills what does not in time.
