@@ -126,12 +126,12 @@ var launchedRuns = []struct {
 	flags     string
 	quick     bool
 }{
-	{"a pipeline of two", 2, 1, "--stages 2 --schedule 1f1b --clip 0.5 --optimizer adam --save-every 4", true},
+	{"a pipeline of two", 2, 1, "--split 2 --schedule 1f1b --clip 0.5 --optimizer adam --save-every 4", true},
 	{"two replicas", 2, 1, "--stages 1 --schedule dp --optimizer sgd --momentum 0.9", false},
-	{"three, without a flush", 3, 1, "--stages 3 --schedule 1f1b-rr --weights stash --batch 4 --micro-batches 1 " +
+	{"three, without a flush", 3, 1, "--split 1,2 --schedule 1f1b-rr --weights stash --batch 4 --micro-batches 1 " +
 		"--lr 0.02", false},
-	{"three, with split backwards", 3, 1, "--stages 3 --schedule zb-h1 --clip 0.5", false},
-	{"two of two workers each", 2, 2, "--stages 4 --schedule 1f1b", false},
+	{"three, with split backwards", 3, 1, "--split 1,2 --schedule zb-h1 --clip 0.5", false},
+	{"two of two workers each", 2, 2, "--split 1,2,3 --schedule 1f1b", false},
 }
 
 const launchedFlags = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batches 4 --steps 6 " +
