@@ -63,8 +63,18 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 	})
 }
 
-// sameCheckpoint compares the files of two checkpoints by their checksums, and what their manifests say.
+// sameCheckpoint compares the files of two checkpoints by their checksums, and what their manifests say. Each has all
+// of its model's parameters.
 func sameCheckpoint(a, b string) error {
+	for _, path := range []string{a, b} {
+		seen, err := checkpoint.Inspect(path)
+		if err != nil {
+			return err
+		}
+		if wrong := seen[0].Verify(); len(wrong) > 0 || seen[0].Manifest.Parameters == nil {
+			return fmt.Errorf("%s: %q", path, wrong)
+		}
+	}
 	one, err := checkpoint.Open(a)
 	if err != nil {
 		return err
