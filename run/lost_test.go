@@ -67,7 +67,8 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 		says := fmt.Sprintf("run: process %d on host host%d did not wait for its devices: ", hangs, hangs)
 		for p, err := range out.errs {
 			var lost *control.LostError
-			if !errors.As(err, &lost) || lost.Process != []int{2, 2, 0}[p] || strings.Contains(err.Error(), says) != (p == hangs) {
+			if !errors.As(err, &lost) || lost.Process != []int{2, 2, 0}[p] ||
+				strings.Contains(err.Error(), says) != (p == hangs) {
 				t.Errorf("process %d hangs; process %d: %v", hangs, p, err)
 			}
 		}
