@@ -42,7 +42,7 @@ type Job struct {
 	Store       *checkpoint.Store      // this process's folder of checkpoints; nil: none is saved
 	World       *World
 	Carriers    func(workers int) ([]wire.Carrier, error)
-	Meet        Meet                                                                      // what sums gradients over replicas; nil: package collective, in rank order
+	Meet        Meet                                                                      // of whoever sums gradients over replicas; nil: ours, in rank order
 	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start
 	Without     Wait                                                                      // left out, by a test
 	Refuse      func(*schedule.Program) error                                             // what cannot be executed
