@@ -32,6 +32,7 @@ type Job struct {
 	Slots       int     // of an edge; 0: no bound
 	Ahead       int     // computations that a device may have to do yet when it is given the next one
 	BucketBytes int64   // of gradients that replicas sum at once, at least
+	Meet        Meet    // with whom they do; nil: with each other, in rank order
 	Placement   [][]int // stage -> workers, by replica
 	EvalRows    int
 	KeepSteps   int
@@ -42,7 +43,6 @@ type Job struct {
 	Store       *checkpoint.Store      // this process's folder of checkpoints; nil: none is saved
 	World       *World
 	Carriers    func(workers int) ([]wire.Carrier, error)
-	Meet        Meet                                                                      // of whoever sums gradients over replicas; nil: ours, in rank order
 	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start
 	Without     Wait                                                                      // left out, by a test
 	Refuse      func(*schedule.Program) error                                             // what cannot be executed
