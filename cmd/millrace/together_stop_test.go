@@ -34,7 +34,8 @@ func ranks(t *testing.T, p *clitest.Program, lines ...string) []*rank {
 	for n, line := range lines {
 		r := &rank{Cmd: p.Command(t, strings.Fields(line))}
 		r.Env = append(r.Env, "MILLRACE_TOKEN=of these processes alone", "MILLRACE_MASTER_ADDR=127.0.0.1",
-			"MILLRACE_NODES=1", "MILLRACE_MASTER_PORT="+port, fmt.Sprint("MILLRACE_RANK=", n), fmt.Sprint("MILLRACE_WORLD_SIZE=", len(lines)))
+			"MILLRACE_NODES=1", "MILLRACE_MASTER_PORT="+port, fmt.Sprint("MILLRACE_RANK=", n),
+			fmt.Sprint("MILLRACE_WORLD_SIZE=", len(lines)))
 		r.Stdout = &r.out
 		if r.errs, err = r.StderrPipe(); err == nil {
 			err = r.Start()

@@ -17,7 +17,7 @@ func TestProcessesLeaveWhatOneWorkerLeaves(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, "build", library)); err != nil {
 		t.Skip("no native library; make setup builds it: ", err)
 	}
-	only := []string{"mlp-on-one-worker", "1f1b-leaves-what-one-worker-leaves", "flags-say-the-plan"}
+	only := []string{"mlp-on-one-worker", "1f1b-leaves-what-one-worker-leaves", "program-is-read-from-a-file"}
 	o := Options{Jobs: 1, Processes: true, Only: "^(" + strings.Join(only, "|") + ")$"}
 	var out bytes.Buffer
 	fine, err := o.Run(t.Context(), &out)
