@@ -2,6 +2,7 @@ package wiretest
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -123,10 +124,30 @@ func collectives(t *testing.T, open Maker) {
 				}
 			}
 		}
+		if err := together(w, groups, exchanges); err != nil {
+			t.Fatal(err)
+		}
 		w.close()
 	}
 	collectiveFails(t, open)
 	collectiveWaits(t, open)
+}
+
+// exchanges has a member give more and more bytes, and take what the others give.
+func exchanges(g *collective.Group) error {
+	for round := range 3 {
+		of := func(member int) []byte { return random(uint64(member), 1+round*70_000) }
+		all, err := g.Exchange(context.Background(), of(g.Me))
+		if err != nil {
+			return err
+		}
+		for k, got := range all {
+			if k != g.Me && !bytes.Equal(got, of(k)) {
+				return fmt.Errorf("member %d has %d other bytes of member %d", g.Me, len(got), k)
+			}
+		}
+	}
+	return nil
 }
 
 func vectorsOf(g *rand.Rand, members int, sizes []int, dtypes []wire.DType) [][]wire.Buffer {
