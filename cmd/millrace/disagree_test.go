@@ -64,7 +64,7 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 				"torchrun says rank 1 of 2 (RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2), Open MPI says rank 1 of"},
 			[]int{2, 2}},
 		{"a missing rank", mlp, []ranked{{env: torchrunOf(0, 3)}, {env: torchrunOf(2, 3)}},
-			[]string{"rank 1 of 3 did not come within 2s (here: "}, []int{3, 3}},
+			[]string{"rank 1 of 3 did not come within 5s (here: "}, []int{3, 3}},
 		{"a doubled rank", mlp, []ranked{{env: torchrunOf(0, 3)}, {env: torchrunOf(1, 3)}, {env: torchrunOf(1, 3)}},
 			[]string{"rank 1 is there twice: process "}, []int{2, 2, 2}},
 		{"other sizes", mlp, []ranked{{env: torchrunOf(0, 2)}, {env: torchrunOf(1, 3)}},
@@ -86,9 +86,9 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 			[]string{"on host HOST) is 2m0s from that of rank 0 (process "}, []int{2, 2}},
 		{"another token", mlp, []ranked{{env: torchrunOf(0, 2) + " MILLRACE_TOKEN=0123456789abcdef-one"},
 			{env: torchrunOf(1, 2) + " MILLRACE_TOKEN=0123456789abcdef-two"}},
-			[]string{"rank 1 of 2 did not come within 2s", "its token is not this run's"}, []int{3, 2}},
+			[]string{"rank 1 of 2 did not come within 5s", "its token is not this run's"}, []int{3, 2}},
 		{"another start", mlp, []ranked{{env: torchrunOf(0, 2)}, {env: torchrunOf(1, 2) + " MILLRACE_RESTART=1"}},
-			[]string{"rank 1 of 2 did not come within 2s", "it is of another run, or of another start of it"}, []int{3, 3}},
+			[]string{"rank 1 of 2 did not come within 5s", "it is of another run, or of another start of it"}, []int{3, 3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // most wait
@@ -119,11 +119,11 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 	}
 }
 
-// alone runs one process, which waits two seconds for the others.
+// alone runs one process, which waits five seconds for the others.
 func alone(t *testing.T, p *clitest.Program, r ranked, line, port string) (code int, out string) {
 	c := p.Command(t, strings.Fields(line+" "+r.args))
 	c.Dir = filepath.Join(p.Dir, r.dir)
-	c.Env = append(append(c.Env, "XDG_CONFIG_HOME="+filepath.Join(p.Dir, "config"), "MILLRACE_WAIT=2",
+	c.Env = append(append(c.Env, "XDG_CONFIG_HOME="+filepath.Join(p.Dir, "config"), "MILLRACE_WAIT=5",
 		"MASTER_PORT="+port), strings.Fields(r.env)...)
 	text, err := c.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

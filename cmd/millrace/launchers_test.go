@@ -215,7 +215,7 @@ func TestReplacedPodsGoOn(t *testing.T) {
 		return all
 	}
 	const flags = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 " +
-		"--eval-rows 8 --steps 4000 --save-every 100 --out "
+		"--eval-rows 8 --steps 2000 --save-every 50 --out "
 	together := func(id string, disturb func()) (codes []int, outs []string) {
 		codes, outs = make([]int, 2), make([]string, 2)
 		var all sync.WaitGroup
