@@ -192,7 +192,7 @@ var (
 		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
 		truth("take a --program whose sums do not ascend; bits are then not promised", "any-order",
 			func(j *Job) *bool { return &j.AnyOrder }),
-		word("who sums gradients over replicas: ordered, or native (Gloo, open to its network; other bits)",
+		word("who sums gradients: ordered, or native (Gloo: open to its network, other bits)",
 			"collectives", func(j *Job) *string { return &j.Collectives }),
 		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
 		truth("go on with another number of pipelines, all from the reference", "resume-averaged",
