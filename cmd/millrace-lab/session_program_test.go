@@ -73,7 +73,8 @@ func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 	if a.Loss != b.Loss || a.Samples != 80 || b.Samples != 48 || a.Seconds <= 0 {
 		t.Errorf("5 steps: %+v; 2 and 3: %+v", a, b)
 	}
-	world := []string{launch.SizeVar + "=2", launch.MasterAddrVar + "=127.0.0.1", launch.TokenVar + "=of two sessions here",
+	world := []string{launch.SizeVar + "=2", launch.MasterAddrVar + "=127.0.0.1",
+		launch.TokenVar + "=of two sessions here",
 		fmt.Sprintf("%s=%d", launch.MasterPortVar, freePort(t))}
 	others := make(chan []string)
 	go func() { others <- visit("", append(world, launch.RankVar+"=1")...) }()

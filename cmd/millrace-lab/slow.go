@@ -65,7 +65,7 @@ and measures nothing.`,
 	f.StringSliceVar(&own.models, "models", own.models, "workloads: "+strings.Join(names, ", "))
 	f.IntVar(&own.pairs, "pairs", own.pairs, "rounds of a cell, in each of which every rival is visited once")
 	f.StringVarP(&own.output, "output", "o", own.output, "file of results")
-	f.StringVar(&own.profiles, "profiles", "", "folder that profiles are kept in, and taken from (default: they are measured)")
+	f.StringVar(&own.profiles, "profiles", "", "folder that profiles are kept in, and taken from (default: measured)")
 	f.StringVar(&own.plot, "plot", "", "draw the file's cells to this SVG file, and measure nothing")
 	return c
 }
@@ -73,7 +73,8 @@ and measures nothing.`,
 // cellsOf is the cells that the flags ask for, by model, hosts and rate.
 func (f slowFlags) cellsOf() (all []slowCell, err error) {
 	if f.pairs < bench.LeastRepeats {
-		return nil, fmt.Errorf("--pairs %d; give %d at least, for an interval around their median", f.pairs, bench.LeastRepeats)
+		return nil, fmt.Errorf("--pairs %d; give %d at least, for an interval around their median", f.pairs,
+			bench.LeastRepeats)
 	}
 	for _, name := range f.models {
 		w, err := slow.FindWorkload(name)

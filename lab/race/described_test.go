@@ -55,7 +55,8 @@ func TestADescribedModelIsOurs(t *testing.T) {
 				return race.Command{Name: c.family, Path: python, Steps: 2,
 					Args: []string{"-B", filepath.Join(dir, "ddp_links.py"), "--model", file, "--batch", "8", "--micro", "2",
 						"--lr", "1e-6", "--alone", "1"},
-					Env: append(os.Environ(), "RIVAL_RANK="+rank, fmt.Sprintf("RIVAL_SIZE=%d", c.ranks), "RIVAL_MEETING="+file+".meeting",
+					Env: append(os.Environ(), "RIVAL_RANK="+rank, fmt.Sprintf("RIVAL_SIZE=%d", c.ranks),
+						"RIVAL_MEETING="+file+".meeting",
 						"GLOO_SOCKET_IFNAME=lo")}
 			}
 			first := of("0")

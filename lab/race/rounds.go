@@ -31,8 +31,8 @@ func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (
 // one before it. before, unless nil, comes before each round that counts, 1 the first, while all rivals
 // stand still; visited is told of each visit that counts, by the rival's position, and what was done; ended of
 // each round, 0 the one before all.
-func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error, visited func(at int, w Work),
-	ended func(round int)) error {
+func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error,
+	visited func(at int, w Work), ended func(round int)) error {
 	order := make([]int, len(rivals))
 	for i := range order {
 		order[i] = i

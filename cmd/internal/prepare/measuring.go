@@ -144,7 +144,8 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*pro
 }
 
 // HostProfile is the profile of this machine for a job, from the cache or from a process of its own.
-func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, sizes []int) (*profile.Profile, error) {
+func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, sizes []int) (*profile.Profile,
+	error) {
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
 	}

@@ -66,7 +66,8 @@ def read(path):
 def _modules(path, layer, shape, table):
     kind, a = layer["kind"], layer["attr"] or {}
     if kind == "conv2d" and not a["batch_norm"]:
-        return [nn.Conv2d(shape[0], a["channels"], a["kernel"], a["stride"], a["padding"], bias=a["bias"])] + _activation(a)
+        conv = nn.Conv2d(shape[0], a["channels"], a["kernel"], a["stride"], a["padding"], bias=a["bias"])
+        return [conv] + _activation(a)
     if kind == "max_pool":
         return [nn.MaxPool2d(a["size"])]
     if kind == "flatten":

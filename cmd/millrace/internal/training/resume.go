@@ -81,7 +81,8 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	if j.Model == "" || j.Resume == "" { // Complete refuses a job without a model
 		return nil, nil
 	}
-	if of, own := filepath.Join(j.Resume, "checkpoints"), filepath.Clean(j.Resume) == filepath.Clean(j.Out); own || isFolder(of) {
+	of := filepath.Join(j.Resume, "checkpoints")
+	if own := filepath.Clean(j.Resume) == filepath.Clean(j.Out); own || isFolder(of) {
 		j.Resume = of // a run's folder stands for its checkpoints
 	}
 	path, m, err := t.find(j)
