@@ -44,8 +44,8 @@ var says = map[string]string{
 	"memory_limit":  "of each worker, like 512MiB",
 	"profile":       "a profile to plan with instead of measuring",
 	"plan":          "a plan to carry out instead of searching one",
-	"collectives": "ordered sums gradients over replicas in rank order, the same bits anywhere; native has Gloo do it, in" +
-		" an order of its own, over connections that are neither encrypted nor authenticated",
+	"collectives": "ordered sums gradients over replicas in rank order, the same bits anywhere; native has Gloo do it," +
+		" in an order of its own, over connections that are neither encrypted nor authenticated",
 	"any_order":  "train with a program whose sums do not ascend, which leaves other bits than one worker",
 	"eval_every": "steps between evaluations; 0 is only at the end",
 	"eval_rows":  "test samples of an evaluation, the first ones; 0 is all; left out, all of a table and 256 of a text",
