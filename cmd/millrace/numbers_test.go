@@ -26,15 +26,16 @@ var baseOf = map[string]string{
 	"launch": "", "compare": "", "simulate": "--model mlp --cluster dapple-b:2 --batch 8",
 	"tune":  "--model mlp --cluster dapple-b:2 --batch 8",
 	"train": "--model mlp --data digits --batch 8 --steps 2 --dry-run", "report": "nowhere",
-	"measure": "nowhere.yaml --sizes 4",
-	"import":  "nowhere --from piper --batch 8", "export": "--to deepspeed --plan nowhere",
+	"measure":  "nowhere.yaml --sizes 4",
+	"manifest": "mpirun --model mlp --data digits --batch 8",
+	"import":   "nowhere --from piper --batch 8", "export": "--to deepspeed --plan nowhere",
 }
 
 // inWords is what messages call a flag whose name is not in them.
 var inWords = map[string]string{
 	"lr": "learning rate", "lr-schedule": "learning-rate schedule", "lr-warmup": "warm-up steps", "lr-scale": "rate_scale",
 	"weight-decay": "weight decay", "warmup": "warm-up depths", "resume": "checkpoint", "wire": "cluster",
-	"weights": "weight policy",
+	"weights": "weight policy", "cores-per-process": "cores", "workers-per-process": "workers",
 }
 
 // elsewhere is what stops a verb of baseOf before it has looked at a flag that is right.

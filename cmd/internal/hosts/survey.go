@@ -193,6 +193,7 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 	}
 	typeOf := map[string]string{} // of the cluster, by kind
 	first := map[string]int{}     // the first device of a type
+	used := map[int]int64{}       // memory of a host's devices so far, by host
 	for d, name := range c.Devices {
 		rank := order[d/s.Workers]
 		kind := s.Facts[rank].kind(len(s.beside(rank)) * s.Workers)
@@ -210,7 +211,8 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 			first[name] = d
 		}
 		typeOf[kind] = name
-		if has := s.Facts[rank].MemoryBytes; has > 0 && c.MemoryBytes(d) > has {
+		used[s.Hosts[rank].Node] += c.MemoryBytes(d)
+		if has := s.Facts[rank].MemoryBytes; has > 0 && used[s.Hosts[rank].Node] > has {
 			return fmt.Errorf("cluster %s: device %d has %s of memory; host %s, where it would be, has %s for %d workers",
 				c.Name, d, cluster.FormatBytes(c.MemoryBytes(d)), s.Hosts[rank].Name, cluster.FormatBytes(has), s.onHost(rank))
 		}

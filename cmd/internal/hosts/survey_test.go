@@ -189,6 +189,8 @@ func TestFits(t *testing.T) {
 			"level process has 2 devices in one process; each process has 1 worker"},
 		{1, "a:01 b:01", "nodes: [{device: cpu, memory: 9GiB}]\n" + two,
 			"device 0 has 9 GiB of memory; host a, where it would be, has 8 GiB for 1 workers"},
+		{1, "a:01 a:01", "nodes: [{devices: [cpu, cpu], memory: 5GiB}]\n" + two,
+			"device 1 has 5 GiB of memory; host a, where it would be, has 8 GiB for 2 workers"},
 	} {
 		err := world(k.workers, k.processes).Fits(cluster2(t, k.c))
 		if (err == nil) != (k.want == "") || err != nil && !strings.Contains(err.Error(), k.want) {
