@@ -123,10 +123,10 @@ func (g *gang) saved(steps int) {
 // hit signals a process and waits until the others have ended. The signalled one is then let go on.
 func (g *gang) hit(rank int, signal syscall.Signal) (took time.Duration) {
 	g.t.Helper()
-	all := g.processes()
+	pid := g.pid(rank)
 	began := time.Now()
-	if err := syscall.Kill(all[rank], signal); err != nil || len(all) != 3 {
-		g.t.Fatalf("process %d of %v: %v", rank, all, err)
+	if err := syscall.Kill(pid, signal); err != nil {
+		g.t.Fatalf("process %d: %v", rank, err)
 	}
 	g.until("the others have ended", func() bool {
 		left := g.processes()
@@ -134,8 +134,18 @@ func (g *gang) hit(rank int, signal syscall.Signal) (took time.Duration) {
 		return len(left) == 0
 	})
 	took = time.Since(began)
-	_ = syscall.Kill(all[rank], syscall.SIGCONT) // it may have ended
+	_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
 	return took
+}
+
+// pid is the process of a rank, of three that all run: a signal to none would go to the tests themselves.
+func (g *gang) pid(rank int) int {
+	g.t.Helper()
+	all := g.processes()
+	if len(all) != 3 || all[rank] <= 1 {
+		g.t.Fatalf("process %d of %v", rank, all)
+	}
+	return all[rank]
 }
 
 // ended is how the run ended, once nothing of it is left.
@@ -234,7 +244,7 @@ func TestARunGoesOnWithoutALostProcess(t *testing.T) {
 		for start := range 2 {
 			g.until("all have started", func() bool { return len(g.processes()) == 3 })
 			g.saved(20 + 60*start)
-			if err := syscall.Kill(g.processes()[start], syscall.SIGKILL); err != nil {
+			if err := syscall.Kill(g.pid(start), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			g.until("they have started again", func() bool {

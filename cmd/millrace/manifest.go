@@ -225,9 +225,9 @@ func (m *manifestFlags) carry(j *job.Job) error {
 	if model.IsFile(j.Model) {
 		named = append(named, struct{ flag, path string }{"model", j.Model})
 	}
-	for flag, path := range map[string]string{"cluster": j.Cluster, "wire": j.Wire} {
-		if isPath(path) {
-			named = append(named, struct{ flag, path string }{flag, path})
+	for _, described := range []struct{ flag, path string }{{"cluster", j.Cluster}, {"wire", j.Wire}} {
+		if isPath(described.path) {
+			named = append(named, described)
 		}
 	}
 	for _, n := range named {

@@ -18,7 +18,10 @@ import (
 )
 
 // gang is the processes of one start, each on a host of its own.
-type gang struct{ all []*member }
+type gang struct {
+	all    []*member
+	unheed func() bool // has the end of the campaign kill nobody; nil before all have started
+}
 
 // member is one of them.
 type member struct {
@@ -75,7 +78,7 @@ func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string,
 			close(m.ended)
 		})
 	}
-	context.AfterFunc(ctx, crash.Caught(func() { _ = g.kill() }))
+	g.unheed = context.AfterFunc(ctx, crash.Caught(func() { _ = g.kill() }))
 	return g, nil
 }
 
@@ -125,6 +128,9 @@ func (g *gang) await(within time.Duration, members ...*member) (last time.Time, 
 
 // kill ends whatever is left, and waits for it.
 func (g *gang) kill() error {
+	if g.unheed != nil {
+		g.unheed() // the numbers of these processes may be others' soon
+	}
 	for _, m := range g.all {
 		_ = syscall.Kill(-m.pid(), syscall.SIGKILL) // it may have ended
 		<-m.ended

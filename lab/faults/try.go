@@ -196,13 +196,13 @@ func (t *try) written(rank int) {
 		Rank     int
 		ExitCode int `json:"exit_code"`
 		Retry    bool
-		Lost     struct{ Rank int }
+		Lost     *struct{ Rank int }
 	}
 	text, err := os.ReadFile(filepath.Join(t.out(rank), "error.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	if err != nil || f.ExitCode != 3 || !f.Retry || f.Lost.Rank != t.victim && f.Rank != t.victim {
+	if err != nil || f.ExitCode != 3 || !f.Retry || f.Lost == nil || f.Lost.Rank != t.victim && f.Rank != t.victim {
 		t.named = false
 		t.says("error.json of %s says %s (%v)", hostOf(rank), text, err)
 	}

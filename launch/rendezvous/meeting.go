@@ -9,9 +9,11 @@ import (
 	"time"
 )
 
+// DefaultWait is how long all processes may take to come.
+const DefaultWait = 5 * time.Minute
+
 // Times of a meeting.
 const (
-	defaultWait     = 5 * time.Minute
 	defaultMaxClock = time.Minute
 	helloWait       = 10 * time.Second // for a stranger to prove who it is and say Hello
 	wordWait        = 10 * time.Second // for a word, or the answer to it
@@ -39,7 +41,7 @@ func (c *Config) complete() error {
 		c.Own.Version = version
 	}
 	if c.Wait <= 0 {
-		c.Wait = defaultWait
+		c.Wait = DefaultWait
 	}
 	if c.MaxClock <= 0 {
 		c.MaxClock = defaultMaxClock

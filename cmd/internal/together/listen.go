@@ -1,6 +1,7 @@
 package together
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,10 +9,12 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/launch/rendezvous"
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
@@ -64,29 +67,51 @@ func encryption(asked *launch.TLS) (*tcp.TLS, error) {
 	return t, nil
 }
 
-// tryAgain is how long it is until a host is looked up again, which may not be known yet.
-const tryAgain = 500 * time.Millisecond
+// tryAgain is how long it is until a host is looked up again, which may not be known yet; tellAgain until that is
+// said again.
+const (
+	tryAgain  = 500 * time.Millisecond
+	tellAgain = 10 * time.Second
+)
+
+// isLocalhost says whether a name is this host's own for everybody (RFC 6761, section 6.3), so that nobody on another
+// one can be meant.
+func isLocalhost(name string) bool {
+	name = strings.TrimSuffix(strings.ToLower(name), ".")
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
+}
 
 // ownHost is the address of this host that the others reach, as the way to rank 0 says; empty where rank 0's
 // name is on this host one of the loopback, and others have to go by that name.
+//
+// A name that is not known is looked up for as long as processes wait for each other.
 func ownHost(ctx context.Context, w *launch.World) (string, error) {
+	wait := cmp.Or(w.Wait, rendezvous.DefaultWait)
+	late := time.After(wait)
+	var told time.Time
 	for {
 		var dialer net.Dialer
 		conn, err := dialer.DialContext(ctx, "udp", w.Meet()) // which sends nothing
 		if err == nil {
 			to, from := conn.RemoteAddr().(*net.UDPAddr).IP, conn.LocalAddr().(*net.UDPAddr).IP
 			switch conn.Close(); {
-			case to.IsLoopback() && net.ParseIP(w.Address) == nil && !w.OnOneHost():
+			case to.IsLoopback() && net.ParseIP(w.Address) == nil && !w.OnOneHost() && !isLocalhost(w.Address):
 				return "", nil
 			case w.Rank == 0:
 				return to.String(), nil
 			}
 			return from.String(), nil
 		}
-		slog.Info("the host of rank 0 is not known yet", "host", w.Address, "error", err)
+		if time.Since(told) >= tellAgain {
+			told = time.Now()
+			slog.Info("the host of rank 0 is not known yet", "host", w.Address, "error", err)
+		}
 		select {
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
+		case <-late:
+			return "", &rendezvous.Refused{Retry: true, Reasons: []string{fmt.Sprintf("rank %d found no way to rank 0 at %s "+
+				"within %v: %v; %s names its host", w.Rank, w.Meet(), wait, err, launch.MasterAddrVar)}}
 		case <-time.After(tryAgain):
 		}
 	}

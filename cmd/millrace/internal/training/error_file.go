@@ -32,7 +32,7 @@ type errorFile struct {
 	Retry      bool      `json:"retry"` // another start may help
 	Lost       *lostRank `json:"lost,omitempty"`
 	Steps      *int      `json:"steps,omitempty"`      // done in all, where this process knows
-	Checkpoint string    `json:"checkpoint,omitempty"` // the last one that is whole
+	Checkpoint string    `json:"checkpoint,omitempty"` // the last one that was committed
 }
 
 // lostRank is a process that was lost.
@@ -92,17 +92,13 @@ func lostOf(err error) *lostRank {
 	return &lostRank{lost.Process, lost.Name, lost.Why, lost.Due}
 }
 
-// newest is the last checkpoint of a folder; empty where it has none that is whole.
+// newest is the last checkpoint of a folder, by its name: there is no time to read it. Empty where there is none.
 func newest(dir string) string {
-	from, err := checkpoint.Open(dir)
-	var damaged *checkpoint.DamagedError
-	switch {
-	case err == nil && from.Close() == nil:
-		return from.Path
-	case errors.As(err, &damaged):
-		return damaged.Whole
+	names, err := checkpoint.Later(dir, 0)
+	if err != nil || len(names) == 0 {
+		return ""
 	}
-	return ""
+	return filepath.Join(dir, names[len(names)-1])
 }
 
 // dropError removes what an earlier start has left. Another file of that name is somebody else's.

@@ -1,0 +1,39 @@
+package together
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/launch/rendezvous"
+)
+
+// A name that nobody knows is an end with who, where and why, and not a wait without end.
+func TestANameThatNobodyKnows(t *testing.T) {
+	w := &launch.World{Rank: 1, Size: 2, Address: "no.such.invalid", Port: 1, Wait: 700 * time.Millisecond}
+	began := time.Now()
+	_, err := ownHost(t.Context(), w)
+	var refused *rendezvous.Refused
+	if !errors.As(err, &refused) || !refused.Retry || !strings.Contains(err.Error(), "rank 1 found no way to rank 0 at "+
+		"no.such.invalid:1") || !strings.Contains(err.Error(), launch.MasterAddrVar) {
+		t.Errorf("%v", err)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// Nobody on another host can mean localhost: processes that meet there listen on the loopback, whatever is known of
+// their hosts.
+func TestLocalhostIsTheLoopback(t *testing.T) {
+	for _, name := range []string{"localhost", "127.0.0.1"} {
+		for rank := range 2 {
+			w := &launch.World{Rank: rank, Size: 2, LocalSize: launch.Unknown, Nodes: launch.Unknown, Address: name, Port: 9}
+			if own, err := ownHost(t.Context(), w); err != nil || !strings.HasPrefix(own, "127.") && own != "::1" {
+				t.Errorf("rank %d at %s: %q, %v", rank, name, own, err)
+			}
+		}
+	}
+}
