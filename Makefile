@@ -67,18 +67,21 @@ attack: build
 with-rapid = $(shell go list -f '{{range .TestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}} {{end}}{{end}}' $(1)) \
 	$(shell go list -f '{{range .XTestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}} {{end}}{{end}}' $(1))
 
-soak: runs
+NAMESPACES := network namespaces take root
+
+soak: build
 	-@scripts/setup.sh openmpi-bin mpich munge slurm-client slurmctld slurmd
 	go test -count=1 -timeout 60m $(call with-rapid,./schedule/... ./sim/...) -rapid.checks=10000
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run ./launch/rendezvous
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
 	MILLRACE_SOAK=1 go test -count=1 -timeout 60m ./wire/tcp ./cmd/millrace
 	go build -trimpath -o bin/faults ./lab/faults
-	bin/faults -o build/faults.json
+	@if [ "$$(id -u)" = 0 ]; then bin/faults -o build/faults.json; \
+	  else echo "faults are left out: $(NAMESPACES)"; fi
 	bin/millrace-lab run -o build/soak.hashes
 	bin/millrace-lab run --processes --check build/soak.hashes
 	@if [ "$$(id -u)" = 0 ]; then bin/millrace-lab run --netns --check build/soak.hashes; \
-	  else echo "run --netns is left out: network namespaces take root"; fi
+	  else echo "run --netns is left out: $(NAMESPACES)"; fi
 	for carrier in pipe blocking tcp; do \
 	  MILLRACE_CARRIER=$$carrier go test -count=1 -timeout 60m ./run || exit 1; \
 	  bin/millrace-lab run --carrier $$carrier --check build/soak.hashes || exit 1; \
