@@ -24,6 +24,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/wire/tcp"
+	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
 // strangersToken is what the processes of the run under attack share.
@@ -160,40 +161,6 @@ func (a attack) all(many int) (wrong []string, refused int) {
 	return wrong, refused
 }
 
-// recorder passes a connection on to an address, and keeps what its dialler says.
-func recorder(t *testing.T, to string) (at string, said func() []byte) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text bytes.Buffer
-	var all sync.WaitGroup
-	all.Go(func() {
-		in, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer in.Close()
-		out, err := net.Dial("tcp", to)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		all.Go(func() {
-			_, _ = io.Copy(in, out) // until one of them ends
-			in.Close()
-		})
-		_, _ = io.Copy(io.MultiWriter(&text, out), in) // until one of them ends
-		out.Close()
-	})
-	return l.Addr().String(), func() []byte {
-		l.Close()
-		all.Wait()
-		return text.Bytes()
-	}
-}
-
 // handshake is what a process of the run says when it dials another, and whether it is let in.
 func handshake(t *testing.T, to, token, run string, process int) ([]byte, error) {
 	t.Helper()
@@ -203,7 +170,7 @@ func handshake(t *testing.T, to, token, run string, process int) ([]byte, error)
 		t.Fatal(err)
 	}
 	defer own.Close()
-	way, said := recorder(t, to)
+	way, said := wiretest.Recorder(t, to)
 	at, err := tcp.AddressOf(way, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -8,12 +8,12 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
 // traffic is frames that go from one worker to another all the time, and are compared.
@@ -168,61 +168,11 @@ func TestWhoeverIsNotWanted(t *testing.T) {
 	}
 }
 
-// recorder passes on what a dialler and a listener say, and keeps what the dialler said.
-func recorder(t testing.TB, to string) (at string, recorded func() []byte) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	var said bytes.Buffer
-	var all sync.WaitGroup
-	all.Go(func() {
-		in, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer in.Close()
-		out, err := net.Dial("tcp", to)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		all.Go(func() {
-			_, _ = io.Copy(in, out)
-			in.Close()
-		})
-		b := make([]byte, 1<<16)
-		for {
-			n, err := in.Read(b)
-			mu.Lock()
-			said.Write(b[:n])
-			mu.Unlock()
-			if n > 0 {
-				_, _ = out.Write(b[:n])
-			}
-			if err != nil {
-				out.Close()
-				return
-			}
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		all.Wait()
-	})
-	return l.Addr().String(), func() []byte {
-		mu.Lock()
-		defer mu.Unlock()
-		return bytes.Clone(said.Bytes())
-	}
-}
-
 // What was recorded, a handshake with the frames behind it, is refused when it is said again.
 func TestReplay(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	b, log := listen(t, Config{Process: 1, limits: quick()})
-	way, recorded := recorder(t, b.at.String())
+	way, recorded := wiretest.Recorder(t, b.at.String())
 	at, err := AddressOf(way, nil)
 	if err != nil {
 		t.Fatal(err)

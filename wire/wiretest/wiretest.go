@@ -2,7 +2,7 @@
 //
 // In: a function that makes the carriers of some workers.
 // Out: subtests of a *testing.T. A package of a carrier calls Conforms from its own test, and looks for
-// goroutines that are left behind itself.
+// goroutines that are left behind itself. Tests of security have Recorder besides.
 package wiretest
 
 import (
