@@ -61,4 +61,7 @@ type Cluster struct {
 	CoreGroup int
 	Levels    []Level // innermost first; the product of sizes is len(Devices)
 	Nodes     []Node  // by group of the innermost level; nil: all are alike
+	// PerHost is how many devices each host has, in their order; one number: every host. nil: each group of the
+	// innermost level is a host.
+	PerHost []int
 }

@@ -20,6 +20,7 @@ type file struct {
 	DeviceTypes map[string]fileDeviceType `yaml:"device_types"`
 	Device      string                    `yaml:"device"`
 	Nodes       []fileNode                `yaml:"nodes"`
+	PerHost     []int                     `yaml:"devices_per_host"`
 	Cores       int                       `yaml:"cores"`
 	Levels      []fileLevel               `yaml:"levels"`
 }
@@ -137,7 +138,11 @@ func (f *file) cluster() (*Cluster, error) {
 		return nil, fmt.Errorf("cluster: %s has no levels; give one at least, like {name: server, size: 8, "+
 			"bandwidth: 130GB/s, latency: 5us}", f.Name)
 	}
-	return c, f.placeDevices(c, count)
+	if err := f.placeDevices(c, count); err != nil {
+		return nil, err
+	}
+	c.PerHost = f.PerHost
+	return c, c.checkHosts()
 }
 
 func (d fileDeviceType) deviceType() (t DeviceType, err error) {

@@ -29,6 +29,9 @@ func (c *Cluster) First(n int) (*Cluster, error) {
 				size := first.Levels[0].Size
 				first.Nodes = slices.Clone(c.Nodes[:n/size])
 			}
+			if c.PerHost != nil {
+				first.PerHost = firstHosts(c.HostSizes(), n)
+			}
 			return &first, nil
 		}
 		inner *= l.Size

@@ -30,7 +30,8 @@ type Hosts struct {
 }
 
 // Cluster is the hosts as a cluster: a device for each worker, in the members' order. Levels that join nothing are
-// left out. Hosts of unequal numbers of processes are one level, of the links between hosts.
+// left out. Hosts of unequal numbers of processes are one level, of the links between hosts; where each ends,
+// PerHost says.
 func (h *Hosts) Cluster(name string) (*Cluster, error) {
 	if len(h.Members) == 0 {
 		return nil, fmt.Errorf("cluster: %s has no members", name)
@@ -47,7 +48,14 @@ func (h *Hosts) Cluster(name string) (*Cluster, error) {
 		}
 		c.Devices = append(c.Devices, slices.Repeat([]string{m.Type}, each)...)
 	}
-	on := h.perHost()
+	members := h.members()
+	on := members[0]
+	if len(members) > 1 {
+		on = 0
+	}
+	for _, n := range members {
+		c.PerHost = append(c.PerHost, n*each)
+	}
 	if each > 1 {
 		c.level("process", each, h.Process).OneMemory = true
 		h.share(c)
@@ -70,23 +78,16 @@ func (h *Hosts) Cluster(name string) (*Cluster, error) {
 
 func (h *Hosts) has(name string) bool { _, known := h.Types[name]; return known }
 
-// perHost is how many members each host has; 0 where that differs.
-func (h *Hosts) perHost() int {
-	first := 0
-	for at := 0; at < len(h.Members); {
-		end := at
-		for end < len(h.Members) && h.Members[end].Host == h.Members[at].Host {
-			end++
+// members is how many there are on each host; one number where that is the same on all.
+func (h *Hosts) members() []int {
+	var all []int
+	for i, m := range h.Members {
+		if i == 0 || m.Host != h.Members[i-1].Host {
+			all = append(all, 0)
 		}
-		if first == 0 {
-			first = end - at
-		}
-		if end-at != first {
-			return 0
-		}
-		at = end
+		all[len(all)-1]++
 	}
-	return first
+	return alike(all)
 }
 
 // share has the workers of each process share its cores.
@@ -107,4 +108,60 @@ func (c *Cluster) level(name string, size int, l Link) *Level {
 	c.Levels = append(c.Levels, Level{Name: name, Size: size, LatencyS: l.LatencyS, FullDuplex: true,
 		BandwidthBytesPerSecond: l.BandwidthBytesPerSecond, CollectiveBandwidthBytesPerSecond: l.CollectiveBytesPerSecond})
 	return &c.Levels[len(c.Levels)-1]
+}
+
+// HostSizes is how many devices each host has, in the devices' order.
+func (c *Cluster) HostSizes() []int {
+	each := c.Levels[0].Size
+	switch len(c.PerHost) {
+	case 0:
+	case 1:
+		each = c.PerHost[0]
+	default:
+		return c.PerHost
+	}
+	return slices.Repeat([]int{each}, len(c.Devices)/each)
+}
+
+// firstHosts is PerHost of the first n devices of hosts of these sizes.
+func firstHosts(sizes []int, n int) []int {
+	var first []int
+	for i := 0; n > 0; i++ {
+		first = append(first, min(sizes[i], n))
+		n -= sizes[i]
+	}
+	return alike(first)
+}
+
+// alike is one number where all are the same.
+func alike(all []int) []int {
+	if slices.ContainsFunc(all, func(n int) bool { return n != all[0] }) {
+		return all
+	}
+	return all[:1]
+}
+
+// checkHosts refuses hosts that are not all the devices, or end within a process.
+func (c *Cluster) checkHosts() error {
+	all := 0
+	for i, n := range c.PerHost {
+		if n < 1 || n > len(c.Devices) {
+			return fmt.Errorf("cluster: %s: devices_per_host: host %d has %d devices; it must be 1 at least, and %d at most",
+				c.Name, i, n, len(c.Devices))
+		}
+		all += n
+	}
+	if n := len(c.Devices); len(c.PerHost) == 1 && n%all != 0 || len(c.PerHost) > 1 && all != n {
+		return fmt.Errorf("cluster: %s: devices_per_host is %v, for %d devices; give one number that divides them, for all "+
+			"hosts, or one for each host", c.Name, c.PerHost, n)
+	}
+	at := 0
+	for i, n := range c.HostSizes() {
+		if first, last := at, at+n-1; last+1 < len(c.Devices) && c.InOneMemory(last, last+1) {
+			return fmt.Errorf("cluster: %s: devices %d to %d are host %d, and device %d is in one process with %d; a process "+
+				"is on one host: see devices_per_host", c.Name, first, last, i, last+1, last)
+		}
+		at += n
+	}
+	return nil
 }

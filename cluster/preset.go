@@ -59,10 +59,15 @@ func (f *file) resize(shape string) error {
 		return fmt.Errorf("its nodes differ, so that it has one size, %s; write a file for another", f.shape())
 	}
 	slices.Reverse(words)
+	before, after, said := 1, 1, f.PerHost
 	for i, w := range words {
 		n, err := strconv.Atoi(w)
 		if err != nil || n < 1 || n > MaxDevices {
 			return fmt.Errorf("size %q: %q is no number of members of level %s", shape, w, f.Levels[i].Name)
+		}
+		before, after = before*f.Levels[i].Size, after*n
+		if len(said) == 1 && said[0] > 1 && said[0] == before { // a group of this level is a host
+			f.PerHost = []int{after}
 		}
 		f.Levels[i].Size = n
 	}

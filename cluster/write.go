@@ -33,6 +33,9 @@ func (c *Cluster) Text() string {
 		b.WriteString("nodes:\n")
 		c.writeNodes(&b)
 	}
+	if len(c.PerHost) > 0 {
+		fmt.Fprintf(&b, "devices_per_host: [%s]\n", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.PerHost), " ", ", "), "[]"))
+	}
 	b.WriteString("levels:\n")
 	for _, l := range c.Levels {
 		fmt.Fprintf(&b, "  - {%s}\n", l.text())

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -115,6 +116,12 @@ func TestHosts(t *testing.T) {
 			t.Errorf("%v: shares cores %v", k, shares)
 		}
 	}
+	for n, want := range map[int][]int{1: {4, 4, 4}, 2: {8, 8, 8}} {
+		c, err := h(3, 2*n, 2).Cluster("c")
+		if err != nil || !slices.Equal(c.HostSizes(), want) || !slices.Equal(c.PerHost, want[:1]) {
+			t.Errorf("hosts of %d processes of 2 workers: %v as %v, %v", 2*n, c.HostSizes(), c.PerHost, err)
+		}
+	}
 	odd := h(2, 2, 2)
 	odd.Members = odd.Members[:3]
 	odd.Members[2].Type, odd.Members[2].Cores = "slow", 1
@@ -123,7 +130,7 @@ func TestHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Levels[1].Size != 3 || c.Levels[1].LatencyS != 1e-4 || c.CoresOf(0) != 2 || c.CoresOf(5) != 1 ||
-		c.Devices[5] != "slow" {
+		c.Devices[5] != "slow" || !slices.Equal(c.HostSizes(), []int{4, 2}) {
 		t.Errorf("%+v", c)
 	}
 	for want, change := range map[string]func(h *Hosts){
@@ -135,6 +142,57 @@ func TestHosts(t *testing.T) {
 		change(wrong)
 		if _, err := wrong.Cluster("c"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// TestWhereHostsEnd: as a file says, or at the innermost level's groups; also of the first devices, and of presets of
+// another size.
+func TestWhereHostsEnd(t *testing.T) {
+	read := func(hosts, levels string) (*Cluster, error) {
+		return Parse(strings.NewReader("name: c\ndevice_types: {cpu: {}}\ndevice: cpu\n" + hosts + "\nlevels: [" + levels +
+			"]"))
+	}
+	const link = ", bandwidth: 1GB/s, latency: 1us}"
+	const four, process = "{name: rack, size: 4" + link, "{name: process, size: 2, one_memory: true" + link
+	const two = process + ", {name: rack, size: 2" + link
+	for _, k := range []struct {
+		hosts, levels string
+		first         int
+		want          []int
+		refused       string
+	}{
+		{"", four, 4, []int{4}, ""},
+		{"", two, 4, []int{2, 2}, ""},
+		{"", two, 2, []int{2}, ""},
+		{"devices_per_host: [1]", four, 4, []int{1, 1, 1, 1}, ""},
+		{"devices_per_host: [1]", four, 3, []int{1, 1, 1}, ""},
+		{"devices_per_host: [2]", four, 3, []int{2, 1}, ""},
+		{"devices_per_host: [1, 3]", four, 4, []int{1, 3}, ""},
+		{"devices_per_host: [1, 3]", four, 2, []int{1, 1}, ""},
+		{"devices_per_host: [4]", two, 4, []int{4}, ""},
+		{"devices_per_host: [3]", four, 4, nil, "devices_per_host is [3], for 4 devices; give one number that divides them"},
+		{"devices_per_host: [1, 2]", four, 4, nil, "devices_per_host is [1 2], for 4 devices"},
+		{"devices_per_host: [5, -1]", four, 4, nil, "host 0 has 5 devices; it must be 1 at least, and 4 at most"},
+		{"devices_per_host: [4, 0]", four, 4, nil, "host 1 has 0 devices"},
+		{"devices_per_host: [1, 3]", two, 4, nil, "devices 0 to 0 are host 0, and device 1 is in one process with 0"},
+	} {
+		c, err := read(k.hosts, k.levels)
+		if err == nil {
+			c, err = c.First(k.first)
+		}
+		if k.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), k.refused) {
+				t.Errorf("%s on %s: %v, want %s", k.hosts, k.levels, err, k.refused)
+			}
+		} else if err != nil || !slices.Equal(c.HostSizes(), k.want) {
+			t.Errorf("the first %d of %s on %s: %v, %v", k.first, k.hosts, k.levels, c, err)
+		}
+	}
+	for name, want := range map[string][]int{"dapple-a": {8, 8}, "dapple-b:3": {1, 1, 1}, "pcie-8xa100": {8},
+		"pcie-8xa100:2x2": {4}, "pipedream-a:2x3": {3, 3}} {
+		if c, err := Preset(name); err != nil || !slices.Equal(c.HostSizes(), want) {
+			t.Errorf("%s: %v, %v", name, c, err)
 		}
 	}
 }

@@ -17,6 +17,7 @@ func Cluster(hosts, processors int, r Rate, device string, memoryBytes int64) *c
 		DeviceTypes: map[string]cluster.DeviceType{device: {MemoryBytes: memoryBytes}},
 		Levels: []cluster.Level{{Name: "ethernet", Size: hosts, BandwidthBytesPerSecond: r.Payload(),
 			LatencyS: linkLatencyS, FullDuplex: true, Uplinks: true}},
+		PerHost: []int{1},
 	}
 	for range hosts {
 		c.Devices = append(c.Devices, device)

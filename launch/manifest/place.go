@@ -32,20 +32,23 @@ func Workers(p *plan.Plan, c *cluster.Cluster) (int, error) {
 }
 
 // Place puts the processes of a run where its workers are: as many to each host as its workers make, some
-// workers in each process. A host is a group of the cluster's innermost level; a nil cluster is one host.
+// workers in each process. Hosts are the cluster's; a nil cluster is one host.
 //
 // Workers are numbered as the cluster's devices are. Refused: hosts whose workers are not whole processes.
 func Place(workers int, c *cluster.Cluster, workersPerProcess int) ([]Host, error) {
 	if workersPerProcess < 1 {
 		return nil, fmt.Errorf("manifest: %d workers in a process; give 1 at least", workersPerProcess)
 	}
-	each := workers
+	sizes := []int{workers}
 	if c != nil {
-		each = c.Levels[0].Size
+		sizes = c.HostSizes()
 	}
 	var hosts []Host
-	for first := 0; first < workers; first += each {
-		here := min(each, workers-first)
+	for _, size := range sizes {
+		here := min(size, workers)
+		if workers -= here; here == 0 {
+			break
+		}
 		if here%workersPerProcess != 0 {
 			return nil, fmt.Errorf("manifest: host %d has %d workers, which are no whole processes of %d; give workers per "+
 				"process that divide them", len(hosts), here, workersPerProcess)

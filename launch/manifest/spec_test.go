@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,24 @@ levels:
 	if err != nil {
 		t.Fatal(err)
 	}
+	// written is what doctor --links writes of hosts with so many processes each.
+	written := func(workers int, processes ...int) *cluster.Cluster {
+		link := cluster.Link{LatencyS: 1e-6, BandwidthBytesPerSecond: 1e9}
+		h := cluster.Hosts{Process: link, Host: link, Network: link, Types: map[string]cluster.DeviceType{"cpu": {}}}
+		for host, n := range processes {
+			for range n {
+				h.Members = append(h.Members, cluster.Member{Host: fmt.Sprint(host), Type: "cpu", Workers: workers, Cores: 1})
+			}
+		}
+		c, err := h.Cluster("written")
+		if err == nil {
+			c, err = cluster.Parse(strings.NewReader(c.Text()))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
 	stages := func(devices ...[]int) *plan.Plan {
 		p := &plan.Plan{}
 		for _, d := range devices {
@@ -128,6 +147,10 @@ levels:
 		{"a host in part", stages([]int{4, 1, 2}, []int{3, 0, 5}), two, 2, []int{2, 1}, ""},
 		{"a worker of two stages", stages([]int{0}, []int{1}, []int{0}, []int{1}), two, 1, []int{2}, ""},
 		{"half a process", stages([]int{0, 1, 2}), two, 2, nil, "host 0 has 3 workers, which are no whole processes of 2"},
+		{"two hosts of one", stages([]int{0}, []int{1}), written(1, 1, 1), 1, []int{1, 1}, ""},
+		{"two hosts of two processes of two", stages([]int{0, 1, 2, 3, 4, 5, 6, 7}), written(2, 2, 2), 2, []int{2, 2}, ""},
+		{"unequal hosts", stages([]int{0, 1}, []int{2, 3}), written(1, 1, 3), 1, []int{1, 3}, ""},
+		{"of unequal hosts a part", stages([]int{0, 1}), written(1, 1, 3), 1, []int{1, 1}, ""},
 		{"a gap", stages([]int{0, 1}, []int{4, 5}), two, 1, nil, "uses 4 of the devices 0 to 5"},
 		{"beyond", stages([]int{8}), two, 1, nil, "stage 0 of the plan is on device 8"},
 		{"none", stages(), two, 1, nil, "no workers"},

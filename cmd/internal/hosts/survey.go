@@ -188,7 +188,7 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 	if len(c.Devices) != have {
 		return fmt.Errorf("cluster %s has %d devices; there are %d workers: %s", c.Name, len(c.Devices), have, s.inWords())
 	}
-	if err := s.fitsLevels(c); err != nil {
+	if err := s.fitsHosts(c); err != nil {
 		return err
 	}
 	typeOf := map[string]string{} // of the cluster, by kind
@@ -231,38 +231,60 @@ func (s *Survey) kindInWords(rank, other int) string {
 	return s.Facts[rank].kind(len(s.beside(rank)) * s.Workers)
 }
 
-// fitsLevels refuses groups of a cluster's levels that would be partly on one host.
-func (s *Survey) fitsLevels(c *cluster.Cluster) error {
-	order := s.order()
-	group := 1
-	for i, l := range c.Levels {
-		group *= l.Size
-		for at := 0; at < len(c.Devices); at += group {
-			first, last := order[at/s.Workers], order[(at+group-1)/s.Workers]
-			switch {
-			case l.OneMemory && first != last:
-				return fmt.Errorf("cluster %s: level %s has %d devices in one process; each process has %d %s: %s", c.Name, l.Name,
-					group, s.Workers, plural(s.Workers, "worker"), s.inWords())
-			case i < len(c.Levels)-1 && s.Hosts[first].Node != s.Hosts[last].Node:
-				return fmt.Errorf("cluster %s: level %s joins devices %d to %d, which would be on hosts %s and %s: %s", c.Name,
-					l.Name, at, at+group-1, s.Hosts[first].Name, s.Hosts[last].Name, s.inWords())
-			}
+// fitsHosts refuses a cluster whose hosts have other numbers of devices than there are workers on these, and
+// processes of it that would be several here.
+func (s *Survey) fitsHosts(c *cluster.Cluster) error {
+	var sizes []int
+	for _, host := range s.byHost() {
+		sizes = append(sizes, len(host)*s.Workers)
+	}
+	if has := c.HostSizes(); !slices.Equal(has, sizes) {
+		return fmt.Errorf("cluster %s is %s; here are %s: devices_per_host says where hosts end", c.Name, hostsOf(has),
+			s.inWords())
+	}
+	for d := s.Workers; d < len(c.Devices); d += s.Workers {
+		if c.InOneMemory(d-1, d) {
+			return fmt.Errorf("cluster %s has devices %d and %d in one process; each process has %d %s: %s", c.Name, d-1, d,
+				s.Workers, plural(s.Workers, "worker"), s.inWords())
 		}
 	}
 	return nil
 }
 
+// hostsOf is hosts of so many devices in words.
+func hostsOf(sizes []int) string {
+	var said []string
+	for at := 0; at < len(sizes); {
+		end := at
+		for end < len(sizes) && sizes[end] == sizes[at] {
+			end++
+		}
+		n := end - at
+		said = append(said, fmt.Sprintf("%d %s of %d %s", n, plural(n, "host"), sizes[at], plural(sizes[at], "device")))
+		at = end
+	}
+	return strings.Join(said, ", ")
+}
+
+// byHost is the ranks of each host, as devices are numbered.
+func (s *Survey) byHost() [][]int {
+	var hosts [][]int
+	order := s.order()
+	for i, rank := range order {
+		if i == 0 || s.Hosts[rank].Node != s.Hosts[order[i-1]].Node {
+			hosts = append(hosts, nil)
+		}
+		hosts[len(hosts)-1] = append(hosts[len(hosts)-1], rank)
+	}
+	return hosts
+}
+
 // inWords is how many workers each host has.
 func (s *Survey) inWords() string {
 	var said []string
-	for at, order := 0, s.order(); at < len(order); {
-		end := at
-		for end < len(order) && s.Hosts[order[end]].Node == s.Hosts[order[at]].Node {
-			end++
-		}
-		n := (end - at) * s.Workers
-		said = append(said, fmt.Sprintf("%d %s on host %s", n, plural(n, "worker"), s.Hosts[order[at]].Name))
-		at = end
+	for _, host := range s.byHost() {
+		n := len(host) * s.Workers
+		said = append(said, fmt.Sprintf("%d %s on host %s", n, plural(n, "worker"), s.Hosts[host[0]].Name))
 	}
 	return strings.Join(said, ", ")
 }

@@ -166,7 +166,8 @@ func TestFits(t *testing.T) {
 		return c
 	}
 	const link = ", bandwidth: 1GB/s, latency: 1us"
-	two := "levels: [{name: network, size: 2" + link + "}]"
+	levels := "levels: [{name: network, size: 2" + link + "}]"
+	two := "devices_per_host: [1]\n" + levels
 	four := "device: cpu\nlevels: [{name: host, size: 2" + link + "}, {name: network, size: 2" + link + "}]"
 	for _, k := range []struct {
 		workers            int
@@ -179,17 +180,27 @@ func TestFits(t *testing.T) {
 		{2, "a:01 b:01", four, ""},
 		{1, "a:01 b:01 c:01", "device: cpu\n" + two,
 			"c has 2 devices; there are 3 workers: 1 worker on host a, 1 worker on host b, 1 worker on host c"},
-		{1, "a:01", "device: cpu\n" + two, "c has 2 devices; there are 1 workers: 1 worker on host a"},
+		{1, "a:01", "device: cpu\n" + levels, "c has 2 devices; there are 1 workers: 1 worker on host a"},
 		{1, "a:01 b:0", "device: cpu\n" + two, "rank 1 on host b, where device 1 would be, is another host type (Intel(R) " +
 			"Xeon(R) CPU E5-2686 v4 @ 2.30GHz, 1 core) than rank 0 on host a"},
 		{1, "a:01 b:01", "nodes: [{devices: [cpu, slow]}]\n" + two,
 			"device 1 is of type slow; rank 1 on host b, where it would be, is of the same host type as one of type cpu"},
-		{1, "a:01 a:01 a:01 b:01", four, "level host joins devices 2 to 3, which would be on hosts a and b"},
+		{1, "a:01 a:01 a:01 b:01", four, "cluster c is 2 hosts of 2 devices; here are 3 workers on host a, " +
+			"1 worker on host b: devices_per_host"},
+		{1, "a:01 b:01", "device: cpu\n" + levels, "cluster c is 1 host of 2 devices; here are 1 worker on host a, " +
+			"1 worker on host b: devices_per_host says where hosts end"},
+		{1, "a:01 a:01", "device: cpu\n" + two, "cluster c is 2 hosts of 1 device; here are 2 workers on host a"},
+		{1, "a:01 b:01 b:01 b:01", "device: cpu\ndevices_per_host: [2]\nlevels: [{name: network, size: 4" + link + "}]",
+			"cluster c is 2 hosts of 2 devices; here are 1 worker on host a, 3 workers on host b"},
+		{1, "a:01 b:01 b:01 b:01", "nodes: [{devices: [cpu, slow, slow, slow]}]\ndevices_per_host: [1, 3]\n" +
+			"levels: [{name: network, size: 4" + link + "}]", ""},
 		{1, "a:01 b:01", "device: cpu\nlevels: [{name: process, size: 2, one_memory: true" + link + "}]",
-			"level process has 2 devices in one process; each process has 1 worker"},
+			"cluster c is 1 host of 2 devices; here are 1 worker on host a, 1 worker on host b"},
+		{1, "a:01 a:01", "device: cpu\nlevels: [{name: process, size: 2, one_memory: true" + link + "}]",
+			"has devices 0 and 1 in one process; each process has 1 worker"},
 		{1, "a:01 b:01", "nodes: [{device: cpu, memory: 9GiB}]\n" + two,
 			"device 0 has 9 GiB of memory; host a, where it would be, has 8 GiB for 1 workers"},
-		{1, "a:01 a:01", "nodes: [{devices: [cpu, cpu], memory: 5GiB}]\n" + two,
+		{1, "a:01 a:01", "nodes: [{devices: [cpu, cpu], memory: 5GiB}]\n" + levels,
 			"device 1 has 5 GiB of memory; host a, where it would be, has 8 GiB for 2 workers"},
 	} {
 		err := world(k.workers, k.processes).Fits(cluster2(t, k.c))
