@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/launch"
 )
@@ -77,15 +79,13 @@ func (l *local) startOne(o *order, i, rank int) error {
 	c.Env = append(o.Env[:len(o.Env):len(o.Env)], fmt.Sprint(launch.RankVar, "=", rank),
 		fmt.Sprint(launch.LocalRankVar, "=", i))
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	c.WaitDelay = together // what left the group may hold a pipe open
 	out := &lines{most: maxLine, print: func(line []byte) error { return l.to.says(rank, false, line) }}
 	errs := &lines{most: maxLine, print: func(line []byte) error { return l.to.says(rank, true, line) }}
-	c.Stdout, c.Stderr = out, errs
 	started := make(chan error)
 	l.running.Go(crash.Caught(func() {
 		runtime.LockOSThread() // the thread's end is what Pdeathsig goes by
 		l.mu.Lock()
-		err := c.Start()
+		printed, err := begin(c, out, errs)
 		if err == nil {
 			l.all[rank] = c
 		}
@@ -94,16 +94,27 @@ func (l *local) startOne(o *order, i, rank int) error {
 		if err != nil {
 			return
 		}
-		_ = c.Wait() // its state says how it ended
+		_ = untilEnded(c.Process.Pid) // an error is Wait's to find
 		l.mu.Lock()
 		delete(l.all, rank)
 		l.mu.Unlock()
 		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what it has started
+		_ = c.Wait()                                      // its state says how it ended
+		printed.rest()
 		out.flush()
 		errs.flush()
 		l.to.ended(endOf(c, rank, o.Host))
 	}))
 	return <-started
+}
+
+// untilEnded returns when a process has ended. Its number, and that of its group, is nobody else's until Wait.
+func untilEnded(pid int) error {
+	for {
+		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
 }
 
 func (l *local) signal(s syscall.Signal) {

@@ -68,11 +68,8 @@ func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 	r.cmd = exec.Command(ssh[0], slices.Concat(ssh[1:], []string{h.Name, words})...)
 	r.cmd.Stdin = theirs
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals come by way of the caller alone
-	r.cmd.WaitDelay = together
 	last := &tail{}
-	heard := &lines{most: maxWord, print: r.hear}
-	r.cmd.Stdout, r.cmd.Stderr = heard, last
-	err = r.cmd.Start()
+	printed, err := begin(r.cmd, &lines{most: maxWord, print: r.hear}, last)
 	theirs.Close()
 	if err != nil {
 		ours.Close()
@@ -80,6 +77,7 @@ func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 	}
 	crash.Go(func() {
 		ended := r.cmd.Wait()
+		printed.rest()
 		ours.Close()
 		r.why = last.explain(r.wrong, ended)
 		r.mu.Lock()

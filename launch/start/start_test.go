@@ -345,3 +345,34 @@ func TestLinesAreWhole(t *testing.T) {
 		t.Errorf("%d bytes in %d lines", got, strings.Count(out.String(), "\n"))
 	}
 }
+
+// What processes print last is printed however slowly it is read, and nobody waits for what they leave behind.
+func TestTheLastOutputIsPrinted(t *testing.T) {
+	const script = `head -c 60000 /dev/zero | tr '\0' x; echo; echo end`
+	slowly := func(s *Spec) *strings.Builder {
+		var out strings.Builder
+		slow := time.Second
+		s.Stdout = writer(func(text []byte) (int, error) {
+			time.Sleep(slow)
+			slow = 0
+			return out.Write(text)
+		})
+		return &out
+	}
+	s, _ := shell(t, 1, script)
+	out := slowly(&s)
+	if o, err := Run(t.Context(), s); err != nil || o.Code != 0 || !strings.HasSuffix(out.String(), "x\nend\n") {
+		t.Errorf("here: %+v, %v, %d bytes", o, err, out.Len())
+	}
+	s, _, _ = overSSH(t, "a", script)
+	out = slowly(&s)
+	if o, err := runOver(t.Context(), t, s); err != nil || o.Code != 0 || !strings.HasSuffix(out.String(), "x\nend\n") {
+		t.Errorf("on another host: %+v, %v, %d bytes", o, err, out.Len())
+	}
+	s, left := shell(t, 1, `setsid sh -c 'for i in 1 2 3 4 5 6 7 8 9 0; do sleep 1; done' & echo end`)
+	began := time.Now()
+	if o, err := Run(t.Context(), s); err != nil || o.Code != 0 || left.String() != "end\n" ||
+		time.Since(began) > 8*time.Second {
+		t.Errorf("%+v, %v, behind %v: %s", o, err, time.Since(began), left)
+	}
+}
