@@ -263,7 +263,7 @@ func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
 		t.Fatalf("%v, code %d\n%s", err, code, out)
 	}
 	for _, want := range []string{"launch: rank 2 is lost: the connection to host 127.0.0.3 ended",
-		"; start 2 of at most 2", "going on without hosts that do not answer: host 127.0.0.3 cannot be used",
+		"; start 2 of at most 2", "going on without hosts that cannot be used: host 127.0.0.3 cannot be used",
 		"step-00004000"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Fatalf("code %d, no %q in\n%s", code, want, out)

@@ -22,7 +22,8 @@ import (
 const asAgent = "other-half"
 
 // fakeSSH runs a command on this host under another one's name, greets first as shells of users do, and notes
-// what it was given. Host gone does not answer; host cut loses its connection when a file says so.
+// what it was given. Host gone does not answer; host cut loses its connection when a file says so, and host drop
+// when it has said hello.
 const fakeSSH = `#!/bin/bash
 printf '%s\n' "$*" >>"$TOLD"
 while [[ $1 == -* ]]; do case $1 in -o) shift ;; --) shift; break ;; esac; shift; done
@@ -30,6 +31,7 @@ h=${1#*@}; shift
 case $h in
 gone*) if [ -e "$TOLD.gone" ] || [ $h = gone ]; then echo "ssh: connect to host $h port 22: No route to host" >&2; exit 255; fi ;;
 esac
+if [ $h = drop ] && [ -e "$TOLD.gone" ]; then bash -c "$*" </dev/null; exit 255; fi
 echo "Welcome to $h"
 export ON=$h
 case $h in cut*)
@@ -210,6 +212,30 @@ func TestAnotherStartWithoutALostHost(t *testing.T) {
 		"[0] 1: 0 of 2 at 127.0.0.1\n", "[1] 1: 1 of 2 at 127.0.0.1\n", "host gone-later cannot be used"} {
 		if err != nil || o.Code != 0 || !strings.Contains(out.String(), want) {
 			t.Errorf("%+v, %v: no %q in\n%s", o, err, want, out)
+		}
+	}
+}
+
+// A host that is lost between its answer and the start of its processes is left out too. Where none is left the first
+// cause is the run's.
+func TestAnotherStartWithoutAHostThatCannotStart(t *testing.T) {
+	for hosts, want := range map[string]struct {
+		code int
+		says []string
+	}{
+		"drop:1,b:2": {0, []string{"[0] 1: 0 of 2 at 127.0.0.1\n", "[1] 1: 1 of 2 at 127.0.0.1\n",
+			"going on without hosts that cannot be used: host drop: ssh: exit status 255"}},
+		"drop:2": {137, []string{"no other start: host drop: ssh: exit status 255"}},
+	} {
+		s, out, _ := overSSH(t, hosts, `echo "$MILLRACE_RESTART: $MILLRACE_RANK of $MILLRACE_WORLD_SIZE at `+
+			`$MILLRACE_MASTER_ADDR"
+[ $MILLRACE_RESTART = 1 ] && sleep 0.5 && exit 0; sleep 0.1; touch $TOLD.gone; kill -9 $$`)
+		s.Restarts = 1
+		o, err := runOver(t.Context(), t, s)
+		for _, line := range want.says {
+			if err != nil || o.Code != want.code || !strings.Contains(out.String(), line) {
+				t.Errorf("%s: %+v, %v: no %q in\n%s", hosts, o, err, line, out)
+			}
 		}
 	}
 }

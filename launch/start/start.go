@@ -28,7 +28,8 @@
 // # Another start
 //
 // A run starts again where the exit code says that it may help, with the same identity and another number.
-// Hosts that do not answer by then are left out.
+// Hosts that do not answer by then, or cannot start their processes, are left out. Where none is left, the outcome is
+// that of the start before.
 //
 // # Signals
 //
@@ -108,11 +109,17 @@ func Run(ctx context.Context, s Spec) (Outcome, error) {
 	if err := s.complete(); err != nil {
 		return Outcome{}, fmt.Errorf("start: %w", err)
 	}
+	var before Outcome
 	for start := 0; ; start++ {
 		o, err := s.once(ctx, start)
-		if err != nil {
+		switch {
+		case err != nil && start == 0:
 			return o, fmt.Errorf("start: %w", err)
+		case err != nil: // the first cause is still that of the start before
+			_, _ = fmt.Fprintf(s.Stderr, "no other start: %v\n", err)
+			return before, nil
 		}
+		before = o
 		if o.Code == 0 || start == s.Restarts || !launch.Retry(o.Code) || ctx.Err() != nil {
 			return o, nil
 		}
@@ -171,20 +178,29 @@ func (s *Spec) readToken(t launch.Token) (string, error) {
 	return string(token), err
 }
 
-// once starts the processes and waits until all have ended.
+// once starts the processes and waits until all have ended. Hosts that cannot be used fail the first start, and are
+// left out of another.
 func (s *Spec) once(ctx context.Context, start int) (Outcome, error) {
-	g := newGang(s)
-	if err := g.gather(ctx, start); err != nil {
-		_ = g.leave() // nothing has been started
+	for bad := make([]error, len(s.Hosts)); ; {
+		g := newGang(s)
+		g.gather(ctx, bad)
 		if ctx.Err() != nil {
-			return stopped(ctx), nil
+			return stopped(ctx), g.leave() // nothing has been started
 		}
-		return Outcome{}, err
-	}
-	if err := g.begin(start); err != nil {
+		err := errors.Join(bad...)
+		if start == 0 && err != nil || len(g.hosts) == 0 {
+			return Outcome{}, errors.Join(err, g.leave())
+		}
+		if g.begin(start, bad) {
+			if err != nil {
+				_ = g.write(g.Stderr, fmt.Appendf(nil, "going on without hosts that cannot be used: %v\n", err))
+			}
+			o := g.watch(ctx)
+			return o, g.leave()
+		}
 		g.signal(syscall.SIGKILL)
-		return Outcome{}, errors.Join(err, g.leave())
+		if err := g.leave(); err != nil || start == 0 {
+			return Outcome{}, errors.Join(append(bad, err)...)
+		}
 	}
-	o := g.watch(ctx)
-	return o, g.leave()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -31,19 +32,22 @@ type gang struct {
 
 func newGang(s *Spec) *gang { return &gang{Spec: s, ends: make(chan end, MaxProcesses)} }
 
-// gather reaches all hosts. Those that do not answer fail the first start, and are left out of another.
-func (g *gang) gather(ctx context.Context, start int) error {
-	crews, ports, errs := make([]crew, len(g.Hosts)), make([]string, len(g.Hosts)), make([]error, len(g.Hosts))
+// gather reaches the hosts that are not known to be bad, and notes why others are.
+func (g *gang) gather(ctx context.Context, bad []error) {
+	crews, ports := make([]crew, len(g.Hosts)), make([]string, len(g.Hosts))
 	var all sync.WaitGroup
 	for i, h := range g.Hosts {
+		if bad[i] != nil {
+			continue
+		}
 		all.Go(crash.Caught(func() {
 			if g.here(h.Name) {
 				crews[i] = newLocal(g)
-				ports[i], errs[i] = freePort()
+				ports[i], bad[i] = freePort()
 				return
 			}
 			if r, err := reach(ctx, g.Spec, h, g); err != nil {
-				errs[i] = err
+				bad[i] = err
 			} else {
 				crews[i], ports[i] = r, r.port
 			}
@@ -51,7 +55,7 @@ func (g *gang) gather(ctx context.Context, start int) error {
 	}
 	all.Wait()
 	for i, h := range g.Hosts {
-		if errs[i] != nil {
+		if bad[i] != nil {
 			continue
 		}
 		if len(g.hosts) == 0 {
@@ -59,18 +63,10 @@ func (g *gang) gather(ctx context.Context, start int) error {
 		}
 		g.hosts, g.crews = append(g.hosts, h), append(g.crews, crews[i])
 	}
-	if err := errors.Join(errs...); err != nil {
-		if start == 0 || len(g.hosts) == 0 {
-			return err
-		}
-		_ = g.write(g.Stderr, fmt.Appendf(nil, "going on without hosts that do not answer: %v\n", err))
-	}
-	return nil
 }
 
-// begin starts the processes of all hosts.
-func (g *gang) begin(start int) error {
-	errs := make([]error, len(g.hosts))
+// begin starts the processes of all hosts that gather has reached. Where it cannot, it notes which hosts are bad.
+func (g *gang) begin(start int, bad []error) bool {
 	var orders []order
 	rank := 0
 	for i, h := range g.hosts {
@@ -93,12 +89,18 @@ func (g *gang) begin(start int) error {
 		orders = append(orders, o)
 	}
 	g.total, g.left = rank, rank
+	errs := make([]error, len(g.hosts))
 	var all sync.WaitGroup
 	for i, c := range g.crews {
 		all.Go(crash.Caught(func() { errs[i] = c.start(orders[i]) }))
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	for i, h := range g.hosts {
+		if errs[i] != nil {
+			bad[slices.Index(g.Hosts, h)] = errs[i]
+		}
+	}
+	return errors.Join(errs...) == nil
 }
 
 // says prints a line of a process, with its rank in front unless the line is a record in JSON.
