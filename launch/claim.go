@@ -248,8 +248,8 @@ const (
 	maxPort  = 1<<16 - 1
 )
 
-// Ports that follow from a run's identity: below those that systems hand out to whoever connects.
-const firstPort, ports = 20000, 9000
+// FirstPort is the first of so many Ports that rank 0 is met at, below those that systems hand out to who connects.
+const FirstPort, Ports = 20000, 9000
 
 // port follows from the run's identity, so that runs on one host meet at different ones.
 func (w *World) port() int {
@@ -258,7 +258,7 @@ func (w *World) port() int {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(string(w.Launcher) + " " + w.RunID)) // a hash takes everything
-	return firstPort + int(h.Sum32()%ports)
+	return FirstPort + int(h.Sum32()%Ports)
 }
 
 const (

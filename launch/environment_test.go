@@ -180,7 +180,7 @@ TORCHELASTIC_RUN_ID=none`, World{Launcher: Torchrun, Within: []Launcher{TrainJob
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if c.want.Port == derived && got.Port >= firstPort && got.Port < firstPort+ports {
+		if c.want.Port == derived && got.Port >= FirstPort && got.Port < FirstPort+Ports {
 			c.want.Port = got.Port
 		}
 		if !reflect.DeepEqual(*got, c.want) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
 	"os"
 	"regexp"
@@ -56,8 +57,8 @@ func ParseHosts(list string) ([]Host, error) {
 		if len(h.Name) > maxName || !names.MatchString(h.Name) {
 			return nil, fmt.Errorf("%q is no host; give HOST:NUMBER, separated by commas", part)
 		}
-		if slices.ContainsFunc(hosts, func(o Host) bool { return o.Name == h.Name }) {
-			return nil, fmt.Errorf("host %s is there twice; give it once, with all its processes", h.Name)
+		if slices.ContainsFunc(hosts, func(o Host) bool { return o.address() == h.address() }) {
+			return nil, fmt.Errorf("host %s is there twice; give it once, with all its processes", h.address())
 		}
 		hosts = append(hosts, h)
 	}
@@ -70,10 +71,12 @@ const maxName = 300
 // address is a host's name without a user.
 func (h Host) address() string { return h.Name[strings.LastIndexByte(h.Name, '@')+1:] }
 
+// ofLoopback are names that every host has for itself.
+var ofLoopback = []string{"localhost", loopback, "::1"}
+
 // isHere says whether a name stands for this host.
 func isHere(name string) bool {
-	switch name {
-	case "", "localhost", loopback, "::1":
+	if name == "" || slices.Contains(ofLoopback, name) {
 		return true
 	}
 	own, err := os.Hostname()
@@ -81,23 +84,26 @@ func isHere(name string) bool {
 	return err == nil && (name == own || name == short)
 }
 
-// completeHosts refuses hosts that could not find each other.
+// completeHosts refuses hosts that could not find each other, at this start or at a later one without some.
 func (s *Spec) completeHosts() error {
 	if s.here == nil {
 		s.here = isHere
 	}
+	here := ""
 	for _, h := range s.Hosts {
-		if h.Name == "" && len(s.Hosts) > 1 {
+		switch {
+		case h.Name == "" && len(s.Hosts) > 1:
 			return errors.New("a host has no name, and there are others; name all")
-		}
-		if h.Name != "" && !names.MatchString(h.Name) {
+		case h.Name != "" && !names.MatchString(h.Name):
 			return fmt.Errorf("%q is no name of a host", h.Name)
+		case slices.Contains(ofLoopback, h.address()) && len(s.Hosts) > 1:
+			return fmt.Errorf("%s is another host for everybody; give the name that the others have for it", h.Name)
+		case !s.here(h.Name):
+		case here != "":
+			return fmt.Errorf("%s and %s are both this host; give it once, with all its processes", here, h.Name)
+		default:
+			here = h.Name
 		}
-	}
-	if address, _ := s.meetingPlace(s.Hosts); len(s.Hosts) > 1 && slices.Contains([]string{"localhost", loopback, "::1"},
-		address) {
-		return fmt.Errorf("the first host is %s, where others cannot reach it; give the name that they have for it, or set "+
-			"%s", address, launch.MasterAddrVar)
 	}
 	return nil
 }
@@ -177,12 +183,16 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// freePort is a port of this host that nobody listens on now.
+// freePort is a port of this host that nobody listens on now, of those that no system hands out to who connects: rank 0
+// listens on it only later.
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", loopback+":0")
-	if err != nil {
-		return "", fmt.Errorf("no port is free on the loopback: %w", err)
+	var err error
+	for range 100 {
+		port := strconv.Itoa(launch.FirstPort + mathrand.IntN(launch.Ports))
+		var l net.Listener
+		if l, err = net.Listen("tcp", net.JoinHostPort(loopback, port)); err == nil {
+			return port, l.Close()
+		}
 	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, errors.Join(err, l.Close())
+	return "", fmt.Errorf("no port from %d on is free on the loopback: %w", launch.FirstPort, err)
 }

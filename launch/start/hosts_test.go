@@ -245,7 +245,8 @@ func TestHostsThatCannotBeUsed(t *testing.T) {
 		"a,gone": "host gone cannot be used: ssh: exit status 255: ssh: connect to host gone port 22: No route to host",
 		"a,b:0":  `"b:0" has no number of processes`, "a:x": `"a:x" has no number`, "a:2,a:1": "host a is there twice",
 		"-oProxyCommand=x": "is no host", "": "is no host", "a,,b": "is no host", "a b": "is no host", "a;b": "is no host",
-		"$(x)": "is no host", "::1": "stands in brackets", "localhost,b": "the first host is localhost",
+		"$(x)": "is no host", "::1": "stands in brackets", "localhost,b": "localhost is another host for everybody",
+		"a,localhost:2,b": "localhost is another host for everybody", "a,u@a": "host a is there twice",
 		"[a]:1":      "is no host",
 		"a:4096,b:1": "4097 processes",
 	} {
@@ -270,6 +271,41 @@ func TestHostsThatCannotBeUsed(t *testing.T) {
 	if _, err := Run(t.Context(), s); err == nil || !strings.Contains(err.Error(),
 		"the same millrace at /no/such/millrace") {
 		t.Errorf("a program that is not there: %v", err)
+	}
+}
+
+// One machine under two names is refused, since its cores and memory would count twice.
+func TestOneMachineUnderTwoNames(t *testing.T) {
+	own, err := os.Hostname()
+	short, _, dotted := strings.Cut(own, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := shell(t, 1, "exit 0")
+	s.Hosts, s.here = []Host{{"a", 1}, {"a.site", 2}}, func(name string) bool { return strings.HasPrefix(name, "a") }
+	if _, err := Run(t.Context(), s); err == nil || !strings.Contains(err.Error(), "a and a.site are both this host") {
+		t.Error(err)
+	}
+	if !isHere(own) || dotted && !isHere(short) || isHere("x"+own) {
+		t.Errorf("%s is not this host", own)
+	}
+}
+
+// Ports for rank 0 are none that a connection of somebody else may get in between.
+func TestPortsAreNotHandedOut(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Skip(err)
+	}
+	var first, last int
+	if _, err := fmt.Sscan(string(text), &first, &last); err != nil || first < launch.FirstPort+launch.Ports {
+		t.Skipf("this system hands out ports from %d on (%v)", first, err)
+	}
+	for range 20 {
+		port, err := freePort()
+		if n, wrong := strconv.Atoi(port); err != nil || wrong != nil || n < launch.FirstPort || n >= first {
+			t.Errorf("port %s, and the system hands out those from %d on (%v)", port, first, err)
+		}
 	}
 }
 
