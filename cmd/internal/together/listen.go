@@ -21,10 +21,15 @@ import (
 // listen makes the Endpoint by which the others reach this process: rank 0 where its launcher says, the others
 // on any port.
 func listen(ctx context.Context, w *launch.World, tls *tcp.TLS) (*tcp.Endpoint, error) {
-	if w.Rank == 0 {
-		return listenOn(ctx, w, tls, strconv.Itoa(w.Port))
+	if w.Rank > 0 {
+		return listenOn(ctx, w, tls, "0")
 	}
-	return listenOn(ctx, w, tls, "0")
+	var e *tcp.Endpoint
+	err := patiently(ctx, w, "cannot listen", func() (again bool, err error) {
+		e, err = listenOn(ctx, w, tls, strconv.Itoa(w.Port))
+		return errors.Is(err, syscall.EADDRINUSE), err // by an earlier start that has not ended, perhaps
+	})
+	return e, err
 }
 
 // listenOn is listen on a port.
@@ -67,12 +72,36 @@ func encryption(asked *launch.TLS) (*tcp.TLS, error) {
 	return t, nil
 }
 
-// tryAgain is how long it is until a host is looked up again, which may not be known yet; tellAgain until that is
-// said again.
+// tryAgain is how long it is until something is tried again; tellAgain until that is said again.
 const (
 	tryAgain  = 500 * time.Millisecond
 	tellAgain = 10 * time.Second
 )
+
+// patiently tries something for as long as processes wait for each other, while another try may help.
+func patiently(ctx context.Context, w *launch.World, trouble string, try func() (again bool, err error)) error {
+	wait := cmp.Or(w.Wait, rendezvous.DefaultWait)
+	late := time.After(wait)
+	var told time.Time
+	for {
+		again, err := try()
+		if !again {
+			return err
+		}
+		if time.Since(told) >= tellAgain {
+			told = time.Now()
+			slog.Info(trouble+" yet; trying again", "rank", w.Rank, "address", w.Meet(), "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-late:
+			return &rendezvous.Refused{Retry: true, Reasons: []string{fmt.Sprintf("rank %d %s at %s within %v: %v; %s and %s "+
+				"say where rank 0 is met", w.Rank, trouble, w.Meet(), wait, err, launch.MasterAddrVar, launch.MasterPortVar)}}
+		case <-time.After(tryAgain):
+		}
+	}
+}
 
 // isLocalhost says whether a name is this host's own for everybody (RFC 6761, section 6.3), so that nobody on another
 // one can be meant.
@@ -83,36 +112,23 @@ func isLocalhost(name string) bool {
 
 // ownHost is the address of this host that the others reach, as the way to rank 0 says; empty where rank 0's
 // name is on this host one of the loopback, and others have to go by that name.
-//
-// A name that is not known is looked up for as long as processes wait for each other.
-func ownHost(ctx context.Context, w *launch.World) (string, error) {
-	wait := cmp.Or(w.Wait, rendezvous.DefaultWait)
-	late := time.After(wait)
-	var told time.Time
-	for {
+func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
+	err = patiently(ctx, w, "finds no way to rank 0", func() (again bool, err error) {
 		var dialer net.Dialer
 		conn, err := dialer.DialContext(ctx, "udp", w.Meet()) // which sends nothing
-		if err == nil {
-			to, from := conn.RemoteAddr().(*net.UDPAddr).IP, conn.LocalAddr().(*net.UDPAddr).IP
-			switch conn.Close(); {
-			case to.IsLoopback() && net.ParseIP(w.Address) == nil && !w.OnOneHost() && !isLocalhost(w.Address):
-				return "", nil
-			case w.Rank == 0:
-				return to.String(), nil
-			}
-			return from.String(), nil
+		if err != nil {
+			return true, err // a name may not be known yet
 		}
-		if time.Since(told) >= tellAgain {
-			told = time.Now()
-			slog.Info("the host of rank 0 is not known yet", "host", w.Address, "error", err)
+		to, from := conn.RemoteAddr().(*net.UDPAddr).IP, conn.LocalAddr().(*net.UDPAddr).IP
+		switch conn.Close(); {
+		case to.IsLoopback() && net.ParseIP(w.Address) == nil && !w.OnOneHost() && !isLocalhost(w.Address):
+			own = ""
+		case w.Rank == 0:
+			own = to.String()
+		default:
+			own = from.String()
 		}
-		select {
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		case <-late:
-			return "", &rendezvous.Refused{Retry: true, Reasons: []string{fmt.Sprintf("rank %d found no way to rank 0 at %s "+
-				"within %v: %v; %s names its host", w.Rank, w.Meet(), wait, err, launch.MasterAddrVar)}}
-		case <-time.After(tryAgain):
-		}
-	}
+		return false, nil
+	})
+	return own, err
 }

@@ -2,6 +2,8 @@ package together
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -16,12 +18,38 @@ func TestANameThatNobodyKnows(t *testing.T) {
 	began := time.Now()
 	_, err := ownHost(t.Context(), w)
 	var refused *rendezvous.Refused
-	if !errors.As(err, &refused) || !refused.Retry || !strings.Contains(err.Error(), "rank 1 found no way to rank 0 at "+
+	if !errors.As(err, &refused) || !refused.Retry || !strings.Contains(err.Error(), "rank 1 finds no way to rank 0 at "+
 		"no.such.invalid:1") || !strings.Contains(err.Error(), launch.MasterAddrVar) {
 		t.Errorf("%v", err)
 	}
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// A port that is not free yet, as where a stopped process still has it, is waited for.
+func TestAPortThatIsNotFree(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &launch.World{Size: 2, Address: "127.0.0.1", Port: taken.Addr().(*net.TCPAddr).Port, Wait: 700 * time.Millisecond,
+		Token: launch.Token{Variable: launch.TokenVar}}
+	t.Setenv(launch.TokenVar, "0123456789abcdef")
+	_, err = listen(t.Context(), w, nil)
+	var refused *rendezvous.Refused
+	if !errors.As(err, &refused) || !refused.Retry || !strings.Contains(err.Error(), fmt.Sprint("rank 0 cannot listen at ",
+		w.Meet())) {
+		t.Errorf("%v", err)
+	}
+	time.AfterFunc(100*time.Millisecond, func() { taken.Close() })
+	w.Wait = time.Minute
+	e, err := listen(t.Context(), w, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
