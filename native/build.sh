@@ -1,5 +1,5 @@
 #!/bin/sh
-# build.sh [--dry-run] OUT.so: compiles shim/ and kernels/, beside this script, against an
+# build.sh [--dry-run] OUT.so: compiles shim/, kernels/ and gloo/, beside this script, against an
 # installed libtorch. --dry-run prints what it would compile against and how, and compiles nothing.
 #
 # TORCH_DIR  a libtorch folder with include/ and lib/ (pip's torch/ folder or the
@@ -101,21 +101,23 @@ if [ -n "${TORCH_DIR:-}" ] && ! searched "$include"; then set -- "$@" -isystem "
 set -- "$@" -isystem "$api"
 if [ -n "$cuda_include" ] && ! searched "$cuda_include"; then set -- "$@" -isystem "$cuda_include"; fi
 set -- "$@" -I "$here/shim"
-# Gloo's headers and library, where they are beside libtorch's.
+# Gloo, where the headers lie beside libtorch's and its library is one that this libtorch itself is linked against:
+# wherever that opens, what is built here does too.
 gloo=
-for d in "$lib" /usr/lib; do
-  if [ -e "$include/gloo/allreduce.h" ] && [ -e "$d/libgloo.so" ]; then
-    gloo="-L$d -lgloo"
-    set -- "$@" -DMR_GLOO
-    break
+if [ -e "$include/gloo/allreduce.h" ] && grep -qa 'libgloo\.so' "$lib/libtorch_cpu.so"; then
+  if [ -e "$lib/libgloo.so" ]; then
+    gloo=-lgloo
+  elif [ -z "${TORCH_DIR:-}" ] && [ -e /usr/lib/libgloo.so ]; then
+    gloo="-L/usr/lib -lgloo"
   fi
-done
+fi
 loops="-fopenmp -fno-math-errno"
 
 if [ -n "$dry" ]; then
   echo "against: $against"
   echo "shim: $cxx $*"
   if [ $with = kernels ]; then echo "kernels: $cxx $* $loops"; fi
+  if [ -n "$gloo" ]; then echo "gloo: $cxx $*"; fi
   echo "link: $cxx -shared -fopenmp -o $out -L$lib -Wl,-rpath,$lib -ltorch_cpu -lc10 $cuda $gloo -ldl -lpthread"
   exit 0
 fi
@@ -145,6 +147,12 @@ if [ $with = kernels ] && ! compile kernels "$@" $loops; then
   echo "native: the CPU kernels do not compile against this libtorch, see above; going without them" >&2
   rm -rf "$work/kernels"
 fi
+if [ -n "$gloo" ] && ! compile gloo "$@"; then
+  echo "native: the sums by Gloo do not compile against these headers, see above; going without them" >&2
+  rm -rf "$work/gloo"
+  gloo=
+fi
+against=$against${gloo:+, Gloo}
 compile shim "$@" "-DMR_BUILT_AGAINST=\"$against\""
 # The finished file is moved in place, so that nobody ever loads half of one.
 # shellcheck disable=SC2086

@@ -8,8 +8,8 @@ package native
 import "embed"
 
 // Sources are build.sh and what it compiles: the door to libtorch under shim/, which includes millrace.h,
-// and CPU kernels under kernels/, which the door can do without.
+// CPU kernels under kernels/ and sums by Gloo under gloo/, both of which the door can do without.
 // (They cannot lie beside this file: Go takes C++ in a package for cgo.)
 //
-//go:embed build.sh shim/*.h shim/*.cpp kernels/*.h kernels/*.cpp
+//go:embed build.sh shim/*.h shim/*.cpp kernels/*.h kernels/*.cpp gloo/*.cpp
 var Sources embed.FS

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1
 stamp=$out.sources
-now=$(cat native/build.sh native/shim/* native/kernels/* | sha256sum)
+now=$(cat native/build.sh native/shim/* native/kernels/* native/gloo/* | sha256sum)
 if [ -e "$out" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$now" ]; then exit 0; fi
 echo "native: compiling $out"
 sh native/build.sh "$out"

@@ -160,6 +160,69 @@ func TestBuildFlags(t *testing.T) {
 	}
 }
 
+// Sums by Gloo are built where libtorch is linked against a Gloo whose headers are there; where those do not compile,
+// the library is built without, and says so.
+func TestBuildWithGloo(t *testing.T) {
+	const headers, library = "include/gloo/allreduce.h", "lib/libgloo.so"
+	for name, c := range map[string]struct {
+		files map[string]string
+		fails string // source that does not compile
+		has   bool
+	}{
+		"all of it":        {map[string]string{headers: "", library: ""}, "", true},
+		"no headers":       {map[string]string{library: ""}, "", false},
+		"no library":       {map[string]string{headers: ""}, "", false},
+		"another libtorch": {map[string]string{headers: "", library: "", "lib/libtorch_cpu.so": "libc10.so"}, "", false},
+		"newer headers":    {map[string]string{headers: "", library: ""}, "gloo.cpp", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := filepath.Join(t.TempDir(), "with spaces", "torch")
+			compiler := `#!/bin/sh
+[ -z "` + c.fails + `" ] || case " $* " in *"/` + c.fails + ` "*) echo "error: no such Store" >&2; exit 1;; esac
+for last; do :; done
+case "$*" in *-shared*) shift 3; last=$1;; esac
+echo "$*" >"$last"
+echo "$*" >>"$CALLS"
+`
+			files := map[string]string{"include/ATen/core/Tensor.h": "", "lib/libtorch_cpu.so": "\x00libgloo.so.0\x00",
+				"include/torch/csrc/api/include/torch/version.h": versionHeader("2.5.1"), "../cxx": compiler}
+			for path, text := range c.files {
+				files[path] = text
+			}
+			for path, text := range files {
+				path = filepath.Join(root, path)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			calls := filepath.Join(root, "calls")
+			t.Setenv("CALLS", calls)
+			t.Setenv("TORCH_DIR", root)
+			t.Setenv("CXX", filepath.Join(root, "../cxx"))
+			out := filepath.Join(root, "out.so")
+			said, err := exec.Command("sh", "../../native/build.sh", out).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, said)
+			}
+			if _, err := os.Stat(out); err != nil {
+				t.Error(err)
+			}
+			if without := strings.Contains(string(said), "going without them"); without != (c.fails != "") {
+				t.Errorf("it says\n%s", said)
+			}
+			all, err := os.ReadFile(calls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range []string{"gloo.cpp -o", "-lgloo", ", Gloo\""} {
+				if strings.Contains(string(all), line) != c.has {
+					t.Errorf("%q is there: %v; want %v, in\n%s", line, !c.has, c.has, all)
+				}
+			}
+		})
+	}
+}
+
 // A libtorch that is given from where one stands is found from anywhere else, too.
 func TestBuildAgainstARelativeFolder(t *testing.T) {
 	root := t.TempDir()

@@ -11,7 +11,7 @@
   X(set_threads) X(owners) X(set_owner) X(adopt) X(memory) X(reset_peak)         \
   X(trim) X(sum_into)
 
-// Those that a library may lack, which was built before there were any.
+// Those that a library may lack, which was built where there is no Gloo.
 #define MR_LATER(X)                                                               \
   X(gloo_new) X(gloo_said) X(gloo_told) X(gloo_connect) X(gloo_sum) X(gloo_end) X(gloo_free)
 

@@ -163,6 +163,61 @@ func TestGlooEnds(t *testing.T) {
 	}
 }
 
+// A meeting that a member does not join ends as soon as its context does, wherever in it the others are.
+func TestGlooMeetingEnds(t *testing.T) {
+	e := load(t)
+	if err := e.CanGloo(); err != nil {
+		t.Skip(err)
+	}
+	waited := 0
+	for absent := range 2 { // one of two waits for the other to connect
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why, said := errors.New("its host burns"), [2]chan []byte{make(chan []byte, 8), make(chan []byte, 8)}
+		exchange := func(of int, hears int) func(context.Context, []byte) ([][]byte, error) {
+			return func(ctx context.Context, own []byte) ([][]byte, error) {
+				said[of] <- own
+				if hears--; hears >= 0 {
+					select {
+					case other := <-said[1-of]:
+						return [][]byte{other}, nil
+					case <-ctx.Done():
+					}
+				}
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			}
+		}
+		var all sync.WaitGroup
+		all.Go(func() { // says on which host and then where it is, and does not hear the latter of the other
+			if _, err := e.NewGloo(ctx, "127.0.0.1", absent, 2, exchange(absent, 1)); !errors.Is(err, why) {
+				t.Errorf("member %d, which hears nothing: %v", absent, err)
+			}
+		})
+		began := time.Now()
+		time.AfterFunc(200*time.Millisecond, func() { cancel(why) })
+		g, err := e.NewGloo(ctx, "127.0.0.1", 1-absent, 2, exchange(1-absent, 2))
+		switch {
+		case err == nil:
+			err = g.Close()
+			if err != nil {
+				t.Error(err)
+			}
+		case errors.Is(err, why):
+			waited++
+		default:
+			t.Errorf("member %d: %v", 1-absent, err)
+		}
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("member %d: it took %v", 1-absent, took)
+		}
+		cancel(why)
+		all.Wait()
+	}
+	if waited == 0 {
+		t.Error("nobody waited")
+	}
+}
+
 func TestGlooRefuses(t *testing.T) {
 	e := load(t)
 	if err := e.CanGloo(); err != nil {

@@ -128,13 +128,12 @@ MR_API void mr_trim(int owner);
 /* dst[i] += src[i]. The buffers need no alignment. */
 MR_API int mr_sum_into(void *dst, const void *src, int64_t nbytes, int dtype);
 
-/* Sums over processes by Gloo, in an order of its own. mr_gloo_new says why where the library
- * was built without it. A group connects in mr_gloo_connect, on one thread, while another
- * carries what mr_gloo_said gives, again and again until that is nothing, to all other members,
- * and gives mr_gloo_told what they said. Its connections are neither encrypted nor authenticated; it
- * listens at host alone. mr_gloo_sum adds vectors of one type, which all members have alike, in
- * place; one call at a time. mr_gloo_end ends whatever waits, from any thread; mr_gloo_free comes
- * behind all other calls. */
+/* Sums over processes by Gloo, in an order of its own. A library may lack all of these functions. A
+ * group connects in mr_gloo_connect, on one thread, while another carries what mr_gloo_said gives,
+ * again and again until that is nothing, to all other members, and gives mr_gloo_told what they said.
+ * Its connections are neither encrypted nor authenticated; it listens at host alone. mr_gloo_sum adds
+ * vectors of one type, which all members have alike, in place; one call at a time. mr_gloo_end ends
+ * whatever waits, from any thread; mr_gloo_free comes behind all other calls. */
 typedef struct mr_gloo mr_gloo;
 MR_API mr_gloo *mr_gloo_new(int rank, int size, const char *host);
 MR_API const void *mr_gloo_said(mr_gloo *group, int64_t *nbytes);

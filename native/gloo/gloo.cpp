@@ -1,5 +1,5 @@
 // gloo.cpp: sums over processes by Gloo itself, which libtorch's c10d is built on. c10d has no way to end a sum
-// whose peer is lost; Gloo has.
+// whose peer is lost; Gloo has. The library can do without this file, and lacks its functions then.
 
 #include <condition_variable>
 #include <cstring>
@@ -10,8 +10,6 @@
 #include <thread>
 
 #include "internal.h"
-
-#if defined(MR_GLOO)
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
@@ -106,9 +104,10 @@ void sum_here(std::shared_ptr<gloo::Context> context, char* data, int64_t nbytes
 
 }  // namespace
 
-// What a sum works on. A sum that is ended may never come back from Gloo, and keeps this until it does.
+// What a group works on. A call that is ended may come back from Gloo late, or never, and keeps this until it does.
 struct mr_gloo_state {
   Store store;
+  std::string host;
   std::shared_ptr<gloo::rendezvous::Context> context;
   std::vector<char> together;
   uint32_t tag = 0;
@@ -119,6 +118,16 @@ struct mr_gloo_state {
   bool ended = false;
   bool busy = false;
   std::string failed;
+
+  void connect() {
+    auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(host.c_str()));
+    context->setTimeout(std::chrono::seconds(8));
+    context->connectFullMesh(store, device);
+    store.whole();
+    std::lock_guard<std::mutex> lock(mu);
+    connected = true;
+    if (ended) context->closeConnections();
+  }
 
   void sum(int dtype) {
     char* data = together.data();
@@ -132,17 +141,20 @@ struct mr_gloo_state {
     }
   }
 
-  // run sums on a thread of its own, and is told when the group ends meanwhile.
-  static void run(const std::shared_ptr<mr_gloo_state>& state, int dtype) {
+  // run does something on a thread of its own, and returns at once where the group ends meanwhile.
+  template <class F>
+  static void run(const std::shared_ptr<mr_gloo_state>& state, F work) {
     std::unique_lock<std::mutex> lock(state->mu);
+    if (state->ended) throw std::runtime_error("the group has ended");
     state->busy = true;
     state->failed.clear();
-    std::thread([state, dtype] {
+    std::thread([state, work] {
       std::string failed;
       try {
-        state->sum(dtype);
+        work(*state);
       } catch (const std::exception& e) {
         failed = e.what();
+        if (failed.empty()) failed = "an exception without a text";
       }
       std::lock_guard<std::mutex> lock(state->mu);
       state->failed = failed;
@@ -156,15 +168,14 @@ struct mr_gloo_state {
 };
 
 struct mr_gloo {
-  std::string host;
   std::shared_ptr<mr_gloo_state> state;
 };
 
 mr_gloo* mr_gloo_new(int rank, int size, const char* host) {
   return mr::guarded<mr_gloo*>(nullptr, [&] {
     auto group = std::make_unique<mr_gloo>();
-    group->host = host;
     group->state = std::make_shared<mr_gloo_state>();
+    group->state->host = host;
     group->state->context = std::make_shared<gloo::rendezvous::Context>(rank, size);
     return group.release();
   });
@@ -187,14 +198,7 @@ int mr_gloo_told(mr_gloo* group, const void* data, int64_t nbytes) {
 
 int mr_gloo_connect(mr_gloo* group) {
   return mr::guarded<int>(1, [&] {
-    auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(group->host.c_str()));
-    auto& state = *group->state;
-    state.context->setTimeout(std::chrono::seconds(8));
-    state.context->connectFullMesh(state.store, device);
-    state.store.whole();
-    std::lock_guard<std::mutex> lock(state.mu);
-    state.connected = true;
-    if (state.ended) state.context->closeConnections();
+    mr_gloo_state::run(group->state, [](mr_gloo_state& state) { state.connect(); });
     return 0;
   });
 }
@@ -208,7 +212,7 @@ int mr_gloo_sum(mr_gloo* group, void* const* data, const int64_t* nbytes, int64_
     together.resize(total);
     char* at = together.data();
     for (int64_t i = 0; i < n; at += nbytes[i++]) std::memcpy(at, data[i], nbytes[i]);
-    mr_gloo_state::run(group->state, dtype);
+    mr_gloo_state::run(group->state, [dtype](mr_gloo_state& state) { state.sum(dtype); });
     at = together.data();
     for (int64_t i = 0; i < n; at += nbytes[i++]) std::memcpy(data[i], at, nbytes[i]);
     return 0;
@@ -228,23 +232,3 @@ void mr_gloo_end(mr_gloo* group) {
 }
 
 void mr_gloo_free(mr_gloo* group) { delete group; }
-
-#else
-
-namespace {
-constexpr const char* lacks =
-    "this native library was built without Gloo; on Debian: apt-get install libgloo-dev, then: millrace doctor --build";
-}
-
-mr_gloo* mr_gloo_new(int, int, const char*) {
-  mr::set_error(lacks);
-  return nullptr;
-}
-const void* mr_gloo_said(mr_gloo*, int64_t*) { return nullptr; }
-int mr_gloo_told(mr_gloo*, const void*, int64_t) { return 1; }
-int mr_gloo_connect(mr_gloo*) { return 1; }
-int mr_gloo_sum(mr_gloo*, void* const*, const int64_t*, int64_t, int) { return 1; }
-void mr_gloo_end(mr_gloo*) {}
-void mr_gloo_free(mr_gloo*) {}
-
-#endif
