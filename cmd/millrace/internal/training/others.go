@@ -176,9 +176,7 @@ func (t *training) place(c *run.Config, k *task, j *job.Job, links ...control.Li
 	c.Carriers, c.Cores = t.party.Carriers(of), 0
 	seat := k.Seats[rank]
 	c.Place.Part, c.Place.Parts = seat.Part, seat.Parts
-	if seat.Starved {
-		c.ProfileS = nil // processes take each other's cores, which makes none of them a straggler
-	}
+	c.ProfileS = k.watched(c.ProfileS)
 	if seat.Cores < mine {
 		c.Cores = seat.Cores
 	}

@@ -1,6 +1,8 @@
 package training
 
 import (
+	"slices"
+
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
@@ -69,4 +71,16 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 		EvalEvery:  j.EvalEvery, EvalRows: j.EvalRows, Resume: k.Resume, AverageResumed: j.ResumeAveraged,
 		Hooks: run.Hooks{OnPart: cli.AtStep},
 	}
+}
+
+// watched is how long each worker is to compute in a step; 0 where processes take each other's cores, which makes
+// no straggler of it.
+func (k *task) watched(profileS []float64) []float64 {
+	watched := slices.Clone(profileS)
+	for worker := range watched {
+		if k.Seats[k.Workers[worker].Process].Starved {
+			watched[worker] = 0
+		}
+	}
+	return watched
 }
