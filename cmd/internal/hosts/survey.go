@@ -58,7 +58,7 @@ func (s *Survey) Share(rank, threads int) int {
 // Seat is what a process has of its host.
 type Seat struct {
 	Cores   int  `json:"cores"`             // for its own workers
-	Starved bool `json:"starved,omitempty"` // more processes share its processors than those are
+	Starved bool `json:"starved,omitempty"` // processes that share its processors have more threads than those are
 	// Part is its part of the processors, where several processes may use the very same: one of Parts.
 	Part  int `json:"part,omitempty"`
 	Parts int `json:"parts,omitempty"`
@@ -68,7 +68,7 @@ type Seat struct {
 func (s *Survey) Seats(threads int) []Seat {
 	var seats []Seat
 	for rank := range s.Hosts {
-		seat := Seat{Cores: s.Share(rank, threads), Starved: s.starved(rank)}
+		seat := Seat{Cores: s.Share(rank, threads), Starved: s.starved(rank, threads)}
 		beside := s.beside(rank)
 		alike := !slices.ContainsFunc(beside, func(r int) bool {
 			return !slices.Equal(s.Facts[r].Processors, s.Facts[rank].Processors)
@@ -81,24 +81,35 @@ func (s *Survey) Seats(threads int) []Seat {
 	return seats
 }
 
-func (s *Survey) starved(rank int) bool { return s.Facts[rank].Cores() < len(s.beside(rank)) }
+// starved says whether the processes that share a process's processors have more threads than those are, though each
+// has one worker compute at a time.
+func (s *Survey) starved(rank, threads int) bool {
+	return s.Facts[rank].Cores() < len(s.beside(rank))*max(threads, 1)
+}
 
-// Crowded are the hosts with fewer cores than processes that share them, each in words.
-func (s *Survey) Crowded() []string {
+// Crowded are the hosts with fewer cores than threads of the processes that share them, each in words.
+func (s *Survey) Crowded(threads int) []string {
 	var said []string
 	for _, rank := range s.order() {
 		beside, cores := s.beside(rank), s.Facts[rank].Cores()
-		if s.starved(rank) && beside[0] == rank {
-			said = append(said, fmt.Sprintf("host %s: %d processes share %d %s, so that predictions are not to be judged",
-				s.Hosts[rank].Name, len(beside), cores, plural(cores, "core")))
+		if s.starved(rank, threads) && beside[0] == rank {
+			of := ""
+			if threads > 1 {
+				of = fmt.Sprintf(" of %d threads", threads)
+			}
+			said = append(said, fmt.Sprintf("host %s: %d %s%s on %d %s, so that predictions are not to be judged",
+				s.Hosts[rank].Name, len(beside), plural(len(beside), "process"), of, cores, plural(cores, "core")))
 		}
 	}
 	return said
 }
 
 func plural(n int, what string) string {
-	if n == 1 {
+	switch {
+	case n == 1:
 		return what
+	case strings.HasSuffix(what, "s"):
+		return what + "es"
 	}
 	return what + "s"
 }

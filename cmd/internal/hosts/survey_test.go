@@ -47,11 +47,15 @@ func TestSharesOfCores(t *testing.T) {
 		{"a:01 a:01", 1, []int{1, 1}, "0 of 2, 1 of 2", ""},
 		{"a:0123 a:0123", 1, []int{2, 2}, "0 of 2, 1 of 2", ""},
 		{"a:0123 a:0123", 2, []int{1, 1}, "0 of 2, 1 of 2", ""},
+		{"a:0123 a:0123", 4, []int{1, 1}, "0 of 2, 1 of 2",
+			"host a: 2 processes of 4 threads on 4 cores, so that predictions are not to be judged"},
+		{"a:01 b:0", 2, []int{1, 1}, "",
+			"host b: 1 process of 2 threads on 1 core, so that predictions are not to be judged"},
 		{"a:01 a:23", 1, []int{2, 2}, "", ""},
 		{"a:01 a:12", 1, []int{1, 1}, "", ""},
 		{"a:01 b:01", 1, []int{2, 2}, "", ""},
 		{"a:01 a:01 a:01 b:0", 1, []int{1, 1, 1, 1}, "0 of 3, 1 of 3, 2 of 3",
-			"host a: 3 processes share 2 cores, so that predictions are not to be judged"},
+			"host a: 3 processes on 2 cores, so that predictions are not to be judged"},
 	} {
 		s := world(1, k.processes)
 		var cores []int
@@ -70,7 +74,7 @@ func TestSharesOfCores(t *testing.T) {
 			t.Errorf("%s with %d threads: %v, want %v; parts %s, want %s; starved %s", k.processes, k.threads, cores, k.want,
 				parts, k.parts, starved)
 		}
-		if got := strings.Join(s.Crowded(), "; "); got != k.crowded {
+		if got := strings.Join(s.Crowded(k.threads), "; "); got != k.crowded {
 			t.Errorf("%s: %q, want %q", k.processes, got, k.crowded)
 		}
 	}

@@ -20,7 +20,7 @@ func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, text := range t.survey.Crowded() {
+	for _, text := range t.survey.Crowded(j.ThreadsPerWorker) {
 		p.Plan.Why = append(p.Plan.Why, text)
 	}
 	return p, nil
@@ -54,7 +54,7 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	}
 	types := t.survey.Types(j.ThreadsPerWorker)
 	t.say(t.survey.Describe(types))
-	for _, text := range t.survey.Crowded() {
+	for _, text := range t.survey.Crowded(j.ThreadsPerWorker) {
 		t.say(text + "\n")
 	}
 	if j.Cluster != "" && p.Cluster == nil {
