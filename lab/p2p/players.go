@@ -65,6 +65,7 @@ func Players(ctx context.Context, self []string, dir string) (all []Player, miss
 			Env: append(os.Environ(), env...), Steps: 1}, true})
 	}
 	source := func(name string) string { return filepath.Join(dir, "peers", name) }
+	pipe := func(name string) string { return filepath.Join(dir, name+".pipe") }
 	if path, ok := compile("gloo", "g++", "-std=c++17", "-O2", source("gloo.cpp"),
 		"-I/usr/include/torch/csrc/api/include", "-ltorch_cpu", "-lc10", "-lpthread"); ok {
 		add("Gloo", "c10d's send, recv and allreduce of libtorch", path, []string{"OMP_NUM_THREADS=1"},
@@ -73,14 +74,15 @@ func Players(ctx context.Context, self []string, dir string) (all []Player, miss
 	if path, ok := compile("openmpi", "mpicc.openmpi", "-O2", source("mpi.c")); ok {
 		env := []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 		args := []string{"-n", "2", "--oversubscribe", "--bind-to", "none"}
-		add("Open MPI", "its own choice on one host: shared memory", "mpirun.openmpi", env, append(args, path)...)
+		add("Open MPI", "its own choice on one host: shared memory", "mpirun.openmpi", env,
+			append(args, path, pipe("openmpi"))...)
 		add("Open MPI, TCP", "--mca btl tcp,self", "mpirun.openmpi", env,
-			append(args, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", path)...)
+			append(args, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", path, pipe("openmpi-tcp"))...)
 	}
 	if path, ok := compile("mpich", "mpicc.mpich", "-O2", source("mpi.c")); ok {
-		add("MPICH", "its own choice on one host: shared memory", "mpirun.mpich", nil, "-n", "2", path)
+		add("MPICH", "its own choice on one host: shared memory", "mpirun.mpich", nil, "-n", "2", path, pipe("mpich"))
 		add("MPICH, TCP", "UCX_TLS=tcp, shared memory off", "mpirun.mpich",
-			[]string{"UCX_TLS=tcp", "MPIR_CVAR_NOLOCAL=1"}, "-n", "2", path)
+			[]string{"UCX_TLS=tcp", "MPIR_CVAR_NOLOCAL=1"}, "-n", "2", path, pipe("mpich-tcp"))
 	}
 	return all, missing, nil
 }

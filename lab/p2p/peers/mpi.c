@@ -1,13 +1,17 @@
-// mpi.c: two ranks that send messages to and fro, for any MPI. Rank 0 reads requests, see player.go.
+// mpi.c: two ranks that send messages to and fro, for any MPI. Rank 0 reads requests, see player.go. FIFO is a
+// path on which rank 0 makes a pipe.
 //
-// Between requests the second rank sleeps: a rank that waits in MPI keeps a core busy, which the others need.
-// While both compute, the receiver asks MPI every millisecond whether the message is there, as a program that
-// wants to overlap must.
+// Rank 1 hears of requests by the pipe: a rank that waits in MPI keeps a core busy, which the others need. While both
+// compute, the receiver asks MPI every millisecond whether the message is there, as a program that wants to
+// overlap must.
+#include <errno.h>
+#include <fcntl.h>
 #include <mpi.h>
+#include <sys/stat.h>
 
 #include "player.h"
 
-enum { REQUEST = 1, DATA = 2, AT = 3 };
+enum { READY = 1, DATA = 2, AT = 3 };
 static const double slice_s = 1e-3;
 
 static void turns(int rank, char *room, const request *r) {
@@ -54,40 +58,46 @@ static double arrive(int rank, char *room, const request *r) {
   return 0;
 }
 
+static int fails(const char *what) {
+  perror(what);
+  MPI_Abort(MPI_COMM_WORLD, 2);
+  return 2;
+}
+
+// next takes the request that comes; 0 at the end. Rank 0 hands it on.
+static int next(int rank, int fifo, request *r) {
+  char line[256];
+  if (rank == 1) return read(fifo, r, sizeof *r) == sizeof *r;
+  if (fgets(line, sizeof line, stdin) == NULL) return 0;
+  if (!parse(line, r)) {
+    errno = EINVAL;
+    fails(line);
+  }
+  if (write(fifo, r, sizeof *r) != sizeof *r) fails("the pipe");
+  return 1;
+}
+
 int main(int argc, char **argv) {
   int rank = 0, size = 0;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  if (size != 2) {
-    fprintf(stderr, "%d ranks; there must be 2\n", size);
+  if (argc != 2 || size != 2) {
+    fprintf(stderr, "%d ranks, which must be 2; give FIFO\n", size);
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
+  if (rank == 0 && mkfifo(argv[1], 0600) != 0) return fails(argv[1]);
+  MPI_Barrier(MPI_COMM_WORLD);
+  const int fifo = open(argv[1], rank == 0 ? O_WRONLY : O_RDONLY);
+  if (fifo < 0) return fails(argv[1]);
   if (rank == 0) {
     printf("{\"name\": \"player\"}\n");
     fflush(stdout);
   }
-  char line[256];
-  for (;;) {
-    request r;
-    if (rank == 0) {
-      if (fgets(line, sizeof line, stdin) == NULL) memset(&r, 0, sizeof r);
-      else if (!parse(line, &r)) {
-        fprintf(stderr, "no request: %s\n", line);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-      }
-      MPI_Send(&r, sizeof r, MPI_BYTE, 1, REQUEST, MPI_COMM_WORLD);
-    } else {
-      int here = 0;
-      for (MPI_Iprobe(0, REQUEST, MPI_COMM_WORLD, &here, MPI_STATUS_IGNORE); !here;
-           MPI_Iprobe(0, REQUEST, MPI_COMM_WORLD, &here, MPI_STATUS_IGNORE))
-        usleep(500);
-      MPI_Recv(&r, sizeof r, MPI_BYTE, 0, REQUEST, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    }
-    if (r.what[0] == 0) break;
+  for (request r; next(rank, fifo, &r);) {
     char *room = calloc(1, (size_t)r.bytes), *sum = calloc(1, (size_t)r.bytes);
-    if (rank == 0) MPI_Recv(NULL, 0, MPI_BYTE, 1, REQUEST, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    else MPI_Send(NULL, 0, MPI_BYTE, 0, REQUEST, MPI_COMM_WORLD);
+    if (rank == 0) MPI_Recv(NULL, 0, MPI_BYTE, 1, READY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else MPI_Send(NULL, 0, MPI_BYTE, 0, READY, MPI_COMM_WORLD);
     double began = now(), took = 0;
     if (strcmp(r.what, "turns") == 0) turns(rank, room, &r);
     else if (strcmp(r.what, "sum") == 0) sums((float *)room, (float *)sum, &r);
@@ -96,6 +106,13 @@ int main(int argc, char **argv) {
     free(room);
     free(sum);
   }
+  close(fifo);
+#ifdef MPICH
+  // Over UCX and TCP, MPICH's MPI_Finalize often never returns: a rank that has closed its connections waits for
+  // the other without serving them. Its launcher takes an end without it for a good one.
+  MPI_Barrier(MPI_COMM_WORLD);
+  _exit(0);
+#endif
   MPI_Finalize();
   return 0;
 }

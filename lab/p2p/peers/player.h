@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 typedef struct {
-  char what[16];  // turns, arrive or sum; "" at the end
+  char what[16];  // turns, arrive or sum
   long bytes, count;
   double compute_s;
 } request;
