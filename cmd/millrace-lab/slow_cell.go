@@ -83,7 +83,10 @@ func benchSlow(c *cobra.Command, f slowFlags) error {
 		}
 		fmt.Fprintf(c.ErrOrStderr(), "%d of %d: %s, in %.0f s\n", i+1, len(cells), done.Sentence(), done.TookS)
 	}
-	return b.results.Markdown(c.OutOrStdout())
+	if err := b.results.Markdown(c.OutOrStdout()); err != nil {
+		return err
+	}
+	return b.results.Broken()
 }
 
 // jobOf is what millrace is asked for in a cell.

@@ -2,8 +2,10 @@ package race
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
+	"syscall"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/child"
@@ -61,12 +63,14 @@ func (b *beside) attend(number int, p *exec.Cmd) {
 }
 
 // end waits until all have ended, since the first one has, and kills those that do not after a well-ended
-// first. It returns how the rival ended: as the one that ended the first one did, or as the first one did, or
+// first. It returns how the rival ended: as the first one did, unless it was ended for another one's sake; or
 // else as the first of the others that did not end well.
 func (b *beside) end(first error) error {
-	select {
-	case first = <-b.early:
-	default:
+	if first == nil || killed(first) {
+		select {
+		case first = <-b.early:
+		default:
+		}
 	}
 	if first != nil {
 		b.kill()
@@ -79,6 +83,16 @@ func (b *beside) end(first error) error {
 		}
 	}
 	return first
+}
+
+// killed says whether a process ended as attend ends the first one.
+func killed(err error) bool {
+	var ended *exec.ExitError
+	if !errors.As(err, &ended) {
+		return false
+	}
+	status, known := ended.Sys().(syscall.WaitStatus)
+	return known && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 func (b *beside) kill() {

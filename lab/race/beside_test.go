@@ -66,3 +66,18 @@ func TestALostProcessIsTheRivals(t *testing.T) {
 		t.Errorf("a process that does not start: %v", err)
 	}
 }
+
+// What the first process ended with by itself is not put down to another one, which was lost for its sake and is
+// noticed earlier.
+func TestTheFirstProcessIsToBlame(t *testing.T) {
+	c := shell(`echo '{"name": "first"}'; echo no memory >&2; sleep 0.5 & exit 7`)
+	c.Name, c.Steps, c.Beside = "several", 1, []Command{shell("sleep 0.1; echo reset by peer >&2; exit 1")}
+	r, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-r.gone
+	if err := r.lost(); !strings.Contains(err.Error(), "exit status 7: no memory") {
+		t.Errorf("the first process ended by itself, and it says %v", err)
+	}
+}

@@ -16,8 +16,14 @@ const (
 	Accumulated = "PyTorch DDP, no_sync" // gradients of micro-batches added up first
 )
 
-// leastOfDDP is the part of DDP's speed below which a whole interval breaks what was promised.
-const leastOfDDP = 0.97
+// What is promised: an interval that lies wholly below leastOfDDP of DDP's speed breaks it anywhere, as does less
+// than leastWhereSlow of it for slowModel where links have slowBits a second or fewer.
+const (
+	leastOfDDP     = 0.97
+	leastWhereSlow = 5
+	slowModel      = "vgg16-quarter"
+	slowBits       = 100e6
+)
 
 // Cell is a model on so many hosts with links of one rate, and what was measured there.
 type Cell struct {
@@ -47,7 +53,7 @@ type Run struct {
 	Rates      []float64      `json:"rates"`            // samples a second, by round
 	Ratio      float64        `json:"ratio,omitempty"`  // Chosen's rate over its, the median over the rounds
 	Ratios     []float64      `json:"ratios,omitempty"` // by round
-	Interval   stats.Interval `json:"interval"`
+	Interval   stats.Interval `json:"interval,omitzero"`
 }
 
 // Compare fills in steps, ratios and intervals from the rates of the runs, of which there are as many of each.
@@ -74,31 +80,49 @@ func (c *Cell) Compare() error {
 // Name is the cell in a few words.
 func (c *Cell) Name() string { return fmt.Sprintf("%s on %d hosts at %s", c.Model, c.Hosts, c.Rate) }
 
-// Run is that of a rival; nil where it has none.
+// Run is that of a rival, of which a measured cell has all.
 func (c *Cell) Run(name string) *Run {
-	if i := slices.IndexFunc(c.Runs, func(r Run) bool { return r.Name == name }); i >= 0 {
-		return &c.Runs[i]
+	return &c.Runs[slices.IndexFunc(c.Runs, func(r Run) bool { return r.Name == name })]
+}
+
+// lacks says what a cell needs to be shown and has not; "" where it has all.
+func (c *Cell) lacks() string {
+	all := []string{Chosen, Plain, DDP, Accumulated}
+	switch {
+	case !slices.EqualFunc(c.Runs, all, func(r Run, name string) bool { return r.Name == name }):
+		return fmt.Sprintf("runs of %q, in this order", all)
+	case slices.ContainsFunc(c.Runs, func(r Run) bool { return len(r.Rates) == 0 || !(r.StepS > 0) }):
+		return "rates and step_s above 0 of each run"
+	case slices.ContainsFunc(c.Runs[1:], func(r Run) bool { return !(r.Ratio > 0 && r.Interval.Lo > 0) }):
+		return "ratio and interval above 0 of each run but the first"
+	case !(c.ComputeS > 0 && c.ReduceS > 0 && c.BitsPerSecond > 0 && c.Runs[0].PredictedS > 0):
+		return "compute_s, reduce_s, bits_per_second and predicted_s above 0"
 	}
-	return nil
+	return ""
 }
 
 // Share is DDP's all-reduce time over its compute time.
 func (c *Cell) Share() float64 { return c.ReduceS / c.ComputeS }
 
-// ddp is the better one of PyTorch's two.
+// ddp is the faster one of PyTorch's two.
 func (c *Cell) ddp() *Run {
 	a, b := c.Run(DDP), c.Run(Accumulated)
-	if b != nil && (a == nil || b.StepS < a.StepS) {
+	if b.StepS < a.StepS {
 		return b
 	}
 	return a
 }
 
-// Broken says whether the whole interval lies below what was promised, against either way of DDP.
-func (c *Cell) Broken() bool {
-	return slices.ContainsFunc(c.Runs[1:], func(r Run) bool {
-		return (r.Name == DDP || r.Name == Accumulated) && r.Interval.Hi < leastOfDDP
-	})
+// Broken says how the cell breaks what was promised, against the faster way of DDP; "" where it does not.
+func (c *Cell) Broken() string {
+	switch d := c.ddp(); {
+	case d.Interval.Hi < leastOfDDP:
+		return fmt.Sprintf("%s: wholly below %v of %s: %.2f (%.2f to %.2f)", c.Name(), leastOfDDP, d.Name, d.Ratio,
+			d.Interval.Lo, d.Interval.Hi)
+	case c.Model == slowModel && c.BitsPerSecond <= slowBits && d.Ratio < leastWhereSlow:
+		return fmt.Sprintf("%s: less than %v times %s: %.2f", c.Name(), leastWhereSlow, d.Name, d.Ratio)
+	}
+	return ""
 }
 
 // Off is by how much the prediction of the chosen plan missed; where hosts share processors nobody holds it

@@ -35,10 +35,9 @@ func Read(path string) (*Results, error) {
 	if err := document.Decode(text, version, r); err != nil {
 		return nil, fmt.Errorf("slow: %s: %w", path, err)
 	}
-	for _, c := range r.Cells {
-		if len(c.Runs) == 0 || c.Runs[0].Name != Chosen || !(c.ComputeS > 0 && c.BitsPerSecond > 0) {
-			return nil, fmt.Errorf("slow: %s: %s lacks the run of %q as its first, compute_s or bits_per_second", path, c.Name(),
-				Chosen)
+	for i := range r.Cells {
+		if lacks := r.Cells[i].lacks(); lacks != "" {
+			return nil, fmt.Errorf("slow: %s: cells[%d], %s, lacks %s", path, i, r.Cells[i].Name(), lacks)
 		}
 	}
 	return r, nil
@@ -56,6 +55,17 @@ func (r *Results) Put(c Cell) {
 	slices.SortFunc(r.Cells, func(a, b Cell) int {
 		return cmp.Or(cmp.Compare(at(a), at(b)), cmp.Compare(a.Hosts, b.Hosts), cmp.Compare(a.BitsPerSecond, b.BitsPerSecond))
 	})
+}
+
+// Broken says of each cell that breaks what was promised how; it is nil where all keep it.
+func (r *Results) Broken() error {
+	var all []error
+	for i := range r.Cells {
+		if how := r.Cells[i].Broken(); how != "" {
+			all = append(all, fmt.Errorf("slow: %s", how))
+		}
+	}
+	return errors.Join(all...)
 }
 
 // Write writes the file.

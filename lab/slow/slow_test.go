@@ -46,7 +46,7 @@ func TestTheClusterIsTheHosts(t *testing.T) {
 func cell(model string, hosts int, bits float64, share float64, factors ...float64) Cell {
 	c := Cell{Model: model, Hosts: hosts, Rate: "r", BitsPerSecond: bits, Batch: 64, ComputeS: 1, ReduceS: share}
 	for i, name := range []string{Chosen, Plain, DDP, Accumulated} {
-		r := Run{Name: name}
+		r := Run{Name: name, PredictedS: 1}
 		for k, f := range factors {
 			rate := 10 + float64(k)
 			if i == 0 {
@@ -71,13 +71,25 @@ func TestCompare(t *testing.T) {
 	if d.Ratio != 3.5 || d.Interval.Lo != 1 || d.Interval.Hi != 6 || c.Run(Accumulated).Ratio != 7 {
 		t.Errorf("%+v", c.Runs)
 	}
-	if d.StepS != 64/12.5 || c.Share() != 3 || c.ddp() != d || c.Broken() {
+	if d.StepS != 64/12.5 || c.Share() != 3 || c.ddp() != d || c.Broken() != "" {
 		t.Errorf("a step of %v s, a share of %v, %+v, broken %v", d.StepS, c.Share(), c.ddp(), c.Broken())
 	}
-	for factor, want := range map[float64]bool{0.969: true, 0.971: false, 1.4: false} {
-		c := cell("gpt", 2, 1e8, 3, factor, factor, factor, factor, factor, factor)
-		if err := c.Compare(); err != nil || c.Broken() != want {
-			t.Errorf("%v of DDP: broken %v, %v", factor, c.Broken(), err)
+	for _, tt := range []struct {
+		model        string
+		bits, factor float64
+		broken       string
+	}{
+		{"gpt", 1e8, 0.969, "wholly below 0.97 of PyTorch DDP: 0.97 (0.97 to 0.97)"}, {"gpt", 1e8, 0.971, ""},
+		{"gpt", 1e8, 1.4, ""}, {"vgg16-quarter", 1e8, 4.9, "less than 5 times PyTorch DDP: 4.90"},
+		{"vgg16-quarter", 1e8, 5.1, ""}, {"vgg16-quarter", 5e8, 1, ""},
+	} {
+		f := tt.factor
+		c := cell(tt.model, 2, tt.bits, 3, f, f, f, f, f, f)
+		if err := c.Compare(); err != nil || (c.Broken() != "") != (tt.broken != "") || !strings.HasSuffix(c.Broken(), tt.broken) {
+			t.Errorf("%+v: broken %q, %v", tt, c.Broken(), err)
+		}
+		if err := (&Results{Cells: []Cell{c}}).Broken(); (err != nil) != (tt.broken != "") {
+			t.Errorf("%+v: %v", tt, err)
 		}
 	}
 	few := cell("gpt", 2, 1e8, 3, 1, 1)
@@ -136,12 +148,40 @@ func TestResultsReplaceCells(t *testing.T) {
 	if err := p.SVG(&table); err != nil {
 		t.Error(err)
 	}
-	for _, bad := range []string{`{"version": 1, "cells": [{}]}`, `{"version": 2}`, `[]`} {
+	alone := `{"version": 1, "cells": [{"runs": [{"name": "millrace"}], "compute_s": 1, "bits_per_second": 1e8}]}`
+	for _, bad := range []string{`{"version": 1, "cells": [{}]}`, `{"version": 2}`, `[]`, alone} {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// A cell that lacks a run or a number of one is not read: it could not be shown.
+func TestCellsThatLackSomethingAreRefused(t *testing.T) {
+	for what, spoil := range map[string]func(*Cell){
+		"runs of":    func(c *Cell) { c.Runs = c.Runs[:3] },
+		"rates":      func(c *Cell) { c.Runs[2].Rates = nil },
+		"step_s":     func(c *Cell) { c.Runs[1].StepS = 0 },
+		"interval":   func(c *Cell) { c.Runs[3].Ratio = 0 },
+		"reduce_s":   func(c *Cell) { c.ReduceS = -1 },
+		"predicted_": func(c *Cell) { c.Runs[0].PredictedS = 0 },
+	} {
+		c := cell("gpt", 2, 1e8, 3, 2, 2, 2, 2, 2, 2)
+		if err := c.Compare(); err != nil {
+			t.Fatal(err)
+		}
+		path, r := filepath.Join(t.TempDir(), "slow.json"), &Results{Version: version}
+		spoil(&c)
+		r.Put(c)
+		if err := r.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "cells[0], gpt on 2 hosts at r, lacks ") ||
+			!strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -77,7 +77,9 @@ def alone():
         began = time.perf_counter()
         for work in [torch.distributed.all_reduce(b, async_op=True) for b in bytes_of]:
             work.wait()
-        reduce.append(time.perf_counter() - began)
+        took = torch.tensor(time.perf_counter() - began)
+        torch.distributed.broadcast(took, 0)  # so that all agree whether another one follows
+        reduce.append(took.item())
     return {"compute_s": statistics.median(compute[WARM:]), "reduce_s": statistics.median(reduce)}
 
 
