@@ -175,8 +175,11 @@ func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error)
 	defer ports.Close()
 	var table wire.Table
 	groups := make([]*collective.Group, workers)
+	if err := collective.NameEdges(&table, 1, ranks, func(int) bool { return true }, false); err != nil {
+		return 0, err
+	}
 	for k := range groups {
-		if groups[k], err = collective.NewGroup(&table, ports.Port(k), 1, ranks, k, false); err != nil {
+		if groups[k], err = collective.NewGroup(&table, ports.Port(k), 1, ranks, k); err != nil {
 			return 0, err
 		}
 	}

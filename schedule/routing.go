@@ -47,12 +47,25 @@ func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	here := len(stages[in.Stage])
 	k := int(in.Replica)
 	for j := range there {
-		// Replica k of n holds the rows from k/n to (k+1)/n: do the two ranges meet?
-		if k*there < (j+1)*here && j*here < (k+1)*there {
+		if p.Share(k, here, j, there) {
 			dst = append(dst, j)
 		}
 	}
 	return dst
+}
+
+// Share says whether replica k of a stage's `here` shares rows of some micro-batch with replica j of another
+// stage's `there`.
+func (p *Program) Share(k, here, j, there int) bool {
+	if p.Replication == Split {
+		// Replica k of n holds the rows from k/n to (k+1)/n: do the two ranges meet?
+		return k*there < (j+1)*here && j*here < (k+1)*there
+	}
+	// A micro-batch m goes to replicas m mod here and m mod there.
+	for here != 0 {
+		here, there = there%here, here
+	}
+	return k%there == j%there
 }
 
 // OtherEnd is the stage that a transfer comes from or goes to.

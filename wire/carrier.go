@@ -2,7 +2,7 @@ package wire
 
 import "fmt"
 
-// A tag is epoch, edge and number on the edge in a word.
+// A tag is epoch, edge and number on the edge in a word, of the frames from one worker to another.
 const (
 	EpochBits  = 12
 	EdgeBits   = 20
@@ -10,14 +10,15 @@ const (
 	MaxEdges   = 1 << EdgeBits
 )
 
-// TagOf is the word by which carriers with tags match frames. Epochs are counted modulo 1<<EpochBits.
+// TagOf is the word by which carriers with tags match frames from one worker to another: those of another worker
+// may have the same. Epochs are counted modulo 1<<EpochBits.
 func TagOf(epoch, edge, n uint32) uint64 {
 	return uint64(epoch&(1<<EpochBits-1))<<(EdgeBits+NumberBits) | uint64(edge&(MaxEdges-1))<<NumberBits | uint64(n)
 }
 
 // Edge is a directed pair of workers, or of members of a collective.
 type Edge struct {
-	ID       uint32 // below MaxEdges, the same in every process
+	ID       uint32 // below MaxEdges, of those from one worker to another: the same at both ends
 	From, To int    // workers; the same one where members of a collective share it
 	Slots    int    // messages that may lie with the receiver at once; 0: as many as the Program sends
 	Class    Class

@@ -6,7 +6,7 @@
 // complete messages to whoever takes them. Ports are the ports of one process. Package collective sums
 // vectors over them.
 //
-// In: a table of edges that every process makes alike, and messages: a Key, a step, and buffers.
+// In: a table of the edges that the workers have, and messages: a Key, a step, and buffers.
 // Out: the same messages at the other end, complete, each told of once; the sender learns when its buffers
 // are free.
 // Refused: frames that are no header, or of another length than said; unequal engines and versions; more
@@ -20,9 +20,10 @@
 // An edge is a directed pair of workers, for a collective a directed pair of its members. Its order is the
 // order in which its sender posts messages, which is that of the sender's list. A receiver takes them by Key,
 // in any order, so that a carrier needs no tags: the n-th frame sent on an edge is the n-th received. Tag
-// packs epoch, edge and number into the word that carriers with tags match by. Edges are numbered by a Table
-// in the order in which Programs name them; a number stays an edge's own for the whole run, and frames are
-// counted over it.
+// packs epoch, edge and number into the word that carriers with tags match by. Edges are numbered by a Table,
+// those from one worker to another by themselves, in the order in which Programs name them: a process knows the
+// edges of its own workers alone, and both ends of one number it alike. A number stays an edge's own for the
+// whole run, and frames are counted over it.
 //
 // # Messages
 //
@@ -51,7 +52,8 @@
 //
 // # What whoever drives a Port must do
 //
-//  1. Make the same Table in every process: name edges in the same order for every Program.
+//  1. Name the edges that its workers have, those between the same two workers in the same order in every
+//     process, for every Program.
 //  2. Open the edges of a Program, then Begin its epoch, before its first message is sent; and that only when
 //     all processes have ended the Program before, so that nothing else waits for what a carrier holds.
 //  3. Post messages on an edge from one goroutine at a time: their order is the edge's order.

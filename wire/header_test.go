@@ -153,11 +153,15 @@ func TestAQueueForgetsItsFirst(t *testing.T) {
 	}
 }
 
-func TestTheTableNumbersEdgesInTheirOrder(t *testing.T) {
+// Edges from one worker to another have numbers of their own, in their order, whatever else is named between them.
+func TestTheTableNumbersEdgesOfAPair(t *testing.T) {
 	var a, b Table
 	for _, table := range []*Table{&a, &b} {
 		for range 2 {
 			for from := range 3 {
+				if table == &b && from == 1 {
+					continue // which has none of its edges
+				}
 				for group := range uint64(2) {
 					if _, err := table.Edge(Name{From: from, To: 2 - from, Group: group}, 4); err != nil {
 						t.Fatal(err)
@@ -166,14 +170,16 @@ func TestTheTableNumbersEdgesInTheirOrder(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Equal(a.Edges(), b.Edges()) {
-		t.Error("two tables differ")
+	ofB := slices.DeleteFunc(slices.Clone(a.Edges()), func(e Edge) bool { return e.From == 1 })
+	if !slices.Equal(ofB, b.Edges()) {
+		t.Errorf("%v and %v", a.Edges(), b.Edges())
 	}
-	classes := map[Class]int{}
-	for i, e := range a.Edges() {
-		if int(e.ID) != i {
-			t.Errorf("edge %d is number %d", e.ID, i)
+	classes, named := map[Class]int{}, map[way]uint32{}
+	for _, e := range a.Edges() {
+		if on := (way{e.From, e.To}); e.ID != named[on] {
+			t.Errorf("%v is number %d of its pair", e, named[on])
 		}
+		named[way{e.From, e.To}]++
 		classes[e.Class]++
 	}
 	if classes[Transfers] != 3 || classes[Collectives] != 3 || classes[Credits] != 3 {

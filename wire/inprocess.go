@@ -7,7 +7,7 @@ import (
 
 // InProcess makes the carriers of workers in one process. Memory changes hands: nothing is copied.
 func InProcess(workers int) ([]Carrier, error) {
-	h := &hub{lanes: map[uint32]*lane{}}
+	h := &hub{lanes: map[between]*lane{}}
 	return Locals("in-process", "memory changes hands", workers, func(l *Local) Carrier {
 		return &handing{Local: l, hub: h}
 	})
@@ -15,13 +15,19 @@ func InProcess(workers int) ([]Carrier, error) {
 
 // inProcess is the carrier of a worker's edges to itself.
 func inProcess(rank int) Carrier {
-	return &handing{Local: &Local{rank: rank}, hub: &hub{lanes: map[uint32]*lane{}}}
+	return &handing{Local: &Local{rank: rank}, hub: &hub{lanes: map[between]*lane{}}}
 }
 
 // hub is what the carriers of a process share.
 type hub struct {
 	mu    sync.Mutex
-	lanes map[uint32]*lane // by edge
+	lanes map[between]*lane
+}
+
+// between is an edge, of whatever slots.
+type between struct {
+	way
+	id uint32
 }
 
 // lane is an edge: frames posted on one side that wait for the other, which has none.
@@ -61,10 +67,11 @@ func (c *handing) HandsOver(int) bool { return true }
 func (h *hub) lane(e Edge) *lane {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := h.lanes[e.ID]
+	at := between{way{e.From, e.To}, e.ID}
+	l := h.lanes[at]
 	if l == nil {
 		l = &lane{edge: e}
-		h.lanes[e.ID] = l
+		h.lanes[at] = l
 	}
 	return l
 }

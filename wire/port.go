@@ -41,10 +41,10 @@ type Port struct {
 
 	mu      sync.Mutex
 	epoch   uint32
-	out     map[uint32]*outEdge
-	in      map[uint32]*inEdge
+	out     map[end]*outEdge
+	in      map[end]*inEdge
 	credits map[int]*creditor // by the worker that they go to
-	early   map[uint32]uint32 // credits for edges that are not open yet
+	early   map[end]uint32    // credits for edges that are not open yet
 	arrived map[lying]Arrival
 	held    []Arrival // of epochs to come
 	err     error
@@ -54,9 +54,15 @@ type Port struct {
 	sent, received atomic.Int64 // bytes of messages' parts
 }
 
+// end is an edge that begins or ends at the port's worker.
+type end struct {
+	peer int
+	id   uint32
+}
+
 // lying is where a transfer is until it is taken.
 type lying struct {
-	edge uint32
+	edge end // from its sender
 	key  uint64
 }
 
@@ -67,16 +73,13 @@ func NewPort(c Carrier, config Config) (*Port, error) {
 	}
 	return &Port{
 		carrier: c, self: inProcess(c.Rank()), config: config, began: time.Now(), ended: make(chan struct{}),
-		out: map[uint32]*outEdge{}, in: map[uint32]*inEdge{}, arrived: map[lying]Arrival{},
-		credits: map[int]*creditor{}, early: map[uint32]uint32{},
+		out: map[end]*outEdge{}, in: map[end]*inEdge{}, arrived: map[lying]Arrival{},
+		credits: map[int]*creditor{}, early: map[end]uint32{},
 	}, nil
 }
 
 // Rank is the port's worker.
 func (p *Port) Rank() int { return p.carrier.Rank() }
-
-// Takes says whether buffers in a place can be sent to another worker as they are.
-func (p *Port) Takes(rank int, at Place) bool { return p.carrier.Takes(rank, at) }
 
 // HandsOver says that the memory of what is sent to another worker changes hands, and that nobody looks at its
 // Data.
@@ -113,20 +116,21 @@ func (p *Port) Open(edges []Edge) {
 	var fresh []*inEdge
 	p.mu.Lock()
 	for _, e := range edges {
-		if e.From == p.Rank() && p.out[e.ID] == nil {
-			p.out[e.ID] = &outEdge{port: p, Edge: e, credits: p.early[e.ID], ended: p.err != nil}
-			delete(p.early, e.ID)
+		to, from := end{e.To, e.ID}, end{e.From, e.ID}
+		if e.From == p.Rank() && p.out[to] == nil {
+			p.out[to] = &outEdge{port: p, Edge: e, credits: p.early[to], ended: p.err != nil}
+			delete(p.early, to)
 			if e.Class == Credits {
 				p.credits[e.To] = newCreditor(p, e)
 			}
 		}
-		if out := p.out[e.ID]; out != nil && e.Class == Transfers {
-			out.grant(e.Slots)
+		if e.From == p.Rank() && e.Class == Transfers {
+			p.out[to].grant(e.Slots)
 		}
-		if e.To == p.Rank() && p.in[e.ID] == nil {
+		if e.To == p.Rank() && p.in[from] == nil {
 			c := p.of(e)
 			at := &inEdge{port: p, Edge: e, carrier: c, hands: c.HandsOver(e.From), here: make(chan struct{}, 1)}
-			p.in[e.ID] = at
+			p.in[from] = at
 			fresh = append(fresh, at)
 		}
 	}
@@ -163,7 +167,7 @@ func (p *Port) Begin(epoch uint32) (early func()) {
 		case a.Epoch > epoch:
 			return false
 		case a.Epoch == epoch && a.Edge.Class == Collectives:
-			p.in[a.Edge.ID].put(a)
+			p.put(a)
 		default:
 			tell = append(tell, a)
 		}
@@ -176,8 +180,10 @@ func (p *Port) Begin(epoch uint32) (early func()) {
 	}
 }
 
-// put has a collective's message wait for Receive. The caller holds the port's mu.
-func (e *inEdge) put(a Arrival) {
+// put has a collective's message wait for Receive. The caller holds mu.
+func (p *Port) put(a Arrival) {
+	p.received.Add(a.Header.Bytes())
+	e := p.in[end{a.Edge.From, a.Edge.ID}]
 	e.queue = append(e.queue, a)
 	select {
 	case e.here <- struct{}{}:
@@ -200,11 +206,10 @@ func (p *Port) complete(a Arrival) {
 		p.held = append(p.held, a)
 		p.mu.Unlock()
 	case a.Edge.Class == Collectives:
-		p.received.Add(a.Header.Bytes())
-		p.in[a.Edge.ID].put(a)
+		p.put(a)
 		p.mu.Unlock()
 	default:
-		at := lying{a.Edge.ID, a.Key}
+		at := lying{end{a.Edge.From, a.Edge.ID}, a.Key}
 		if _, twice := p.arrived[at]; twice {
 			p.mu.Unlock()
 			FreeAll(a.Parts)
@@ -223,7 +228,7 @@ func (p *Port) complete(a Arrival) {
 // Take gives out a transfer that has arrived, and posts a slot in its place.
 func (p *Port) Take(e Edge, key uint64) (Arrival, bool) {
 	p.mu.Lock()
-	at := lying{e.ID, key}
+	at := lying{end{e.From, e.ID}, key}
 	a, here := p.arrived[at]
 	delete(p.arrived, at)
 	p.mu.Unlock()
@@ -236,10 +241,11 @@ func (p *Port) Take(e Edge, key uint64) (Arrival, bool) {
 // Receive waits for the next message of a collective's edge. One goroutine at a time waits on an edge.
 func (p *Port) Receive(ctx context.Context, e Edge) (Arrival, error) {
 	p.mu.Lock()
-	in := p.in[e.ID]
+	in := p.in[end{e.From, e.ID}]
 	p.mu.Unlock()
 	if in == nil {
-		return Arrival{}, fmt.Errorf("wire: worker %d receives on edge %d, which is not open", p.Rank(), e.ID)
+		return Arrival{}, fmt.Errorf("wire: worker %d receives on edge %d from worker %d, which is not open", p.Rank(), e.ID,
+			e.From)
 	}
 	for {
 		p.mu.Lock()
@@ -267,17 +273,17 @@ func (p *Port) Receive(ctx context.Context, e Edge) (Arrival, error) {
 func (p *Port) Waiting(e Edge) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := 0
-	if in := p.in[e.ID]; in != nil {
+	n, from := 0, end{e.From, e.ID}
+	if in := p.in[from]; in != nil {
 		n = len(in.queue)
 	}
 	for at := range p.arrived {
-		if at.edge == e.ID {
+		if at.edge == from {
 			n++
 		}
 	}
 	for i := range p.held {
-		if p.held[i].Edge.ID == e.ID {
+		if lies := p.held[i].Edge; lies.From == e.From && lies.ID == e.ID {
 			n++
 		}
 	}
@@ -355,7 +361,7 @@ func (p *Port) Close() error {
 			FreeAll(a.Parts)
 		}
 	}
-	p.arrived, p.held, p.in, p.credits = nil, nil, map[uint32]*inEdge{}, map[int]*creditor{}
+	p.arrived, p.held, p.in, p.credits = nil, nil, map[end]*inEdge{}, map[int]*creditor{}
 	return err
 }
 

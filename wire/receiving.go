@@ -193,20 +193,21 @@ func (e *inEdge) credit(err error) {
 		return
 	}
 	edge, slots := binary.LittleEndian.Uint32(e.frame.Data), binary.LittleEndian.Uint32(e.frame.Data[4:])
+	if edge >= MaxEdges {
+		e.port.breaks(fmt.Errorf("wire: worker %d gives credits for edge %d from worker %d; there are at most %d", e.From,
+			edge, e.To, MaxEdges))
+		return
+	}
+	to := end{e.From, edge}
 	e.port.mu.Lock()
-	out := e.port.out[edge]
-	if out == nil && edge < MaxEdges {
-		e.port.early[edge] += slots // its Open comes
+	out := e.port.out[to]
+	if out == nil {
+		e.port.early[to] += slots // its Open comes
 		e.port.mu.Unlock()
 		e.post()
 		return
 	}
 	e.port.mu.Unlock()
-	if out == nil || out.To != e.From {
-		e.port.breaks(fmt.Errorf("wire: worker %d gives credits for edge %d, which is none from worker %d to it", e.From,
-			edge, e.To))
-		return
-	}
 	out.give(slots)
 	e.post()
 	out.pump()

@@ -51,10 +51,10 @@ const (
 // goroutine at a time.
 func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(error)) error {
 	p.mu.Lock()
-	out, err, epoch := p.out[e.ID], p.err, p.epoch
+	out, err, epoch := p.out[end{e.To, e.ID}], p.err, p.epoch
 	p.mu.Unlock()
 	if err == nil && out == nil {
-		err = fmt.Errorf("wire: worker %d sends on edge %d, which is not open", p.Rank(), e.ID)
+		err = fmt.Errorf("wire: worker %d sends on edge %d to worker %d, which is not open", p.Rank(), e.ID, e.To)
 	}
 	m := &outgoing{parts: parts, done: done}
 	m.header = Header{Epoch: epoch, Key: key, Step: step, SentS: p.now(), Parts: parts}
@@ -212,7 +212,7 @@ type creditor struct {
 	edge Edge
 
 	mu    sync.Mutex
-	due   map[uint32]uint32 // by edge
+	due   map[uint32]uint32 // by edge from that worker
 	order []uint32          // of the edges in due
 	n     uint32
 	busy  bool // a frame is on its way: this one

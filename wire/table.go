@@ -9,20 +9,26 @@ type Name struct {
 	Pair     uint32 // of members of the group, where workers are members more than once
 }
 
-// Table numbers edges in the order in which they are named. Credits go back over edges of their own, which it
-// names beside. It belongs to one goroutine; every process makes its own, alike.
+// Table numbers the edges that some workers have: each by how many were named before it that lead from the same
+// worker to the same one. So two processes number the edges between them alike when both name them in the same
+// order, whatever else each of them names. It belongs to one goroutine.
 type Table struct {
-	ids   map[Name]uint32
+	at    map[Name]int // in edges
+	named map[way]uint32
 	edges []Edge
 }
+
+// way is a directed pair of workers.
+type way struct{ from, to int }
 
 // credits is the group of the edges that credits go over.
 const credits = ^uint64(0)
 
-// Edge is the edge of a name, numbered when first asked for. Its slots are the most that were asked for.
+// Edge is the edge of a name, numbered when first asked for. Its slots are the most that were asked for. Where it
+// has any the edge that its credits go back over is named with it.
 func (t *Table) Edge(n Name, slots int) (Edge, error) {
-	if id, known := t.ids[n]; known {
-		e := &t.edges[id]
+	if at, known := t.at[n]; known {
+		e := &t.edges[at]
 		if slots <= e.Slots {
 			return *e, nil
 		}
@@ -30,13 +36,14 @@ func (t *Table) Edge(n Name, slots int) (Edge, error) {
 		grown := *e
 		return grown, t.back(n)
 	}
-	if len(t.edges) >= MaxEdges {
-		return Edge{}, fmt.Errorf("wire: more than %d edges", MaxEdges)
+	on := way{n.From, n.To}
+	if t.named[on] >= MaxEdges {
+		return Edge{}, fmt.Errorf("wire: more than %d edges from worker %d to worker %d", MaxEdges, n.From, n.To)
 	}
-	if t.ids == nil {
-		t.ids = map[Name]uint32{}
+	if t.at == nil {
+		t.at, t.named = map[Name]int{}, map[way]uint32{}
 	}
-	e := Edge{ID: uint32(len(t.edges)), From: n.From, To: n.To, Slots: slots}
+	e := Edge{ID: t.named[on], From: n.From, To: n.To, Slots: slots}
 	switch n.Group {
 	case 0:
 	case credits:
@@ -44,7 +51,8 @@ func (t *Table) Edge(n Name, slots int) (Edge, error) {
 	default:
 		e.Class = Collectives
 	}
-	t.ids[n] = e.ID
+	t.at[n] = len(t.edges)
+	t.named[on]++
 	t.edges = append(t.edges, e)
 	if slots > 0 {
 		if err := t.back(n); err != nil {
@@ -62,12 +70,12 @@ func (t *Table) back(n Name) error {
 
 // Find is the edge of a name that has one. Any goroutine may ask while nobody names edges.
 func (t *Table) Find(n Name) (Edge, bool) {
-	id, known := t.ids[n]
+	at, known := t.at[n]
 	if !known {
 		return Edge{}, false
 	}
-	return t.edges[id], true
+	return t.edges[at], true
 }
 
-// Edges is all edges by number.
+// Edges is all edges, in the order in which they were named.
 func (t *Table) Edges() []Edge { return t.edges }

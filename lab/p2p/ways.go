@@ -178,8 +178,11 @@ func (m *millrace) open(exchange func(own string) (other string, err error)) err
 			m.to = e
 		}
 	}
-	port := m.ports.Port(m.rank)
-	if m.group, err = collective.NewGroup(&table, port, 1, []int{0, 1}, m.rank, true); err != nil {
+	here := func(worker int) bool { return worker == m.rank }
+	if err := collective.NameEdges(&table, 1, []int{0, 1}, here, true); err != nil {
+		return err
+	}
+	if m.group, err = collective.NewGroup(&table, m.ports.Port(m.rank), 1, []int{0, 1}, m.rank); err != nil {
 		return err
 	}
 	m.ports.Begin(0, table.Edges())()

@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -24,6 +25,14 @@ func groupOf(in schedule.Instruction) uint64 {
 // sumLanes is how many buckets of one all-reduce are under way at once where their bytes travel: while the sums
 // of one come back, the next one's terms go. Where memory changes hands there is nothing to wait for.
 const sumLanes = 2
+
+// lanes is how many there are where edges have slots, or have none.
+func lanes(limited bool) int {
+	if limited {
+		return sumLanes
+	}
+	return 1
+}
 
 // lane is the group by which replicas sum every so many-th bucket.
 func lane(ar schedule.Instruction, k int) uint64 {
@@ -78,45 +87,46 @@ func (x *Process) slotsOf(p *schedule.Program) (func(from, to int) int, error) {
 	return func(from, to int) int { return max(1, most[check.Edge{From: from, To: to}]) }, nil
 }
 
-// nameEdges names the edges of a Program, in an order that depends on it alone. slots is how many messages
-// may lie with a receiver on an edge, nil for no bound.
-func nameEdges(t *wire.Table, p *schedule.Program, slots func(from, to int) int) error {
-	few := 0
-	if slots != nil {
-		few = 1
+// naming names the edges of a Program that some workers have.
+type naming struct {
+	*schedule.Program
+	table *wire.Table
+	mine  func(worker int) bool
+	slots func(from, to int) int // how many messages may lie with a receiver on an edge; nil: no bound
+	here  []schedule.Instruction // the workers' replicas, in the order of the placement; of no kind
+}
+
+// nameEdges names the edges of a Program that some workers have. Those between the same two workers come in an
+// order that depends on the Program alone, so that both ends number them alike.
+func nameEdges(t *wire.Table, p *schedule.Program, mine func(worker int) bool, slots func(from, to int) int) error {
+	n := naming{Program: p, table: t, mine: mine, slots: slots}
+	for pl, stages := range p.Placement {
+		for s, ranks := range stages {
+			for r, worker := range ranks {
+				if mine(worker) {
+					n.here = append(n.here, schedule.Instruction{Pipeline: int16(pl), Stage: int32(s), Replica: int16(r)})
+				}
+			}
+		}
 	}
 	for pl, stages := range p.Placement {
 		for s := range stages {
-			if err := nameTransfers(t, stages, s, slots); err != nil {
+			first := schedule.Instruction{Pipeline: int16(pl), Stage: int32(s)}
+			if err := n.transfers(stages, s); err != nil {
 				return err
 			}
-			first := schedule.Instruction{Pipeline: int16(pl), Stage: int32(s)}
-			ranks := stages[s]
-			for i := range ranks {
-				for j := range ranks {
-					if i == j {
-						continue
-					}
-					for k := range sumLanes {
-						if _, err := collective.Edge(t, lane(asKind(first, schedule.AR), k), ranks, i, j, slots != nil); err != nil {
-							return err
-						}
-					}
+			for k := range lanes(slots != nil) {
+				group := lane(asKind(first, schedule.AR), k)
+				if err := collective.NameEdges(t, group, stages[s], mine, slots != nil); err != nil {
+					return err
 				}
 			}
 			for _, kind := range []schedule.Kind{schedule.TG, schedule.GN} {
 				if kind == schedule.GN && !p.Clip {
 					continue
 				}
-				from := asKind(first, kind)
-				members, workers := p.Group(from)
-				for k, to := range members {
-					if to.Stage == from.Stage {
-						continue
-					}
-					if _, err := t.Edge(pairName(from, ranks[speaker(p, from, to)], to, workers[k]), few); err != nil {
-						return err
-					}
+				if err := n.shared(asKind(first, kind)); err != nil {
+					return err
 				}
 			}
 		}
@@ -124,25 +134,69 @@ func nameEdges(t *wire.Table, p *schedule.Program, slots func(from, to int) int)
 	return nil
 }
 
-// nameTransfers names the edges between a stage and the next, both ways.
-func nameTransfers(t *wire.Table, stages [][]int, s int, slots func(from, to int) int) error {
+// transfers names the edges between a stage and the next, both ways, of replicas that share rows.
+func (n *naming) transfers(stages [][]int, s int) error {
 	if s+1 == len(stages) {
 		return nil
 	}
-	for _, here := range stages[s] {
-		for _, there := range stages[s+1] {
-			if here == there {
+	var all, near []int // replicas of the next stage
+	for j, worker := range stages[s+1] {
+		if all = append(all, j); n.mine(worker) {
+			near = append(near, j)
+		}
+	}
+	for i, here := range stages[s] {
+		others := near
+		if n.mine(here) {
+			others = all
+		}
+		for _, j := range others {
+			there := stages[s+1][j]
+			if here == there || !n.Share(i, len(stages[s]), j, len(stages[s+1])) {
 				continue
 			}
-			for _, n := range []wire.Name{{From: here, To: there}, {From: there, To: here}} {
+			for _, name := range []wire.Name{{From: here, To: there}, {From: there, To: here}} {
 				most := 0
-				if slots != nil {
-					most = slots(n.From, n.To)
+				if n.slots != nil {
+					most = n.slots(name.From, name.To)
 				}
-				if _, err := t.Edge(n, most); err != nil {
+				if _, err := n.table.Edge(name, most); err != nil {
 					return err
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// shared names the edges over which the replicas of a stage give what all of them have to members of other stages.
+func (n *naming) shared(from schedule.Instruction) error {
+	few := 0
+	if n.slots != nil {
+		few = 1
+	}
+	ranks := n.Placement[from.Pipeline][from.Stage]
+	var members []schedule.Instruction
+	if slices.ContainsFunc(ranks, n.mine) {
+		members, _ = n.Group(from)
+	} else {
+		tied := n.TiedTo(int(from.Stage))
+		for _, to := range n.here {
+			if to.Pipeline == from.Pipeline && (from.Kind == schedule.GN || slices.Contains(tied, int(to.Stage))) {
+				members = append(members, to)
+			}
+		}
+	}
+	for _, to := range members {
+		if to.Stage == from.Stage {
+			continue
+		}
+		speaks, hears := ranks[speaker(n.Program, from, to)], n.Placement[to.Pipeline][to.Stage][to.Replica]
+		if !n.mine(speaks) && !n.mine(hears) {
+			continue
+		}
+		if _, err := n.table.Edge(pairName(from, speaks, to, hears), few); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -27,18 +27,16 @@ type Summer interface {
 type Meet func(ctx context.Context, rank, size int,
 	exchange func(ctx context.Context, own []byte) (others [][]byte, err error)) (Summer, error)
 
-// summers are those of a process's workers, made when first needed: by the edge from each to the next member,
-// which no other has.
+// summers are those of a process's workers, made when first needed.
 type summers struct {
 	mu  sync.Mutex
-	all map[uint32]Summer
+	all map[*collective.Group]Summer
 }
 
 // summer is a member's of a group, whose members all ask at the same place in their lists.
 func (x *Process) summer(ctx context.Context, g *collective.Group) (Summer, error) {
-	key := g.To[(g.Me+1)%len(g.To)].ID
 	x.summers.mu.Lock()
-	s := x.summers.all[key]
+	s := x.summers.all[g]
 	x.summers.mu.Unlock()
 	if s != nil {
 		return s, nil
@@ -57,9 +55,9 @@ func (x *Process) summer(ctx context.Context, g *collective.Group) (Summer, erro
 	x.summers.mu.Lock()
 	defer x.summers.mu.Unlock()
 	if x.summers.all == nil {
-		x.summers.all = map[uint32]Summer{}
+		x.summers.all = map[*collective.Group]Summer{}
 	}
-	x.summers.all[key] = s
+	x.summers.all[g] = s
 	return s, nil
 }
 

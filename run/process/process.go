@@ -39,7 +39,7 @@ type Process struct {
 	cancel  context.CancelFunc
 	job     *Job
 	ports   *wire.Ports
-	table   wire.Table // of edges
+	table   wire.Table // of its workers' edges
 	limited bool       // edges have slots
 	place   *place.Place
 	began   time.Time
@@ -97,7 +97,8 @@ func (x *Process) begin(p *schedule.Program, base int, trains bool) error {
 	if err != nil {
 		return err
 	}
-	if err := nameEdges(&x.table, p, slots); err != nil {
+	here := func(worker int) bool { return x.workers[worker] != nil }
+	if err := nameEdges(&x.table, p, here, slots); err != nil {
 		return fmt.Errorf("run: program %s: %w", p.Name, err)
 	}
 	if x.gate == nil {
@@ -114,7 +115,9 @@ func (x *Process) begin(p *schedule.Program, base int, trains bool) error {
 	x.ended, x.drains, x.moved = false, 0, time.Now()
 	x.saved, x.tested = control.Saved{}, control.Result{}
 	for _, k := range x.mine {
-		x.workers[k].prepare(p)
+		if err := x.workers[k].prepare(p); err != nil {
+			return err
+		}
 	}
 	x.early = x.ports.Begin(x.follower.Epoch(), x.table.Edges())
 	x.look(nil)

@@ -3,6 +3,7 @@ package process
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
@@ -66,11 +67,7 @@ func (w *worker) reduceDuring(h *holding, in schedule.Instruction) (after func()
 // sum adds vectors to what the replicas sum, and sends off what fills a bucket.
 func (w *worker) sum(h *holding, ar schedule.Instruction, vectors []stage.Vector) error {
 	if h.reducing == nil {
-		r, err := w.reduce(h, ar)
-		if err != nil {
-			return err
-		}
-		h.reducing = r
+		h.reducing = w.reduce(h, ar)
 	}
 	r := h.reducing
 	l, err := w.lend(h, waitGradients, vectors)
@@ -116,18 +113,14 @@ func (w *worker) sumBucket(ctx context.Context, group *collective.Group, bucket 
 }
 
 // reduce starts a reduction, behind the one in front of it. It ends with its buckets or with the run.
-func (w *worker) reduce(h *holding, ar schedule.Instruction) (*reduction, error) {
-	lanes, err := w.lanes(ar)
-	if err != nil {
-		return nil, err
-	}
+func (w *worker) reduce(h *holding, ar schedule.Instruction) *reduction {
 	// As many buckets as there can be without the worker waiting to hand one over.
 	most := int(h.GradientBytes()/w.job.BucketBytes) + 2
 	r := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
 	work := h.inTurn(ar.Kind, func(ctx context.Context) error {
 		ctx, stop := context.WithCancelCause(ctx) // an error on one lane is that of all
-		to, ended := make([]chan []*lent, len(lanes)), make(chan error, len(lanes))
-		for k, group := range lanes {
+		to, ended := make([]chan []*lent, len(h.lanes)), make(chan error, len(h.lanes))
+		for k, group := range h.lanes {
 			to[k] = make(chan []*lent, most)
 			w.x.beside.Go(crash.Caught(func() {
 				err := crash.Guard(func() error { return w.sumBuckets(ctx, group, to[k]) })
@@ -138,7 +131,7 @@ func (w *worker) reduce(h *holding, ar schedule.Instruction) (*reduction, error)
 			}))
 		}
 		err := r.deal(ctx, to)
-		for range lanes {
+		for range to {
 			err = cmp.Or(err, <-ended)
 		}
 		stop(nil)
@@ -147,24 +140,29 @@ func (w *worker) reduce(h *holding, ar schedule.Instruction) (*reduction, error)
 	w.x.beside.Go(crash.Caught(func() {
 		r.done <- crash.Guard(func() error { return work(w.x.ctx) })
 	}))
-	return r, nil
+	return r
 }
 
-// lanes are the groups that sum the buckets of an all-reduce in turn.
-func (w *worker) lanes(ar schedule.Instruction) (all []*collective.Group, err error) {
-	_, ranks := w.x.program.Group(ar)
-	n := 1
-	if w.x.limited {
-		n = sumLanes
+// joins has a stage's replica be a member of the groups that sum its gradients, bucket by bucket in turn. They are
+// made once for all Programs that place its stage alike.
+func (w *worker) joins(h *holding, p *schedule.Program) error {
+	if int(h.pipeline) >= len(p.Placement) {
+		return nil
 	}
-	for k := range n {
-		group, err := collective.NewGroup(&w.x.table, w.port, lane(ar, k), ranks, int(ar.Replica), w.x.limited)
+	ranks := p.Placement[h.pipeline][h.stage]
+	if len(h.lanes) > 0 && slices.Equal(h.lanes[0].Ranks, ranks) {
+		return nil
+	}
+	h.lanes = nil
+	ar := schedule.Instruction{Kind: schedule.AR, Pipeline: h.pipeline, Stage: h.stage}
+	for k := range lanes(w.x.limited) {
+		group, err := collective.NewGroup(&w.x.table, w.port, lane(ar, k), ranks, int(h.replica))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, group)
+		h.lanes = append(h.lanes, group)
 	}
-	return all, nil
+	return nil
 }
 
 // deal gives out buckets in turn, until there are no more.

@@ -89,7 +89,7 @@ func overPipes(t *testing.T, p *schedule.Program, slots func(from, to int) int, 
 	}
 	defer ports.Close()
 	var table wire.Table
-	if err := nameEdges(&table, p, slots); err != nil {
+	if err := nameEdges(&table, p, func(int) bool { return true }, slots); err != nil {
 		t.Fatal(err)
 	}
 	ports.Begin(0, table.Edges())()

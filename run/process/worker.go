@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/update"
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/collective"
 )
 
 // worker is one device and the stages on it. Its loop runs on a goroutine locked to its
@@ -70,14 +71,15 @@ func positionOf(in schedule.Instruction) position { return position{in.Pipeline,
 type holding struct {
 	*stage.Stage
 	position
-	inbox    box        // crossed the cut in front, not yet used
-	forth    box        // to cross the cut behind
-	grads    box        // gradients come from behind
-	back     box        // gradients to go to the front
-	scale    float64    // what clipping multiplies gradients by, of the step under way
-	norm     verdict    // of the update that is not validated yet
-	first    int        // version of the weights that the Program under way began with
-	reducing *reduction // of the update to come, once its last backward runs
+	inbox    box                 // crossed the cut in front, not yet used
+	forth    box                 // to cross the cut behind
+	grads    box                 // gradients come from behind
+	back     box                 // gradients to go to the front
+	scale    float64             // what clipping multiplies gradients by, of the step under way
+	norm     verdict             // of the update that is not validated yet
+	first    int                 // version of the weights that the Program under way began with
+	lanes    []*collective.Group // that sum its gradients over the replicas; see joins
+	reducing *reduction          // of the update to come, once its last backward runs
 	updates  update.Updater
 	losses   []unread                        // of forwards since, in the order of the forwards
 	lent     []*lent                         // what is being summed beside the worker, or has been and is not landed
@@ -317,14 +319,18 @@ func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int6
 }
 
 // prepare readies the worker for a Program that is about to start, with nothing in flight.
-func (w *worker) prepare(p *schedule.Program) {
+func (w *worker) prepare(p *schedule.Program) error {
 	w.fresh, w.uses, w.closing = true, nil, closings(p, w.rank)
 	if p.Streams() {
 		w.uses = p.Uses(w.rank)
 	}
 	for _, h := range w.held {
 		h.first = h.Version()
+		if err := w.joins(h, p); err != nil {
+			return fmt.Errorf("run: worker %d: %w", w.rank, err)
+		}
 	}
+	return nil
 }
 
 // settle drops versions of the weights that a Program cut short has left, and has the Updaters that it asks

@@ -21,25 +21,31 @@ import (
 
 // New makes the carriers of workers of one process.
 func New(workers int) ([]wire.Carrier, error) {
-	h := &hub{meet: map[uint32]chan *offer{}}
+	h := &hub{meet: map[edge]chan *offer{}}
 	return wire.Locals("blocking", "sends that block, without tags", workers, func(l *wire.Local) wire.Carrier {
-		return &carrier{Local: l, hub: h, sides: map[uint32]*side{}}
+		return &carrier{Local: l, hub: h, sides: map[edge]*side{}}
 	})
 }
 
 // hub is where the two sides of an edge meet.
 type hub struct {
 	mu   sync.Mutex
-	meet map[uint32]chan *offer
+	meet map[edge]chan *offer
 }
 
-func (h *hub) at(edge uint32) chan *offer {
+// edge is one, of whatever slots.
+type edge struct {
+	from, to int
+	id       uint32
+}
+
+func (h *hub) at(e edge) chan *offer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.meet[edge] == nil {
-		h.meet[edge] = make(chan *offer)
+	if h.meet[e] == nil {
+		h.meet[e] = make(chan *offer)
 	}
-	return h.meet[edge]
+	return h.meet[e]
 }
 
 // offer is a frame whose sender stands and waits.
@@ -53,7 +59,7 @@ type carrier struct {
 	hub *hub
 
 	mu      sync.Mutex
-	sides   map[uint32]*side // by edge
+	sides   map[edge]*side
 	running sync.WaitGroup
 }
 
@@ -86,11 +92,12 @@ func (c *carrier) post(e wire.Edge, peer int, do func(*side, frame) error, f fra
 		f.done(err)
 		return
 	}
-	s := c.sides[e.ID]
+	on := edge{e.From, e.To, e.ID}
+	s := c.sides[on]
 	if s == nil {
-		s = &side{edge: e, peer: peer, meet: c.hub.at(e.ID), more: make(chan struct{}, 1), stopped: make(chan struct{}),
+		s = &side{edge: e, peer: peer, meet: c.hub.at(on), more: make(chan struct{}, 1), stopped: make(chan struct{}),
 			do: do}
-		c.sides[e.ID] = s
+		c.sides[on] = s
 		c.running.Go(crash.Caught(s.run))
 	}
 	c.mu.Unlock()

@@ -39,44 +39,65 @@ type Group struct {
 // Slots is how many messages of one all-reduce lie with a member at most, on one edge.
 const Slots = 3
 
-// NewGroup names the edges of a group in a table, and makes member me's view of it. id tells groups apart and
-// is not zero. limited says that the edges have slots, as they must where messages take memory at their
-// receiver.
-func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int, limited bool) (*Group, error) {
-	if me < 0 || me >= len(ranks) || ranks[me] != port.Rank() {
-		return nil, fmt.Errorf("collective: worker %d is not member %d of the group %v", port.Rank(), me, ranks)
-	}
-	g := &Group{Port: port, Ranks: ranks, Me: me, To: make([]wire.Edge, len(ranks)), From: make([]wire.Edge, len(ranks))}
-	for i := range ranks {
-		for j := range ranks {
-			if i == j {
-				continue
-			}
-			e, err := Edge(t, id, ranks, i, j, limited)
-			if err != nil {
-				return nil, err
-			}
-			if i == me {
-				g.To[j] = e
-			}
-			if j == me {
-				g.From[i] = e
-			}
-		}
-	}
-	return g, nil
-}
+// most is how many members a group can have.
+const most = 1 << 16
 
-// Edge is the edge from member i to member j of a group.
-func Edge(t *wire.Table, id uint64, ranks []int, i, j int, limited bool) (wire.Edge, error) {
-	if len(ranks) > 1<<16 {
-		return wire.Edge{}, fmt.Errorf("collective: a group of %d; at most %d can be", len(ranks), 1<<16)
+// NameEdges names the edges of a group that some workers have, in a table. id tells groups apart and is not zero.
+// limited says that the edges have slots, as they must where messages take memory at their receiver.
+func NameEdges(t *wire.Table, id uint64, ranks []int, mine func(worker int) bool, limited bool) error {
+	if len(ranks) > most {
+		return fmt.Errorf("collective: a group of %d; at most %d can be", len(ranks), most)
 	}
 	slots := 0
 	if limited {
 		slots = Slots
 	}
-	return t.Edge(wire.Name{From: ranks[i], To: ranks[j], Group: id, Pair: uint32(i)<<16 | uint32(j)}, slots)
+	var all, here []int
+	for i, worker := range ranks {
+		if all = append(all, i); mine(worker) {
+			here = append(here, i)
+		}
+	}
+	for i, worker := range ranks {
+		to := here
+		if mine(worker) {
+			to = all
+		}
+		for _, j := range to {
+			if i == j {
+				continue
+			}
+			if _, err := t.Edge(name(id, ranks, i, j), slots); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// name is that of the edge from member i to member j of a group.
+func name(id uint64, ranks []int, i, j int) wire.Name {
+	return wire.Name{From: ranks[i], To: ranks[j], Group: id, Pair: uint32(i)<<16 | uint32(j)}
+}
+
+// NewGroup makes member me's view of a group whose edges are named.
+func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int) (*Group, error) {
+	if me < 0 || me >= len(ranks) || ranks[me] != port.Rank() {
+		return nil, fmt.Errorf("collective: worker %d is not member %d of the group %v", port.Rank(), me, ranks)
+	}
+	g := &Group{Port: port, Ranks: ranks, Me: me, To: make([]wire.Edge, len(ranks)), From: make([]wire.Edge, len(ranks))}
+	for k := range ranks {
+		if k == me {
+			continue
+		}
+		var to, from bool
+		g.To[k], to = t.Find(name(id, ranks, me, k))
+		g.From[k], from = t.Find(name(id, ranks, k, me))
+		if !to || !from {
+			return nil, fmt.Errorf("collective: members %d and %d of the group %v have no edges", me, k, ranks)
+		}
+	}
+	return g, nil
 }
 
 // The rounds of AllReduce and Exchange, as keys of their messages.
@@ -189,9 +210,11 @@ func (r *round) settle() error {
 	return nil
 }
 
-// Exchange gives every member what each of the others gives, by member; the own place is empty.
+// Exchange gives every member what each of the others gives, by member; the own place is empty. What a member
+// gives is its own again when Exchange returns.
 func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	r, all := round{ctx: ctx, Group: g}, make([][]byte, len(g.Ranks))
+	own = slices.Clone(own) // within a process the others read this very memory, and may be late
 	for k := range g.Ranks {
 		if k != g.Me {
 			g.Port.Post(g.From[k], 1)

@@ -35,8 +35,11 @@ func open(t testing.TB, members int) (*wire.Ports, []*Group) {
 	}
 	var table wire.Table
 	var groups []*Group
+	if err := NameEdges(&table, 1, ranks, func(int) bool { return true }, true); err != nil {
+		t.Fatal(err)
+	}
 	for me := range ranks {
-		g, err := NewGroup(&table, ports.Port(me), 1, ranks, me, true)
+		g, err := NewGroup(&table, ports.Port(me), 1, ranks, me)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,8 +126,11 @@ func TestAllReduceRefuses(t *testing.T) {
 	ports, _ := open(t, 2)
 	defer ports.Close()
 	var table wire.Table
-	if _, err := NewGroup(&table, ports.Port(0), 1, []int{1}, 0, false); err == nil {
+	if _, err := NewGroup(&table, ports.Port(0), 1, []int{1}, 0); err == nil {
 		t.Error("a stranger took part")
+	}
+	if _, err := NewGroup(&table, ports.Port(0), 1, []int{0, 1}, 0); err == nil {
+		t.Error("a group without edges was made")
 	}
 }
 

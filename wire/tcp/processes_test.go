@@ -118,7 +118,11 @@ func exchange(all []wire.Carrier, rank int) (string, error) {
 		edges = append(edges, e)
 	}
 	ranks := []int{0, 1}
-	group, err := collective.NewGroup(&table, ports.Port(rank), 5, ranks, rank, true)
+	here := func(worker int) bool { return worker == rank }
+	if err := collective.NameEdges(&table, 5, ranks, here, true); err != nil {
+		return "", err
+	}
+	group, err := collective.NewGroup(&table, ports.Port(rank), 5, ranks, rank)
 	if err != nil {
 		return "", err
 	}

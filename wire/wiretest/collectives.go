@@ -71,8 +71,12 @@ func together(w *world, groups []*collective.Group, f func(g *collective.Group) 
 
 func groupsOf(w *world, ranks []int, limited bool) []*collective.Group {
 	var groups []*collective.Group
+	everybody := func(int) bool { return true }
+	if err := collective.NameEdges(&w.table, 5, ranks, everybody, limited); err != nil {
+		w.t.Fatal(err)
+	}
 	for me, rank := range ranks {
-		g, err := collective.NewGroup(&w.table, w.Port(rank), 5, ranks, me, limited)
+		g, err := collective.NewGroup(&w.table, w.Port(rank), 5, ranks, me)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -133,11 +137,13 @@ func collectives(t *testing.T, open Maker) {
 	collectiveWaits(t, open)
 }
 
-// exchanges has a member give more and more bytes, and take what the others give.
+// exchanges has a member give more and more bytes, always in the same memory, and take what the others give.
 func exchanges(g *collective.Group) error {
-	for round := range 3 {
-		of := func(member int) []byte { return random(uint64(member), 1+round*70_000) }
-		all, err := g.Exchange(context.Background(), of(g.Me))
+	const rounds, more = 3, 70_000
+	own := make([]byte, rounds*more)
+	for round := range rounds {
+		of := func(member int) []byte { return random(uint64(member+10*round), 1+round*more) }
+		all, err := g.Exchange(context.Background(), own[:copy(own, of(g.Me))])
 		if err != nil {
 			return err
 		}

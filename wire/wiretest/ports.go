@@ -232,6 +232,10 @@ func epochsOfCollectives(t *testing.T, open Maker) {
 	if a, err := receiver.Receive(t.Context(), e); err != nil || a.Key != 4 || a.Epoch != 3 {
 		t.Fatalf("%+v, %v where message 4 is due", a, err)
 	}
+	sent, _ := sender.Traffic()
+	if _, received := receiver.Traffic(); received != sent || sent != 4*50 {
+		t.Errorf("%d bytes were sent and %d received; want 200", sent, received)
+	}
 	w.close()
 }
 
