@@ -46,7 +46,8 @@ func (l *leader) save() error {
 		files = append(files, checkpoint.File(f))
 	}
 	manifest, err := checkpoint.Seal(checkpoint.Manifest{
-		Model: c.Model.Name, ModelID: c.Model.ID(), Engine: c.Engine.Name(), Float: c.Engine.Float().String(),
+		Model: c.Model.Name, ModelID: c.Model.ID(), Training: l.training(), Engine: c.Engine.Name(),
+		Float: c.Engine.Float().String(),
 		Steps: l.done, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
 		Samples:   int64(l.job.BatchOf(l.done, 0)) * int64(c.Plan.Batch()),
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: l.loss, Plan: c.Plan, Updates: l.saved.Updates,
@@ -96,6 +97,14 @@ func parametersOf(m *model.Model) []checkpoint.Parameter {
 		}
 	}
 	return all
+}
+
+// training is the name that all checkpoints of the training have.
+func (l *leader) training() string {
+	if l.job.From == nil {
+		return fmt.Sprintf("%016x", l.run)
+	}
+	return l.job.From.Manifest.Training
 }
 
 // since is where the number of pipelines side by side changed last: at the checkpoint that the run goes on

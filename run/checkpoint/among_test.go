@@ -46,8 +46,13 @@ func (h *hosts) Check(rank, steps int, files []File) (map[string]string, error) 
 // committed.
 func spread(t *testing.T, dirs []string, steps int, committed ...int) {
 	t.Helper()
+	spreadOf(t, manifest(steps), dirs, committed...)
+}
+
+func spreadOf(t *testing.T, of Manifest, dirs []string, committed ...int) {
+	t.Helper()
 	var files []File
-	draft := DraftName(steps, 5)
+	steps, draft := of.Steps, DraftName(of.Steps, 5)
 	for i, dir := range dirs {
 		at := filepath.Join(dir, draft)
 		if err := MakeDraft(at); err != nil {
@@ -60,7 +65,7 @@ func spread(t *testing.T, dirs []string, steps int, committed ...int) {
 		f.Host = fmt.Sprintf("host%d", i)
 		files = append(files, f)
 	}
-	text, err := Seal(manifest(steps), files)
+	text, err := Seal(of, files)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,41 @@ func list(dir string) ([]saved, error) {
 	return found, nil
 }
 
+// ofTraining is those of a directory, oldest first, that are of the same training as a manifest.
+func ofTraining(dir string, m *Manifest) ([]saved, error) {
+	found, err := list(dir)
+	return slices.DeleteFunc(found, func(f saved) bool {
+		_, other, err := readManifest(filepath.Join(f.path, manifestName))
+		return err != nil || !other.isOf(m)
+	}), err
+}
+
+// IsOfAnother says whether the checkpoints of a directory are of another training than a manifest is. One whose own
+// manifest cannot be read may be of this one.
+func IsOfAnother(dir string, m *Manifest) (bool, error) {
+	all, err := list(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	another := false
+	for _, f := range all {
+		_, other, err := readManifest(filepath.Join(f.path, manifestName))
+		switch {
+		case err != nil:
+		case other.isOf(m):
+			return false, nil
+		default:
+			another = true
+		}
+	}
+	return another, err
+}
+
+// isOf says whether two manifests are of one training.
+func (m *Manifest) isOf(o *Manifest) bool {
+	return m.ModelID == o.ModelID && m.Seed == o.Seed && m.Training == o.Training
+}
+
 // NameOf is what the directory of a checkpoint after so many steps is called.
 func NameOf(steps int) string { return fmt.Sprintf("%s%08d", prefix, steps) }
 

@@ -31,8 +31,10 @@ type Manifest struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`
 	ModelID string `json:"model_id"` // digest of the description: tensors fit one model
-	Engine  string `json:"engine"`   // what computed it: same bits are promised within one engine and machine
-	Float   string `json:"float"`    // element type of parameters
+	// Training is a name that all checkpoints of a training have, through all its runs; empty in older ones.
+	Training string `json:"training,omitempty"`
+	Engine   string `json:"engine"` // what computed it: same bits are promised within one engine and machine
+	Float    string `json:"float"`  // element type of parameters
 	// Steps is how many steps are done; training goes on with the step of this number.
 	Steps   int    `json:"steps"`
 	Seed    uint64 `json:"seed"`

@@ -102,13 +102,9 @@ func (s *Store) Continue(from *Checkpoint) error {
 		return err
 	}
 	s.own = nil
-	found, err := list(s.Dir)
+	found, err := ofTraining(s.Dir, from.Manifest)
 	for _, f := range found {
-		if f.steps > from.Manifest.Steps {
-			continue
-		}
-		_, m, unreadable := readManifest(filepath.Join(f.path, manifestName))
-		if unreadable == nil && m.ModelID == from.Manifest.ModelID && m.Seed == from.Manifest.Seed {
+		if f.steps <= from.Manifest.Steps {
 			s.own = append(s.own, f.path)
 		}
 	}
@@ -148,23 +144,36 @@ func (s *Store) SetOthersAside(from *Checkpoint) error {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
 		to := filepath.Join(aside, filepath.Base(s.Dir))
-		if from == nil || !s.Has(from) {
+		another := from == nil || !s.Has(from)
+		if !another {
+			if another, err = IsOfAnother(s.Dir, from.Manifest); err != nil {
+				return err
+			}
+		}
+		if another {
 			s.older = to
 		}
 		return SetAside(s.Dir, to, others)
 	}
 }
 
-// adopt commits the draft that has files of a checkpoint, if the folder has that not yet. One of the same step that
-// was to give way does so.
+// adopt has the folder have a checkpoint of which it has files: it commits the draft that they are in, or writes the
+// manifest anew where that is damaged or gone. One of the same step that was to give way does so.
 func (s *Store) adopt(from *Checkpoint) error {
-	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps), manifestName)
-	if text, _, err := readManifest(final); err == nil && bytes.Equal(text, from.text) {
+	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps))
+	text, _, unreadable := readManifest(filepath.Join(final, manifestName))
+	if unreadable == nil && bytes.Equal(text, from.text) {
 		return nil
+	}
+	has := func(dir string) bool {
+		return slices.ContainsFunc(from.Manifest.Files, func(f File) bool { return f.isIn(dir) })
+	}
+	if unreadable != nil && has(final) {
+		return errors.Join(s.seal(final, from.text), syncDir(final))
 	}
 	drafts, err := draftsOf(s.Dir, from.Manifest.Steps)
 	for _, draft := range drafts {
-		if slices.ContainsFunc(from.Manifest.Files, func(f File) bool { return f.isIn(draft) }) {
+		if has(draft) {
 			_, err := s.Commit(filepath.Base(draft), from.text)
 			return err
 		}
@@ -173,7 +182,7 @@ func (s *Store) adopt(from *Checkpoint) error {
 }
 
 // Commit writes a draft's manifest (Seal) and gives the checkpoint its name. It returns its path. After an
-// error everything older is as it was, and the draft is there yet.
+// error everything older is as it was, and the draft is there yet. A second Commit of the same changes nothing.
 func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	path, err := s.Draft(draft)
 	if err != nil {
@@ -191,26 +200,30 @@ func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	if err := MakeDraft(path); err != nil { // nobody who has this folder may have had a file to write
 		return "", err
 	}
-	create := createFile
-	if s.create != nil {
-		create = s.create
-	}
-	err = write(create, filepath.Join(path, manifestName), func(w io.Writer) error {
-		_, err := w.Write(manifest)
-		return err
-	})
-	if err != nil {
+	if err := s.seal(path, manifest); err != nil {
 		return "", err
 	}
-	if err := s.name(path, final); err != nil {
+	if err := s.name(path, final, manifest); err != nil {
 		return "", err
 	}
 	s.own = append(slices.DeleteFunc(s.own, func(path string) bool { return path == final }), final)
 	return final, nil
 }
 
-// name gives a draft that is whole its checkpoint's name.
-func (s *Store) name(draft, final string) error {
+// seal writes a manifest into a directory.
+func (s *Store) seal(dir string, manifest []byte) error {
+	create := createFile
+	if s.create != nil {
+		create = s.create
+	}
+	return write(create, filepath.Join(dir, manifestName), func(w io.Writer) error {
+		_, err := w.Write(manifest)
+		return err
+	})
+}
+
+// name gives a draft that is whole, with this manifest, its checkpoint's name.
+func (s *Store) name(draft, final string, manifest []byte) error {
 	if err := syncDir(draft); err != nil {
 		return err
 	}
@@ -223,6 +236,14 @@ func (s *Store) name(draft, final string) error {
 		}
 		if err := os.Rename(final, old); err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
+		}
+		// What is moved by now nobody else can put there: it is this very checkpoint where another process that did
+		// not know that the folder is this one's too was faster, and this draft has none of the files.
+		if text, _, err := readManifest(filepath.Join(old, manifestName)); err == nil && bytes.Equal(text, manifest) {
+			if err := os.Rename(old, final); err != nil {
+				return fmt.Errorf("checkpoint: %w", err)
+			}
+			return errors.Join(drop(draft), syncDir(s.Dir))
 		}
 	}
 	if err := os.Rename(draft, final); err != nil {

@@ -226,9 +226,9 @@ func (t *training) follow(j *job.Job, wrong error) error {
 				return nil, err
 			}
 			if !o.Dry {
-				from := &resumption{path: j.Resume, here: t.spread.here(j), anew: o.Anew}
-				if j.Resume == "" && !o.Anew {
-					from = nil
+				from, err := t.goesOnHere(j, o.Anew)
+				if err != nil {
+					return nil, err
 				}
 				if err := checkOut(j, from); err != nil {
 					return nil, err

@@ -93,9 +93,30 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &resumption{path: path, manifest: m, here: sameFolder(filepath.Dir(path), checkpoints(j))}
+	r := &resumption{path: path, manifest: m}
+	if isFolder(checkpoints(j)) {
+		if r.here, err = liesIn(j, path, m); err != nil {
+			return nil, err
+		}
+	}
 	r.inherit(j)
 	return r, nil
+}
+
+// goesOnHere is what a job goes on from as this host has it, for one that does not lead.
+func (t *training) goesOnHere(j *job.Job, anew bool) (*resumption, error) {
+	if t.spread == nil {
+		if anew {
+			return &resumption{anew: true}, nil
+		}
+		return nil, nil
+	}
+	path, m, err := t.spread.At(t.spread.Path)
+	if err != nil {
+		return nil, err
+	}
+	here, err := liesIn(j, path, m)
+	return &resumption{path: path, here: here}, err
 }
 
 func isFolder(path string) bool {

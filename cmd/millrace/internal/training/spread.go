@@ -147,13 +147,14 @@ func (s *spread) opens(c *run.Config) {
 	}
 }
 
-// here says whether the checkpoint lies among those of a job's own folder on this host, or would.
-func (s *spread) here(j *job.Job) bool {
-	if s == nil {
-		return false
+// liesIn says whether a checkpoint lies among those of a job's own folder on this host, or would.
+func liesIn(j *job.Job, path string, m *checkpoint.Manifest) (bool, error) {
+	dir := filepath.Dir(path)
+	if dir != checkpoints(j) && !sameFolder(dir, checkpoints(j)) {
+		return false, nil
 	}
-	path, _, err := s.At(s.Path)
-	return err == nil && (sameFolder(filepath.Dir(path), checkpoints(j)) || filepath.Dir(path) == checkpoints(j))
+	another, err := checkpoint.IsOfAnother(dir, m)
+	return !another, err
 }
 
 // lookers are what a process does for rank 0 while that looks for a checkpoint. into has the one that it takes.

@@ -1,0 +1,121 @@
+package checkpoint
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// goOn has each host's folder go on with the checkpoint that is chosen among all, and prunes it.
+func (h *hosts) goOn(t *testing.T, keep int) (stores []*Store) {
+	t.Helper()
+	s, err := Among(h.dirs[0], h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range h.dirs {
+		at, m, err := s.At(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := &Checkpoint{Path: at, Manifest: m, text: []byte(s.Manifest)}
+		store := &Store{Dir: dir, Keep: keep}
+		if err := errors.Join(store.Continue(from), store.SetOthersAside(from), store.Prune()); err != nil {
+			t.Fatal(err)
+		}
+		stores = append(stores, store)
+	}
+	return stores
+}
+
+// A host whose manifest is damaged or gone, and whose file is whole, keeps the file where it is, and has the manifest
+// again.
+func TestAManifestThatIsDamagedOnOneHostIsWrittenAnew(t *testing.T) {
+	for name, harm := range map[string]func(dir string){
+		"damaged": func(dir string) { cut(t, dir, "step-00000004/manifest.json") },
+		"gone":    func(dir string) { remove(t, dir, "step-00000004/manifest.json") },
+	} {
+		h := &hosts{dirs: folders(t, 2)}
+		spread(t, h.dirs, 2, 0, 1)
+		spread(t, h.dirs, 4, 0, 1)
+		harm(h.dirs[1])
+		h.goOn(t, 2)
+		if got := names(t, h.dirs[1]); !slices.Equal(got, []string{"step-00000002", "step-00000004"}) {
+			t.Errorf("%s: host 1 has %v", name, got)
+		}
+		remove(t, h.dirs[0], "step-00000004/manifest.json") // so that it is the only one
+		s, err := Among(h.dirs[0], h)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if got, err := h.read(t, s, 0); err != nil || !slices.Equal(got, []byte{4, 4}) {
+			t.Error(name, got, err)
+		}
+	}
+}
+
+// Two that commit one draft, as where neither knows that the folder is the other's too, leave it whole.
+func TestASecondCommitHarmsNothing(t *testing.T) {
+	for _, before := range []bool{false, true} { // another checkpoint of this step
+		dir := t.TempDir()
+		if before {
+			if _, err := written(&Store{Dir: dir}, 4, 9); err != nil {
+				t.Fatal(err)
+			}
+		}
+		draft, files, err := drafted(&Store{Dir: dir}, 4, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := Seal(manifest(4), files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := (&Store{Dir: dir}).Commit(draft, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if steps, value, err := valueIn(dir); steps != 4 || value != 7 || err != nil {
+			t.Errorf("step %d has %d, %v", steps, value, err)
+		}
+		if got := names(t, dir); !slices.Equal(got, []string{"step-00000004"}) {
+			t.Errorf("there are %v", got)
+		}
+	}
+}
+
+// A host that joins and has checkpoints of another training of the same model keeps them: none is pruned, and where they
+// are to be replaced they go as a whole, once there is a new one.
+func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
+	dirs := folders(t, 3)
+	h := &hosts{dirs: dirs}
+	for _, steps := range []int{2, 4, 6} {
+		of := manifest(steps)
+		of.Training = "this one"
+		spreadOf(t, of, dirs[:2], 0, 1)
+	}
+	for _, steps := range []int{1, 2} {
+		of := manifest(steps)
+		of.Training = "another"
+		spreadOf(t, of, dirs[2:], 0)
+	}
+	stores := h.goOn(t, 1)
+	for i, want := range [][]string{{"step-00000006"}, {"step-00000006"}, nil} {
+		if got := names(t, dirs[i]); !slices.Equal(got, want) {
+			t.Errorf("host %d has %v; want %v", i, got, want)
+		}
+	}
+	aside := filepath.Join(filepath.Dir(dirs[2]), "aside-1", filepath.Base(dirs[2]))
+	if got := names(t, aside); !slices.Equal(got, []string{"step-00000001", "step-00000002"}) {
+		t.Errorf("aside are %v", got)
+	}
+	if _, err := written(stores[2], 7, 1); err != nil { // which prunes
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(aside); !errors.Is(err, os.ErrNotExist) {
+		t.Error("what is replaced is there: ", err)
+	}
+}
