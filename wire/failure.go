@@ -4,6 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"slices"
+	"syscall"
 )
 
 // ErrClosed is what calls on a closed port or carrier return.
@@ -13,7 +17,7 @@ var ErrClosed = errors.New("wire: the port is closed")
 type PeerError struct {
 	Rank int
 	Err  error
-	// Lost says that its connection has ended: it may be its process that has, and not this one's fault.
+	// Lost says that its connection has ended (Gone): it may be its process that has, and not this one's fault.
 	Lost bool
 }
 
@@ -21,6 +25,20 @@ func (e *PeerError) Error() string { return fmt.Sprintf("wire: worker %d failed:
 
 // Unwrap is the failure itself.
 func (e *PeerError) Unwrap() error { return e.Err }
+
+// gone is what a connection's end says whose other end, or the way there, is not there any more.
+var gone = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED,
+	syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETUNREACH, syscall.ENETDOWN}
+
+// Gone says whether an error of a connection is that its other end, or the way there, is not there any more: it ends,
+// nobody is there, or nothing comes in time. All else is a trouble of this process's own or of what was said, such as
+// no files or ports left, a firewall of this host's, or a certificate that is refused.
+func Gone(err error) bool {
+	var late interface{ Timeout() bool }
+	var name *net.DNSError
+	return slices.ContainsFunc(gone, func(end error) bool { return errors.Is(err, end) }) ||
+		errors.As(err, &late) && late.Timeout() || errors.As(err, &name)
+}
 
 // failed is a PeerError between processes.
 type failed struct {

@@ -34,8 +34,8 @@ type Gloo struct {
 // CanGloo says why the library has no Gloo; nil where it has.
 func (e *Engine) CanGloo() error {
 	if C.door_has_gloo() == 0 {
-		return errors.New("engine torch: this native library was built without Gloo, which it takes from a libtorch that has " +
-			"it in a library of its own: on Debian: apt-get install libtorch-dev libgloo-dev, unset TORCH_DIR, then: " +
+		return errors.New("engine torch: this native library was built without Gloo, which it takes from a libtorch that " +
+			"has it in a library of its own; on Debian: apt-get install libtorch-dev libgloo-dev, unset TORCH_DIR, then: " +
 			"millrace doctor --build")
 	}
 	runtime.LockOSThread()

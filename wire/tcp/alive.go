@@ -15,6 +15,9 @@ func (e errSilent) Error() string {
 	return fmt.Sprintf("its host has acknowledged nothing for %v", time.Duration(e).Round(100*time.Millisecond))
 }
 
+// Timeout says that it came too late.
+func (errSilent) Timeout() bool { return true }
+
 // watch cuts connections whose other host does not answer any more. Package net's keepalive covers those on
 // which nothing is under way, and a limit of TCP's own for the others (TCP_USER_TIMEOUT) would end those,
 // too, whose receiver is only slow to read.

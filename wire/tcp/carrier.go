@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -185,17 +184,9 @@ func (p *peer) lost(at string, err error) {
 			break
 		}
 	}
-	ended := hasEnded(err)
+	ended := wire.Gone(err)
 	err = fmt.Errorf("tcp: its connection with worker %d, at %s: %w", p.c.rank, at, err)
 	p.end(&wire.PeerError{Rank: p.rank, Err: err, Lost: ended})
-}
-
-// hasEnded tells an error of a connection itself from one of what came over it.
-func hasEnded(err error) bool {
-	var silent errSilent
-	var network *net.OpError
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &silent) ||
-		errors.As(err, &network)
 }
 
 // end ends everything with a worker, once: for one reason, whoever else has another.

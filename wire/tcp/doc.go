@@ -52,8 +52,10 @@
 // goes.
 //
 // With TLS (1.3) both prove it over that very channel. So a certificate of the Endpoint's own making is
-// enough: whoever sits between has another channel with each. Certificates that an authority has signed are
-// checked besides.
+// enough: whoever sits between has another channel with each. Certificates of a site's own are held against its
+// authorities besides, with their dates and their use, but not against a name or an address: launchers hand out
+// addresses that nobody knows when certificates are made, and which of the authorities' own is at the other end is
+// what the token proves. So nobody gets in who lacks either, and one certificate may serve all processes.
 //
 // # Whoever is lost
 //

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -136,8 +137,20 @@ func (l limits) keepAlive() net.KeepAliveConfig {
 // Address is what others need to reach this process, for frames and services alike.
 func (e *Endpoint) Address() wire.Address { return e.at.address() }
 
-// Host is the host by which others reach this process.
-func (e *Endpoint) Host() string { return e.at.host }
+// Way is the address of this host from which connections to another Endpoint go. Nothing is sent.
+func (e *Endpoint) Way(ctx context.Context, to wire.Address) (netip.Addr, error) {
+	at, err := placeOf(to, e.Address())
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	var dialler net.Dialer
+	c, err := dialler.DialContext(ctx, "udp", at.String())
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("tcp: %w", err)
+	}
+	own := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	return own, c.Close()
+}
 
 // Close ends the Endpoint, its carriers where they are open, and what nobody has asked for.
 func (e *Endpoint) Close() error {

@@ -134,7 +134,7 @@ func FuzzAnswers(f *testing.F) {
 	e := &Endpoint{config: Config{Token: token}, limits: usual}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		in := bytes.NewReader(text)
-		if _, err := e.greet(said{Reader: in}, place{}, hello{service: Control, streams: 1}); err == nil {
+		if _, err := e.greet(said{Reader: in}, hello{service: Control, streams: 1}); err == nil {
 			t.Fatal("a false listener was believed")
 		}
 		if n := len(text) - in.Len(); n > 2*headBytes+nonceBytes+mostText {

@@ -198,9 +198,9 @@ func refuse(c net.Conn, r *refused) {
 }
 
 // greet shakes hands with a listener.
-func (e *Endpoint) greet(raw net.Conn, at place, h hello) (net.Conn, error) {
+func (e *Endpoint) greet(raw net.Conn, h hello) (net.Conn, error) {
 	_ = raw.SetDeadline(time.Now().Add(e.limits.handshake))
-	c, channel, err := e.tls.dials(raw, at.host)
+	c, channel, err := e.tls.dials(raw)
 	if err != nil {
 		return nil, err
 	}

@@ -136,6 +136,39 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
+// A worker whose process takes connections and says nothing, as one that was stopped does, is lost.
+func TestAListenerThatSaysNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at, err := AddressOf(l.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]limits{
+		"no time to dial":        {dial: 100 * time.Millisecond, handshake: time.Minute},
+		"no time for handshakes": {dial: 300 * time.Millisecond, handshake: 50 * time.Millisecond},
+	} {
+		short := quick()
+		short.dial, short.handshake = c.dial, c.handshake
+		a, _ := listen(t, Config{limits: short})
+		all, err := a.Carriers(1, []wire.Address{a.Address(), at}, []int{0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := make(chan error, 1)
+		all[0].Send(1, wire.Edge{ID: 5, From: 0, To: 1}, 0, []*wire.Buffer{bufferOf(nil)}, func(err error) { said <- err })
+		err = errorOf(t, said, "the send")
+		var peer *wire.PeerError
+		if !errors.As(err, &peer) || peer.Rank != 1 || !peer.Lost {
+			t.Errorf("%s: %v", name, err)
+		}
+		closeAll(t, all[:1])
+	}
+}
+
 // A receiver that takes nothing for long, and whose host answers, is not lost.
 func TestASlowReceiverIsNotLost(t *testing.T) {
 	t.Parallel()

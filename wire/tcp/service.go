@@ -138,12 +138,11 @@ func (e *Endpoint) attempt(ctx context.Context, at place, h hello) (*Conn, error
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, crash.Caught(func() { raw.Close() }))
-	c, err := e.greet(raw, at, h)
-	if err == nil && !stop() {
-		err = context.Cause(ctx)
+	c, err := e.greet(raw, h)
+	if !stop() && !final(err) {
+		err = context.Cause(ctx) // which has closed it
 	}
 	if err != nil {
-		stop()
 		raw.Close()
 		return nil, err
 	}

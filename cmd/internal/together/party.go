@@ -123,12 +123,37 @@ func (p *Party) Hosts() []string {
 	return all
 }
 
-// Open is the host at which this process may listen without encryption, where its user says so.
-func (p *Party) Open() (host string, err error) {
+// Open is the address of this process at which it may listen without encryption, where its user says so: the one by
+// which it reaches others, of another host if there is one. A name would not do, which may be one of the loopback here.
+func (p *Party) Open(ctx context.Context) (host string, err error) {
 	if p.tls != nil {
 		return "", errors.New("the processes speak TLS, and Gloo sends gradients as they are; leave one of both out")
 	}
-	return p.endpoint.Host(), nil
+	for rank := range p.Places {
+		if rank == p.World.Rank {
+			continue
+		}
+		at, err := p.address(rank)
+		if err != nil {
+			return "", err
+		}
+		own, err := p.endpoint.Way(ctx, at)
+		if err != nil {
+			return "", fmt.Errorf("the way to %s: %w", p.Name(rank), err)
+		}
+		if host = own.String(); !own.IsLoopback() {
+			break
+		}
+	}
+	return host, nil
+}
+
+// address is where a process's Endpoint is.
+func (p *Party) address(rank int) (at wire.Address, err error) {
+	if err := json.Unmarshal(p.Places[rank].Address, &at); err != nil {
+		return at, fmt.Errorf("the address of %s: %w", p.Name(rank), err)
+	}
+	return at, nil
 }
 
 // Carriers makes what messages between the workers of a run go over: among those of this process memory changes
@@ -141,8 +166,9 @@ func (p *Party) Carriers(of []int) func(workers int) ([]wire.Carrier, error) {
 			if rank == p.World.Rank {
 				mine = append(mine, worker)
 			}
-			if err := json.Unmarshal(p.Places[rank].Address, &at[worker]); err != nil {
-				return nil, fmt.Errorf("the address of %s: %w", p.Name(rank), err)
+			var err error
+			if at[worker], err = p.address(rank); err != nil {
+				return nil, err
 			}
 		}
 		far, err := p.endpoint.Carriers(1, at, mine)
@@ -175,9 +201,9 @@ const fetching = 10 * time.Second
 
 // Dial reaches a process for files.
 func (p *Party) Dial(rank int) (net.Conn, error) {
-	var at wire.Address
-	if err := json.Unmarshal(p.Places[rank].Address, &at); err != nil {
-		return nil, fmt.Errorf("the address of %s: %w", p.Name(rank), err)
+	at, err := p.address(rank)
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fetching)
 	defer cancel()

@@ -30,7 +30,7 @@ func (t *training) meets(c *run.Config, j *job.Job, n *needs) error {
 	refuse := func(err error) error { return cli.BadInput(fmt.Errorf("--collectives %s: %w", j.Collectives, err)) }
 	host := "127.0.0.1"
 	if t.party != nil {
-		at, err := t.party.Open()
+		at, err := t.party.Open(t.Context())
 		if err != nil {
 			return refuse(err)
 		}

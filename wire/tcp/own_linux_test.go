@@ -1,0 +1,67 @@
+package tcp
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// What keeps this process itself from reaching a worker that is there does not say that the worker is lost.
+func TestTroublesOfThisProcess(t *testing.T) {
+	authority := newAuthority(t)
+	for name, c := range map[string]struct {
+		says    string
+		prepare func(t *testing.T, there, here *Config)
+		when    func(t *testing.T)
+	}{
+		"no files are left": {"too many open files", func(t *testing.T, there, here *Config) {}, noFiles},
+		"a certificate that is refused": {"certificate required", func(t *testing.T, there, here *Config) {
+			there.TLS, here.TLS = authority.signed(t, "127.0.0.1"), authority.signed(t, "127.0.0.1")
+			there.TLS.Mutual = true
+		}, func(*testing.T) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			short := quick()
+			short.dial = 100 * time.Millisecond
+			here, there := Config{Process: 0, limits: short}, Config{Process: 1, limits: short}
+			c.prepare(t, &there, &here)
+			a, _ := listen(t, here)
+			b, _ := listen(t, there)
+			all := carriersOf(t, 1, a, b)
+			defer closeAll(t, all)
+			c.when(t)
+			said := make(chan error, 1)
+			e := wire.Edge{ID: 5, From: 0, To: 1}
+			all[0].Send(1, e, 0, []*wire.Buffer{bufferOf(nil)}, func(err error) { said <- err })
+			err := errorOf(t, said, "the send")
+			var peer *wire.PeerError
+			if !errors.As(err, &peer) || peer.Rank != 1 || peer.Lost || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("lost: %v: %v", peer != nil && peer.Lost, err)
+			}
+		})
+	}
+}
+
+// noFiles leaves this process no further file until the end of the test.
+func noFiles(t *testing.T) {
+	next, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before syscall.Rlimit
+	err = errors.Join(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before), syscall.Setrlimit(syscall.RLIMIT_NOFILE,
+		&syscall.Rlimit{Cur: uint64(next.Fd()), Max: before.Max}), next.Close())
+	t.Cleanup(func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
