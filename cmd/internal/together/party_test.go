@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// What others are to connect to is an address by which they are reached, of this host's whichever name its loopback has.
+// What others are to connect to is an address of this host's by which they are reached, whatever name its loopback
+// has.
 func TestWhereAProcessIsOpen(t *testing.T) {
 	token := []byte("what all processes of the run know")
 	at := func(host string) rendezvous.Place {
