@@ -67,6 +67,10 @@ func readSlurm(env environment) (*claim, error) {
 	return c, c.readHosts(env)
 }
 
+// arranged says whether a user's file says which rank is on which host. Slurm's lists of hosts are sorted all the same,
+// and rank 0 may be on any.
+func (env environment) arranged() bool { return env["SLURM_DISTRIBUTION"] == "arbitrary" }
+
 // readHosts reads the lists of hosts and of tasks on each.
 func (c *claim) readHosts(env environment) error {
 	if name := env.either("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"); env.has(name) {
@@ -77,7 +81,7 @@ func (c *claim) readHosts(env environment) error {
 		if c.Nodes != Unknown && c.Nodes > hosts.count {
 			return fmt.Errorf("%s has %d hosts, but the step is on %d", env.shown(name), hosts.count, c.Nodes)
 		}
-		if c.Nodes != 1 {
+		if c.Nodes != 1 && !env.arranged() {
 			c.Address = hosts.name(0)
 		}
 	}

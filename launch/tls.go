@@ -2,14 +2,14 @@ package launch
 
 import "fmt"
 
-// on is what TLSVar is set to.
-const on = "on"
+// TLSOn is what TLSVar is set to.
+const TLSOn = "on"
 
 // encryption is what the environment says of TLS; nil: nothing, and there is none.
 func (env environment) encryption() (*TLS, error) {
-	if env.has(TLSVar) && env[TLSVar] != on {
+	if env.has(TLSVar) && env[TLSVar] != TLSOn {
 		return nil, fmt.Errorf("%s; it is %s where connections are to be encrypted, and not set where not", env.shown(TLSVar),
-			on)
+			TLSOn)
 	}
 	if !env.has(TLSCertVar, TLSKeyVar, TLSRootsVar) {
 		if env.has(TLSVar) {

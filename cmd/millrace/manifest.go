@@ -31,9 +31,11 @@ Processes are where the plan has its workers: on each host of --cluster as many 
 devices, or all of them where no --plan is given; without --cluster all on one host. Pods have all workers of
 a host in one process.
 
-Exit codes 1 and 2 end a run for good; 3, 129, 130, 137 and 143 start it again, up to --restarts times. The
-token is in none of the files: slurm and mpirun take it from your own file (or --run-token-file), which all
-hosts must see, Kubernetes from a Secret.`
+A run starts again, up to --restarts times, where a process was lost (exit code 3) or killed (137), and in pods
+also where one was told to stop (129, 130, 143), as by a node that is drained. Under slurm and mpirun that is
+the end of the run, whoever stops it, be it as its time is over. Every other code ends it for good. The token is
+in none of the files: slurm and mpirun take it from your own file (or --run-token-file), which all hosts must
+see, Kubernetes from a Secret. The MILLRACE_ variables of the shell that starts a script reach all processes.`
 
 // manifestFlags are what manifest takes beside a job.
 type manifestFlags struct {
@@ -101,10 +103,11 @@ func (m *manifestFlags) add(c *cobra.Command) {
 	f.StringSliceVar(&m.hosts, "hosts", nil, "names of the hosts, in the order of the cluster's; any where left out")
 	f.IntVar(&s.Cores, "cores-per-process", 0, "cores to ask for (default: a core for each thread of each worker)")
 	f.StringVar(&m.memory, "memory-per-process", "", "memory to ask for, like 8GiB")
-	f.DurationVar(&s.Limit, "limit", 0, "most time of the run, like 12h")
+	f.DurationVar(&s.Limit, "limit", 0, "most time of a start of the run, like 12h; it ends with that")
 	f.DurationVar(&s.Grace, "grace", time.Minute, "time from SIGTERM to SIGKILL, in which a step ends and is saved")
 	f.IntVar(&s.Restarts, "restarts", 0, "most times to start again")
 	f.StringVar(&m.executable, "executable", "", "path of millrace there (default: this one's; in pods millrace)")
+	f.BoolVar(&s.TLS, "tls", false, "encrypt connections, by certificates that the run's token vouches for")
 	f.StringVar(&s.TokenFile, "run-token-file", "", "slurm, mpirun: file with the run's token (default: your own)")
 	f.StringVar(&s.MPI, "mpi", "", "mpirun: openmpi (the default) or mpich")
 	f.StringVar(&s.Image, "image", "", "pods: image with millrace and its native library")

@@ -8,11 +8,15 @@
 //
 // # Restarts
 //
-// Exit codes tell what to do. 1 and 2 (our error, bad input) end the run for good. 3 (a peer was lost), 129,
-// 130, 137 and 143 (told to stop, or killed) start all processes again, up to Spec.Restarts times; each goes
-// on from the last whole checkpoint, as train does by itself. Kubernetes applies this by a
-// podFailurePolicy and JobSet's rules. Under Slurm and mpirun, whose own code is some rank's, a process that
-// ends with 1 or 2 leaves a mark that forbids another start.
+// Exit codes tell what to do. 3 (a peer was lost) and 137 (killed) start all processes again, up to Spec.Restarts times;
+// each goes on from the last whole checkpoint, as train does by itself. So do 129, 130 and 143 (told to stop) of pods,
+// which are told as their node is drained; under Slurm and mpirun it is the run that is told, by its user or as
+// its time is over, and it ends. Every other code ends the run for good, a crash too. Kubernetes applies this by a
+// podFailurePolicy and JobSet's rules. Under Slurm and mpirun, whose own code is some rank's, a process that fails
+// leaves a mark that says which of these it was.
+//
+// Slurm ends processes that go on long behind the first that has ended. Open MPI ends the others itself where one
+// fails.
 //
 // # Signals
 //

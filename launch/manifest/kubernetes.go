@@ -24,6 +24,10 @@ func (s *Spec) onePod() error {
 			"workers of a "+
 			"host (--workers-per-process)", n)
 	}
+	if s.named() {
+		return fmt.Errorf("host %q has a name, and pods go to any node that --node-selector allows; leave names out",
+			s.Hosts[0].Name)
+	}
 	if s.Image == "" {
 		return errors.New("there is no image; give one with millrace and its native library in it")
 	}
@@ -92,8 +96,8 @@ func indexedJob(s *Spec) (string, error) {
 		// Another for every Job that is made, and the same in a pod that replaces one.
 		field(launch.RunIDVar, "labels", "batch.kubernetes.io/controller-uid"),
 		variable(launch.MasterAddrVar, s.Name+"-0."+s.Name),
-		s.token(),
 	}
+	env = append(env, s.secrecy()...)
 	// A pod that is evicted is no failure of the run; those that lose it count.
 	evicted := mapping{{"action", "Ignore"}, {"onPodConditions", list{mapping{{"type", "DisruptionTarget"}, {"status",
 		"True"}}}}}
@@ -116,8 +120,8 @@ func jobSet(s *Spec) (string, error) {
 		restarts(),
 		// As spec.coordinator would have it; but that becomes a label, which long names do not fit.
 		variable(launch.MasterAddrVar, fmt.Sprintf("%s-%s-0-0.%s", s.Name, workers, s.Name)),
-		s.token(),
 	}
+	env = append(env, s.secrecy()...)
 	spec := s.job(0, finalRules(container)).add("template",
 		mapping{{"metadata", mapping{{"labels", s.app()}}}, {"spec", s.pod(container, env)}})
 	set := mapping{
@@ -159,7 +163,7 @@ func trainJob(s *Spec) (string, error) {
 		}},
 	}
 	trainer := mapping{{"image", s.Image}, {"command", argv(s.Command)},
-		{"env", list{variable(launch.RunIDVar, s.Name), restarts(), s.token()}},
+		{"env", append(list{variable(launch.RunIDVar, s.Name), restarts()}, s.secrecy()...)},
 		{"numNodes", s.processes()}, {"numProcPerNode", 1}}
 	trainer = trainer.add("resourcesPerNode", s.resources())
 	from := mapping{{"apiGroup", "trainer.kubeflow.org"}, {"kind", "TrainingRuntime"}, {"name", s.Name}}
@@ -182,14 +186,14 @@ func (s *Spec) job(backoff int, rules list) mapping {
 	return append(m, pair{"podReplacementPolicy", "Failed"}, pair{"podFailurePolicy", mapping{{"rules", rules}}})
 }
 
-// finalRules end a Job where a container ends with a code after which no other start helps.
+// finalRules end a Job where a container fails with a code after which no other start helps.
 func finalRules(container string) list {
 	var values list
-	for _, code := range launch.Final {
+	for _, code := range launch.Again {
 		values = append(values, code)
 	}
 	return list{mapping{{"action", "FailJob"},
-		{"onExitCodes", mapping{{"containerName", container}, {"operator", "In"}, {"values", values}}}}}
+		{"onExitCodes", mapping{{"containerName", container}, {"operator", "NotIn"}, {"values", values}}}}}
 }
 
 // failurePolicy starts all pods of a JobSet again, unless its Job was ended by finalRules. New pods wait for
@@ -260,10 +264,14 @@ func (s *Spec) files() []mapping {
 		{"data", data}}}
 }
 
-// token is the variable that has the token.
-func (s *Spec) token() mapping {
-	return mapping{{"name", launch.TokenVar}, {"valueFrom", mapping{{"secretKeyRef", mapping{{"name", s.Secret}, {"key",
-		"token"}}}}}}
+// secrecy is the variable that has the token, and the one that has connections encrypted.
+func (s *Spec) secrecy() list {
+	env := list{mapping{{"name", launch.TokenVar}, {"valueFrom", mapping{{"secretKeyRef", mapping{{"name", s.Secret},
+		{"key", "token"}}}}}}}
+	if s.TLS {
+		env = append(env, variable(launch.TLSVar, launch.TLSOn))
+	}
+	return env
 }
 
 // variable is one with a value.

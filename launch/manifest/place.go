@@ -44,6 +44,7 @@ func Place(workers int, c *cluster.Cluster, workersPerProcess int) ([]Host, erro
 		sizes = c.HostSizes()
 	}
 	var hosts []Host
+	first := 0 // device of a host
 	for _, size := range sizes {
 		here := min(size, workers)
 		if workers -= here; here == 0 {
@@ -53,7 +54,11 @@ func Place(workers int, c *cluster.Cluster, workersPerProcess int) ([]Host, erro
 			return nil, fmt.Errorf("manifest: host %d has %d workers, which are no whole processes of %d; give workers per "+
 				"process that divide them", len(hosts), here, workersPerProcess)
 		}
-		hosts = append(hosts, Host{Processes: here / workersPerProcess})
+		h := Host{Processes: here / workersPerProcess}
+		if c != nil {
+			h.Device = c.Devices[first]
+		}
+		hosts, first = append(hosts, h), first+size
 	}
 	return hosts, nil
 }

@@ -3,28 +3,38 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// marked runs a command and leaves a mark where it fails: a file with the code, $0.again where another start
-// may help, or $0.final. The launcher's own code is some process's, often another's than the one that failed
-// first, or all of them together. Signals go to the command; the shell waits for what it says.
-const marked = `'trap : HUP INT TERM; "$@"; code=$?
-case $code in 0) ;; %s) echo $code >"$0.again";; *) echo $code >"$0.final";; esac; exit $code'`
+// marked is a variable of the scripts: a command of the shell that runs another one, and leaves a mark where it fails, a
+// file with the code: $0.again where another start may help, $0.stopped where the process was told to stop, or $0.final.
+// Signals go to the command; the shell waits for what it says.
+func marked() string {
+	lost := slices.DeleteFunc(slices.Clone(launch.Again), func(code int) bool {
+		return slices.Contains(launch.Stopped, code)
+	})
+	return fmt.Sprintf(`# A process that fails leaves its code in a file: the launcher's own is some other's, or all of them together.
+marked='trap : HUP INT TERM; "$@"; code=$?
+case $code in 0) exit;; %s) kind=again;; %s) kind=stopped;; *) kind=final;; esac
+echo $code >"$0.$kind"; exit $code'
+`, codes(lost), codes(launch.Stopped))
+}
 
-// readMarks gives a script the code that counts, and says whether another start may help. Where no process
-// has left a mark, the launcher has failed.
+// readMarks gives a script the code that counts, and says whether another start may help: not where all who failed
+// were told to stop, since the run was, or its time is over. Where no process has left a mark, the launcher has failed.
 const readMarks = `again=
-if [ -e "$mark.final" ]; then
-  read -r code <"$mark.final"
-elif [ -e "$mark.again" ]; then
-  read -r code <"$mark.again"
-  again=1
-fi
-rm -f "$mark.final" "$mark.again"
+for kind in final again stopped; do
+  if [ -e "$mark.$kind" ]; then
+    read -r code <"$mark.$kind"
+    [ $kind != again ] || again=1
+    break
+  fi
+done
+rm -f "$mark".{final,again,stopped}
 `
 
 // codes is exit codes as a pattern of the shell.
@@ -60,6 +70,26 @@ func (s *Spec) bash() error {
 	return nil
 }
 
+// exports are the lines of a script that set variables. Where rank 0 is met a user may know better.
+func (s *Spec) exports() string {
+	var b strings.Builder
+	if s.TokenFile != "" {
+		fmt.Fprintf(&b, "export %s=%s\n", launch.TokenFileVar, quoted(s.TokenFile))
+	}
+	if s.TLS {
+		fmt.Fprintf(&b, "export %s=%s\n", launch.TLSVar, launch.TLSOn)
+	}
+	if s.named() && len(s.Hosts) > 1 {
+		fmt.Fprintf(&b, "export %s=${%[1]s:-%s}\n", launch.MasterAddrVar, s.Hosts[0].Name)
+	}
+	return b.String()
+}
+
+// late is how long Slurm lets processes go on behind the first that has ended, beside the grace of those that are told
+// to stop. Rank 0 may still be writing what the run leaves when the others are done; one that hangs must not hold the
+// job until its limit.
+const late = 5 * time.Minute
+
 // slurm is a script for sbatch.
 func slurm(s *Spec) (string, error) {
 	if err := s.bash(); err != nil {
@@ -74,31 +104,18 @@ func slurm(s *Spec) (string, error) {
 	for _, option := range s.sbatch() {
 		b.WriteString("#SBATCH " + option + "\n")
 	}
-	b.WriteString("set -u\n")
-	if s.TokenFile != "" {
-		fmt.Fprintf(&b, "export %s=%s\n", launch.TokenFileVar, quoted(s.TokenFile))
-	}
-	fmt.Fprintf(&b, "mark=$PWD/.%s-$SLURM_JOB_ID\nrm -f \"$mark.final\" \"$mark.again\"\n", s.Name)
-	how := "--kill-on-bad-exit=0"
+	b.WriteString("set -u\n" + s.exports())
+	fmt.Fprintf(&b, "%smark=$PWD/.%s-$SLURM_JOB_ID\nrm -f \"$mark\".{final,again,stopped}\n", marked(), s.Name)
+	how := fmt.Sprintf("--kill-on-bad-exit=0 --wait=%d", int64((s.Grace + late).Seconds()))
 	if s.Cores > 0 {
 		how += fmt.Sprintf(" --cpus-per-task=%d", s.Cores) // which srun does not take over from sbatch
 	}
-	if !s.even() {
-		var counts []string
-		for _, h := range s.Hosts {
-			counts = append(counts, fmt.Sprint(h.Processes))
-		}
-		fmt.Fprintf(&b, `export SLURM_HOSTFILE=$PWD/.%s-$SLURM_JOB_ID.hosts
-processes=(%s)
-scontrol show hostnames "$SLURM_JOB_NODELIST" | for n in "${processes[@]}"; do
-  read -r host
-  for ((i = 0; i < n; i++)); do echo "$host"; done
-done >"$SLURM_HOSTFILE"
-`, s.Name, strings.Join(counts, " "))
+	if s.arranged() {
+		b.WriteString(s.hostfile())
 		how += " --distribution=arbitrary"
 	}
-	fmt.Fprintf(&b, "srun %s bash -c "+marked+" \"$mark\" \\\n  %s\ncode=$?\n", how, codes(launch.Again), s.commandLine())
-	if !s.even() {
+	fmt.Fprintf(&b, "srun %s bash -c \"$marked\" \"$mark\" \\\n  %s\ncode=$?\n", how, s.commandLine())
+	if s.arranged() {
 		b.WriteString("rm -f \"$SLURM_HOSTFILE\"\n")
 	}
 	b.WriteString(readMarks)
@@ -110,14 +127,38 @@ done >"$SLURM_HOSTFILE"
 	return b.String(), nil
 }
 
+// arranged says whether srun has to be told which rank is on which host. By itself it takes hosts as they are sorted,
+// whatever the order of their names in a list, and divides processes among them as Slurm has given it cores.
+func (s *Spec) arranged() bool { return len(s.Hosts) > 1 && (s.named() || !s.even()) }
+
+// hostfile is the lines of a script that write the host of each rank into a file. Hosts without names are alike, and
+// are taken as they are sorted.
+func (s *Spec) hostfile() string {
+	var named, counts string
+	for _, h := range s.Hosts {
+		named += fmt.Sprintf(" %s %d", h.Name, h.Processes)
+		counts += fmt.Sprintf(" %d", h.Processes)
+	}
+	from := `printf '%s %s\n'` + named
+	if !s.named() {
+		from = `scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -d ' ' - <(printf '%s\n'` + counts + ")"
+	}
+	return "export SLURM_HOSTFILE=$mark.hosts\n" + from + ` | while read -r host n; do
+  for ((i = 0; i < n; i++)); do echo "$host"; done
+done >"$SLURM_HOSTFILE"
+`
+}
+
 // sbatch is the options of a script for sbatch.
 func (s *Spec) sbatch() []string {
 	options := []string{"--job-name=" + s.Name, fmt.Sprintf("--nodes=%d", len(s.Hosts)), fmt.Sprintf("--ntasks=%d",
 		s.processes())}
 	if s.even() {
 		options = append(options, fmt.Sprintf("--ntasks-per-node=%d", s.most()))
+	} else {
+		options = append(options, "--exclusive") // Slurm gives hosts cores for other numbers of processes
 	}
-	if s.Hosts[0].Name != "" {
+	if s.named() {
 		var names []string
 		for _, h := range s.Hosts {
 			names = append(names, h.Name)
@@ -162,12 +203,7 @@ func mpirun(s *Spec) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("#!/bin/bash\n# Written by millrace manifest mpirun; run it in a folder that all hosts share.\nset -u\n")
-	if s.TokenFile != "" {
-		fmt.Fprintf(&b, "export %s=%s\n", launch.TokenFileVar, quoted(s.TokenFile))
-	}
-	if name := s.Hosts[0].Name; name != "" && len(s.Hosts) > 1 {
-		fmt.Fprintf(&b, "export %s=%s\n", launch.MasterAddrVar, quoted(name))
-	}
+	b.WriteString(s.exports())
 	limit, over := "", ""
 	if s.Limit > 0 {
 		over = "  [ \"$code\" -ne 124 ] || stopped=1 # the time is over\n"
@@ -175,13 +211,13 @@ func mpirun(s *Spec) (string, error) {
 			int64(s.Limit.Seconds()))
 	}
 	fmt.Fprintf(&b, `export %s=%s-$$
-mark=$PWD/.%s-$$
-rm -f "$mark.final" "$mark.again"
+%smark=$PWD/.%s-$$
+rm -f "$mark".{final,again,stopped}
 child= stopped=
 trap 'stopped=1; [ -z "$child" ] || kill -TERM "$child"' HUP INT TERM
 for ((start = 0; ; start++)); do
   export %s=$start
-  %s%s bash -c `+marked+` "$mark" \
+  %s%s bash -c "$marked" "$mark" \
     %s &
   child=$!
   while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done
@@ -189,7 +225,7 @@ for ((start = 0; ; start++)); do
     exit "$code"
   fi
 done
-`, launch.RunIDVar, s.Name, s.Name, launch.RestartVar, limit, how, codes(launch.Again), s.commandLine(), over,
+`, launch.RunIDVar, s.Name, marked(), s.Name, launch.RestartVar, limit, how, s.commandLine(), over,
 		indented(readMarks), s.Restarts)
 	return b.String(), nil
 }
@@ -205,8 +241,7 @@ const graceOfMPI = 10
 
 // mpi is the command that starts the processes.
 func (s *Spec) mpi() (string, error) {
-	named := s.Hosts[0].Name != ""
-	if !named && len(s.Hosts) > 1 && !s.even() {
+	if !s.named() && len(s.Hosts) > 1 && !s.even() {
 		return "", errors.New("hosts have unequal numbers of processes; name the hosts")
 	}
 	var hosts []string
@@ -218,24 +253,19 @@ func (s *Spec) mpi() (string, error) {
 		how := fmt.Sprintf("env OMPI_MCA_odls_base_sigkill_timeout=%d mpirun -np %d --bind-to none",
 			int64(s.Grace.Seconds()), s.processes())
 		switch {
-		case named:
+		case s.named():
 			how += " --host " + strings.Join(hosts, ",")
 		case len(s.Hosts) > 1:
 			how += fmt.Sprintf(" --map-by ppr:%d:node", s.most())
 		default:
 			how += " --map-by slot:OVERSUBSCRIBE"
 		}
-		for _, name := range []string{launch.TokenFileVar, launch.MasterAddrVar, launch.RunIDVar, launch.RestartVar} {
-			if name == launch.TokenFileVar && s.TokenFile == "" || name == launch.MasterAddrVar && !(named && len(s.Hosts) > 1) {
-				continue
-			}
-			how += " -x " + name
-		}
-		return how, nil
+		// Other hosts get no variables but those that are named: ours, the user's own too, as on this host.
+		return how + " $(compgen -e MILLRACE_ | sed 's/^/-x /')", nil
 	case MPICH:
 		how := fmt.Sprintf("mpiexec.hydra -n %d", s.processes())
 		switch {
-		case named:
+		case s.named():
 			how += " -hosts " + strings.Join(hosts, ",")
 		case len(s.Hosts) > 1:
 			how += fmt.Sprintf(" -ppn %d", s.most())

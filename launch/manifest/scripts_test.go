@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/millrace-ml/millrace/launch"
 )
 
 // srun, scontrol, mpirun and mpiexec.hydra as far as the scripts know them: tasks beside each other, each
@@ -175,7 +173,7 @@ func TestRunsStartAgainAsOftenAsAsked(t *testing.T) {
 func TestSignalsReachTheCommand(t *testing.T) {
 	dir := t.TempDir()
 	mark := filepath.Join(dir, "mark")
-	c := exec.Command("bash", "-c", "exec bash -c "+fmt.Sprintf(marked, codes(launch.Again))+` "$@"`, "sh", mark, "bash",
+	c := exec.Command("bash", "-c", marked()+`exec bash -c "$marked" "$@"`, "sh", mark, "bash",
 		"-c",
 		`trap 'echo saving; sleep 0.2; echo saved; exit 1' TERM; echo ready; while :; do sleep 0.02; done`)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -240,13 +238,53 @@ func TestTheScriptOfMpirunCanBeStopped(t *testing.T) {
 	}
 }
 
-// Where hosts have unequal numbers of processes, Slurm is told which rank is where.
-func TestUnequalHostsOfSlurm(t *testing.T) {
-	s := script(1, "echo rank $SLURM_PROCID of $SLURM_STEP_NUM_TASKS")
-	s.Hosts, s.Cores = []Host{{Processes: 3}, {Processes: 1}, {Processes: 2}}, 2
-	code, out, said := execute(t, "slurm", s)
-	if code != 0 || said != "--cpus-per-task=2\na\na\na\nb\nc\nc\n" || strings.Count(out, "of 6") != 6 {
-		t.Errorf("code %d, hosts %q\n%s", code, said, out)
+// Slurm is told which rank is on which host where it would sort them, or divide processes otherwise.
+func TestRanksAreWhereTheyShouldBe(t *testing.T) {
+	for _, c := range []struct {
+		hosts []Host
+		want  string // of the file of hosts
+		first string // where rank 0 is met
+	}{
+		{[]Host{{Processes: 3}, {Processes: 1}, {Processes: 2}}, "a\na\na\nb\nc\nc\n", ""}, // as scontrol sorts them
+		{[]Host{{Name: "b", Processes: 3}, {Name: "a", Processes: 1}}, "b\nb\nb\na\n", "b"},
+		{[]Host{{Name: "b", Processes: 1, Device: "fast"}, {Name: "a", Processes: 1, Device: "slow"}}, "b\na\n", "b"},
+		{[]Host{{Processes: 2}, {Processes: 2}}, "", ""},
+	} {
+		s := script(1, "echo rank $SLURM_PROCID of $SLURM_STEP_NUM_TASKS at $MILLRACE_MASTER_ADDR.")
+		s.Hosts, s.Cores = c.hosts, 2
+		code, out, said := execute(t, "slurm", s)
+		n := s.processes()
+		if code != 0 || said != "--cpus-per-task=2\n"+c.want || strings.Count(out, fmt.Sprintf("of %d at %s.\n", n,
+			c.first)) != n {
+			t.Errorf("%v: code %d, hosts %q\n%s", c.hosts, code, said, out)
+		}
+	}
+	s := script(1, "echo $MILLRACE_MASTER_ADDR")
+	s.Hosts = []Host{{Name: "b", Processes: 1}, {Name: "a", Processes: 1}}
+	if _, out, _ := execute(t, "slurm", s, "MILLRACE_MASTER_ADDR=b-fast"); out != "b-fast\nb-fast\n" {
+		t.Errorf("a user's own address: %q", out)
+	}
+}
+
+// Who stops a run, or its time that is over, starts it no more; one process that is stopped is lost to the others.
+func TestARunThatIsStoppedIsNotStartedAgain(t *testing.T) {
+	rank := map[string]string{"slurm": "$SLURM_PROCID", "mpirun": "$OMPI_COMM_WORLD_RANK"}
+	for command, c := range map[string]struct {
+		again bool
+		code  int
+	}{
+		"exit 143": {false, 143},
+		"exit 130": {false, 130},
+		"[ RANK = 0 ] && exit 143; sleep 0.1; exit 3": {true, 3},
+	} {
+		for kind := range rank {
+			s := script(2, "echo start; "+strings.ReplaceAll(command, "RANK", rank[kind]))
+			code, out, said := execute(t, kind, s)
+			if again := strings.Contains(said, "requeue 7") || strings.Count(out, "start") > 2; again != c.again ||
+				code != c.code {
+				t.Errorf("%s, %s: code %d, another start: %v, told %q\n%s", kind, command, code, again, said, out)
+			}
+		}
 	}
 }
 
@@ -286,18 +324,19 @@ func TestOptions(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
-	if !strings.Contains(text, "\nexport MILLRACE_TOKEN_FILE='/home/u/a token'\n") {
-		t.Errorf("no token in\n%s", text)
+	if !strings.Contains(text, "\nexport MILLRACE_TOKEN_FILE='/home/u/a token'\n") ||
+		!strings.Contains(text, " --wait=420 ") {
+		t.Errorf("no token, or no wait, in\n%s", text)
 	}
 	s.Cores, s.MemoryBytes, s.Limit, s.TokenFile = 0, 0, 0, "/t"
 	for mpi, want := range map[string]string{
-		"": "-np 8 --bind-to none --host a:4,b:4 -x MILLRACE_TOKEN_FILE -x MILLRACE_MASTER_ADDR -x MILLRACE_RUN_ID " +
-			"-x MILLRACE_RESTART\n",
+		"": "-np 8 --bind-to none --host a:4,b:4 -x MILLRACE_MASTER_ADDR -x MILLRACE_RESTART -x MILLRACE_RUN_ID " +
+			"-x MILLRACE_TLS -x MILLRACE_TLS_CERT -x MILLRACE_TOKEN_FILE\n",
 		MPICH: "-n 8 -hosts a:4,b:4\n",
 	} {
-		s.MPI = mpi
+		s.MPI, s.TLS = mpi, true
 		s.Command = []string{"bash", "-c", "echo $MILLRACE_MASTER_ADDR $MILLRACE_TOKEN_FILE"}
-		if _, out, said := execute(t, "mpirun", s); said != want || out != strings.Repeat("a /t\n", 8) {
+		if _, out, said := execute(t, "mpirun", s, "MILLRACE_TLS_CERT=/c"); said != want || out != strings.Repeat("a /t\n", 8) {
 			t.Errorf("%q is told %q; want %q\n%s", mpi, said, want, out)
 		}
 	}

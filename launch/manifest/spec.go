@@ -18,10 +18,11 @@ type Spec struct {
 
 	Cores       int           // of each process; 0: not said
 	MemoryBytes int64         // of each process; 0: not said
-	Limit       time.Duration // for the whole run; 0: none
+	Limit       time.Duration // for a start of the run, which ends with it; 0: none
 	Grace       time.Duration // between SIGTERM and SIGKILL; 0: a minute
 	Restarts    int
 
+	TLS       bool   // connections are encrypted, by certificates that the token vouches for unless others are there
 	TokenFile string // Slurm, mpirun: where the token is; empty: the user's own
 	MPI       string // mpirun: OpenMPI or MPICH; empty: OpenMPI
 
@@ -39,6 +40,7 @@ type Spec struct {
 type Host struct {
 	Name      string // empty: whichever the launcher takes
 	Processes int
+	Device    string // the type of its devices; empty: not known
 }
 
 // FilesAt is the folder that Spec.Files are in.
@@ -135,6 +137,10 @@ func (s *Spec) check() error {
 		if (h.Name == "") != (s.Hosts[0].Name == "") {
 			return errors.New("some hosts have names and some have not; name all or none")
 		}
+		if h.Name == "" && h.Device != s.Hosts[0].Device {
+			return fmt.Errorf("workers are on hosts with devices of type %s and of type %s, and any host may be taken for either; "+
+				"name the hosts", s.Hosts[0].Device, h.Device)
+		}
 	}
 	return s.checkTexts()
 }
@@ -202,6 +208,9 @@ func (s *Spec) most() int {
 	}
 	return n
 }
+
+// named says whether the hosts are.
+func (s *Spec) named() bool { return s.Hosts[0].Name != "" }
 
 // even says whether all hosts have as many processes.
 func (s *Spec) even() bool { return s.processes() == s.most()*len(s.Hosts) }

@@ -75,6 +75,8 @@ func TestWhatNoFileSays(t *testing.T) {
 		{"k8s", func(s *Spec) { s.Cores = -1 }, "none is below 0"},
 		{"k8s", func(s *Spec) { s.Hosts[0].Name = "a b" }, `host "a b" is no name`},
 		{"k8s", func(s *Spec) { s.Hosts[0].Name = "a" }, "name all or none"},
+		{"k8s", func(s *Spec) { s.Hosts[1].Device = "slow" }, "of type slow, and any host may be taken for either"},
+		{"k8s", func(s *Spec) { s.Hosts[0].Name, s.Hosts[1].Name = "a", "b" }, `host "a" has a name, and pods go to any`},
 		{"slurm", func(*Spec) {}, "are for Kubernetes"},
 		{"mpirun", func(*Spec) {}, "are for Kubernetes"},
 		{"mpirun", func(s *Spec) { *s = script(2, "true"); s.Cores = 2 }, "mpirun gives out no cores"},
@@ -170,6 +172,9 @@ levels:
 		var got []int
 		for _, h := range hosts {
 			got = append(got, h.Processes)
+			if (h.Device == "cpu") != (c.cluster != nil) {
+				t.Errorf("%s: a host of %q", c.name, h.Device)
+			}
 		}
 		if err != nil || len(got) != len(c.want) || got[0] != c.want[0] || got[len(got)-1] != c.want[len(got)-1] {
 			t.Errorf("%s: %v, %v; want %v", c.name, got, err, c.want)
