@@ -84,3 +84,14 @@ func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	}
 	return &other
 }
+
+// WithCores is the cluster of which so many devices in a row share so many cores, whatever its nodes have; of 0 devices
+// a node's.
+func (c *Cluster) WithCores(cores, group int) *Cluster {
+	other := *c
+	other.Cores, other.CoreGroup, other.Nodes = cores, group, slices.Clone(c.Nodes)
+	for i := range other.Nodes {
+		other.Nodes[i].Cores = 0
+	}
+	return &other
+}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,24 @@ levels: [{name: server, size: 4, bandwidth: 100GB/s}, {name: rack, size: 3, band
 		t.Fatal(err)
 	}
 	return c
+}
+
+// TestWithCores: what is asked for is what all workers share, also of nodes that say otherwise.
+func TestWithCores(t *testing.T) {
+	h := Hosts{Process: Link{1e-6, 1e9, 0}, Network: Link{1e-3, 1e6, 0}, Types: map[string]DeviceType{"cpu": {}}}
+	for host, cores := range []int{2, 1} {
+		h.Members = append(h.Members, Member{Host: fmt.Sprint(host), Type: "cpu", Workers: 2, Cores: cores})
+	}
+	c, err := h.Cluster("c")
+	if err != nil || c.CoresOf(0) != 2 || c.CoresOf(3) != 1 {
+		t.Fatal(c, err)
+	}
+	if of := c.WithCores(3, 0); of.CoresOf(0) != 3 || of.CoresOf(3) != 3 || of.CorePool(3) != 1 || c.CoresOf(3) != 1 {
+		t.Errorf("%+v of %+v", of, c)
+	}
+	if of := c.WithCores(3, 4); of.CoresOf(3) != 3 || of.CorePool(3) != 0 || of.AllCores() != 3 {
+		t.Errorf("%+v", of)
+	}
 }
 
 func TestFirstDevices(t *testing.T) {

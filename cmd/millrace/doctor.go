@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -78,8 +77,9 @@ plan --cluster and train --cluster.`,
 }
 
 func examine() []finding {
+	own := prepare.Own()
 	found := []finding{
-		{What: "cores", Value: fmt.Sprint(runtime.NumCPU()), OK: true},
+		{What: "cores", Value: fmt.Sprint(own.Cores()), OK: true},
 		{What: "memory", Value: memory(), OK: true},
 		launched(os.Environ()),
 	}

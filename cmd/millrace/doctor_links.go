@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/hosts"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/launch"
 )
@@ -25,7 +26,7 @@ func doctorLinks(c *cobra.Command, output string, asJSON bool) error {
 		return cli.BadInput(err)
 	}
 	if w.Size == 1 {
-		own := hosts.Own()
+		own := prepare.Own()
 		workers := cmp.Or(w.Workers(), own.Cores()) // as many as train has at once
 		return tellLinks(c, hosts.NewCrew(c.Context(), nil, nil, c.ErrOrStderr()), workers, output, asJSON)
 	}

@@ -29,7 +29,7 @@ func TestAModelsNameIsNoPath(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", cache)
 	for _, name := range []string{"../../../escaped/evil", "a/b", "..", "/", strings.Repeat("n", 300), "a\x00b"} {
 		j := job.Default()
-		path, err := prepare.CachedProfile(&j, &model.Model{Name: name}, []int{4})
+		path, err := prepare.CachedProfile(&j, &model.Model{Name: name}, []int{4}, "")
 		if err != nil {
 			t.Errorf("%.30q: %v", name, err)
 			continue

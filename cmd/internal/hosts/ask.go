@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +48,7 @@ type profileQuestion struct {
 	Sizes   []int  `json:"sizes"`
 	Workers int    `json:"workers"`
 	Cores   int    `json:"cores"`
+	Kind    string `json:"kind"` // of the host, as this process shares it
 }
 
 // linkWait is how long the measurement of a link may take: some frames on the slowest link that a run could use.
@@ -55,7 +58,7 @@ const linkWait = 2 * time.Minute
 func Handlers(p *together.Party, log io.Writer) map[string]setup.Handler {
 	e := &ends{party: p}
 	return map[string]setup.Handler{
-		askFacts:   func(context.Context, json.RawMessage) (any, error) { return Own(), nil },
+		askFacts:   func(context.Context, json.RawMessage) (any, error) { return prepare.Own(), nil },
 		askEnd:     e.open,
 		askLink:    e.measure,
 		askProfile: func(ctx context.Context, with json.RawMessage) (any, error) { return measured(ctx, log, with) },
@@ -138,7 +141,7 @@ func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profil
 	if err != nil {
 		return nil, err
 	}
-	return prepare.HostProfile(ctx, log, j, m, q.Sizes)
+	return prepare.HostProfile(ctx, log, j, m, q.Sizes, q.Kind)
 }
 
 // Crew is all processes, asked by rank 0.
@@ -206,7 +209,7 @@ func (c *Crew) Survey(workers int) (*Survey, error) {
 			s.Hosts = append(s.Hosts, Host{Name: at.Host, Node: at.Node})
 		}
 	}
-	s.Facts = make([]Facts, len(s.Hosts))
+	s.Facts = make([]prepare.Facts, len(s.Hosts))
 	return s, each(len(s.Facts), func(rank int) error { return c.ask(rank, askFacts, nil, &s.Facts[rank]) })
 }
 
@@ -225,36 +228,49 @@ func (c *Crew) Measure(pair [2]int, encrypted bool) (links.Link, error) {
 	return found[0], err
 }
 
-// Profile has one process of each type measure what a job's model costs, those of one host one after the other, and
-// joins what they found. called are the types' names in the profile.
+// Profile has one process of each type measure what a job's model costs, and joins what they found. Meanwhile the
+// other processors of its host do the same, as they will in the run. called are the types' names in the profile.
 func (c *Crew) Profile(s *Survey, types []Type, called []string, j *job.Job, sizes []int) (*profile.Profile, error) {
 	text, err := j.Text()
 	if err != nil {
 		return nil, err
 	}
-	var on [][]int // types, by the host that measures them
-	at := map[int]int{}
+	typeOf := make([]int, len(s.Hosts))
+	on := map[int][]int{} // types, by the host that measures them
 	for i, t := range types {
-		node := s.Hosts[t.Ranks[0]].Node
-		if _, known := at[node]; !known {
-			at[node] = len(on)
-			on = append(on, nil)
+		for _, rank := range t.Ranks {
+			typeOf[rank] = i
 		}
-		on[at[node]] = append(on[at[node]], i)
+		on[s.Hosts[t.Ranks[0]].Node] = append(on[s.Hosts[t.Ranks[0]].Node], i)
 	}
+	nodes := slices.Sorted(maps.Keys(on))
 	parts := make([]profile.Part, len(types))
-	err = each(len(on), func(host int) error {
-		for _, i := range on[host] {
-			t, p := types[i], new(profile.Profile)
-			q := profileQuestion{Job: text, Sizes: sizes, Workers: t.Workers, Cores: t.Cores}
-			err := c.ask(t.Ranks[0], askProfile, q, p)
-			if err == nil {
-				p, err = p.Renamed(called[i])
+	err = each(len(nodes), func(host int) error {
+		for _, i := range on[nodes[host]] {
+			if parts[i].Profile != nil {
+				continue
 			}
+			ranks := s.apart(types[i].Ranks[0])
+			found := make([]profile.Profile, len(ranks))
+			err := each(len(ranks), func(k int) error {
+				t := types[typeOf[ranks[k]]]
+				return c.ask(ranks[k], askProfile, profileQuestion{Job: text, Sizes: sizes, Workers: t.Workers, Cores: t.Cores,
+					Kind: t.Kind}, &found[k])
+			})
 			if err != nil {
 				return err
 			}
-			parts[i] = profile.Part{Name: "the profile of " + c.name(t.Ranks[0]), Profile: p}
+			for k, rank := range ranks {
+				of := typeOf[rank]
+				if types[of].Ranks[0] != rank {
+					continue
+				}
+				p, err := found[k].Renamed(called[of])
+				if err != nil {
+					return err
+				}
+				parts[of] = profile.Part{Name: "the profile of " + c.name(rank), Profile: p}
+			}
 		}
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/run/process"
 )
 
@@ -18,9 +19,9 @@ type Host struct {
 
 // Survey is what is known of all processes.
 type Survey struct {
-	Hosts   []Host  // by rank
-	Facts   []Facts // by rank
-	Workers int     // of each process
+	Hosts   []Host          // by rank
+	Facts   []prepare.Facts // by rank
+	Workers int             // of each process
 }
 
 // order is the ranks host by host, as devices are numbered.
@@ -43,7 +44,7 @@ func (s *Survey) Place(device int) process.Location {
 func (s *Survey) beside(rank int) []int {
 	var all []int
 	for r := range s.Hosts {
-		if s.Hosts[r].Node == s.Hosts[rank].Node && s.Facts[r].meets(&s.Facts[rank]) {
+		if s.Hosts[r].Node == s.Hosts[rank].Node && s.Facts[r].Meets(&s.Facts[rank]) {
 			all = append(all, r)
 		}
 	}
@@ -117,6 +118,7 @@ func plural(n int, what string) string {
 // Type is some processes of which workers compute alike.
 type Type struct {
 	Name  string
+	Kind  string // all of which the speed of its workers depends
 	Ranks []int
 	// Workers compute at once beside each other where it is measured, on so many cores.
 	Workers, Cores int
@@ -127,13 +129,13 @@ func (s *Survey) Types(threads int) []Type {
 	var types []Type
 	at := map[string]int{}
 	for rank := range s.Hosts {
-		f, workers := &s.Facts[rank], len(s.beside(rank))*s.Workers
-		kind := f.kind(workers)
+		f, kind := &s.Facts[rank], s.kind(rank)
 		i, known := at[kind]
 		if !known {
 			i = len(types)
 			at[kind] = i
-			types = append(types, Type{Name: f.typeName(workers), Workers: workers, Cores: max(1, f.Cores()/max(threads, 1))})
+			types = append(types, Type{Name: f.TypeName(kind), Kind: kind, Workers: len(s.beside(rank)) * s.Workers,
+				Cores: max(1, f.Cores()/max(threads, 1))})
 		}
 		types[i].Ranks = append(types[i].Ranks, rank)
 	}
@@ -141,6 +143,25 @@ func (s *Survey) Types(threads int) []Type {
 		types[0].Name = s.Facts[0].Device
 	}
 	return types
+}
+
+// kind is all of which the speed of a process's workers depends.
+func (s *Survey) kind(rank int) string {
+	return s.Facts[rank].Kind(len(s.beside(rank))*s.Workers, s.onHost(rank))
+}
+
+// apart are a process and others of its host that share processors neither with it nor with each other: one for each
+// part of the host that is to compute at once.
+func (s *Survey) apart(rank int) []int {
+	all := []int{rank}
+	for r := range s.Hosts {
+		if s.Hosts[r].Node == s.Hosts[rank].Node && !slices.ContainsFunc(all, func(of int) bool {
+			return s.Facts[of].Meets(&s.Facts[r])
+		}) {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // Levels are the pairs of ranks between which links are measured: inside a host, and between hosts; -1 where no two
@@ -207,7 +228,7 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 	used := map[int]int64{}       // memory of a host's devices so far, by host
 	for d, name := range c.Devices {
 		rank := order[d/s.Workers]
-		kind := s.Facts[rank].kind(len(s.beside(rank)) * s.Workers)
+		kind := s.kind(rank)
 		where := fmt.Sprintf("rank %d on host %s", rank, s.Hosts[rank].Name)
 		if other, known := typeOf[kind]; known && other != name {
 			return fmt.Errorf("cluster %s: device %d is of type %s; %s, where it would be, is of the same host type as one of "+
@@ -233,13 +254,13 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 
 // kindInWords is what a process computes with, as short as tells it from another's.
 func (s *Survey) kindInWords(rank, other int) string {
-	short := func(f *Facts) string {
+	short := func(f *prepare.Facts) string {
 		return fmt.Sprintf("%s, %d %s", cmp.Or(f.CPU, "a CPU"), f.Cores(), plural(f.Cores(), "core"))
 	}
 	if a := short(&s.Facts[rank]); a != short(&s.Facts[other]) {
 		return a
 	}
-	return s.Facts[rank].kind(len(s.beside(rank)) * s.Workers)
+	return s.kind(rank)
 }
 
 // fitsHosts refuses a cluster whose hosts have other numbers of devices than there are workers on these, and

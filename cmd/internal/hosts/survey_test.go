@@ -2,17 +2,18 @@ package hosts
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/measure/links"
 	"github.com/millrace-ml/millrace/run/process"
 )
+
+type facts = prepare.Facts
 
 // world is a survey of processes, each on a host with a mask of processors: "a:0-1 b:0" has two.
 func world(workers int, text string) *Survey {
@@ -20,7 +21,7 @@ func world(workers int, text string) *Survey {
 	nodes := map[string]int{}
 	for word := range strings.FieldsSeq(text) {
 		host, mask, _ := strings.Cut(word, ":")
-		f := Facts{CPU: "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", Device: "cpu", MemoryBytes: 8 << 30}
+		f := facts{CPU: "Intel(R) Xeon(R) CPU E5-2686 v4 @ 2.30GHz", Device: "cpu", MemoryBytes: 8 << 30}
 		for _, r := range mask {
 			f.Processors = append(f.Processors, int(r-'0'))
 		}
@@ -93,10 +94,10 @@ func TestHostTypes(t *testing.T) {
 		t.Errorf("memory, or which processors those are, makes another type: %+v", types)
 	}
 	names := map[string]bool{}
-	for _, change := range []func(f *Facts){
-		func(f *Facts) { f.CPU = "AMD EPYC 7763 64-Core Processor" }, func(f *Facts) { f.Count = 4 },
-		func(f *Facts) { f.Quota = 1 }, func(f *Facts) { f.BLAS = "MKL" }, func(f *Facts) { f.Kernels = "AVX2" },
-		func(f *Facts) { f.Torch = "2.0" }, func(f *Facts) { f.Against = "x" }, func(f *Facts) { f.Device = "cuda" },
+	for _, change := range []func(f *prepare.Facts){
+		func(f *prepare.Facts) { f.CPU = "AMD EPYC 7763 64-Core Processor" }, func(f *prepare.Facts) { f.Count = 4 },
+		func(f *facts) { f.Quota = 1 }, func(f *facts) { f.BLAS = "MKL" }, func(f *facts) { f.Kernels = "AVX2" },
+		func(f *facts) { f.Torch = "2.0" }, func(f *facts) { f.Against = "x" }, func(f *facts) { f.Device = "cuda" },
 	} {
 		s := world(1, "a:01 b:01")
 		change(&s.Facts[1])
@@ -116,6 +117,26 @@ func TestHostTypes(t *testing.T) {
 	}
 	if types := world(1, "a:01 b:01 b:01").Types(1); len(types) != 2 || types[1].Workers != 2 {
 		t.Errorf("a host whose cores more workers share: %+v", types)
+	}
+}
+
+// TestBoundProcessesMeasureTogether: those whose processors are apart compute at once in the run, and so where they are
+// measured.
+func TestBoundProcessesMeasureTogether(t *testing.T) {
+	for _, k := range []struct {
+		processes string
+		types     int
+		want      []int // who measures the first type
+	}{
+		{"a:0 a:1", 1, []int{0, 1}}, {"a:01 a:01", 1, []int{0}}, {"a:0 a:1 b:0 b:1", 1, []int{0, 1}},
+		{"a:01 a:01 a:23 a:23", 1, []int{0, 2}}, {"a:0 a:123", 2, []int{0, 1}}, {"a:01 a:12 a:23", 2, []int{0, 2}},
+		{"a:0 a:1 b:0", 2, []int{0, 1}}, // beside another one b's does not compute as fast as alone
+	} {
+		s := world(1, k.processes)
+		types := s.Types(1)
+		if got := s.apart(types[0].Ranks[0]); len(types) != k.types || !slices.Equal(got, k.want) {
+			t.Errorf("%s: %d types, the first by %v; want %d by %v", k.processes, len(types), got, k.types, k.want)
+		}
 	}
 }
 
@@ -224,39 +245,5 @@ func TestHas(t *testing.T) {
 		"a, 2 workers on host b"
 	if err := s.Has("plan.json", []int{0, 4}); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-// TestQuota is the least of a process's groups, as the kernel's files say.
-func TestQuota(t *testing.T) {
-	for want, groups := range map[float64]map[string]string{
-		0:   {"": "max 100000", "job/step": "max 100000"},
-		1.5: {"": "max 100000", "job": "400000 100000", "job/step": "150000 100000"},
-		0.5: {"job": "50000 100000", "job/step": "max 100000"},
-		2:   {"job": "200000 100000", "job/step": "damaged"},
-	} {
-		root := t.TempDir()
-		write := func(name, text string) {
-			path := filepath.Join(root, name)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		write("proc/self/cgroup", "0::/job/step\n")
-		for group, limit := range groups {
-			write(filepath.Join("sys/fs/cgroup", group, "cpu.max"), limit+"\n")
-		}
-		if got := quota(root); got != want {
-			t.Errorf("%v: %v, want %v", groups, got, want)
-		}
-	}
-	f := Facts{Count: 4}
-	for quota, want := range map[float64]int{0: 4, 0.5: 1, 1.5: 1, 2: 2, 9: 4} {
-		if f.Quota = quota; f.Cores() != want {
-			t.Errorf("a quota of %v of 4 is %d cores, want %d", quota, f.Cores(), want)
-		}
 	}
 }

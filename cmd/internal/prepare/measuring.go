@@ -140,12 +140,14 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*pro
 	if j.Profile != "" {
 		return GivenProfile(j, m)
 	}
-	return HostProfile(c.Context(), c.ErrOrStderr(), j, m, sizes)
+	own := Own()
+	return HostProfile(c.Context(), c.ErrOrStderr(), j, m, sizes, own.Kind(j.Workers, j.Workers))
 }
 
-// HostProfile is the profile of this machine for a job, from the cache or from a process of its own.
-func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, sizes []int) (*profile.Profile,
-	error) {
+// HostProfile is the profile of this machine for a job, from the cache or from a process of its own. kind is the
+// machine's, as it is shared with others.
+func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, sizes []int,
+	kind string) (*profile.Profile, error) {
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
 	}
@@ -155,7 +157,7 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 	if err := checkSizes(m, sizes); err != nil {
 		return nil, err
 	}
-	path, err := CachedProfile(j, m, sizes)
+	path, err := CachedProfile(j, m, sizes, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -183,8 +185,9 @@ func GivenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
 	return p, nil
 }
 
-// CachedProfile is where the profile of this model, machine and way of running is kept.
-func CachedProfile(j *job.Job, m *model.Model, sizes []int) (string, error) {
+// CachedProfile is where the profile of this model, kind of machine and way of running is kept. Machines of several
+// kinds may have one folder in common.
+func CachedProfile(j *job.Job, m *model.Model, sizes []int, kind string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("no cache folder for profiles: %w; name a file with --profile", err)
@@ -196,7 +199,7 @@ func CachedProfile(j *job.Job, m *model.Model, sizes []int) (string, error) {
 		built = library.ModTime()
 	}
 	key := sha256.Sum256(fmt.Append(nil, m.ID(), sizes, j.Workers, CoresOf(j), j.ThreadsPerWorker, j.Optimizer,
-		CPUModel(), built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version, profile.Measures))
+		kind, built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version, profile.Measures))
 	dir := filepath.Join(cache, "millrace", "profiles")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("cache folder for profiles: %w", err)

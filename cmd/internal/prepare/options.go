@@ -3,7 +3,6 @@ package prepare
 import (
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,13 +127,14 @@ func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
 		inside.BandwidthBytesPerSecond, inside.CollectiveBytesPerSecond)
 }
 
-// CoresOf is how many cores the workers share: what the job says, else this machine's
+// CoresOf is how many cores the workers share: what the job says, else those that this process has of its machine,
 // over the threads of each worker.
 func CoresOf(j *job.Job) int {
 	if j.Cores > 0 {
 		return j.Cores
 	}
-	return max(1, runtime.NumCPU()/j.ThreadsPerWorker)
+	own := ownCores()
+	return max(1, own.Cores()/j.ThreadsPerWorker)
 }
 
 // Overrides is what a job fixes of its plan for layers of these names.

@@ -177,9 +177,7 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	}
 	described = described.Limited(j.MemoryBytes())
 	if j.Cores > 0 {
-		shared := *described
-		shared.Cores = j.Cores
-		described = &shared
+		described = described.WithCores(j.Cores, 0)
 	}
 	j.Workers = len(described.Devices)
 	return described, nil

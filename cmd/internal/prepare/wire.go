@@ -22,8 +22,7 @@ func Shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := *local
-	c.CoreGroup = len(local.Devices) // whatever hosts the wire makes of it
+	c := *local.WithCores(local.Cores, len(local.Devices)) // whatever hosts the wire makes of it
 	c.Name, c.Levels, c.DeviceTypes = "local, wired as "+of.Name, of.Levels, maps.Clone(local.DeviceTypes)
 	return &c, nil
 }

@@ -39,6 +39,7 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 			return err
 		}
 		each = j.Workers
+		p.Cluster = p.Cluster.WithCores(prepare.CoresOf(j), each) // all in this process
 	}
 	crew := hosts.NewCrew(t.Context(), t.party, t.others, t.ErrOrStderr())
 	if t.survey, err = crew.Survey(each); err != nil {

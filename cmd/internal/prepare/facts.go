@@ -1,4 +1,4 @@
-package hosts
+package prepare
 
 import (
 	"crypto/sha256"
@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/run/place"
 )
@@ -34,12 +33,8 @@ type Facts struct {
 
 // Own is what this process says. Without libtorch it says nothing of it.
 func Own() Facts {
-	f := Facts{CPU: prepare.CPUModel(), Processors: place.Allowed(), Count: runtime.NumCPU(), Quota: quota("/"),
-		Device: "cpu"}
-	if len(f.Processors) > 0 {
-		f.Count = len(f.Processors)
-	}
-	if bytes, err := prepare.MemoryBytes(); err == nil {
+	f := ownCores()
+	if bytes, err := MemoryBytes(); err == nil {
 		f.MemoryBytes = bytes["MemTotal"]
 	}
 	if e, err := torch.Open(); err == nil {
@@ -50,18 +45,35 @@ func Own() Facts {
 	return f
 }
 
+// ownCores is what this process says of processors alone.
+func ownCores() Facts {
+	f := Facts{CPU: CPUModel(), Processors: place.Allowed(), Count: runtime.NumCPU(), Quota: quota("/"), Device: "cpu"}
+	if len(f.Processors) > 0 {
+		f.Count = len(f.Processors)
+	}
+	return f
+}
+
 // quota is how many cores' worth of time the control groups of this process give it, the least of all that it
 // is in; 0 where they do not say. root is where the system's files are.
 func quota(root string) float64 {
 	least := 0.0
 	text, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))
 	for line := range strings.Lines(string(text)) {
-		group, unified := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		if !unified {
+		// A line is "0::/GROUP", or in the first version "4:cpu,cpuacct:/GROUP".
+		_, of, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, _ := strings.Cut(of, ":")
+		if controllers != "" && !slices.Contains(strings.Split(controllers, ","), "cpu") {
 			continue
 		}
 		for {
-			limit, _ := os.ReadFile(path.Join(root, "sys/fs/cgroup", group, "cpu.max"))
+			in := path.Join(root, "sys/fs/cgroup", controllers, group)
+			limit, _ := os.ReadFile(path.Join(in, "cpu.max"))
+			if controllers != "" {
+				time, _ := os.ReadFile(path.Join(in, "cpu.cfs_quota_us"))
+				every, _ := os.ReadFile(path.Join(in, "cpu.cfs_period_us"))
+				limit = slices.Concat(time, []byte(" "), every)
+			}
 			if cores := cpuMax(string(limit)); cores > 0 && (least == 0 || cores < least) {
 				least = cores
 			}
@@ -74,7 +86,7 @@ func quota(root string) float64 {
 	return least
 }
 
-// cpuMax reads "150000 100000": microseconds of time in every so many; 0 for no limit.
+// cpuMax reads "150000 100000": microseconds of time in every so many; 0 for no limit, which is "max" or -1.
 func cpuMax(text string) float64 {
 	words := strings.Fields(text)
 	if len(words) != 2 {
@@ -96,18 +108,19 @@ func (f *Facts) Cores() int {
 	return max(1, f.Count)
 }
 
-// meets says whether two processes of one host may use the same processors.
-func (f *Facts) meets(g *Facts) bool {
+// Meets says whether two processes of one host may use the same processors.
+func (f *Facts) Meets(g *Facts) bool {
 	if len(f.Processors) == 0 || len(g.Processors) == 0 {
 		return true
 	}
 	return slices.ContainsFunc(f.Processors, func(n int) bool { return slices.Contains(g.Processors, n) })
 }
 
-// kind is all of which what a worker computes in a time depends, workers being how many share the cores with it.
-func (f *Facts) kind(workers int) string {
-	return fmt.Sprintf("%s, %d cores, quota %.2f, kernels %s, BLAS %s, torch %s (%s), device %s, %d workers", f.CPU,
-		f.Count, f.Quota, f.Kernels, f.BLAS, f.Torch, f.Against, f.Device, workers)
+// Kind is all of which what a worker computes in a time depends, workers being how many compute at once on the cores
+// that it has, and on its whole host.
+func (f *Facts) Kind(workers, onHost int) string {
+	return fmt.Sprintf("%s, %d cores, quota %.2f, kernels %s, BLAS %s, torch %s (%s), device %s, %d of %d workers", f.CPU,
+		f.Count, f.Quota, f.Kernels, f.BLAS, f.Torch, f.Against, f.Device, workers, onHost)
 }
 
 var (
@@ -115,14 +128,14 @@ var (
 	spaces = regexp.MustCompile(`[^a-z0-9.]+`)
 )
 
-// typeName is the name of a host type, of its kind and of what a reader knows it by.
-func (f *Facts) typeName(workers int) string {
+// TypeName is the name of a host type, of its kind and of what a reader knows it by.
+func (f *Facts) TypeName(kind string) string {
 	cpu := strings.Trim(spaces.ReplaceAllString(strings.ToLower(noise.ReplaceAllString(f.CPU, "")), "-"), "-")
 	if cpu == "" {
 		cpu = f.Device
 	}
 	const most = 32
 	cpu = strings.Trim(cpu[:min(len(cpu), most)], "-")
-	sum := sha256.Sum256([]byte(f.kind(workers)))
+	sum := sha256.Sum256([]byte(kind))
 	return fmt.Sprintf("%s-%dc-%s", cpu, f.Cores(), hex.EncodeToString(sum[:2]))
 }
