@@ -11,7 +11,7 @@ import (
 // What is asked for wrongly is refused before anything is started.
 func TestWrongCalls(t *testing.T) {
 	for args, says := range map[string]string{
-		"-only burnt":            `there is no way "burnt"; there are killed, stopped, cut, half-open, leader`,
+		"-only burnt":            `there is no way "burnt"; there are killed, stopped, cut, half-open, leader, leader-stopped, native`,
 		"-tries 0":               "at least 1 try",
 		"-tries 2 -try 2":        "at least 1 try",
 		"killed":                 "takes no arguments but flags",
@@ -40,5 +40,30 @@ func TestTriesAreCounted(t *testing.T) {
 	if got := strings.Join(strings.Fields(strings.Split(out.String(), "\n")[1]), " "); got != want || r.wrong() != 1 ||
 		sum.Found[0] != "try 1: took 11s to end" {
 		t.Errorf("%q; want %q; %d wrong, %q", got, want, r.wrong(), sum.Found)
+	}
+}
+
+// An error.json that leaves out who is lost names nobody, also where that is rank 0.
+func TestAnErrorNamesTheLostOne(t *testing.T) {
+	const by, of = `{"exit_code": 3, "retry": true, "rank": `, `, "lost": {"rank": `
+	for text, right := range map[string]struct{ lost, cut bool }{
+		by + `1` + of + `0, "name": "process 0 on host host0"}}`: {true, true},
+		by + `0` + of + `2, "name": "process 2 on host host2"}}`: {false, true},
+		by + `0` + of + `0, "name": "process 0 on host host0"}}`: {},
+		by + `1` + of + `2, "name": "process 2 on host host2"}}`: {},
+		by + `1` + of + `0, "name": "process 2 on host host2"}}`: {},
+		by + `1, "lost": {"name": "process 0 on host host0"}}`:   {},
+		by + `1, "lost": {}}`: {},
+		by + `1}`:             {},
+		`{"exit_code": 3, "retry": true` + of + `0, "name": "process 0 on host host0"}}`:              {},
+		`{"exit_code": 1, "retry": true, "rank": 1` + of + `0, "name": "process 0 on host host0"}}`:   {},
+		`{"exit_code": 3, "retry": false, "rank": 1` + of + `0, "name": "process 0 on host host0"}}`:  {},
+		`{"exit_code": 3, "retry": true, "rank": 1` + of + `"0", "name": "process 0 on host host0"}}`: {},
+	} {
+		victim := try{victim: 0}
+		if lost, cut := victim.nameIn([]byte(text), false), victim.nameIn([]byte(text), true); (lost == nil) != right.lost ||
+			(cut == nil) != right.cut {
+			t.Errorf("%s: %v where it is lost, %v where its link is", text, lost, cut)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,15 +18,16 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// gang is the processes of one start, each on a host of its own.
+// gang is what one start has: processes, each on a host of its own, or a launcher that starts those.
 type gang struct {
 	all    []*member
+	hosts  *slow.Hosts
 	unheed func() bool // has the end of the campaign kill nobody; nil before all have started
 }
 
 // member is one of them.
 type member struct {
-	rank  int
+	rank  int // -1: the launcher
 	c     *exec.Cmd
 	said  saying
 	ended chan struct{}
@@ -53,21 +55,40 @@ func (s *saying) String() string {
 // start starts n processes of a run, each in its folder.
 func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string, restart, n int, args []string) (*gang,
 	error) {
-	g := &gang{}
+	var all []*member
 	for rank := range n {
-		in := h.Inside(rank, append([]string{c.millrace}, args...)...)
-		m := &member{rank: rank, c: exec.Command(in[0], in[1:]...), ended: make(chan struct{})}
-		m.c.Dir, m.c.Stdout, m.c.Stderr, m.c.WaitDelay = t.folder(rank), &m.said, &m.said, time.Second
-		m.c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		m.c.Env = append(os.Environ(), "MILLRACE_NATIVE="+c.native, "XDG_CACHE_HOME="+c.scratch)
+		var env []string
 		for name, value := range map[string]any{
 			launch.RankVar: rank, launch.SizeVar: n, launch.NodeVar: rank, launch.NodesVar: n, launch.LocalRankVar: 0,
-			launch.LocalSizeVar: 1, launch.HostVar: hostOf(rank), launch.MasterAddrVar: slow.Address(0),
+			launch.LocalSizeVar: 1, launch.HostVar: t.host(rank), launch.MasterAddrVar: slow.Address(0),
 			launch.MasterPortVar: 29400, launch.RunIDVar: run, launch.RestartVar: restart,
 			launch.TokenVar: strings.Repeat(run, 4),
 		} {
-			m.c.Env = append(m.c.Env, fmt.Sprint(name, "=", value))
+			env = append(env, fmt.Sprint(name, "=", value))
 		}
+		all = append(all, c.member(rank, t.folder(rank), env, h.Inside(rank, append([]string{c.millrace}, args...)...)))
+	}
+	return c.begun(ctx, h, all...)
+}
+
+// member is a process that can be started.
+func (c *campaign) member(rank int, dir string, env, words []string) *member {
+	m := &member{rank: rank, c: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
+	m.c.Dir, m.c.Stdout, m.c.Stderr, m.c.WaitDelay = dir, &m.said, &m.said, time.Second
+	m.c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	m.c.Env = append(c.env(), env...)
+	return m
+}
+
+// env is what every process has.
+func (c *campaign) env() []string {
+	return append(os.Environ(), "MILLRACE_NATIVE="+c.native, "XDG_CACHE_HOME="+c.scratch)
+}
+
+// begun starts processes. The end of ctx ends them.
+func (c *campaign) begun(ctx context.Context, h *slow.Hosts, all ...*member) (*gang, error) {
+	g := &gang{hosts: h}
+	for _, m := range all {
 		if err := m.c.Start(); err != nil {
 			return nil, errors.Join(err, g.kill())
 		}
@@ -78,19 +99,25 @@ func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string,
 			close(m.ended)
 		})
 	}
-	g.unheed = context.AfterFunc(ctx, crash.Caught(func() { _ = g.kill() }))
+	g.unheed = context.AfterFunc(ctx, crash.Caught(g.signal))
 	return g, nil
 }
 
-func hostOf(rank int) string { return fmt.Sprintf("host%d", rank) }
-
 func (m *member) pid() int { return m.c.Process.Pid }
+
+// runs says whether it has not ended.
+func (m *member) runs() bool {
+	select {
+	case <-m.ended:
+		return false
+	default:
+		return true
+	}
+}
 
 // code is its exit code, as a shell has it; -1 while it runs.
 func (m *member) code() int {
-	select {
-	case <-m.ended:
-	default:
+	if m.runs() {
 		return -1
 	}
 	if status := m.c.ProcessState.Sys().(syscall.WaitStatus); status.Signaled() {
@@ -126,25 +153,60 @@ func (g *gang) await(within time.Duration, members ...*member) (last time.Time, 
 	return last, true
 }
 
+// signal kills the members that have not ended: the number of one that has may be another's.
+func (g *gang) signal() {
+	for _, m := range g.all {
+		if m.runs() {
+			_ = syscall.Kill(-m.pid(), syscall.SIGKILL)
+		}
+	}
+}
+
 // kill ends whatever is left, and waits for it.
 func (g *gang) kill() error {
 	if g.unheed != nil {
-		g.unheed() // the numbers of these processes may be others' soon
+		g.unheed()
 	}
+	g.signal()
 	for _, m := range g.all {
-		_ = syscall.Kill(-m.pid(), syscall.SIGKILL) // it may have ended
 		<-m.ended
 	}
-	return nil
-}
-
-// left is the processes that are left of groups whose leaders have ended.
-func (g *gang) left() []int {
-	var all []int
-	for _, m := range g.all {
-		if syscall.Kill(-m.pid(), 0) == nil {
-			all = append(all, m.rank)
+	for since := time.Now(); time.Since(since) < promptly; time.Sleep(10 * time.Millisecond) {
+		left, err := g.running()
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // on a host of this try, nobody else's
 		}
 	}
-	return all
+	return fmt.Errorf("processes cannot be killed for %v", promptly)
+}
+
+// running is every process on the hosts, whoever started it.
+func (g *gang) running() ([]int, error) {
+	all, err := g.hosts.Running()
+	return slices.Concat(all...), err
+}
+
+// leaving is how long what has ended may take until it is gone.
+const leaving = time.Second
+
+// left is how processes that a start leaves on its hosts are called, once all of it has ended.
+func (g *gang) left() ([]string, error) {
+	for since := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		pids, err := g.running()
+		if err != nil || len(pids) == 0 {
+			return nil, err
+		}
+		if time.Since(since) < leaving {
+			continue
+		}
+		var names []string
+		for _, pid := range pids {
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may end now
+			names = append(names, fmt.Sprintf("%d (%.100s)", pid, strings.ReplaceAll(string(text), "\x00", " ")))
+		}
+		return names, nil
+	}
 }

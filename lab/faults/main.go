@@ -13,12 +13,15 @@
 //	cut       the link of a host is pulled
 //	half-open all that a host sends and is sent disappears
 //	leader    rank 0 is killed
-//	leader-stopped
+//	leader-stopped  rank 0 is stopped, and goes on once the others have ended
+//	native    a replica is killed while Gloo sums the replicas' gradients
 //
 // Then all others must end within ten seconds with exit code 3, each naming the lost one, and error.json must; what is
-// stopped must end once it goes on. All are started again, as a launcher does, or in two processes under another
-// plan. At the end the weights must be those of a training that nobody has disturbed, bit by bit, with no checkpoint
-// half-written, no error.json and nothing left running. In every third try each host has a folder of its own.
+// stopped must end once it goes on. All are started again with the run's identity, as a launcher does; in every fourth
+// try each host has a folder of its own; in every fourth two processes go on under another plan, as another run. In
+// every fourth millrace launch --hosts --restarts does all that by itself, with nsenter for ssh, and goes on without a
+// host whose link is lost. At the end the weights must be those of a training that nobody has disturbed, bit by bit,
+// with no checkpoint half-written, no error.json, and no process left in any of the namespaces.
 //
 // What is in lab/results/faults.json was made with: bin/faults -o lab/results/faults.json
 package main

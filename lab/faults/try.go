@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -27,26 +24,45 @@ const (
 	patience  = 2 * time.Minute  // for anything else
 )
 
-// training is the one that is disturbed; what is drawn of it follows.
-var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 8 --schedule 1f1b "+
-	"--clip 1 --keep 3 --eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
+// training is the one that is disturbed; how workers share it follows. A step has as many micro-batches as any stage
+// that a plan may have here has replicas, so that gradients are summed in one order under all plans.
+var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
+	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
-// args are those of the training on so many workers, in a folder.
-func (c *campaign) args(workers int, out string, more ...string) []string {
-	args := append(training[:len(training):len(training)], "--stages", fmt.Sprint(workers), "--profile",
-		filepath.Join(c.scratch, "profile.json"), "--out", out)
+// args are those of the training on so many workers, in a folder; for 0 workers millrace is to find a plan.
+func (c *campaign) args(w way, workers int, out string, more ...string) []string {
+	args := append(training[:len(training):len(training)], "--profile", filepath.Join(c.scratch, "profile.json"), "--out",
+		out)
+	switch {
+	case w.native:
+		args = append(args, "--schedule", "dp", "--stages", "1", "--collectives", "native")
+	case workers == 0:
+		args = append(args, "--schedule", "1f1b")
+	default:
+		args = append(args, "--schedule", "1f1b", "--stages", fmt.Sprint(workers))
+	}
 	return append(args, more...)
 }
 
-// prepare profiles, and trains once without a fault.
+// whole is the folder of the training that nobody disturbs.
+func (w way) whole() string {
+	if w.native {
+		return "whole-native"
+	}
+	return "whole"
+}
+
+// prepare profiles, and trains once without a fault in each manner. Gloo's sums are those of its processes.
 func (c *campaign) prepare(ctx context.Context) error {
+	pipeline, native := way{}, way{native: true}
+	all := fmt.Sprint(processes)
 	for _, args := range [][]string{
-		{"profile", "--model", "mlp", "--sizes", "8", "--batch", "32", "--passes", "1", "-o", "profile.json"},
-		c.args(processes, "whole", "--workers", fmt.Sprint(processes)),
+		{"profile", "--model", "mlp", "--sizes", "16", "--batch", "32", "--passes", "1", "-o", "profile.json"},
+		c.args(pipeline, processes, pipeline.whole(), "--workers", all),
+		append([]string{"launch", "-n", all, "--"}, c.args(native, processes, native.whole())...),
 	} {
 		p := exec.CommandContext(ctx, c.millrace, args...)
-		p.Dir = c.scratch
-		p.Env = append(os.Environ(), "MILLRACE_NATIVE="+c.native, "XDG_CACHE_HOME="+c.scratch)
+		p.Dir, p.Env = c.scratch, c.env()
 		if out, err := p.CombinedOutput(); err != nil {
 			return fmt.Errorf("faults: millrace %s: %w, so that there is nothing to disturb:\n%s", strings.Join(args, " "), err,
 				out)
@@ -65,6 +81,7 @@ type try struct {
 	clean          bool
 	fewer          bool   // processes go on
 	own            bool   // every host has a folder of its own
+	launched       bool   // millrace launch starts all, also again
 	dir            string // of them, or for all
 	wrong          []string
 	kept           string
@@ -75,9 +92,10 @@ func (t *try) says(format string, args ...any) {
 }
 
 // try makes the try of this number of a way.
-func (c *campaign) try(ctx context.Context, w way, number int) (t *try, err error) {
+func (c *campaign) try(ctx context.Context, w way, number int) (_ *try, err error) {
 	draw := rand.New(rand.NewPCG(c.seed, uint64(number)<<8|uint64(len(w.name))))
-	t = &try{number: number, victim: w.victims[draw.IntN(len(w.victims))], own: number%3 == 1, fewer: number%3 == 2}
+	t := &try{number: number, victim: w.victims[draw.IntN(len(w.victims))], named: true, clean: true,
+		launched: number%4 == 1, own: number%4 == 2, fewer: number%4 == 3 && !w.native}
 	if t.dir, err = os.MkdirTemp(c.scratch, w.name+"-"); err != nil {
 		return nil, err
 	}
@@ -93,19 +111,30 @@ func (c *campaign) try(ctx context.Context, w way, number int) (t *try, err erro
 		}
 		err = errors.Join(err, os.RemoveAll(t.dir))
 	}()
+	if t.launched {
+		return t, c.launched(ctx, w, t, draw)
+	}
 	run := fmt.Sprintf("%016x", draw.Uint64())
 	if err := c.disturb(ctx, w, t, draw, run); err != nil {
 		return nil, err
 	}
-	return t, c.goOn(ctx, t, run)
+	return t, c.goOn(ctx, w, t, run)
 }
 
 // folder is where a process runs.
 func (t *try) folder(rank int) string {
 	if t.own {
-		return filepath.Join(t.dir, hostOf(rank))
+		return filepath.Join(t.dir, t.host(rank))
 	}
 	return t.dir
+}
+
+// host is how a process's host is called: launch goes by names that hosts reach each other by.
+func (t *try) host(rank int) string {
+	if t.launched {
+		return slow.Address(rank)
+	}
+	return fmt.Sprintf("host%d", rank)
 }
 
 // out is the run's folder, as a process has it.
@@ -127,16 +156,16 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	g, err := c.start(ctx, h, t, run, 0, processes, c.args(processes, "out"))
+	g, err := c.start(ctx, h, t, run, 0, processes, c.args(w, processes, "out"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.kill()) }()
-	if t.moment, err = moment(ctx, draw, g, t.out(0)); err != nil {
+	if t.moment, err = moment(ctx, draw, g.all[0], t.out(0)); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := w.lose(ctx, h, g, t.victim); err != nil {
+	if err := w.lose(ctx, h, t.victim, g.all[t.victim].pid()); err != nil {
 		return err
 	}
 	var runs []*member
@@ -161,55 +190,29 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 		}
 		runs = g.all
 	}
-	t.named = true
 	for _, m := range runs {
 		if m.code() != 3 {
 			t.says("rank %d ended with %d: %s", m.rank, m.code(), m.errors())
 		}
-		want := fmt.Sprintf("%d on host %s", t.victim, hostOf(t.victim))
-		if said := m.errors(); m.rank != t.victim && !strings.Contains(said, want) || !strings.Contains(said, " is lost: ") {
-			t.named = false
-			t.says("rank %d says %q; want something about %q", m.rank, said, want)
-		}
+		t.names(m.rank, m.errors())
 	}
 	switch {
 	case t.victim > 0 || w.runs:
-		t.written(0)
+		t.written(w, 0)
 	case t.own:
-		t.written(1)
-		t.written(2)
+		t.written(w, 1)
+		t.written(w, 2)
 	default:
-		t.written(1)
+		t.written(w, 1)
 	}
-	t.clean = true
-	if left := g.left(); len(left) > 0 && ended {
-		t.clean = false
-		t.says("something that ranks %v have started is left", left)
+	if !ended {
+		return nil // what is left is what has not ended
 	}
-	return nil
-}
-
-// written looks at what the run's folder says of its end, as a process has it. Where a link is lost each side is right
-// in its own way.
-func (t *try) written(rank int) {
-	var f struct {
-		Rank     int
-		ExitCode int `json:"exit_code"`
-		Retry    bool
-		Lost     *struct{ Rank int }
-	}
-	text, err := os.ReadFile(filepath.Join(t.out(rank), "error.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &f)
-	}
-	if err != nil || f.ExitCode != 3 || !f.Retry || f.Lost == nil || f.Lost.Rank != t.victim && f.Rank != t.victim {
-		t.named = false
-		t.says("error.json of %s says %s (%v)", hostOf(rank), text, err)
-	}
+	return t.nothingLeft(g)
 }
 
 // moment waits for one that is drawn: anywhere from the beginning of the steps on.
-func moment(ctx context.Context, draw *rand.Rand, g *gang, out string) (string, error) {
+func moment(ctx context.Context, draw *rand.Rand, first *member, out string) (string, error) {
 	saved := draw.IntN(steps*4/5/saveEvery) * saveEvery
 	pause := time.Duration(draw.Int64N(int64(200 * time.Millisecond)))
 	late := time.After(patience)
@@ -227,9 +230,9 @@ func moment(ctx context.Context, draw *rand.Rand, g *gang, out string) (string, 
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-late:
-			return "", fmt.Errorf("it does not come to step %d: %s", saved, g.all[0].said.String())
-		case <-g.all[0].ended:
-			return "", fmt.Errorf("it ends before step %d: %s", saved, g.all[0].said.String())
+			return "", fmt.Errorf("it does not come to step %d: %s", saved, first.said.String())
+		case <-first.ended:
+			return "", fmt.Errorf("it ends before step %d: %s", saved, first.said.String())
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -238,20 +241,20 @@ func moment(ctx context.Context, draw *rand.Rand, g *gang, out string) (string, 
 }
 
 // goOn starts the training again, or in fewer processes, and looks at what it leaves.
-func (c *campaign) goOn(ctx context.Context, t *try, run string) (err error) {
+func (c *campaign) goOn(ctx context.Context, w way, t *try, run string) (err error) {
 	h, err := c.hosts(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	n, restart, args := processes, 1, c.args(processes, "out")
+	n, restart, args := processes, 1, c.args(w, processes, "out")
 	t.again = "again in as many"
 	if t.own {
 		t.again += ", each with a folder of its own"
 	}
 	if t.fewer {
 		n, restart, run = processes-1, 0, "f"+run[1:]
-		args, t.again = c.args(n, "out", "--resume", filepath.Join("out", "checkpoints")), "on in fewer"
+		args, t.again = c.args(w, n, "out", "--resume", filepath.Join("out", "checkpoints")), "on in fewer"
 	}
 	g, err := c.start(ctx, h, t, run, restart, n, args)
 	if err != nil {
@@ -267,77 +270,5 @@ func (c *campaign) goOn(ctx context.Context, t *try, run string) (err error) {
 			t.says("%s, rank %d ends with %d: %s", t.again, m.rank, m.code(), m.errors())
 		}
 	}
-	if left := g.left(); len(left) > 0 {
-		t.clean = false
-		t.says("%s, something that ranks %v have started is left", t.again, left)
-	}
-	for rank := range processes {
-		if err := tidy(t.out(rank)); err != nil {
-			t.clean = false
-			t.says("%s, %v", t.again, err)
-		}
-	}
-	if err := t.gather(); err != nil {
-		return err
-	}
-	whole := filepath.Join(c.scratch, "whole", "checkpoints")
-	if err := same(whole, filepath.Join(t.out(0), "checkpoints")); err != nil {
-		t.says("%s, %v", t.again, err)
-		return nil
-	}
-	t.right = true
-	return nil
-}
-
-// gather brings the files of the last checkpoint that other hosts have to the first.
-func (t *try) gather() error {
-	for rank := 1; t.own && rank < processes; rank++ {
-		paths, err := filepath.Glob(filepath.Join(t.out(rank), "checkpoints", fmt.Sprintf("step-%08d", steps), "*"))
-		if err != nil {
-			return err
-		}
-		for _, path := range paths {
-			to := filepath.Join(t.out(0), "checkpoints", filepath.Base(filepath.Dir(path)), filepath.Base(path))
-			if err := os.Rename(path, to); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// tidy says what a run that has ended well should not have left.
-func tidy(out string) error {
-	if _, err := os.Stat(filepath.Join(out, "error.json")); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("error.json is left (%v)", err)
-	}
-	half, err := filepath.Glob(filepath.Join(out, "checkpoints", "*.partial"))
-	if err == nil && len(half) > 0 {
-		err = fmt.Errorf("half-written checkpoints are left: %v", half)
-	}
-	return err
-}
-
-// same compares the last checkpoints of two folders bit by bit.
-func same(a, b string) (err error) {
-	var of [2]*checkpoint.Checkpoint
-	for i, path := range []string{a, b} {
-		if of[i], err = checkpoint.Open(path); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, of[i].Close()) }()
-	}
-	if x, y := of[0].Manifest.Steps, of[1].Manifest.Steps; x != y {
-		return fmt.Errorf("%d steps are done; want %d", y, x)
-	}
-	for _, name := range of[0].Names() {
-		x, err := of[0].Tensor(name)
-		if err != nil {
-			return err
-		}
-		if y, err := of[1].Tensor(name); err != nil || !bytes.Equal(x.Data, y.Data) {
-			return fmt.Errorf("the weights are not those of a training that nobody has disturbed: %s (%v)", name, err)
-		}
-	}
-	return nil
+	return t.judge(c, w, g)
 }

@@ -13,28 +13,29 @@ import (
 type way struct {
 	name, what string
 	victims    []int // ranks that it may be
-	lose       func(ctx context.Context, h *slow.Hosts, g *gang, victim int) error
-	runs       bool // it can still run, and must end as well
-	stops      bool // it goes on once the others have ended
-	code       int  // exit code of one that goes on
+	// lose loses the process of a rank, which has this number.
+	lose   func(ctx context.Context, h *slow.Hosts, victim, pid int) error
+	runs   bool // it can still run, and must end as well
+	stops  bool // it goes on once the others have ended
+	native bool // every process has a replica, and Gloo sums gradients
 }
 
 // signalled loses a process by a signal.
-func signalled(s syscall.Signal) func(context.Context, *slow.Hosts, *gang, int) error {
-	return func(_ context.Context, _ *slow.Hosts, g *gang, victim int) error {
-		return syscall.Kill(g.all[victim].pid(), s)
-	}
+func signalled(s syscall.Signal) func(context.Context, *slow.Hosts, int, int) error {
+	return func(_ context.Context, _ *slow.Hosts, _, pid int) error { return syscall.Kill(pid, s) }
 }
 
 var ways = []way{
 	{name: "killed", what: "a follower is killed", victims: []int{1, 2}, lose: signalled(syscall.SIGKILL)},
 	{name: "stopped", what: "a follower is stopped", victims: []int{1, 2}, lose: signalled(syscall.SIGSTOP), stops: true},
 	{name: "cut", what: "the link of a host is pulled", victims: []int{0, 1, 2}, runs: true,
-		lose: func(ctx context.Context, h *slow.Hosts, _ *gang, victim int) error { return h.Unplug(ctx, victim) }},
+		lose: func(ctx context.Context, h *slow.Hosts, victim, _ int) error { return h.Unplug(ctx, victim) }},
 	{name: "half-open", what: "all that a host sends and is sent disappears", victims: []int{0, 1, 2}, runs: true,
-		lose: func(ctx context.Context, h *slow.Hosts, _ *gang, victim int) error { return h.Silence(ctx, victim) }},
+		lose: func(ctx context.Context, h *slow.Hosts, victim, _ int) error { return h.Silence(ctx, victim) }},
 	{name: "leader", what: "rank 0 is killed", victims: []int{0}, lose: signalled(syscall.SIGKILL)},
 	{name: "leader-stopped", what: "rank 0 is stopped", victims: []int{0}, lose: signalled(syscall.SIGSTOP), stops: true},
+	{name: "native", what: "a replica is killed while Gloo sums gradients", victims: []int{0, 1, 2},
+		lose: signalled(syscall.SIGKILL), native: true},
 }
 
 func names() []string {

@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -161,6 +163,48 @@ func TestHostsEnd(t *testing.T) {
 			if time.Since(began) > 5*time.Second {
 				t.Fatalf("the process that holds a host, %s, is still there", pid)
 			}
+		}
+	}
+}
+
+// Whatever runs on hosts is found, also in a session of its own, and so is a link that is not whole.
+func TestWhatRunsOnHosts(t *testing.T) {
+	h := hosts(t, 3, Rate{"1gbit", 1e9})
+	defer h.Close()
+	linked := func(want ...bool) {
+		t.Helper()
+		for host, is := range want {
+			words := h.Across("sh", "-c", Linked(host))
+			if err := exec.Command(words[0], words[1:]...).Run(); (err == nil) != is {
+				t.Errorf("host %d has a link: %v", host, err)
+			}
+		}
+	}
+	linked(true, true, true)
+	if err := errors.Join(h.Unplug(t.Context(), 0), h.Silence(t.Context(), 2)); err != nil {
+		t.Fatal(err)
+	}
+	linked(false, true, false)
+	var want [4][]int
+	for host, words := range map[int][]string{1: h.Inside(1, "sleep", "100"), 3: h.Across("sleep", "100")} {
+		c := exec.Command(words[0], words[1:]...)
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}()
+		want[host] = []int{c.Process.Pid}
+	}
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		got, err := h.Running()
+		if err == nil && slices.EqualFunc(got, want[:], slices.Equal) {
+			break
+		}
+		if err != nil || time.Since(began) > 5*time.Second {
+			t.Fatalf("%v runs; want %v (%v)", got, want, err)
 		}
 	}
 }
