@@ -48,13 +48,13 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// trains starts a run whose folder is the last word of its command.
-func trains(t *testing.T, p *clitest.Program, line string) *gang {
+// trains starts a run whose folder is the last word of its command, with more variables.
+func trains(t *testing.T, p *clitest.Program, line string, env ...string) *gang {
 	t.Helper()
 	words := strings.Fields(line)
 	g := &gang{t: t, dir: filepath.Join(p.Dir, words[len(words)-1]), c: p.Command(t, words),
 		end: make(chan struct{})}
-	g.c.Stdout, g.c.Stderr = &g.out, &g.out
+	g.c.Stdout, g.c.Stderr, g.c.Env = &g.out, &g.out, append(g.c.Env, env...)
 	if err := g.c.Start(); err != nil {
 		t.Fatal(err)
 	}

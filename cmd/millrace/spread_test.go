@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/launch"
 )
 
 // host is a process that is started in a folder of its own, as on a host with a disk of its own.
@@ -105,12 +106,16 @@ func savedIn(t *testing.T, p *clitest.Program, host string) (step int) {
 	return step
 }
 
+// encrypted has a process speak TLS.
+func encrypted(_ int, c *exec.Cmd) { c.Env = append(c.Env, launch.TLSVar+"=on") }
+
 // Two hosts with disks of their own save, one is killed, and the run goes on with the hosts in each other's place,
-// then as one process that has both disks: the weights are those of one process that never stopped.
+// then as one process that has both disks: the weights are those of one process that never stopped. So they are where
+// files travel encrypted.
 func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
-		"--save-every 500 --keep 2 --out r --steps "
+		"--save-every 50 --keep 2 --out r --steps "
 	all := hostsOf(t, p, []string{"a", "b"}, line+"100000000 --stages 2")
 	for until := time.Now().Add(time.Minute); savedIn(t, p, "a") == 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
@@ -125,11 +130,11 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	end(t, all, 3, -1)
-	killed, last := in(t, p, "a")+"\n"+in(t, p, "b"), savedIn(t, p, "a")+1000
-	earlier, latest := fmt.Sprintf("step-%08d", last-500), fmt.Sprintf("step-%08d", last)
+	killed, last := in(t, p, "a")+"\n"+in(t, p, "b"), savedIn(t, p, "a")+100
+	earlier, latest := fmt.Sprintf("step-%08d", last-50), fmt.Sprintf("step-%08d", last)
 	steps := fmt.Sprint(last)
 
-	end(t, hostsOf(t, p, []string{"b", "a"}, line+steps+" --stages 2 --resume r"), 0, 0)
+	end(t, hostsOf(t, p, []string{"b", "a"}, line+steps+" --stages 2 --resume r", encrypted), 0, 0)
 	if a, b := in(t, p, "a"), in(t, p, "b"); a != strings.NewReplacer("EARLIER", earlier, "LATEST", latest).Replace(
 		"EARLIER/manifest.json EARLIER/stage-001.safetensors LATEST/manifest.json LATEST/stage-001.safetensors") ||
 		b != strings.ReplaceAll(a, "stage-001", "stage-000") {
@@ -143,12 +148,12 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	}
 	// A new host leads, and has all from the others.
 	end(t, hostsOf(t, p, []string{"c", "a", "b"}, strings.Replace(line, "--out r", "--split 1 --out r", 1)+
-		fmt.Sprint(last+1)+" --resume r/checkpoints"), 0, 0, 0)
+		fmt.Sprint(last+1)+" --resume r/checkpoints", encrypted), 0, 0, 0)
 	if c, to := in(t, p, "c"), fmt.Sprintf("step-%08d/", last+1); c != to+"manifest.json "+to+"stage-000.safetensors" {
 		t.Errorf("the new host has %s", c)
 	}
 	// One that lacks files says which.
-	alone := hostsOf(t, p, []string{"d", "a"}, line+fmt.Sprint(last+200)+" --stages 2 --resume r/checkpoints/"+latest)
+	alone := hostsOf(t, p, []string{"d", "a"}, line+fmt.Sprint(last+20)+" --stages 2 --resume r/checkpoints/"+latest)
 	end(t, alone, 2, 2)
 	if said := alone[1].said.String(); !strings.Contains(said, latest+" lacks stage-000.safetensors") {
 		t.Error(said)

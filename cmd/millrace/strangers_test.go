@@ -162,16 +162,16 @@ func (a attack) all(many int) (wrong []string, refused int) {
 }
 
 // handshake is what a process of the run says when it dials another, and whether it is let in.
-func handshake(t *testing.T, to, token, run string, process int) ([]byte, error) {
+func handshake(t *testing.T, to string, tls *tcp.TLS, token, run string, process int) ([]byte, error) {
 	t.Helper()
-	own, err := tcp.Listen(t.Context(), tcp.Config{Token: []byte(token), Run: run, Process: 7,
+	own, err := tcp.Listen(t.Context(), tcp.Config{Token: []byte(token), Run: run, Process: 7, TLS: tls,
 		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer own.Close()
 	way, said := wiretest.Recorder(t, to)
-	at, err := tcp.AddressOf(way, nil)
+	at, err := tcp.AddressOf(way, tls)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +182,20 @@ func handshake(t *testing.T, to, token, run string, process int) ([]byte, error)
 		c.Close()
 	}
 	return said(), err
+}
+
+// runOf is the identity of the run of a process.
+func runOf(t *testing.T, pid int) string {
+	t.Helper()
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := regexp.MustCompile(`MILLRACE_RUN_ID=([0-9a-f]+)`).FindSubmatch(env)
+	if id == nil {
+		t.Fatal("no run's identity")
+	}
+	return string(id[1])
 }
 
 // Strangers at every port of a training are turned away and logged; they take no memory to speak of, and the run
@@ -196,7 +210,7 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	metrics := net.JoinHostPort("127.0.0.1", aPort(t))
-	const flags = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 " +
+	const flags = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --workers 2 " +
 		"--eval-rows 8 --optimizer sgd --lr 0.05 "
 	g := trains(t, p, "launch -n 2 --token-file token -- "+flags+"--steps 100000000 --save-every 500 --metrics "+metrics+
 		" --token-file token --out run")
@@ -223,28 +237,24 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 			attacks = append(attacks, attack{at: a, http: a == metrics, turned: make(chan string, 100)})
 		}
 	}
-	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", ranks[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := regexp.MustCompile(`MILLRACE_RUN_ID=([0-9a-f]+)`).FindSubmatch(env)
-	if id == nil || bytes.Contains([]byte(g.out.String()), []byte(strangersToken)) {
-		t.Fatal("no run's identity, or the token is printed")
+	run := runOf(t, ranks[0])
+	if strings.Contains(g.out.String(), strangersToken) {
+		t.Fatal("the token is printed")
 	}
 	for i, a := range attacks {
 		if a.http {
 			continue
 		}
 		rank := of[a.at]
-		_, err := handshake(t, a.at, strings.ToUpper(strangersToken), string(id[1])+" 0", rank)
+		_, err := handshake(t, a.at, nil, strings.ToUpper(strangersToken), run+" 0", rank)
 		if !tcp.Final(err) || !strings.Contains(err.Error(), "its token is not this run's") {
 			t.Errorf("rank %d, another token: %v", rank, err)
 		}
-		if _, err := handshake(t, a.at, strangersToken, string(id[1])+" 1", rank); err == nil ||
+		if _, err := handshake(t, a.at, nil, strangersToken, run+" 1", rank); err == nil ||
 			!strings.Contains(err.Error(), "it is of another run, or of another start of it") {
 			t.Errorf("rank %d, another start: %v", rank, err)
 		}
-		if attacks[i].recorded, err = handshake(t, a.at, strangersToken, string(id[1])+" 0", rank); err != nil {
+		if attacks[i].recorded, err = handshake(t, a.at, nil, strangersToken, run+" 0", rank); err != nil {
 			t.Errorf("rank %d, somebody who knows all: %v", rank, err)
 		}
 		if bytes.Contains(attacks[i].recorded, []byte(strangersToken)) {
@@ -287,7 +297,7 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 		!strings.Contains(said, "a request for metrics is refused") || strings.Contains(said, strangersToken) {
 		t.Fatalf("code %d, or nobody is logged\n%s", code, said)
 	}
-	same(t, p, flags, steps)
+	same(t, p, flags, "run", steps)
 }
 
 // knows asks for metrics with the token.
@@ -327,9 +337,9 @@ func (g *gang) goesOn() int {
 }
 
 // same holds the newest checkpoint of a run to what one process leaves after as many steps.
-func same(t *testing.T, p *clitest.Program, flags string, least int) {
+func same(t *testing.T, p *clitest.Program, flags, run string, least int) {
 	t.Helper()
-	of, err := checkpoint.Open(filepath.Join(p.Dir, "run", "checkpoints"))
+	of, err := checkpoint.Open(filepath.Join(p.Dir, run, "checkpoints"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,9 +348,9 @@ func same(t *testing.T, p *clitest.Program, flags string, least int) {
 	if steps <= least {
 		t.Errorf("%d steps are saved, after %d", steps, least)
 	}
-	code, out := started(t, p, fmt.Sprintf("%s --workers 2 --steps %d --save-every 500 --out alone", flags, steps))
+	code, out := started(t, p, fmt.Sprintf("%s --steps %d --save-every 500 --out %s-alone", flags, steps, run))
 	if code != 0 {
 		t.Fatalf("code %d\n%s", code, out)
 	}
-	sameTensors(t, p, "run/checkpoints", "alone/checkpoints")
+	sameTensors(t, p, run+"/checkpoints", run+"-alone/checkpoints")
 }

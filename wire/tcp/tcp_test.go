@@ -2,9 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
 	"net"
@@ -296,22 +293,9 @@ func TestHTTP(t *testing.T) {
 func TestReadTLS(t *testing.T) {
 	dir := t.TempDir()
 	a := newAuthority(t)
-	s := a.signed(t, "127.0.0.1")
-	key, err := x509.MarshalECPrivateKey(s.Certificate.PrivateKey.(*ecdsa.PrivateKey))
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	certificate := write("c.pem", "CERTIFICATE", s.Certificate.Certificate[0])
-	private, roots := write("k.pem", "EC PRIVATE KEY", key), write("r.pem", "CERTIFICATE", a.cert.Raw)
+	certificate, private, roots := a.Files(t, dir, "127.0.0.1")
 	got, err := ReadTLS(certificate, private, roots)
-	if err != nil || !got.Roots.Equal(s.Roots) {
+	if err != nil || !got.Roots.Equal(a.Roots()) {
 		t.Fatal(err)
 	}
 	if got, err := ReadTLS(certificate, private, ""); err != nil || got.Roots != nil {

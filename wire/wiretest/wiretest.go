@@ -2,7 +2,8 @@
 //
 // In: a function that makes the carriers of some workers.
 // Out: subtests of a *testing.T. A package of a carrier calls Conforms from its own test, and looks for
-// goroutines that are left behind itself. Tests of security have Recorder besides.
+// goroutines that are left behind itself. Tests of security have Recorder and Authority
+// besides.
 package wiretest
 
 import (
