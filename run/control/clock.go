@@ -26,16 +26,16 @@ func (c *Clock) Read(r Reading) {
 		}
 		return
 	}
-	if len(c.readings) == mostReadings { // the first stays, and of each two others the quicker one
-		kept := c.readings[:1]
-		for i := 1; i+1 < mostReadings; i += 2 {
+	if len(c.readings) == mostReadings { // of each two the quicker one stays, and the first and last
+		kept, i := c.readings[:1], 1
+		for ; i+1 < mostReadings; i += 2 {
 			best := c.readings[i]
 			if c.readings[i+1].errorS() < best.errorS() {
 				best = c.readings[i+1]
 			}
 			kept = append(kept, best)
 		}
-		c.readings = kept
+		c.readings = append(kept, c.readings[i:]...)
 	}
 	c.readings = append(c.readings, r)
 }

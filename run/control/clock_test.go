@@ -68,3 +68,18 @@ func TestAClockThatIsOffItsLineIsSaidToBe(t *testing.T) {
 		t.Errorf("the leader's own clock is %v s off, with a drift of %v, within %v s", o, d, e)
 	}
 }
+
+// However long a run is, of its readings the first and the newest are kept.
+func TestTheNewestReadingIsKept(t *testing.T) {
+	var c Clock
+	last := Reading{HeardS: 0.001}
+	c.Read(last)
+	for i := range 1000 {
+		next := Reading{AskedS: float64(i + 1), HeardS: float64(i+1) + 0.001}
+		c.Read(next)
+		if n := len(c.readings); c.readings[0].AskedS != 0 || c.readings[n-2] != last || c.readings[n-1] != next {
+			t.Fatalf("reading %d is behind %+v, and the first is %+v", i+1, c.readings[n-2], c.readings[0])
+		}
+		last = next
+	}
+}
