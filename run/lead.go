@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -123,26 +122,23 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 	return l
 }
 
-// tell sends messages to every process that has not left. Only then are those lost that cannot be told, so
-// that the others hear of it behind these messages.
+// tell sends messages to every process that has not left: to its own last, which does at once what it is told.
 func (l *leader) tell(messages []control.Message) {
-	lost := map[int]error{}
 	for _, m := range messages {
 		m = m.Shared()
-		for p, link := range l.links {
-			if l.state.HasLeft(p) || lost[p] != nil {
+		for p := len(l.links) - 1; p >= 0; p-- {
+			if l.state.HasLeft(p) {
 				continue
 			}
 			if _, beat := m.Body.(control.Beat); beat {
 				l.asked[p] = time.Now()
 			}
-			if err := link.Send(m); err != nil {
-				lost[p] = err
+			if err := l.links[p].Send(m); err != nil { // its text is the same for all
+				l.state.Unsay()
+				l.fail(fmt.Errorf("run: the other processes cannot be told: %w", err))
+				return
 			}
 		}
-	}
-	for _, p := range slices.Sorted(maps.Keys(lost)) {
-		l.lose(p, lost[p])
 	}
 }
 
@@ -297,6 +293,7 @@ func (l *leader) order(body control.Body) error {
 	if err := l.failure(); err != nil {
 		return err
 	}
+	l.told = time.Now()
 	l.tell(l.state.Order(body))
 	for l.state.Ordered() {
 		l.await()

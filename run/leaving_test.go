@@ -13,25 +13,35 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// deafLink takes so many messages; what the other end says still comes.
+// deafLink takes so many messages, and then nobody gets any; what the other end says still comes.
 type deafLink struct {
 	control.Link
-	left atomic.Int64
+	left    atomic.Int64
+	deliver func(control.Message, error)
 }
 
 var errDeaf = errors.New("nobody listens")
 
-func (l *deafLink) Send(m control.Message) error {
-	if l.left.Add(-1) < 0 {
-		return errDeaf
-	}
-	return l.Link.Send(m)
+func (l *deafLink) Start(deliver func(control.Message, error)) {
+	l.deliver = deliver
+	l.Link.Start(deliver)
 }
 
-// A process that cannot be told of something is lost, and the others still hear everything in order and
+func (l *deafLink) Send(m control.Message) error {
+	switch left := l.left.Add(-1); {
+	case left >= 0:
+		return l.Link.Send(m)
+	case left == -1:
+		l.deliver(control.Message{}, errDeaf)
+	}
+	return nil
+}
+
+// A process that gets nothing any more is lost, and the others still hear everything in order and
 // leave.
 func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 	for after := range int64(4) {
@@ -261,8 +271,11 @@ func TestADeviceThatHangsDoesNotKeepARunFromStopping(t *testing.T) {
 
 // A process whose part is refused before it begins does not have the others wait for it, and tells them why.
 func TestARefusedProcessEndsTheOthers(t *testing.T) {
-	says := map[string]string{"settings": "-1 cores", "checkpoint": "there is no "}
+	says := map[string]string{"settings": "-1 cores", "checkpoint": "there is no ", "carriers": "no port is left"}
 	for name, spoil := range map[string]func(c *Config){
+		"carriers": func(c *Config) {
+			c.Carriers = func(int) ([]wire.Carrier, error) { return nil, errors.New("no port is left") }
+		},
 		"settings":   func(c *Config) { c.Cores = -1 },
 		"checkpoint": func(c *Config) { c.Resume = filepath.Join(t.TempDir(), "none") },
 	} {

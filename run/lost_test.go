@@ -4,12 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/pipe"
 	"github.com/millrace-ml/millrace/wire/tcp"
@@ -145,5 +150,88 @@ func TestWhatALostProcessOwedIsSaid(t *testing.T) {
 				t.Errorf("%s, process %d: %v", name, p, err)
 			}
 		}
+	}
+}
+
+// What cannot be sent to others is the fault of who says it, and ends the run with what it is; nobody is lost.
+func TestAMessageThatCannotBeSentEndsTheRun(t *testing.T) {
+	for by := range 3 {
+		c := small(t, 3, 10)
+		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+		says := "run: the leader cannot be told: control: step: json: unsupported value: NaN"
+		if by == 0 {
+			says = fmt.Sprintf("bytes; a message has at most %d", control.MaxLine-1)
+			w.cut = func(_ int, l control.Link) control.Link { return spoilt{l} }
+		}
+		w.change = func(p int, c *Config) {
+			if p == by && p > 0 {
+				c.World.Links = []control.Link{spoilt{c.World.Links[0]}}
+			}
+		}
+		for p, err := range w.train(t.Context(), t, c).errs {
+			if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "lost") ||
+				p != by && !strings.Contains(err.Error(), fmt.Sprintf("(process %d on host host%d)", by, by)) {
+				t.Errorf("process %d cannot say something; process %d: %v", by, p, err)
+			}
+		}
+	}
+}
+
+// spoilt is a Link over which a Program is too long, and the norm of a step's gradients is no number.
+type spoilt struct{ control.Link }
+
+func (s spoilt) Send(m control.Message) error {
+	switch body := m.Body.(type) {
+	case control.Load:
+		body.Program = strings.Repeat("p", control.MaxLine)
+		m = control.Message{N: m.N, Epoch: m.Epoch, Body: body}
+	case control.Step:
+		body.Norm = math.NaN()
+		m.Body = body
+	}
+	return s.Link.Send(m)
+}
+
+// What a process is told to do is owed from then on, however long the leader had other things to do before.
+func TestAnOrderIsOwedFromWhenItIsGiven(t *testing.T) {
+	c := small(t, 3, 4)
+	c.StallAfter, c.Checkpoint.Dir = time.Second, t.TempDir()
+	c.Begin = func() error {
+		time.Sleep(2 * c.StallAfter)
+		return nil
+	}
+	worlds{of: []int{0, 1, 2}, carriers: pipe.New}.train(t.Context(), t, c).whole(t)
+}
+
+// noted is a Link that says when a Program is sent over it.
+type noted struct {
+	control.Link
+	sent *atomic.Int64
+}
+
+func (n noted) Send(m control.Message) error {
+	if _, is := m.Body.(control.Load); is {
+		n.sent.Add(1)
+	}
+	return n.Link.Send(m)
+}
+
+// The other processes have a Program before the leader's own looks at it.
+func TestOthersDoNotWaitForTheLeadersOwn(t *testing.T) {
+	c := small(t, 3, 4)
+	var sent, before atomic.Int64
+	w := worlds{of: []int{0, 1, 2}, carriers: pipe.New,
+		cut: func(_ int, l control.Link) control.Link { return noted{l, &sent} },
+		change: func(p int, c *Config) {
+			if p == 0 {
+				c.decide = func(p *schedule.Program, mine []int, o machine.Options) (process.Gate, error) {
+					before.Store(sent.Load())
+					return machine.NewProcess(p, mine, o)
+				}
+			}
+		}}
+	w.train(t.Context(), t, c).whole(t)
+	if n := before.Load(); n != 2 {
+		t.Errorf("%d of 2 others had been sent the program as the leader's own process looked at it", n)
 	}
 }

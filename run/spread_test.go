@@ -1,7 +1,6 @@
 package run
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -137,8 +136,7 @@ type cutOff struct {
 
 func (c cutOff) Send(m control.Message) error {
 	if c.at(m.Body) {
-		c.Close()
-		return errors.New("the cable is cut")
+		return c.Close()
 	}
 	return c.Link.Send(m)
 }

@@ -74,5 +74,6 @@
 //  2. Carry out what Follower.Receive returns, and say Begun at a Stop, Needs at a Beat, Done behind an order,
 //     Left behind Leave.
 //  3. Where Receive returns an error, fail the run with it.
-//  4. Time what Leader.Owing says, from the Beat, order or Leave on, and Lose a process that owes it for too long.
+//  4. Where a Message cannot be sent, Unsay it and fail the run with why. Lost is only a process whose Link has ended.
+//  5. Time what Leader.Owing says, from the Beat, order or Leave on, and Lose a process that owes it for too long.
 package control

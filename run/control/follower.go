@@ -47,6 +47,9 @@ func (f *Follower) Say(body Body) (Message, bool) {
 	return Message{N: f.out, From: f.process, Epoch: f.epoch, Body: body}, true
 }
 
+// Unsay takes the last Message back, which could not be sent.
+func (f *Follower) Unsay() { f.out-- }
+
 // Receive takes what the leader says and returns what is to be done: the body of the Message, or nil for
 // nothing.
 func (f *Follower) Receive(m Message) (Body, error) {

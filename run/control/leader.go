@@ -46,6 +46,9 @@ func (l *Leader) say(body Body) []Message {
 	return []Message{{N: l.out, Epoch: l.epoch, Body: body}}
 }
 
+// Unsay takes the last Message back, which could not be sent to anybody.
+func (l *Leader) Unsay() { l.out-- }
+
 // Begin starts a Program by a Load, Evaluate or Save: all processes are Ready, and the one before is over.
 // period is of its minibatches; only what trains can be stopped in the middle.
 func (l *Leader) Begin(body Body, period int) []Message {

@@ -11,9 +11,10 @@ var ErrClosed = errors.New("control: the link is closed")
 // Link carries Messages between a process and the leader. Its methods may be called from any goroutine.
 type Link interface {
 	// Start has every Message that comes delivered, in order, one at a time, on any goroutine; an error is the
-	// last. deliver does not block, nor call Close. Start is called once; what came before it waits.
+	// last. deliver does not call Close. Start is called once; what came before it waits.
 	Start(deliver func(Message, error))
-	// Send hands a Message over and does not wait for who gets it. That nobody does is delivered, at the latest.
+	// Send hands a Message over and does not wait for who gets it; that nobody does is delivered. An error is the
+	// Message's own, which has no text that can be sent: nothing is lost, and it was handed to nobody.
 	Send(Message) error
 	// Close ends the Link. What was sent before still comes, unless the other end takes nothing, and then
 	// ErrClosed. A second call does nothing.
@@ -49,7 +50,7 @@ func (e *end) Send(m Message) error {
 	o.mu.Lock()
 	if o.closed {
 		o.mu.Unlock()
-		return ErrClosed
+		return nil
 	}
 	o.waiting = append(o.waiting, m)
 	o.drain()

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +45,7 @@ func over(connection io.ReadWriteCloser, p pace) *stream {
 }
 
 // stream is a Link over a connection. What is sent waits for a goroutine of its own, so that no sender waits
-// for the other process.
+// for the other process; and so does what has come, so that whoever takes long over it goes on hearing.
 type stream struct {
 	connection io.ReadWriteCloser
 	pace
@@ -52,11 +53,12 @@ type stream struct {
 	written chan struct{} // closed when nothing more will be written
 	read    chan struct{} // closed when nothing more will be read
 
-	telling sync.Mutex // held while something is delivered; taken before mu
 	deliver func(Message, error)
 
 	mu      sync.Mutex
-	waiting [][]byte
+	waiting [][]byte   // to be sent
+	came    []incoming // to be delivered
+	telling bool       // somebody is at it; for ever behind an error
 	started bool
 	closed  bool        // by this end
 	ended   bool        // by the other
@@ -65,6 +67,12 @@ type stream struct {
 	taking  time.Time   // since when the connection has been taking a piece; zero where it is not
 	due     time.Time   // when watch is to look
 	watched *time.Timer // until then
+}
+
+// incoming is a line that has come, or why none does any more.
+type incoming struct {
+	line []byte
+	over error
 }
 
 func (s *stream) Start(deliver func(Message, error)) {
@@ -77,18 +85,37 @@ func (s *stream) Start(deliver func(Message, error)) {
 	crash.Go(s.listen)
 }
 
-// tell delivers, unless an error was.
-func (s *stream) tell(m Message, err error) {
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	if s.deliver == nil {
-		return
+// come has something delivered behind what came before it. The caller holds mu.
+func (s *stream) come(c incoming) {
+	s.came = append(s.came, c)
+	if !s.telling {
+		s.telling = true
+		crash.Go(s.tell)
 	}
-	deliver := s.deliver
-	if err != nil {
-		s.deliver = nil
+}
+
+// tell delivers until nothing waits, or it was an error. What stands behind one means nothing.
+func (s *stream) tell() {
+	for {
+		s.mu.Lock()
+		came := s.came
+		s.came, s.telling = nil, len(came) > 0
+		s.mu.Unlock()
+		if len(came) == 0 {
+			return
+		}
+		for _, c := range came {
+			m, err := Message{}, c.over
+			if err == nil {
+				if m, err = Decode(c.line); err != nil {
+					s.fail(err)
+				}
+			}
+			if s.deliver(m, err); err != nil {
+				return
+			}
+		}
 	}
-	deliver(m, err)
 }
 
 // listen reads lines until there are no more.
@@ -97,26 +124,22 @@ func (s *stream) listen() {
 	lines := bufio.NewReaderSize(hearing{s}, 16<<10)
 	for {
 		text, err := lineOf(lines)
-		switch {
-		case err != nil:
-			s.fail(err)
-			return
-		case len(text) == 0: // the other end is there
-			continue
-		case string(text) == ".":
-			s.mu.Lock()
-			s.ended = true
-			s.ring()
-			s.mu.Unlock()
-			s.tell(Message{}, ErrClosed)
-			return
-		}
-		m, err := Decode(text)
 		if err != nil {
 			s.fail(err)
 			return
 		}
-		s.tell(m, nil)
+		if len(text) == 0 { // the other end is there
+			continue
+		}
+		s.mu.Lock()
+		if s.ended = string(text) == "."; s.ended {
+			s.ring()
+			s.come(incoming{over: ErrClosed})
+			s.mu.Unlock()
+			return
+		}
+		s.come(incoming{line: text})
+		s.mu.Unlock()
 	}
 }
 
@@ -133,11 +156,11 @@ func (h hearing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// lineOf is the next line without its end. It lasts until the next call.
+// lineOf is the next line without its end.
 func lineOf(r *bufio.Reader) ([]byte, error) {
 	text, err := r.ReadSlice('\n')
 	if err == nil {
-		return text[:len(text)-1], nil
+		return bytes.Clone(text[:len(text)-1]), nil
 	}
 	var long []byte // is freed with the line: few are, and there may be many Links
 	for errors.Is(err, bufio.ErrBufferFull) {
@@ -207,8 +230,8 @@ func (s *stream) fail(err error) {
 	}
 	s.failed, s.waiting = err, nil
 	s.ring()
+	s.come(incoming{over: err})
 	s.mu.Unlock()
-	s.tell(Message{}, err)
 	_ = s.connection.Close() // whose end is for a reason already
 }
 
@@ -219,14 +242,10 @@ func (s *stream) Send(m Message) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.failed != nil:
-		return s.failed
-	case s.closed || s.ended:
-		return ErrClosed
+	if s.failed == nil && !s.closed && !s.ended {
+		s.waiting = append(s.waiting, text)
+		s.ring()
 	}
-	s.waiting = append(s.waiting, text)
-	s.ring()
 	return nil
 }
 

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -106,14 +108,64 @@ func TestASilentEndIsLost(t *testing.T) {
 			took > 7*time.Second {
 			t.Errorf("lost behind %v: %v", took, err)
 		}
-		if err := a.Send(Message{N: 1, Body: Stop{}}); err == nil || !strings.Contains(err.Error(), "nothing was heard") {
-			t.Errorf("a lost link takes a message: %v", err)
-		}
 		since = time.Now()
 		closeBoth(t, a, b)
 		if took := time.Since(since); took > 0 {
 			t.Errorf("closing what is lost took %v", took)
 		}
+	})
+}
+
+// An end that takes long over what it was told goes on hearing, and takes what has come meanwhile in its order.
+func TestWhoTakesLongOverAMessageHears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, _ := joined(usual)
+		atA := hear(a)
+		var came []uint64
+		b.Start(func(m Message, err error) {
+			if err == nil {
+				time.Sleep(4 * usual.silence)
+				came = append(came, m.N)
+			}
+		})
+		for n := range uint64(3) {
+			if err := a.Send(Message{N: n + 1, Body: Load{Program: strings.Repeat("p", 1<<20)}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(usual.silence)
+		}
+		time.Sleep(20 * usual.silence)
+		synctest.Wait()
+		if !slices.Equal(came, []uint64{1, 2, 3}) || atA.end != nil {
+			t.Errorf("%v were taken, and the other end: %v", came, atA.end)
+		}
+		closeBoth(t, a, b)
+	})
+}
+
+// A Message that has no text is its sender's fault: the Link stays, and the other end gets what follows.
+func TestAMessageThatCannotBeSentLosesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, _ := joined(usual)
+		hear(a)
+		atB := hear(b)
+		for says, body := range map[string]Body{
+			"load has 67108925 bytes; a message has at most 67108863": Load{Program: strings.Repeat("p", MaxLine)},
+			"step: json: unsupported value: NaN":                      Step{Norm: math.NaN()},
+		} {
+			if err := a.Send(Message{N: 1, Body: body}); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%v; want something about %q", err, says)
+			}
+		}
+		if err := a.Send(Message{N: 1, Body: Stop{}}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(atB.all) != 1 || atB.end != nil {
+			t.Errorf("%v came, and %v", atB.all, atB.end)
+		}
+		closeBoth(t, a, b)
 	})
 }
 

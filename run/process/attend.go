@@ -241,9 +241,9 @@ func (x *Process) say(body control.Body) {
 	if !useful {
 		return
 	}
-	if err := x.link.Send(m); err != nil && x.err == nil {
-		x.failLocked(x.some(), fmt.Errorf("run: it cannot be told: %w", x.noLeader(err)))
-		x.part()
+	if err := x.link.Send(m); err != nil {
+		x.follower.Unsay()
+		x.failLocked(x.some(), fmt.Errorf("run: the leader cannot be told: %w", err))
 	}
 }
 
