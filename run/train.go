@@ -41,7 +41,7 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	if j.World.Rank == 0 {
 		res, err = lead(ctx, &c, j, on)
 	} else {
-		res, err = follow(ctx, j, on)
+		res, err = follow(ctx, &c, j, on)
 	}
 	return res, errors.Join(err, j.Close())
 }
@@ -60,10 +60,10 @@ func (c *Config) refused(err error) error {
 }
 
 // follow is the part of a process that does not lead.
-func follow(ctx context.Context, j *process.Job, on *place.Place) (*Result, error) {
+func follow(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Result, error) {
 	x, err := process.New(j, on, j.World.Links[0])
 	if err != nil {
-		return nil, errors.Join(err, j.World.Links[0].Close())
+		return nil, c.refused(err)
 	}
 	left := x.Attend(ctx)
 	return resultOf(&left), errors.Join(whenLost(x.Failure(), left.Due), left.Err)
@@ -84,7 +84,7 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 	}
 	x, err := process.New(j, on, its)
 	if err != nil {
-		return nil, errors.Join(err, closeAll(links))
+		return nil, c.refused(err)
 	}
 	l := newLeader(ctx, c, j, links, x.Began())
 	l.held = x.Held
