@@ -25,7 +25,7 @@ func among(ctx context.Context, w *launch.World, c *run.Config) (func() error, e
 		ranks = append(ranks, rank)
 		c.World.Workers = append(c.World.Workers, process.Location{Process: rank})
 	}
-	c.Carriers, c.Cores = party.Carriers(ranks), 0
+	c.Carriers, c.Cores = party.Carriers(ranks, 1), 0
 	if w.Rank == 0 {
 		c.World.Links, err = party.Lead(ctx).Begin()
 		return party.Close, err

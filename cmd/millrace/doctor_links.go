@@ -84,9 +84,9 @@ func linkTable(rows []hosts.Row) string {
 func writeLinks(out io.Writer, rows []hosts.Row) {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer t.Flush()
-	fmt.Fprintln(t, "link\tcarrier\tlatency\tthere\tback\tbetween")
+	fmt.Fprintln(t, "link\tcarrier\tconnections\tlatency\tthere\tback\tbetween")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Level, r.Carrier, cluster.FormatSeconds(r.LatencyS),
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.Level, r.Carrier, r.Streams, cluster.FormatSeconds(r.LatencyS),
 			cluster.FormatRate(r.ThereBytesPerSecond), cluster.FormatRate(r.BackBytesPerSecond), r.Between)
 	}
 }

@@ -141,7 +141,7 @@ func (m *millrace) open(exchange func(own string) (other string, err error)) err
 	}
 	at := []wire.Address{own, own}
 	at[1-m.rank].Data = []byte(strings.TrimSpace(other))
-	all, err := m.end.Carriers(1, at, []int{m.rank})
+	all, err := m.end.Carriers(1, at, []int{m.rank}, 1)
 	if err != nil {
 		return err
 	}

@@ -85,8 +85,11 @@ func TestCompare(t *testing.T) {
 	} {
 		f := tt.factor
 		c := cell(tt.model, 2, tt.bits, 3, f, f, f, f, f, f)
-		if err := c.Compare(); err != nil || (c.Broken() != "") != (tt.broken != "") || !strings.HasSuffix(c.Broken(), tt.broken) {
-			t.Errorf("%+v: broken %q, %v", tt, c.Broken(), err)
+		if err := c.Compare(); err != nil {
+			t.Fatal(err)
+		}
+		if how := c.Broken(); (how != "") != (tt.broken != "") || !strings.HasSuffix(how, tt.broken) {
+			t.Errorf("%+v: broken %q", tt, how)
 		}
 		if err := (&Results{Cells: []Cell{c}}).Broken(); (err != nil) != (tt.broken != "") {
 			t.Errorf("%+v: %v", tt, err)

@@ -74,7 +74,7 @@ func TestEveryCarrierIsMeasured(t *testing.T) {
 	}
 }
 
-// TestAMeasurementEnds where its context does, or the other side is gone.
+// TestAMeasurementEnds where its context does, with nobody at the other end.
 func TestAMeasurementEnds(t *testing.T) {
 	all, err := tcp.New(2)
 	if err != nil {

@@ -148,7 +148,7 @@ func BenchmarkThereAndBack(b *testing.B) {
 				}
 				defer e.Close()
 				at := []wire.Address{e.Address(), p.at}
-				all, err := e.Carriers(1, at, []int{0})
+				all, err := e.Carriers(1, at, []int{0}, max(k.Streams, 1))
 				if err == nil {
 					err = p.in.Encode(at)
 				}

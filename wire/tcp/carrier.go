@@ -21,6 +21,7 @@ type carrier struct {
 	e       *Endpoint
 	session uint32
 	rank    int
+	streams int  // to each peer
 	alone   bool // its Endpoint is closed with it
 	running sync.WaitGroup
 
@@ -41,8 +42,8 @@ type peer struct {
 	cancel context.CancelFunc
 }
 
-func newCarrier(e *Endpoint, session uint32, rank int, at []place) *carrier {
-	return &carrier{e: e, session: session, rank: rank, at: slices.Clone(at), peers: map[int]*peer{}}
+func newCarrier(e *Endpoint, session uint32, rank int, at []place, streams int) *carrier {
+	return &carrier{e: e, session: session, rank: rank, streams: streams, at: slices.Clone(at), peers: map[int]*peer{}}
 }
 
 func (c *carrier) Rank() int                      { return c.rank }
@@ -88,7 +89,7 @@ func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffe
 	if err == nil {
 		c.running.Add(1)
 		defer c.running.Done()
-		for _, w := range p.out.begin(c.e.config.Streams) {
+		for _, w := range p.out.begin(c.streams) {
 			c.running.Go(crash.Caught(func() { p.write(w) }))
 		}
 	}
@@ -123,7 +124,7 @@ func (p *peer) write(w *stream) {
 	ctx, cancel := context.WithTimeout(p.ctx, e.limits.dial)
 	defer cancel()
 	conn, err := e.dial(ctx, at, hello{service: frames, from: uint32(p.c.rank), to: uint32(p.rank),
-		session: p.c.session, stream: uint16(w.number), streams: uint16(e.config.Streams)})
+		session: p.c.session, stream: uint16(w.number), streams: uint16(p.c.streams)})
 	if err != nil {
 		var said *refused
 		if !errors.As(err, &said) || said.code != over { // it has left, otherwise

@@ -17,12 +17,13 @@
 //
 // # Connections
 //
-// A directed pair of workers has a connection of its own, or Config.Streams of them where one does not fill
-// the link. The sender dials when it first sends. What is short goes at once where nothing is in front of it, as
-// far as the kernel takes it without waiting. All else waits at its sender in the order in which it was posted,
-// for a goroutine that writes it, so that neither end computes on its account. Credits go in front of all else;
-// those that come up while a worker is told of a message wait that long, to go with what it answers. A frame
-// goes in chunks of at most chunkBytes, and every stream that has nothing to do takes the next one.
+// A directed pair of workers has a connection of its own, or several, streams, where one does not fill the link:
+// as many as Endpoint.Carriers is told. The sender dials when it first sends. What is short goes at once where
+// nothing is in front of it, as far as the kernel takes it without waiting. All else waits at its sender in the
+// order in which it was posted, for a goroutine that writes it, so that neither end computes on its account.
+// Credits go in front of all else; those that come up while a worker is told of a message wait that long, to go
+// with what it answers. A frame goes in chunks of at most chunkBytes, and every stream that has nothing to do
+// takes the next one.
 //
 // All numbers are little-endian. A chunk begins with prefixBytes:
 //

@@ -28,7 +28,6 @@ type Config struct {
 	Run       string       // which run, and which start of it
 	Process   int          // the number of this process
 	TLS       *TLS         // nil: bytes travel as they are
-	Streams   int          // connections of a directed pair of workers, 1 to 16; 0 is 1
 	Log       *slog.Logger // is told of whoever is refused; nil: nobody is
 
 	limits limits
@@ -87,14 +86,9 @@ func Listen(ctx context.Context, c Config) (*Endpoint, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.Streams == 0 {
-		c.Streams = 1
-	}
 	switch {
 	case len(c.Token) < LeastToken:
 		return nil, fmt.Errorf("tcp: a token of %d bytes; it has at least %d", len(c.Token), LeastToken)
-	case c.Streams < 1 || c.Streams > mostStream:
-		return nil, fmt.Errorf("tcp: %d streams; there are 1 to %d", c.Streams, mostStream)
 	case c.Process < 0:
 		return nil, fmt.Errorf("tcp: this is process %d", c.Process)
 	}

@@ -88,7 +88,7 @@ func carriersOf(t testing.TB, session uint32, ends ...*Endpoint) []wire.Carrier 
 	}
 	var all []wire.Carrier
 	for rank, e := range ends {
-		one, err := e.Carriers(session, at, []int{rank})
+		one, err := e.Carriers(session, at, []int{rank}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -121,7 +121,7 @@ func TestNobodyListens(t *testing.T) {
 	short := quick()
 	short.dial = 100 * time.Millisecond
 	a, _ := listen(t, Config{limits: short})
-	all, err := a.Carriers(1, []wire.Address{a.Address(), at}, []int{0})
+	all, err := a.Carriers(1, []wire.Address{a.Address(), at}, []int{0}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestAListenerThatSaysNothing(t *testing.T) {
 		short := quick()
 		short.dial, short.handshake = c.dial, c.handshake
 		a, _ := listen(t, Config{limits: short})
-		all, err := a.Carriers(1, []wire.Address{a.Address(), at}, []int{0})
+		all, err := a.Carriers(1, []wire.Address{a.Address(), at}, []int{0}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func TestWhatGoesFirst(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	all, err := open(2, Config{TLS: &TLS{}})
+	all, err := open(2, 1, Config{TLS: &TLS{}})
 	if err != nil {
 		t.Fatal(err)
 	}

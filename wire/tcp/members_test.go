@@ -85,7 +85,7 @@ func TestMembersThatSendWhatIsWrong(t *testing.T) {
 func TestReceiversThatSend(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	bad, _ := listen(t, Config{Process: 1, limits: quick()})
-	c, err := a.Carriers(1, []wire.Address{a.Address(), bad.Address()}, []int{0})
+	c, err := a.Carriers(1, []wire.Address{a.Address(), bad.Address()}, []int{0}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

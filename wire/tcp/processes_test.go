@@ -53,7 +53,7 @@ func (k task) does() func(all []wire.Carrier, rank int) (string, error) {
 }
 
 func (k task) config() Config {
-	c := Config{Address: k.Address, Token: token, Run: "processes", Process: k.Rank, Streams: k.Streams, limits: usual}
+	c := Config{Address: k.Address, Token: token, Run: "processes", Process: k.Rank, limits: usual}
 	if k.TLS {
 		c.TLS = &TLS{}
 	}
@@ -82,7 +82,7 @@ func child(in io.Reader, out io.Writer) error {
 	if err := said.Decode(&at); err != nil {
 		return err
 	}
-	all, err := e.Carriers(1, at, []int{k.Rank})
+	all, err := e.Carriers(1, at, []int{k.Rank}, max(k.Streams, 1))
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func TestAKilledProcess(t *testing.T) {
 	c.limits.grace = 100 * time.Millisecond
 	e, _ := listen(t, c)
 	at := []wire.Address{e.Address(), p.at}
-	all, err := e.Carriers(1, at, []int{0})
+	all, err := e.Carriers(1, at, []int{0}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +376,7 @@ func cutLink(t *testing.T, k task, soon time.Duration) {
 	}
 	defer e.Close()
 	at := []wire.Address{e.Address(), p.at}
-	all, err := e.Carriers(1, at, []int{0})
+	all, err := e.Carriers(1, at, []int{0}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

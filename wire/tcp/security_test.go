@@ -177,11 +177,11 @@ func TestReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := a.Carriers(1, []wire.Address{a.Address(), at}, []int{0})
+	one, err := a.Carriers(1, []wire.Address{a.Address(), at}, []int{0}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := b.Carriers(1, []wire.Address{a.Address(), b.Address()}, []int{1})
+	two, err := b.Carriers(1, []wire.Address{a.Address(), b.Address()}, []int{1}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

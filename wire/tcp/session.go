@@ -11,8 +11,12 @@ import (
 )
 
 // Carriers makes the carriers of a session, by worker: of mine, which are open, and of all others, of which
-// there is but the address. at is the address of each worker's process; this one's is not looked at.
-func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int) ([]wire.Carrier, error) {
+// there is but the address. at is the address of each worker's process; this one's is not looked at. Each of mine
+// sends to each other worker over so many streams, which are connections.
+func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, streams int) ([]wire.Carrier, error) {
+	if streams < 1 || streams > mostStream {
+		return nil, fmt.Errorf("tcp: %d streams; there are 1 to %d", streams, mostStream)
+	}
 	all := make([]wire.Carrier, len(at))
 	places := make([]place, len(at))
 	for rank, a := range at {
@@ -44,7 +48,7 @@ func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int) ([]wi
 	}
 	e.session, e.mine = session, slices.Clone(mine)
 	for _, rank := range mine {
-		c := newCarrier(e, session, rank, places)
+		c := newCarrier(e, session, rank, places, streams)
 		e.carriers[rank], all[rank] = c, c
 	}
 	waiting := e.parked
@@ -80,9 +84,9 @@ func (c elsewhere) Address() wire.Address { return c.at }
 
 // New makes carriers of workers of one process, each with an Endpoint of its own on the loopback: for tests,
 // and for train where MILLRACE_CARRIER asks for it.
-func New(workers int) ([]wire.Carrier, error) { return open(workers, Config{}) }
+func New(workers int) ([]wire.Carrier, error) { return open(workers, 1, Config{}) }
 
-func open(workers int, c Config) ([]wire.Carrier, error) {
+func open(workers, streams int, c Config) ([]wire.Carrier, error) {
 	if workers < 1 {
 		return nil, fmt.Errorf("tcp: carriers of %d workers; there must be at least 1", workers)
 	}
@@ -103,7 +107,7 @@ func open(workers int, c Config) ([]wire.Carrier, error) {
 		if failed != nil {
 			break
 		}
-		one, err := e.Carriers(1, at, []int{rank})
+		one, err := e.Carriers(1, at, []int{rank}, streams)
 		if err != nil {
 			failed = err
 			break

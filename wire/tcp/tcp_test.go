@@ -32,18 +32,18 @@ func TestMain(m *testing.M) {
 func TestItIsACarrier(t *testing.T) { wiretest.Conforms(t, New) }
 
 func TestItIsACarrierOverSeveralStreams(t *testing.T) {
-	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, Config{Streams: 3}) })
+	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, 3, Config{}) })
 }
 
 func TestItIsACarrierOverTLS(t *testing.T) {
-	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, Config{TLS: &TLS{}}) })
+	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, 1, Config{TLS: &TLS{}}) })
 }
 
 func TestItIsACarrierOverTLSWithCertificatesOfBoth(t *testing.T) {
 	a := newAuthority(t)
 	both := a.signed(t, "127.0.0.1")
 	both.Mutual = true
-	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, Config{TLS: both, Streams: 2}) })
+	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, 2, Config{TLS: both}) })
 }
 
 // Workers of one process share its Endpoint.
@@ -59,7 +59,7 @@ func TestItIsACarrierOfSeveralWorkersAProcess(t *testing.T) {
 		all := make([]wire.Carrier, n)
 		for p, e := range ends {
 			mine := []int{2 * p, 2*p + 1}[:min(2, n-2*p)]
-			one, err := e.Carriers(1, at, mine)
+			one, err := e.Carriers(1, at, mine, 1)
 			if err != nil {
 				return nil, err
 			}
@@ -88,8 +88,6 @@ func TestWhatListenRefuses(t *testing.T) {
 	for says, c := range map[string]Config{
 		"a token of 15 bytes; it has at least 16":  {Token: token[:15]},
 		"a token of 0 bytes":                       {Token: []byte{}},
-		"17 streams; there are 1 to 16":            {Token: token, Streams: 17},
-		"-1 streams":                               {Token: token, Streams: -1},
 		"this is process -1":                       {Token: token, Process: -1},
 		`"nowhere"; it is HOST:PORT`:               {Token: token, Address: "nowhere"},
 		"address already in use":                   {Token: token, Address: e.at.String()},
@@ -130,14 +128,20 @@ func TestAddresses(t *testing.T) {
 		"both must be the same":                   {Engine: "pipe", Version: "1"},
 		`the peer's tcp is version "2", this one`: {Engine: "tcp", Version: "2", Data: []byte("plain a:1")},
 	} {
-		if _, err := e.Carriers(1, []wire.Address{e.Address(), a}, []int{0}); err == nil ||
+		if _, err := e.Carriers(1, []wire.Address{e.Address(), a}, []int{0}, 1); err == nil ||
 			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v; want something about %q", a.Data, err, says)
 		}
 	}
 	for _, mine := range [][]int{{2}, {-1}, {0, 0}} {
-		if _, err := e.Carriers(1, []wire.Address{e.Address(), e.Address()}, mine); err == nil {
+		if _, err := e.Carriers(1, []wire.Address{e.Address(), e.Address()}, mine, 1); err == nil {
 			t.Errorf("workers %v of 2 were taken", mine)
+		}
+	}
+	for _, streams := range []int{-1, 0, 17} {
+		_, err := e.Carriers(1, []wire.Address{e.Address(), e.Address()}, []int{0}, streams)
+		if err == nil || !strings.HasSuffix(err.Error(), "streams; there are 1 to 16") {
+			t.Errorf("%d streams: %v", streams, err)
 		}
 	}
 }
@@ -149,7 +153,7 @@ func TestSessions(t *testing.T) {
 	at := []wire.Address{a.Address(), b.Address()}
 	e := wire.Edge{ID: 1, From: 0, To: 1}
 	for session := range uint32(3) {
-		first, err := a.Carriers(session+1, at, []int{0})
+		first, err := a.Carriers(session+1, at, []int{0}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +162,7 @@ func TestSessions(t *testing.T) {
 		if err := errorOf(t, said, "a send to a carrier to come"); err != nil {
 			t.Fatal(err)
 		}
-		second, err := b.Carriers(session+1, at, []int{1})
+		second, err := b.Carriers(session+1, at, []int{1}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +171,7 @@ func TestSessions(t *testing.T) {
 		if err := errorOf(t, said, "a receive"); err != nil || got[0] != byte(session) {
 			t.Fatalf("session %d: %v, %v", session, got, err)
 		}
-		if _, err := b.Carriers(session+2, at, []int{1}); err == nil {
+		if _, err := b.Carriers(session+2, at, []int{1}, 1); err == nil {
 			t.Error("a session begins while carriers of another are open")
 		}
 		if err := first[0].Close(); err != nil {
@@ -177,7 +181,7 @@ func TestSessions(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := a.Carriers(3, at, []int{0}); err == nil {
+	if _, err := a.Carriers(3, at, []int{0}, 1); err == nil {
 		t.Error("a session was begun twice")
 	}
 	// Worker 1 has left before worker 0 first dials.

@@ -38,8 +38,9 @@ type endQuestion struct {
 
 // linkQuestion asks for one end's part of a measurement; the answer of the end that leads is a links.Link.
 type linkQuestion struct {
-	Peer  wire.Address `json:"peer"`
-	Leads bool         `json:"leads"`
+	Peer    wire.Address `json:"peer"`
+	Leads   bool         `json:"leads"`
+	Streams int          `json:"streams"` // of this end
 }
 
 // profileQuestion asks for the profile of a host.
@@ -112,7 +113,7 @@ func (e *ends) measure(ctx context.Context, with json.RawMessage) (any, error) {
 	}
 	at := make([]wire.Address, 2)
 	at[peer] = q.Peer
-	all, err := e.end.Carriers(1, at, []int{own})
+	all, err := e.end.Carriers(1, at, []int{own}, q.Streams)
 	if err != nil {
 		return nil, errors.Join(err, e.close())
 	}
@@ -213,8 +214,8 @@ func (c *Crew) Survey(workers int) (*Survey, error) {
 	return s, each(len(s.Facts), func(rank int) error { return c.ask(rank, askFacts, nil, &s.Facts[rank]) })
 }
 
-// Measure measures the link between two processes, over TCP.
-func (c *Crew) Measure(pair [2]int, encrypted bool) (links.Link, error) {
+// Measure measures the link between two processes, over TCP with so many connections each way.
+func (c *Crew) Measure(pair [2]int, encrypted bool, streams int) (links.Link, error) {
 	var at [2]wire.Address
 	for i, rank := range pair {
 		if err := c.ask(rank, askEnd, endQuestion{encrypted}, &at[i]); err != nil {
@@ -223,7 +224,7 @@ func (c *Crew) Measure(pair [2]int, encrypted bool) (links.Link, error) {
 	}
 	var found [2]links.Link
 	err := each(2, func(i int) error {
-		return c.ask(pair[i], askLink, linkQuestion{Peer: at[1-i], Leads: i == 0}, &found[i])
+		return c.ask(pair[i], askLink, linkQuestion{Peer: at[1-i], Leads: i == 0, Streams: streams}, &found[i])
 	})
 	return found[0], err
 }

@@ -11,27 +11,61 @@ import (
 type Measured struct {
 	Host, Network         *links.Link
 	HostRanks, BetweenTwo [2]int
+	Streams               int // connections of each two workers each way, of which one does not fill the network
 }
+
+// manyStreams is how many connections a run has each way between two workers where one does not fill the link.
+const manyStreams = 4
+
+// fuller is by what factor more connections must be faster to be worth it; two measurements of one link differ.
+const fuller = 1.25
+
+// filling is how many connections fill a link that was measured with one, and with manyStreams.
+func filling(one, many links.Link) int {
+	if slowest(many) >= fuller*slowest(one) {
+		return manyStreams
+	}
+	return 1
+}
+
+func slowest(l links.Link) float64 { return min(l.ThereBytesPerSecond, l.BackBytesPerSecond) }
 
 // Links measures the link of each level, over TCP as the run will go.
 func (c *Crew) Links(s *Survey) (*Measured, error) {
-	m := &Measured{}
+	m := &Measured{Streams: 1}
 	m.HostRanks, m.BetweenTwo = s.Levels()
-	for _, level := range []struct {
-		pair [2]int
-		into **links.Link
-	}{{m.HostRanks, &m.Host}, {m.BetweenTwo, &m.Network}} {
-		if level.pair[0] < 0 {
-			continue
-		}
-		l, err := c.Measure(level.pair, c.party.Encrypted())
+	if m.HostRanks[0] >= 0 {
+		l, err := c.measure(m.HostRanks, 1)
 		if err != nil {
-			return nil, fmt.Errorf("the link between %s and %s: %w", c.name(level.pair[0]),
-				c.name(level.pair[1]), err)
+			return nil, err
 		}
-		*level.into = &l
+		m.Host = &l
+	}
+	if m.BetweenTwo[0] < 0 {
+		return m, nil
+	}
+	one, err := c.measure(m.BetweenTwo, 1)
+	if err != nil {
+		return nil, err
+	}
+	many, err := c.measure(m.BetweenTwo, manyStreams)
+	if err != nil {
+		return nil, err
+	}
+	m.Network, m.Streams = &one, filling(one, many)
+	if m.Streams > 1 {
+		m.Network = &many
 	}
 	return m, nil
+}
+
+// measure measures a link as the run will use it.
+func (c *Crew) measure(pair [2]int, streams int) (links.Link, error) {
+	l, err := c.Measure(pair, c.party.Encrypted(), streams)
+	if err != nil {
+		err = fmt.Errorf("the link between %s and %s: %w", c.name(pair[0]), c.name(pair[1]), err)
+	}
+	return l, err
 }
 
 // Between is what a cluster is told of the levels, inside being what joins the workers of a process: the same
@@ -42,10 +76,9 @@ func (m *Measured) Between(inside cluster.Link) Links {
 		if l == nil {
 			return inside // which joins nothing
 		}
-		slowest := min(l.ThereBytesPerSecond, l.BackBytesPerSecond)
-		out := cluster.Link{LatencyS: inside.LatencyS + l.LatencyS, BandwidthBytesPerSecond: slowest}
+		out := cluster.Link{LatencyS: inside.LatencyS + l.LatencyS, BandwidthBytesPerSecond: slowest(*l)}
 		if sums := inside.CollectiveBytesPerSecond; sums > 0 {
-			out.CollectiveBytesPerSecond = 1 / (1/slowest + 1/sums)
+			out.CollectiveBytesPerSecond = 1 / (1/slowest(*l) + 1/sums)
 		}
 		return out
 	}
@@ -65,6 +98,10 @@ func (m *Measured) Describe() string {
 				cluster.FormatSeconds(level.l.LatencyS), cluster.FormatRate(level.l.ThereBytesPerSecond),
 				cluster.FormatRate(level.l.BackBytesPerSecond), level.pair[0], level.pair[1])
 		}
+	}
+	if m.Streams > 1 {
+		text += fmt.Sprintf("one connection does not fill the link between hosts: each two workers have %d each way\n",
+			m.Streams)
 	}
 	return text
 }

@@ -16,6 +16,7 @@ import (
 type Row struct {
 	Level   string `json:"level"`
 	Carrier string `json:"carrier"`
+	Streams int    `json:"connections"` // each way
 	Between string `json:"between"`
 	links.Link
 }
@@ -40,34 +41,39 @@ func (c *Crew) Everything(s *Survey) (rows []Row, used Links, err error) {
 	if err != nil {
 		return nil, used, err
 	}
-	rows = append(rows, Row{inProcess, memory, "two workers of " + c.name(0), l})
+	rows = append(rows, Row{inProcess, memory, 1, "two workers of " + c.name(0), l})
 	used.Process = linkOf(l)
 	used.Host, used.Network = used.Process, used.Process // which join nothing where nothing is measured
 	host, network := s.Levels()
 	for _, level := range []struct {
-		name string
-		pair [2]int
-		into *cluster.Link
-	}{{insideHost, host, &used.Host}, {betweenHosts, network, &used.Network}} {
+		name    string
+		pair    [2]int
+		streams []int
+		into    *cluster.Link
+	}{{insideHost, host, []int{1}, &used.Host}, {betweenHosts, network, []int{1, manyStreams}, &used.Network}} {
 		alone := level.pair[0] < 0
 		if alone && (c.party != nil || level.name != insideHost) {
 			continue
 		}
 		for _, carrier := range []string{plainly, encrypted} {
-			row := Row{Level: level.name, Carrier: carrier}
-			if alone {
-				row.Between = "two ends on this host"
-				row.Link, err = inside(c.ctx, func() ([]wire.Carrier, error) { return loopback(c.ctx, carrier == encrypted) })
-			} else {
-				row.Between = fmt.Sprintf("%s and %s", c.name(level.pair[0]), c.name(level.pair[1]))
-				row.Link, err = c.Measure(level.pair, carrier == encrypted)
-			}
-			if err != nil {
-				return rows, used, fmt.Errorf("the link %s by %s: %w", level.name, carrier, err)
-			}
-			rows = append(rows, row)
-			if c.party != nil && c.party.Encrypted() == (carrier == encrypted) {
-				*level.into = linkOf(row.Link)
+			first := len(rows)
+			for _, streams := range level.streams {
+				row := Row{Level: level.name, Carrier: carrier, Streams: streams}
+				if alone {
+					row.Between = "two ends on this host"
+					row.Link, err = inside(c.ctx, func() ([]wire.Carrier, error) { return loopback(c.ctx, carrier == encrypted) })
+				} else {
+					row.Between = fmt.Sprintf("%s and %s", c.name(level.pair[0]), c.name(level.pair[1]))
+					row.Link, err = c.Measure(level.pair, carrier == encrypted, streams)
+				}
+				if err != nil {
+					return rows, used, fmt.Errorf("the link %s by %s: %w", level.name, carrier, err)
+				}
+				rows = append(rows, row)
+				runs := c.party != nil && c.party.Encrypted() == (carrier == encrypted)
+				if runs && (streams == 1 || filling(rows[first].Link, row.Link) == streams) {
+					*level.into = linkOf(row.Link)
+				}
 			}
 		}
 	}
@@ -76,8 +82,7 @@ func (c *Crew) Everything(s *Survey) (rows []Row, used Links, err error) {
 
 // linkOf is what a cluster's file says of a link.
 func linkOf(l links.Link) cluster.Link {
-	return cluster.Link{LatencyS: l.LatencyS, BandwidthBytesPerSecond: min(l.ThereBytesPerSecond,
-		l.BackBytesPerSecond)}.Rounded()
+	return cluster.Link{LatencyS: l.LatencyS, BandwidthBytesPerSecond: slowest(l)}.Rounded()
 }
 
 // inside measures between two workers of this process.
@@ -118,7 +123,7 @@ func loopback(ctx context.Context, encrypted bool) ([]wire.Carrier, error) {
 		ends[i], at = e, append(at, e.Address())
 	}
 	for i, e := range ends {
-		of, err := e.Carriers(1, at, []int{i})
+		of, err := e.Carriers(1, at, []int{i}, 1)
 		if err != nil {
 			return nil, errors.Join(err, ends[0].Close(), ends[1].Close())
 		}

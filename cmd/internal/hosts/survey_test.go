@@ -164,6 +164,12 @@ func TestDevicesAreHostByHost(t *testing.T) {
 func TestClusterOfHosts(t *testing.T) {
 	s := world(2, "a:01 b:0")
 	types := s.Types(1)
+	for many, want := range map[float64]int{4.9e6: 1, 5.1e6: manyStreams} {
+		one := links.Link{ThereBytesPerSecond: 9e6, BackBytesPerSecond: 4e6}
+		if got := filling(one, links.Link{ThereBytesPerSecond: many, BackBytesPerSecond: 20e6}); got != want {
+			t.Errorf("4 MB/s with one connection, %v with several: %d of them", many, got)
+		}
+	}
 	m := &Measured{Network: &links.Link{LatencyS: 1e-3, ThereBytesPerSecond: 4e6, BackBytesPerSecond: 2e6}}
 	inside := cluster.Link{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e9, CollectiveBytesPerSecond: 2e6}
 	c, err := s.Cluster(1, map[string]cluster.DeviceType{types[0].Name: {}, types[1].Name: {}}, m.Between(inside))

@@ -157,8 +157,8 @@ func (p *Party) address(rank int) (at wire.Address, err error) {
 }
 
 // Carriers makes what messages between the workers of a run go over: among those of this process memory changes
-// hands. of is the process of each worker.
-func (p *Party) Carriers(of []int) func(workers int) ([]wire.Carrier, error) {
+// hands. of is the process of each worker, streams how many connections join each two, each way.
+func (p *Party) Carriers(of []int, streams int) func(workers int) ([]wire.Carrier, error) {
 	return func(workers int) ([]wire.Carrier, error) {
 		at := make([]wire.Address, workers)
 		var mine []int
@@ -171,7 +171,7 @@ func (p *Party) Carriers(of []int) func(workers int) ([]wire.Carrier, error) {
 				return nil, err
 			}
 		}
-		far, err := p.endpoint.Carriers(1, at, mine)
+		far, err := p.endpoint.Carriers(1, at, mine, streams)
 		if err != nil || len(mine) < 2 {
 			return far, err
 		}

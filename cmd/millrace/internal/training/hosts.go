@@ -97,6 +97,7 @@ func (t *training) joined(crew *hosts.Crew, p *prepare.Prepared, types []hosts.T
 	if err != nil {
 		return nil, err
 	}
+	t.streams = measured.Streams
 	t.say(measured.Describe())
 	return t.survey.Cluster(p.Job.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
 }

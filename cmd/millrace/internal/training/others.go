@@ -173,7 +173,7 @@ func (t *training) place(c *run.Config, k *task, j *job.Job, links ...control.Li
 			mine++
 		}
 	}
-	c.Carriers, c.Cores = t.party.Carriers(of), 0
+	c.Carriers, c.Cores = t.party.Carriers(of, k.Streams), 0
 	seat := k.Seats[rank]
 	c.Place.Part, c.Place.Parts = seat.Part, seat.Parts
 	c.ProfileS = k.watched(c.ProfileS)

@@ -50,11 +50,12 @@ type task struct {
 	Resume     string             `json:"resume,omitempty"`
 	Workers    []process.Location `json:"workers,omitempty"`
 	Seats      []hosts.Seat       `json:"seats,omitempty"` // by process
+	Streams    int                `json:"streams"`         // connections of each two workers, each way
 }
 
 // task is what follows from a job and its plan.
 func (t *training) task(p *prepare.Prepared) (*task, error) {
-	k := &task{Plan: p.Plan, Resume: t.from.at()}
+	k := &task{Plan: p.Plan, Resume: t.from.at(), Streams: t.streams}
 	k.Rate, k.RateFactor = t.from.rate(p.Job, p.Plan.Together())
 	return k, t.placed(k, p)
 }

@@ -35,6 +35,7 @@ type training struct {
 	each        int             // workers of a process of the party
 	others      *setup.Leader   // that rank 0 leads
 	survey      *hosts.Survey   // of the hosts of all
+	streams     int             // connections that each two workers are to have each way
 	begun       bool            // so that they are the run's
 	unlike      string          // what differs between hosts, of what bits depend on; empty: nothing
 	out         string          // the run's folder, once it is known that this run may write there
@@ -44,7 +45,7 @@ type training struct {
 }
 
 func TrainCommand() *cobra.Command {
-	t := &training{}
+	t := &training{streams: 1}
 	var each int
 	c := &cobra.Command{
 		Use: "train [JOB.yaml]", Short: "Profile, plan, check, simulate, train and report", Long: trainHelp,
