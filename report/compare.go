@@ -190,7 +190,7 @@ func Compare(in Inputs) ([]Comparison, error) {
 	predicted, measured := in.numbers()
 	all := compareNumbers(predicted, measured, in.workers())
 	for i := range all {
-		if w := all[i].Worker; hostsOf(in.Measured) != nil && w >= 0 && w < in.Measured.Workers {
+		if w := all[i].Worker; in.Measured != nil && len(in.Measured.Processes) > 1 && w >= 0 && w < in.Measured.Workers {
 			p := in.Measured.Process(w)
 			all[i].Process, all[i].Host = &p, in.Measured.Processes[p].Host
 		}

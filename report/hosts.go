@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/trace"
@@ -34,20 +33,19 @@ func hostsOf(t *trace.Timeline) []host {
 		return nil
 	}
 	var all []host
+	at, of := map[string]int{}, make([]int, len(t.Processes))
 	for p, process := range t.Processes {
-		at := slices.IndexFunc(all, func(h host) bool { return h.Name == process.Host })
-		if at < 0 {
-			at = len(all)
+		i, known := at[process.Host]
+		if !known {
+			i = len(all)
+			at[process.Host] = i
 			all = append(all, host{Name: process.Host})
 		}
-		all[at].Processes = append(all[at].Processes, p)
+		of[p] = i
+		all[i].Processes = append(all[i].Processes, p)
 	}
-	for i := range all {
-		for w, place := range t.Places {
-			if slices.Contains(all[i].Processes, place.Process) {
-				all[i].Workers = append(all[i].Workers, w)
-			}
-		}
+	for w, place := range t.Places {
+		all[of[place.Process]].Workers = append(all[of[place.Process]].Workers, w)
 	}
 	return all
 }

@@ -2,7 +2,8 @@
 //
 // In: connections, one from each other process to rank 0, and what each process says of itself. Out, in every
 // process: a Meeting, who is where and how each is reached; the connections go on to be the links by which
-// processes agree (run/control). Rank 0 also learns how far each clock is from its own.
+// processes agree (run/control). Rank 0 also learns how far each clock is from its own. A host is a name and a
+// machine: machines of one name are told apart, as "name#2".
 //
 // Refused, in every process and with the same reasons: ranks that are missing when the time is over, two
 // processes of one rank, worlds of different sizes, facts (plan, data, build) that must be the same and are

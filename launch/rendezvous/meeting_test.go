@@ -361,3 +361,34 @@ func TestWithoutRank0(t *testing.T) {
 		}
 	})
 }
+
+// Machines of one name are hosts of their own, each called so that it is told from the others.
+func TestMachinesOfOneName(t *testing.T) {
+	type at struct {
+		name, machine string
+		want          string
+		node          int
+	}
+	hosts := []at{{"debian", "m1", "debian", 0}, {"debian", "m2", "debian#2", 1}, {"other", "m2", "other", 2},
+		{"debian", "m1", "debian", 0}, {"debian#2", "m3", "debian#2#2", 3}, {"debian", "m4", "debian#3", 4},
+		{"debian", "m2", "debian#2", 1}, {"debian", "", "debian#4", 5}}
+	synctest.Test(t, func(t *testing.T) {
+		all := ranks(len(hosts), func(c *Config) {
+			c.Own.Host, c.Own.Machine = hosts[c.Own.Rank].name, hosts[c.Own.Rank].machine
+		})
+		for _, r := range meet(t, newFakeNet(), atOnce, all...) {
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			for rank, p := range r.m.Places {
+				size := 1
+				if hosts[rank].node < 2 {
+					size = 2
+				}
+				if p.Host != hosts[rank].want || p.Node != hosts[rank].node || p.LocalSize != size {
+					t.Errorf("rank %d knows rank %d at %+v, want %+v of %d", r.Own.Rank, rank, p, hosts[rank], size)
+				}
+			}
+		}
+	})
+}

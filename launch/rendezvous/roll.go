@@ -236,16 +236,24 @@ func (r *roll) which(came bool) []int {
 	return ranks
 }
 
-// pack is the table of all.
+// pack is the table of all. Machines of one name are several hosts: each but the first gets a name with a number.
 func (r *roll) pack() packed {
 	t := packed{At: make([]int, r.own.Size), Addresses: make([][]byte, r.own.Size), Differ: r.differences()}
-	at := map[string]int{}
+	type host struct{ name, machine string }
+	at, called := map[host]int{}, map[string]int{}
 	for rank, h := range r.hellos {
-		if _, known := at[h.Host]; !known {
-			at[h.Host] = len(t.Hosts)
-			t.Hosts = append(t.Hosts, h.Host)
+		of := host{h.Host, h.Machine}
+		if _, known := at[of]; !known {
+			at[of] = len(t.Hosts)
+			name := h.Host
+			for called[name] > 0 {
+				called[h.Host]++
+				name = fmt.Sprintf("%s#%d", h.Host, called[h.Host])
+			}
+			called[name]++
+			t.Hosts = append(t.Hosts, name)
 		}
-		t.At[rank], t.Addresses[rank] = at[h.Host], h.Address
+		t.At[rank], t.Addresses[rank] = at[of], h.Address
 	}
 	return t
 }

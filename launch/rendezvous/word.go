@@ -42,6 +42,7 @@ type Hello struct {
 	Run     string `json:"run,omitempty"`     // the identity of the run
 	Restart int    `json:"restart,omitempty"` // how often it was started before
 	Host    string `json:"host"`
+	Machine string `json:"machine,omitempty"` // what tells the host from others of its name; empty: nothing
 	PID     int    `json:"pid"`
 	Facts   []Fact `json:"facts,omitempty"`
 	Address []byte `json:"address,omitempty"` // how the others reach it, not looked into
@@ -52,9 +53,10 @@ func (h *Hello) check() error {
 	switch {
 	case h.Size < 1 || h.Size > maxSize || h.Rank < 0 || h.Rank >= h.Size:
 		return fmt.Errorf("it says rank %d of %d; there are at most %d", h.Rank, h.Size, maxSize)
-	case len(h.Host) > maxText || len(h.Run) > maxText || len(h.Address) > maxAddress || len(h.Facts) > maxFacts:
-		return fmt.Errorf("its host's name has %d bytes, its run's %d, its address %d, and it states %d facts; at most "+
-			"%d, %d, %d and %d", len(h.Host), len(h.Run), len(h.Address), len(h.Facts), maxText, maxText, maxAddress, maxFacts)
+	case max(len(h.Host), len(h.Machine), len(h.Run)) > maxText || len(h.Address) > maxAddress || len(h.Facts) > maxFacts:
+		return fmt.Errorf("its host's name has %d bytes, its machine's %d, its run's %d, its address %d, and it states "+
+			"%d facts; names have %d at most, an address %d, and there are %d facts at most", len(h.Host), len(h.Machine),
+			len(h.Run), len(h.Address), len(h.Facts), maxText, maxAddress, maxFacts)
 	}
 	for _, f := range h.Facts {
 		if len(f.Name) > maxText || len(f.Value) > maxText {

@@ -62,3 +62,13 @@ func processor() string {
 	sum := sha256.Sum256([]byte(strings.Join(able, " ")))
 	return fmt.Sprintf("%s %s (instructions %x)", runtime.GOARCH, said["model name"], sum[:3])
 }
+
+// machine is the number that the kernel has given itself when it started, which all hosts have another of, also those
+// of one name; empty where it does not say.
+func machine() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
