@@ -27,9 +27,8 @@ const manifestHelp = `manifest writes the file by which another launcher starts 
 or one that calls mpirun, or objects for kubectl: an Indexed Job (k8s), a JobSet, a Kubeflow TrainJob. It
 takes what train takes, and the processes train with just that.
 
-Processes are where the plan has its workers: on each host of --cluster as many as the plan uses of its
-devices, or all of them where no --plan is given; without --cluster all on one host. Pods have all workers of
-a host in one process.
+Processes are where the plan has its workers: on each host of --cluster as many as it has devices; without
+--cluster all on one host. Pods have all workers of a host in one process.
 
 A run starts again, up to --restarts times, where a process was lost (exit code 3) or killed (137), and in pods
 also where one was told to stop (129, 130, 143), as by a node that is drained. Under slurm and mpirun that is
@@ -165,8 +164,7 @@ func (m *manifestFlags) place(j *job.Job, pods bool) error {
 		}
 	}
 	workers := j.Workers
-	switch {
-	case j.Plan != "":
+	if j.Plan != "" {
 		p, err := plan.Read(j.Plan)
 		if err != nil {
 			return err
@@ -174,13 +172,11 @@ func (m *manifestFlags) place(j *job.Job, pods bool) error {
 		if workers, err = manifest.Workers(p, c); err != nil {
 			return err
 		}
-	case c != nil && !j.Given("workers"):
+	} else if c != nil {
 		workers = len(c.Devices)
-	case c != nil && workers > len(c.Devices):
-		return fmt.Errorf("--workers is %d, and the cluster has %d devices", workers, len(c.Devices))
 	}
 	if j.Given("workers") && j.Workers != workers {
-		return fmt.Errorf("--workers is %d, and the plan has %d; leave it out", j.Workers, workers)
+		return fmt.Errorf("--workers is %d, and the run has %d, as --cluster or --plan says; leave it out", j.Workers, workers)
 	}
 	if m.workers == 0 {
 		switch m.workers = 1; {

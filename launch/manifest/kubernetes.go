@@ -65,6 +65,7 @@ func (s *Spec) comments(kind string) []string {
 	return []string{
 		fmt.Sprintf("Written by millrace manifest %s. The token is in a Secret, made once by:", kind),
 		fmt.Sprintf("  kubectl%s create secret generic %s --from-literal=token=\"$(openssl rand -hex 32)\"", in, s.Secret),
+		fmt.Sprintf("Pods meet at port %d of the first one, and then reach each other at any port.", launch.DefaultPort),
 	}
 }
 
@@ -97,7 +98,7 @@ func indexedJob(s *Spec) (string, error) {
 		field(launch.RunIDVar, "labels", "batch.kubernetes.io/controller-uid"),
 		variable(launch.MasterAddrVar, s.Name+"-0."+s.Name),
 	}
-	env = append(env, s.secrecy()...)
+	env = append(env, s.common()...)
 	// A pod that is evicted is no failure of the run; those that lose it count.
 	evicted := mapping{{"action", "Ignore"}, {"onPodConditions", list{mapping{{"type", "DisruptionTarget"}, {"status",
 		"True"}}}}}
@@ -121,7 +122,7 @@ func jobSet(s *Spec) (string, error) {
 		// As spec.coordinator would have it; but that becomes a label, which long names do not fit.
 		variable(launch.MasterAddrVar, fmt.Sprintf("%s-%s-0-0.%s", s.Name, workers, s.Name)),
 	}
-	env = append(env, s.secrecy()...)
+	env = append(env, s.common()...)
 	spec := s.job(0, finalRules(container)).add("template",
 		mapping{{"metadata", mapping{{"labels", s.app()}}}, {"spec", s.pod(container, env)}})
 	set := mapping{
@@ -163,7 +164,7 @@ func trainJob(s *Spec) (string, error) {
 		}},
 	}
 	trainer := mapping{{"image", s.Image}, {"command", argv(s.Command)},
-		{"env", append(list{variable(launch.RunIDVar, s.Name), restarts()}, s.secrecy()...)},
+		{"env", append(list{variable(launch.RunIDVar, s.Name), restarts()}, s.common()...)},
 		{"numNodes", s.processes()}, {"numProcPerNode", 1}}
 	trainer = trainer.add("resourcesPerNode", s.resources())
 	from := mapping{{"apiGroup", "trainer.kubeflow.org"}, {"kind", "TrainingRuntime"}, {"name", s.Name}}
@@ -264,10 +265,11 @@ func (s *Spec) files() []mapping {
 		{"data", data}}}
 }
 
-// secrecy is the variable that has the token, and the one that has connections encrypted.
-func (s *Spec) secrecy() list {
-	env := list{mapping{{"name", launch.TokenVar}, {"valueFrom", mapping{{"secretKeyRef", mapping{{"name", s.Secret},
-		{"key", "token"}}}}}}}
+// common is the variables of all kinds: at which port rank 0 is met, the token, and whether connections are encrypted.
+func (s *Spec) common() list {
+	env := list{variable(launch.MasterPortVar, fmt.Sprint(launch.DefaultPort)),
+		mapping{{"name", launch.TokenVar}, {"valueFrom", mapping{{"secretKeyRef", mapping{{"name", s.Secret},
+			{"key", "token"}}}}}}}
 	if s.TLS {
 		env = append(env, variable(launch.TLSVar, launch.TLSOn))
 	}

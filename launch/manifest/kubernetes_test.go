@@ -285,7 +285,7 @@ func TestPodsKnowTheirPlace(t *testing.T) {
 			}
 			meet[w.Meet()+" "+w.RunID] = true
 			if w.Launcher != c.launcher || w.Rank != i || w.Size != n || w.Address != c.address ||
-				w.Token.Variable != launch.TokenVar || w.TLS == nil ||
+				w.Token.Variable != launch.TokenVar || w.TLS == nil || w.Port != launch.DefaultPort ||
 				w.RunID != map[string]string{"k8s": "7-3", "jobset": "gpt", "trainjob": "gpt"}[kind] ||
 				kind != "k8s" && w.Restart != 2 || !w.StartedBefore() {
 				t.Errorf("%s: pod %d is %+v", kind, i, w)

@@ -2,31 +2,30 @@ package manifest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Workers is how many workers a plan has on the devices of a cluster; a nil cluster is as large as need be.
-// Refused: devices in the middle of others that have no worker, since ranks count through them.
+// Workers is how many workers a run of a plan has: one on each device of the cluster, or, where that is nil, on as many as
+// the plan knows. Those without a stage wait for the others.
 func Workers(p *plan.Plan, c *cluster.Cluster) (int, error) {
-	used := map[int]bool{}
 	most := 0
 	for i, s := range p.Stages {
 		for _, d := range s.Devices {
 			if d < 0 || c != nil && d >= len(c.Devices) {
 				return 0, fmt.Errorf("manifest: stage %d of the plan is on device %d, which the cluster does not have", i, d)
 			}
-			used[d] = true
 			most = max(most, d+1)
 		}
 	}
-	if len(used) == 0 {
+	if most == 0 {
 		return 0, fmt.Errorf("manifest: the plan has no workers")
 	}
-	if len(used) != most {
-		return 0, fmt.Errorf("manifest: the plan uses %d of the devices 0 to %d; processes are started on hosts, and "+
-			"cannot leave devices out in between: plan for a cluster of what is used", len(used), most-1)
+	if c != nil {
+		return len(c.Devices), nil
 	}
 	return most, nil
 }
@@ -56,7 +55,7 @@ func Place(workers int, c *cluster.Cluster, workersPerProcess int) ([]Host, erro
 		}
 		h := Host{Processes: here / workersPerProcess}
 		if c != nil {
-			h.Device = c.Devices[first]
+			h.Device = strings.Join(slices.Compact(slices.Clone(c.Devices[first:first+size])), ", ")
 		}
 		hosts, first = append(hosts, h), first+size
 	}

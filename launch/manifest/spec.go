@@ -40,7 +40,7 @@ type Spec struct {
 type Host struct {
 	Name      string // empty: whichever the launcher takes
 	Processes int
-	Device    string // the type of its devices; empty: not known
+	Device    string // the types of its devices; empty: not known
 }
 
 // FilesAt is the folder that Spec.Files are in.
