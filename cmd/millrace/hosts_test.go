@@ -116,6 +116,12 @@ func TestUnequalHostsTrainTogether(t *testing.T) {
 	if err != nil || len(measured.DeviceTypes()) != 2 || len(measured.Machines) != 2 {
 		t.Errorf("the profile: %v, of %v", err, measured.DeviceTypes())
 	}
+	page, err := os.ReadFile(filepath.Join(p.Dir, "two/report.html"))
+	for _, want := range []string{"<dt>engine</dt><dd>torch ", "big: 1 worker, ", "small: 1 worker, "} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the report does not say %q (%v)", want, err)
+		}
+	}
 	if pl, err := plan.Read(filepath.Join(p.Dir, "two/plan.json")); err != nil || len(pl.Devices()) != 2 {
 		t.Errorf("the plan: %v, %v", err, pl)
 	}

@@ -2,6 +2,7 @@ package training
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -9,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/report"
 )
 
 // prepare profiles and plans, for this machine or for the hosts of all.
@@ -100,4 +102,24 @@ func (t *training) joined(crew *hosts.Crew, p *prepare.Prepared, types []hosts.T
 	t.streams = measured.Streams
 	t.say(measured.Describe())
 	return t.survey.Cluster(p.Job.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
+}
+
+// machines is what a report says of the hosts of a run, and of what computes there.
+func (t *training) machines(p *prepare.Prepared) []report.Fact {
+	var engines []string
+	for _, device := range p.Profile.DeviceTypes() {
+		if name := p.Profile.On(device).Engine; name != "" && !slices.Contains(engines, name) {
+			engines = append(engines, name)
+		}
+	}
+	facts := []report.Fact{{Name: "engine", Value: strings.Join(engines, ", ")}}
+	if t.survey == nil {
+		own := prepare.Own()
+		return append(facts, report.Fact{Name: "cores", Value: fmt.Sprint(own.Cores())})
+	}
+	for line := range strings.Lines(t.survey.Describe(t.survey.Types(p.Job.ThreadsPerWorker))) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		facts = append(facts, report.Fact{Name: name, Value: value})
+	}
+	return facts
 }

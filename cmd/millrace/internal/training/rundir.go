@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"time"
 
@@ -29,10 +28,11 @@ type runDir struct {
 	simulated *trace.Timeline
 	program   string
 	workers   []metrics.Worker
-	run       string      // its launcher's name of it, the same for every start; empty: none
-	from      *resumption // nil: the run begins with step 0
-	begun     bool        // the folder is this run's
-	replaced  string      // where the run is that this one replaces; empty: nowhere
+	machines  []report.Fact // of the hosts
+	run       string        // its launcher's name of it, the same for every start; empty: none
+	from      *resumption   // nil: the run begins with step 0
+	begun     bool          // the folder is this run's
+	replaced  string        // where the run is that this one replaces; empty: nowhere
 	sinks     metrics.Sinks
 	files     []io.Closer
 	metrics   *metricsServer // nil where nobody asked for it
@@ -171,12 +171,11 @@ func (w *runDir) finish(r *run.Result) (report.Inputs, error) {
 	t := w.measured(r)
 	in := report.Inputs{
 		Title: w.Job.Out, Plan: w.Plan, LayerNames: prepare.NamesOf(w.Model), Simulated: w.simulated, Measured: t,
-		Facts: []report.Fact{
-			{Name: "engine", Value: w.Profile.Engine}, {Name: "cores", Value: fmt.Sprint(runtime.NumCPU())},
+		Facts: slices.Concat(w.machines, []report.Fact{
 			{Name: "threads per worker", Value: fmt.Sprint(w.Job.ThreadsPerWorker)},
 			{Name: "seed", Value: fmt.Sprint(w.Job.Seed)},
 			{Name: "optimizer", Value: w.Job.Optimizer.Kind}, {Name: "data", Value: w.Job.Data},
-		},
+		}),
 	}
 	in.Facts = append(in.Facts, averageFacts(w.Plan, t.Evaluations)...)
 	return in, errors.Join(err, t.WriteFile(w.path("timeline.json.gz")),

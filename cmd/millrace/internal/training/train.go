@@ -182,7 +182,7 @@ func (t *training) lead(world *launch.World) error {
 	if err != nil {
 		return err
 	}
-	w.run = world.RunID
+	w.run, w.machines = world.RunID, t.machines(p)
 	config.Hooks, config.Begin, config.ProfileS = w.hooks(), w.begin, p.Plan.Predicted.BusyS
 	if err := t.beginOthers(&config, task, j); err != nil {
 		return err
