@@ -1,6 +1,7 @@
 # make demo   sets up everything and trains a planned pipeline on real data
 # make test   sets up everything and runs every test
-# make attack runs millrace on bad inputs, kills, signals and full disks; ATTACK='--only kills --seed 2' are its flags
+# make attack runs millrace on bad inputs, kills, signals and full disks, and strangers on a training's ports;
+#             ATTACK='--only kills --seed 2' are flags of the first, alone
 # make slow   compares with data parallelism between hosts with slow links; SLOW='--hosts 2 --rates 1gbit' are its flags
 # make runs   trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
 
@@ -62,6 +63,8 @@ slow: build bench-peers
 attack: build
 	go build -trimpath -o bin/attack ./lab/attack
 	bin/attack $(ATTACK)
+	$(if $(ATTACK),,MILLRACE_ATTACK=$(CURDIR)/lab/results/attack.json go test -count=1 -timeout 10m \
+	  -run TestStrangersDoNotDisturbATraining ./cmd/millrace)
 
 # The packages whose tests know -rapid.checks; others refuse the flag.
 with-rapid = $(shell go list -f '{{range .TestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}} {{end}}{{end}}' $(1)) \

@@ -14,12 +14,28 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
 // long is a training of three workers that lasts until it is disturbed; its folder is to follow.
 const long = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 3 " +
 	"--eval-rows 8 --steps 1000000 --save-every 20 --keep 3 --out "
+
+// native is one of three replicas, whose gradients Gloo sums.
+var native = strings.Replace(long, "--stages 3", "--stages 1 --schedule dp --collectives native", 1)
+
+// needGloo skips a test where the native library was built without Gloo.
+func needGloo(t *testing.T) {
+	t.Helper()
+	e, err := torch.Open()
+	if err == nil {
+		err = e.CanGloo()
+	}
+	if err != nil {
+		t.Skip(err)
+	}
+}
 
 // gang is a run in several processes under way.
 type gang struct {
@@ -176,13 +192,18 @@ func TestALostProcessEndsTheRun(t *testing.T) {
 		rank   int
 		signal syscall.Signal
 		code   int
+		line   string
 	}{
-		{"follower-killed", 1, syscall.SIGKILL, 137}, {"follower-stopped", 2, syscall.SIGSTOP, 3},
-		{"leader-killed", 0, syscall.SIGKILL, 137}, {"leader-stopped", 0, syscall.SIGSTOP, 3},
+		{"follower-killed", 1, syscall.SIGKILL, 137, long}, {"follower-stopped", 2, syscall.SIGSTOP, 3, long},
+		{"leader-killed", 0, syscall.SIGKILL, 137, long}, {"leader-stopped", 0, syscall.SIGSTOP, 3, long},
+		{"replica-killed", 1, syscall.SIGKILL, 137, native}, {"first-replica-killed", 0, syscall.SIGKILL, 137, native},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			g := trains(t, p, "launch -n 3 -- "+long+c.name)
+			if c.line == native {
+				needGloo(t)
+			}
+			g := trains(t, p, "launch -n 3 -- "+c.line+c.name)
 			g.saved(40)
 			if took := g.hit(c.rank, c.signal); took > 10*time.Second {
 				t.Errorf("the others took %v to end", took)

@@ -3,20 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -66,101 +60,6 @@ func listeners(t *testing.T, pid int) (all []string) {
 	return all
 }
 
-// resident is a process's memory in bytes.
-func resident(t *testing.T, pid int) int64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var n int64
-	if _, rest, found := strings.Cut(string(text), "VmRSS:"); !found {
-		t.Fatal("no VmRSS")
-	} else if _, err := fmt.Sscan(rest, &n); err != nil {
-		t.Fatal(err)
-	}
-	return n << 10
-}
-
-// attack is whoever knows no token, at one address. It counts who is turned away.
-type attack struct {
-	at       string
-	http     bool
-	recorded []byte // what a rightful connection said
-	turned   chan string
-}
-
-// says says something to the address and waits until it is over.
-func (a attack) says(what string, text []byte) {
-	raw, err := net.Dial("tcp", a.at)
-	if err != nil {
-		a.turned <- what + " is let in nowhere"
-		return
-	}
-	defer raw.Close()
-	_, _ = raw.Write(text) // as far as it is read
-	_ = raw.SetReadDeadline(time.Now().Add(20 * time.Second))
-	heard, err := io.ReadAll(io.LimitReader(raw, 1<<20))
-	var late net.Error
-	switch ok := a.http && bytes.HasPrefix(heard, []byte("HTTP/1.1 200")); {
-	case errors.As(err, &late) && late.Timeout():
-		a.turned <- what + " may stay"
-	case ok || len(heard) > 4096:
-		a.turned <- fmt.Sprintf("%s is told %d bytes: %.100q", what, len(heard), heard)
-	default:
-		a.turned <- ""
-	}
-}
-
-// drips says a byte now and then.
-func (a attack) drips(text []byte) {
-	raw, err := net.Dial("tcp", a.at)
-	if err != nil {
-		a.turned <- "a slow one is let in nowhere"
-		return
-	}
-	defer raw.Close()
-	for since, i := time.Now(), 0; time.Since(since) < 20*time.Second; i++ {
-		if _, err := raw.Write(text[i%len(text) : i%len(text)+1]); err != nil {
-			a.turned <- ""
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	a.turned <- "a slow one may stay"
-}
-
-// all attacks with so many of each kind, and returns what is wrong, and how many were turned away.
-func (a attack) all(many int) (wrong []string, refused int) {
-	garbage := make([]byte, 1<<16)
-	_, _ = rand.Read(garbage)
-	hello := slices.Concat([]byte("MWTC\x01\x00\x02\x00"), garbage[:80])
-	clear(hello[8:24])
-	huge := []byte("GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<16) + "\r\n\r\n")
-	words := map[string][]byte{
-		"garbage": garbage, "a browser": []byte("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"), "a long header": huge,
-		"half a hello": hello[:50], "a wrong proof": slices.Concat(hello, garbage[:32]), "a replay": a.recorded,
-		"sizes beyond all": bytes.Repeat([]byte{0xff}, 4096), "nothing": nil,
-		"a wrong bearer": []byte("GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + strangersToken + "!\r\n\r\n"),
-	}
-	n := 0
-	for range many {
-		for what, text := range words {
-			go a.says(what, text)
-		}
-		go a.drips(hello)
-		n += len(words) + 1
-	}
-	for range n {
-		if said := <-a.turned; said == "" {
-			refused++
-		} else if !slices.Contains(wrong, said) {
-			wrong = append(wrong, said)
-		}
-	}
-	return wrong, refused
-}
-
 // handshake is what a process of the run says when it dials another, and whether it is let in.
 func handshake(t *testing.T, to string, tls *tcp.TLS, token, run string, process int) ([]byte, error) {
 	t.Helper()
@@ -202,9 +101,9 @@ func runOf(t *testing.T, pid int) string {
 // leaves the weights that it leaves without them.
 func TestStrangersDoNotDisturbATraining(t *testing.T) {
 	p := profiled(t)
-	many := 3
-	if os.Getenv("MILLRACE_SOAK") != "" {
-		many = 300
+	siege := siege{many: 3, before: 1500 * time.Millisecond}
+	if os.Getenv("MILLRACE_SOAK") != "" || os.Getenv(attackVar) != "" {
+		siege.many, siege.window, siege.pause, siege.before = 100, 20*time.Second, time.Second, 10*time.Second
 	}
 	if err := os.WriteFile(filepath.Join(p.Dir, "token"), []byte(strangersToken), 0o600); err != nil {
 		t.Fatal(err)
@@ -220,7 +119,6 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 		t.Fatalf("processes %v", ranks)
 	}
 	var attacks []attack
-	of := map[string]int{} // ranks, by address
 	if at := listeners(t, g.c.Process.Pid); len(at) > 0 {
 		t.Errorf("launch itself listens at %v", at)
 	}
@@ -233,8 +131,7 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 			if !strings.HasPrefix(a, "127.0.0.1:") {
 				t.Errorf("rank %d listens at %s", rank, a)
 			}
-			of[a] = rank
-			attacks = append(attacks, attack{at: a, http: a == metrics, turned: make(chan string, 100)})
+			attacks = append(attacks, attack{at: a, rank: rank, http: a == metrics, turned: make(chan string, 100)})
 		}
 	}
 	run := runOf(t, ranks[0])
@@ -245,7 +142,7 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 		if a.http {
 			continue
 		}
-		rank := of[a.at]
+		rank := a.rank
 		_, err := handshake(t, a.at, nil, strings.ToUpper(strangersToken), run+" 0", rank)
 		if !tcp.Final(err) || !strings.Contains(err.Error(), "its token is not this run's") {
 			t.Errorf("rank %d, another token: %v", rank, err)
@@ -261,34 +158,7 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 			t.Error("the token travels")
 		}
 	}
-	before := map[int]int64{}
-	for rank, pid := range ranks {
-		before[rank] = resident(t, pid)
-	}
-	began, refused := time.Now(), 0
-	var attacking sync.WaitGroup
-	var mu sync.Mutex
-	for _, a := range attacks {
-		attacking.Go(func() {
-			wrong, n := a.all(many)
-			mu.Lock()
-			defer mu.Unlock()
-			refused += n
-			if len(wrong) > 0 {
-				t.Errorf("rank %d at %s: %v", of[a.at], a.at, wrong)
-			}
-		})
-	}
-	attacking.Wait()
-	for rank, pid := range ranks {
-		grown := resident(t, pid) - before[rank]
-		t.Logf("rank %d: %.1f MiB before, %+.1f MiB after", rank, float64(before[rank])/(1<<20), float64(grown)/(1<<20))
-		if grown > 96<<20 {
-			t.Errorf("rank %d has %d bytes more than before", rank, grown)
-		}
-	}
-	t.Logf("%d refused in %v at %d ports", refused, time.Since(began).Round(time.Millisecond), len(attacks))
-	knows(t, metrics)
+	siege.under(t, metrics, ranks, attacks)
 	steps := g.goesOn()
 	if err := g.c.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -298,24 +168,6 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 		t.Fatalf("code %d, or nobody is logged\n%s", code, said)
 	}
 	same(t, p, flags, "run", steps)
-}
-
-// knows asks for metrics with the token.
-func knows(t *testing.T, metrics string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+metrics+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+strangersToken)
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if text, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK {
-		t.Errorf("metrics for whoever knows the token: %v, %s, %s", err, answer.Status, text)
-	}
 }
 
 // goesOn waits until a run has saved more than it has now, and says what that was at least.

@@ -21,10 +21,10 @@ func TestATrainingOverTLS(t *testing.T) {
 	}
 	right, wrong := wiretest.NewAuthority(t), wiretest.NewAuthority(t)
 	of := func(a *wiretest.Authority, mutual bool) *tcp.TLS {
-		own := a.Signed(t, "127.0.0.1")
+		own := a.Signed(t, "processes.example")
 		return &tcp.TLS{Certificate: &own, Roots: right.Roots(), Mutual: mutual}
 	}
-	certificate, key, roots := right.Files(t, p.Dir, "127.0.0.1")
+	certificate, key, roots := right.Files(t, p.Dir, "processes.example")
 	for _, c := range []struct {
 		name      string
 		env       []string

@@ -252,7 +252,7 @@ func TestServices(t *testing.T) {
 		if _, err := control.Accept(); err == nil {
 			t.Error("a listener of a closed Endpoint accepts")
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		if _, err := other.Dial(ctx, gone, Control, 0); err == nil || !strings.Contains(err.Error(), "connection refused") ||
 			!strings.Contains(err.Error(), "process 0 at 127.0.0.1:") {
 			t.Error(err)
