@@ -72,7 +72,7 @@ type cut struct {
 	lost func(schedule.Instruction) bool
 
 	mu   sync.Mutex
-	dead map[uint32]bool // by edge
+	dead map[[2]int]bool // by receiver and edge
 	kept []func(error)
 }
 
@@ -81,7 +81,7 @@ func cutting(lost func(schedule.Instruction) bool) func(workers int) ([]wire.Car
 	return func(workers int) ([]wire.Carrier, error) {
 		all, err := wire.InProcess(workers)
 		for i, c := range all {
-			all[i] = &cut{Carrier: c, lost: lost, dead: map[uint32]bool{}}
+			all[i] = &cut{Carrier: c, lost: lost, dead: map[[2]int]bool{}}
 		}
 		return all, err
 	}
@@ -91,13 +91,14 @@ func cutting(lost func(schedule.Instruction) bool) func(workers int) ([]wire.Car
 var losing = cutting(func(schedule.Instruction) bool { return true })
 
 func (c *cut) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffer, done func(error)) {
+	at := [2]int{e.To, int(e.ID)}
 	c.mu.Lock()
 	if e.Class == wire.Transfers {
 		if h, begins := frames[0].Header(); begins && c.lost(schedule.Key(h.Key).Instruction()) {
-			c.dead[e.ID] = true
+			c.dead[at] = true
 		}
 	}
-	if c.dead[e.ID] {
+	if c.dead[at] {
 		c.kept = append(c.kept, done)
 		c.mu.Unlock()
 		return

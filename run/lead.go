@@ -20,6 +20,7 @@ import (
 type leader struct {
 	job      *process.Job
 	config   *Config
+	bytes    bool // messages between some workers travel as bytes, as they do between processes
 	state    *control.Leader
 	progress *control.Progress
 	links    []control.Link // by process
@@ -265,10 +266,15 @@ func (l *leader) failure() error {
 }
 
 // execute has the processes execute a Program and returns how many minibatches of it they have done.
-func (l *leader) execute(p *schedule.Program, body control.Body) (int, error) {
+func (l *leader) execute(p *schedule.Program, start func(text string, slots int) control.Body) (int, error) {
 	if err := l.failure(); err != nil {
 		return 0, err
 	}
+	slots, err := l.slots(p)
+	if err != nil {
+		return 0, err
+	}
+	body := start(p.Text(), slots)
 	l.program, l.whole = p, 0
 	_, l.trains = body.(control.Load)
 	if l.trains && l.watch == nil && len(l.config.ProfileS) > 0 {

@@ -38,7 +38,9 @@ func (l *leader) save() error {
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	if _, err := l.execute(p, control.Save{Program: p.Text(), Base: l.done, Draft: l.draft}); err != nil {
+	if _, err := l.execute(p, func(text string, slots int) control.Body {
+		return control.Save{Program: text, Base: l.done, Slots: slots, Draft: l.draft}
+	}); err != nil {
 		return err
 	}
 	var files []checkpoint.File

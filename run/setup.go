@@ -30,7 +30,6 @@ func newJob(c Config) (*process.Job, error) {
 		WantStep:    c.WantStep,
 		KeepWeights: c.KeepWeights, OnPart: c.Hooks.OnPart,
 		World: c.World, Carriers: c.Carriers, Meet: c.Meet, Decide: c.decide, Without: c.without,
-		Refuse: c.runnable,
 	}
 	if c.Checkpoint.Dir != "" {
 		j.Store = &checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep}

@@ -65,7 +65,9 @@ func (l *leader) trainTo(end int) error {
 			l.stopped = true
 			return nil
 		}
-		steps, err := l.execute(p, control.Load{Program: p.Text(), Base: l.done})
+		steps, err := l.execute(p, func(text string, slots int) control.Body {
+			return control.Load{Program: text, Base: l.done, Slots: slots}
+		})
 		l.done += steps
 		if p.ValidatesLater() && steps < p.Minibatches() {
 			l.span = max(leastRepeat, l.span/4)
@@ -173,7 +175,9 @@ func (l *leader) evaluate() error {
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	if _, err := l.execute(p, control.Evaluate{Program: p.Text(), Base: l.done}); err != nil {
+	if _, err := l.execute(p, func(text string, slots int) control.Body {
+		return control.Evaluate{Program: text, Base: l.done, Slots: slots}
+	}); err != nil {
 		return err
 	}
 	e, err := l.verdict()

@@ -87,7 +87,7 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 		return nil, c.refused(err)
 	}
 	l := newLeader(ctx, c, j, links, x.Began())
-	l.held = x.Held
+	l.held, l.bytes = x.Held, len(links) > 1 || x.SendsBytes()
 	here := make(chan process.Belongings, 1)
 	crash.Go(func() { here <- x.Attend(context.Background()) })
 	err = crash.Guard(l.lead)

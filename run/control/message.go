@@ -49,14 +49,16 @@ type Body interface{ kind() string }
 
 // Load starts a Program that trains.
 type Load struct {
-	Program string `json:"program"` // its text
-	Base    int    `json:"base"`    // the step that its minibatch 0 is
+	Program string `json:"program"`         // its text
+	Base    int    `json:"base"`            // the step that its minibatch 0 is
+	Slots   int    `json:"slots,omitempty"` // messages that may lie with a receiver on an edge; 0: no bound
 }
 
 // Evaluate starts a Program that evaluates behind so many steps.
 type Evaluate struct {
 	Program string `json:"program"`
 	Base    int    `json:"base"`
+	Slots   int    `json:"slots,omitempty"`
 }
 
 // Save starts a Program that saves what so many steps have left, each stage as files of a draft: a directory of
@@ -64,6 +66,7 @@ type Evaluate struct {
 type Save struct {
 	Program string `json:"program"`
 	Base    int    `json:"base"`
+	Slots   int    `json:"slots,omitempty"`
 	Draft   string `json:"draft"`
 }
 

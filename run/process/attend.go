@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,7 +41,6 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("run: carriers of %d workers for %d workers", len(carriers), workers),
 			x.ports.Close())
 	}
-	x.limited = j.Slots > 0 || slices.ContainsFunc(x.mine, x.sendsBytes)
 	updates := 0
 	for seat, k := range x.mine {
 		updates += len(j.places(k))
@@ -56,12 +54,13 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	return x, nil
 }
 
-// sendsBytes says whether a worker's messages to some other one travel as bytes. In a world of several processes
-// they do of every worker, so that all processes name edges alike.
-func (x *Process) sendsBytes(worker int) bool {
-	for k := range x.workers {
-		if !x.ports.Port(worker).HandsOver(k) {
-			return true
+// SendsBytes says whether messages from some worker of this process travel as bytes.
+func (x *Process) SendsBytes() bool {
+	for _, worker := range x.mine {
+		for k := range x.workers {
+			if !x.ports.Port(worker).HandsOver(k) {
+				return true
+			}
 		}
 	}
 	return false
@@ -297,14 +296,14 @@ func (x *Process) told(m control.Message, broken error) {
 func (x *Process) obey(body control.Body) error {
 	switch body := body.(type) {
 	case control.Load:
-		return x.load(body.Program, body.Base, true)
+		return x.load(body.Program, body.Base, body.Slots, true)
 	case control.Evaluate:
-		return x.load(body.Program, body.Base, false)
+		return x.load(body.Program, body.Base, body.Slots, false)
 	case control.Save:
 		if err := x.draft(body.Draft); err != nil {
 			return err
 		}
-		return x.load(body.Program, body.Base, false)
+		return x.load(body.Program, body.Base, body.Slots, false)
 	case control.Mark, control.Look, control.Commit, control.Prune:
 		x.carryOut(body)
 	case control.Stop:
@@ -328,18 +327,14 @@ func (x *Process) obey(body control.Body) error {
 	return nil
 }
 
-// load begins a Program from its text, the same in every process.
-func (x *Process) load(text string, base int, trains bool) error {
+// load begins a Program from its text, which is the same in every process, and which the leader has checked: a
+// check takes as long as the Program of all workers is.
+func (x *Process) load(text string, base, slots int, trains bool) error {
 	p, err := schedule.ParseText(strings.NewReader(text))
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	if trains && x.job.World.Rank > 0 { // the leader has looked at it before it sent it
-		if err := x.job.Refuse(p); err != nil {
-			return err
-		}
-	}
-	return x.begin(p, base, trains)
+	return x.begin(p, base, slots, trains)
 }
 
 // end tells the leader that all lists have ended, and what there is of an evaluation or a checkpoint. The

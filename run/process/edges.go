@@ -1,7 +1,6 @@
 package process
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -9,8 +8,6 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/check"
-	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/collective"
 )
@@ -52,53 +49,18 @@ func speaker(p *schedule.Program, from, to schedule.Instruction) int16 {
 	return to.Replica % int16(len(p.Placement[from.Pipeline][from.Stage]))
 }
 
-// slotRepeats is how many repetitions of a body are played for its slots: what the first leaves in flight has
-// passed.
-const slotRepeats = 4
-
-// enoughSlots refuses a Program that would block for ever with so few slots an edge.
-func enoughSlots(p *schedule.Program, slots int) error {
-	if slots == 0 {
-		return nil
-	}
-	short := *p
-	short.Repeat = min(p.Repeat, slotRepeats)
-	if err := machine.CheckSlots(&short, slots); err != nil {
-		return fmt.Errorf("run: with %d slots an edge: %w", slots, err)
-	}
-	return nil
-}
-
-// slotsOf is how many messages may lie with a receiver on each edge of a Program; nil for no bound. Where
-// memory changes hands a message takes none of its receiver, and the Program alone bounds what lies there.
-// Elsewhere it is what can lie there in any timing, so that what waits for a slot waits for a credit that is
-// on its way, or for what a Program that is cut short leaves out.
-func (x *Process) slotsOf(p *schedule.Program) (func(from, to int) int, error) {
-	if n := x.job.Slots; n > 0 {
-		return func(int, int) int { return n }, nil
-	}
-	if !x.limited {
-		return nil, nil
-	}
-	most, err := check.InFlight(p)
-	if err != nil {
-		return nil, fmt.Errorf("run: %w", err)
-	}
-	return func(from, to int) int { return max(1, most[check.Edge{From: from, To: to}]) }, nil
-}
-
 // naming names the edges of a Program that some workers have.
 type naming struct {
 	*schedule.Program
 	table *wire.Table
 	mine  func(worker int) bool
-	slots func(from, to int) int // how many messages may lie with a receiver on an edge; nil: no bound
+	slots int                    // messages that may lie with a receiver on an edge; 0: no bound
 	here  []schedule.Instruction // the workers' replicas, in the order of the placement; of no kind
 }
 
 // nameEdges names the edges of a Program that some workers have. Those between the same two workers come in an
 // order that depends on the Program alone, so that both ends number them alike.
-func nameEdges(t *wire.Table, p *schedule.Program, mine func(worker int) bool, slots func(from, to int) int) error {
+func nameEdges(t *wire.Table, p *schedule.Program, mine func(worker int) bool, slots int) error {
 	n := naming{Program: p, table: t, mine: mine, slots: slots}
 	for pl, stages := range p.Placement {
 		for s, ranks := range stages {
@@ -115,9 +77,9 @@ func nameEdges(t *wire.Table, p *schedule.Program, mine func(worker int) bool, s
 			if err := n.transfers(stages, s); err != nil {
 				return err
 			}
-			for k := range lanes(slots != nil) {
+			for k := range lanes(slots > 0) {
 				group := lane(asKind(first, schedule.AR), k)
-				if err := collective.NameEdges(t, group, stages[s], mine, slots != nil); err != nil {
+				if err := collective.NameEdges(t, group, stages[s], mine, slots > 0); err != nil {
 					return err
 				}
 			}
@@ -156,11 +118,7 @@ func (n *naming) transfers(stages [][]int, s int) error {
 				continue
 			}
 			for _, name := range []wire.Name{{From: here, To: there}, {From: there, To: here}} {
-				most := 0
-				if n.slots != nil {
-					most = n.slots(name.From, name.To)
-				}
-				if _, err := n.table.Edge(name, most); err != nil {
+				if _, err := n.table.Edge(name, n.slots); err != nil {
 					return err
 				}
 			}
@@ -171,10 +129,6 @@ func (n *naming) transfers(stages [][]int, s int) error {
 
 // shared names the edges over which the replicas of a stage give what all of them have to members of other stages.
 func (n *naming) shared(from schedule.Instruction) error {
-	few := 0
-	if n.slots != nil {
-		few = 1
-	}
 	ranks := n.Placement[from.Pipeline][from.Stage]
 	var members []schedule.Instruction
 	if slices.ContainsFunc(ranks, n.mine) {
@@ -195,7 +149,7 @@ func (n *naming) shared(from schedule.Instruction) error {
 		if !n.mine(speaks) && !n.mine(hears) {
 			continue
 		}
-		if _, err := n.table.Edge(pairName(from, speaks, to, hears), few); err != nil {
+		if _, err := n.table.Edge(pairName(from, speaks, to, hears), min(1, n.slots)); err != nil {
 			return err
 		}
 	}

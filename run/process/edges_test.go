@@ -41,10 +41,7 @@ func TestBothEndsNumberAnEdgeAlike(t *testing.T) {
 		for w := range process {
 			process[w] = g.IntN(3)
 		}
-		slots := func(from, to int) int { return 1 + (from+2*to)%3 }
-		if g.IntN(3) == 0 {
-			slots = nil
-		}
+		slots := g.IntN(3)
 		named := func(mine func(int) bool) map[wire.Name]wire.Edge {
 			var table wire.Table
 			for _, p := range programs {
@@ -122,7 +119,7 @@ func TestEdgesGrowWithTheWorkersPeers(t *testing.T) {
 		p := &schedule.Program{Stages: stages, Workers: stages * replicas, Replication: schedule.Split,
 			Placement: [][][]int{schedule.Replicated(stages, replicas)}}
 		var table wire.Table
-		if err := nameEdges(&table, p, func(w int) bool { return w == 5 }, func(int, int) int { return 1 }); err != nil {
+		if err := nameEdges(&table, p, func(w int) bool { return w == 5 }, 1); err != nil {
 			t.Fatal(err)
 		}
 		return len(table.Edges())

@@ -45,7 +45,6 @@ type Job struct {
 	Carriers    func(workers int) ([]wire.Carrier, error)
 	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start
 	Without     Wait                                                                      // left out, by a test
-	Refuse      func(*schedule.Program) error                                             // what cannot be executed
 }
 
 // Close closes the checkpoint that the run goes on from.

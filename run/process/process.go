@@ -40,7 +40,6 @@ type Process struct {
 	job     *Job
 	ports   *wire.Ports
 	table   wire.Table // of its workers' edges
-	limited bool       // edges have slots
 	place   *place.Place
 	began   time.Time
 	link    control.Link
@@ -58,6 +57,7 @@ type Process struct {
 	gate        Gate
 	program     *schedule.Program
 	base        int       // step that minibatch 0 of program is
+	slots       int       // messages that may lie with a receiver on an edge; 0: no bound
 	trains      bool      // program is training, so its instructions belong to steps
 	limit       int       // minibatches of program that are done at its end
 	minibatches int       // of program
@@ -84,23 +84,17 @@ type Process struct {
 	tested      control.Result
 }
 
-// begin makes p the Program and sets every worker going. base is the step of its first
-// minibatch; trains says whether its instructions belong to steps.
-func (x *Process) begin(p *schedule.Program, base int, trains bool) error {
+// begin makes p the Program and sets every worker going. base is the step of its first minibatch, slots is how many
+// messages may lie with a receiver on an edge, 0 for no bound; trains says whether its instructions belong to steps.
+func (x *Process) begin(p *schedule.Program, base, slots int, trains bool) error {
 	if p.Workers != len(x.workers) {
 		return fmt.Errorf("run: program %s is for %d workers; this run has %d", p.Name, p.Workers, len(x.workers))
-	}
-	if err := enoughSlots(p, x.job.Slots); err != nil {
-		return err
-	}
-	slots, err := x.slotsOf(p)
-	if err != nil {
-		return err
 	}
 	here := func(worker int) bool { return x.workers[worker] != nil }
 	if err := nameEdges(&x.table, p, here, slots); err != nil {
 		return fmt.Errorf("run: program %s: %w", p.Name, err)
 	}
+	var err error
 	if x.gate == nil {
 		o := machine.Options{Cores: machine.Share(x.job.Cores), Ahead: x.job.Ahead, Slots: x.job.Slots}
 		x.gate, err = x.job.Decide(p, x.mine, o)
@@ -110,7 +104,7 @@ func (x *Process) begin(p *schedule.Program, base int, trains bool) error {
 	if err != nil {
 		return err
 	}
-	x.program, x.base, x.trains, x.limit, x.refused = p, base, trains, math.MaxInt, nil
+	x.program, x.base, x.slots, x.trains, x.limit, x.refused = p, base, slots, trains, math.MaxInt, nil
 	x.minibatches = p.Minibatches()
 	x.ended, x.drains, x.moved = false, 0, time.Now()
 	x.saved, x.tested = control.Saved{}, control.Result{}

@@ -155,7 +155,7 @@ func (w *worker) joins(h *holding, p *schedule.Program) error {
 	}
 	h.lanes = nil
 	ar := schedule.Instruction{Kind: schedule.AR, Pipeline: h.pipeline, Stage: h.stage}
-	for k := range lanes(w.x.limited) {
+	for k := range lanes(w.x.slots > 0) {
 		group, err := collective.NewGroup(&w.x.table, w.port, lane(ar, k), ranks, int(h.replica))
 		if err != nil {
 			return err

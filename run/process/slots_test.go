@@ -1,6 +1,7 @@
 package process
 
 import (
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -35,20 +36,15 @@ func TestSlotsOfAnyTiming(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		slots := func(from, to int) int { return max(1, most[check.Edge{From: from, To: to}]) }
-		if late := overPipes(t, p, slots, g.IntN, -1); late != nil {
+		if late := overPipes(t, p, most, g.IntN, -1); late != nil {
 			t.Fatalf("%s: %v waits with %v", f.Name, late, most)
 		}
 		for e, n := range most {
 			if n == 1 {
 				continue
 			}
-			less := func(from, to int) int {
-				if from == e.From && to == e.To {
-					return n - 1
-				}
-				return slots(from, to)
-			}
+			less := maps.Clone(most)
+			less[e] = n - 1
 			if late := overPipes(t, p, less, g.IntN, e.To); late == nil || *late != e {
 				t.Fatalf("%s: %v waits with %v but for one on %v", f.Name, late, most, e)
 			}
@@ -64,8 +60,7 @@ func TestSlotsOfAnyTiming(t *testing.T) {
 // overPipes drives a Program's messages over pipes, with a Machine that knows of no slots, and says on which
 // edge the first one waits for a credit. Credits take no time here. Workers move in random order, and a lazy
 // one when nobody else can.
-func overPipes(t *testing.T, p *schedule.Program, slots func(from, to int) int, choose func(int) int,
-	lazy int) *check.Edge {
+func overPipes(t *testing.T, p *schedule.Program, most map[check.Edge]int, choose func(int) int, lazy int) *check.Edge {
 	t.Helper()
 	type came struct {
 		to int
@@ -89,8 +84,10 @@ func overPipes(t *testing.T, p *schedule.Program, slots func(from, to int) int, 
 	}
 	defer ports.Close()
 	var table wire.Table
-	if err := nameEdges(&table, p, func(int) bool { return true }, slots); err != nil {
-		t.Fatal(err)
+	for e := range most {
+		if _, err := table.Edge(wire.Name{From: e.From, To: e.To}, most[e]); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ports.Begin(0, table.Edges())()
 	m, err := machine.New(p, machine.Options{})
