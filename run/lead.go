@@ -20,6 +20,7 @@ import (
 type leader struct {
 	job      *process.Job
 	config   *Config
+	hosts    int  // there are so many
 	bytes    bool // messages between some workers travel as bytes, as they do between processes
 	state    *control.Leader
 	progress *control.Progress
@@ -116,6 +117,7 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 	if j.From != nil {
 		l.done, l.loss = j.From.Manifest.Steps, j.From.Manifest.Loss
 	}
+	l.hosts = len(slices.Compact(slices.Sorted(slices.Values(j.World.Hosts))))
 	l.hooks = newHookQueue(func(err error) { l.inbox.put(event{failed: err}) })
 	for p, link := range links {
 		link.Start(func(m control.Message, err error) { l.inbox.put(event{from: p, m: m, at: time.Now(), broken: err}) })
@@ -189,7 +191,9 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 		if from > 0 {
 			l.clocks[from].Read(control.Reading{AskedS: l.sinceS(l.asked[from]), AtS: body.AtS, HeardS: l.sinceS(at)})
 		}
-		l.judge()
+		if body.Stuck || !l.state.Asked() { // the last that was asked
+			l.judge()
+		}
 	}
 	if !under {
 		return nil // what comes of a process that does not know yet that the run has failed
@@ -201,7 +205,7 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 		return l.progress.Peaks(from, body.PeakBytes)
 	case control.Saved:
 		for _, f := range body.Files {
-			if len(slices.Compact(slices.Sorted(slices.Values(l.job.World.Hosts)))) > 1 {
+			if l.hosts > 1 {
 				f.Host = l.job.World.HostOf(from)
 			}
 			l.saved.Files = append(l.saved.Files, f)

@@ -214,28 +214,37 @@ func (d waitingDevice) Backward(outputs, grads []engine.Tensor) error {
 	return d.Device.Backward(outputs, grads)
 }
 
-// A run in which nothing happens because a device computes says so, and goes on once the device does.
+// A run in which nothing happens because a device computes says so, each time as much later, and goes on once the
+// device does.
 func TestARunSaysThatADeviceTakesLong(t *testing.T) {
-	c, free := small(t, 3, 2), make(chan struct{})
-	whole := train(t, c)
-	c.StallAfter, c.Engine = 300*time.Millisecond, waitingEngine{c.Engine, 1, free}
-	var said [][]string
-	c.Hooks.OnQuiet = func(quiet time.Duration, chain []string) {
-		if quiet < 300*time.Millisecond*time.Duration(len(said)+1) {
-			t.Errorf("told a %d. time behind %v", len(said)+1, quiet)
+	whole := train(t, small(t, 3, 2))
+	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
+		c, free := small(t, 3, 2), make(chan struct{})
+		c.StallAfter = 300 * time.Millisecond
+		var said [][]string
+		c.Hooks.OnQuiet = func(quiet time.Duration, chain []string) {
+			if quiet < 300*time.Millisecond*time.Duration(len(said)+1) {
+				t.Errorf("%s: told a %d. time behind %v", name, len(said)+1, quiet)
+			}
+			if said = append(said, chain); len(said) == 2 {
+				close(free)
+			}
 		}
-		if said = append(said, chain); len(said) == 2 {
-			close(free)
+		w := worlds{of: of, carriers: pipe.New}
+		w.change = func(p int, c *Config) {
+			if p == of[1] {
+				c.Engine = waitingEngine{c.Engine, c.World.Workers[1].Device, free}
+			}
 		}
-	}
-	if err := sameWeights(whole.Weights, train(t, c).Weights); err != nil {
-		t.Error(err)
-	}
-	for _, chain := range said {
-		if i := slices.IndexFunc(chain, func(line string) bool {
-			return strings.HasPrefix(line, "worker 1 is at 1B0; it has been there for ")
-		}); len(said) != 2 || len(chain) != 3 || i < 0 {
-			t.Errorf("said %q", said)
+		if err := sameWeights(whole.Weights, w.train(t.Context(), t, c).whole(t).Weights); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, chain := range said {
+			if i := slices.IndexFunc(chain, func(line string) bool {
+				return strings.HasPrefix(line, "worker 1 (") && strings.Contains(line, ") is at 1B0; it has been there for ")
+			}); len(said) != 2 || len(chain) != 3 || i < 0 {
+				t.Errorf("%s: said %q", name, said)
+			}
 		}
 	}
 }

@@ -68,22 +68,39 @@ func (l *Leader) hear(rank int, answers chan<- control.Answer, m control.Message
 
 // say sends a process a message.
 func (l *Leader) say(rank int, body control.Body) error {
-	if err := l.peers[rank].Send(control.Message{N: ofSetup, Body: body}); err != nil {
+	return l.send(rank, control.Message{N: ofSetup, Body: body})
+}
+
+func (l *Leader) send(rank int, m control.Message) error {
+	if err := l.peers[rank].Send(m); err != nil {
 		return control.NewLost(rank, l.Name(rank), err)
 	}
 	return nil
 }
 
-// Ask has a process do something and reads its answer into a pointer; nil reads none.
-func (l *Leader) Ask(rank int, name string, with, answer any) error {
+// question is what processes are asked, made into bytes once for all of them.
+func question(name string, with any) (control.Message, error) {
 	text, err := json.Marshal(with)
 	if err != nil {
-		return fmt.Errorf("setup: %s: %w", name, err)
+		return control.Message{}, fmt.Errorf("setup: %s: %w", name, err)
 	}
+	return control.Message{N: ofSetup, Body: control.Ask{Name: name, With: text}}.Shared(), nil
+}
+
+// Ask has a process do something and reads its answer into a pointer; nil reads none.
+func (l *Leader) Ask(rank int, name string, with, answer any) error {
+	m, err := question(name, with)
+	if err != nil {
+		return err
+	}
+	return l.ask(rank, name, m, answer)
+}
+
+func (l *Leader) ask(rank int, name string, m control.Message, answer any) error {
 	if err := context.Cause(l.ctx); err != nil {
 		return err
 	}
-	if err := l.say(rank, control.Ask{Name: name, With: text}); err != nil {
+	if err := l.send(rank, m); err != nil {
 		return err
 	}
 	select {
@@ -106,6 +123,10 @@ func (l *Leader) Ask(rank int, name string, with, answer any) error {
 // All asks every other process the same at once, and has each answer read into what into gives for its rank.
 // Of several errors the one of the least rank is returned.
 func (l *Leader) All(name string, with any, into func(rank int) any) error {
+	m, err := question(name, with)
+	if err != nil {
+		return err
+	}
 	errs := make([]error, len(l.peers))
 	var all sync.WaitGroup
 	for rank := range l.peers {
@@ -116,7 +137,7 @@ func (l *Leader) All(name string, with any, into func(rank int) any) error {
 		if into != nil {
 			answer = into(rank)
 		}
-		all.Go(crash.Caught(func() { errs[rank] = l.Ask(rank, name, with, answer) }))
+		all.Go(crash.Caught(func() { errs[rank] = l.ask(rank, name, m, answer) }))
 	}
 	all.Wait()
 	for _, err := range errs {

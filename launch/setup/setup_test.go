@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,11 +64,12 @@ func TestAskAndBegin(t *testing.T) {
 		return 3 * x, err
 	}})
 	answers := make([]int, 3)
-	if err := l.All("triple", 7, func(rank int) any { return &answers[rank] }); err != nil {
+	var times atomic.Int32
+	if err := l.All("triple", seven{&times}, func(rank int) any { return &answers[rank] }); err != nil {
 		t.Fatal(err)
 	}
-	if answers[1] != 21 || answers[2] != 21 {
-		t.Error(answers)
+	if answers[1] != 21 || answers[2] != 21 || times.Load() != 1 {
+		t.Errorf("%v, of a question that was made into bytes %d times", answers, times.Load())
 	}
 	links, err := l.Begin()
 	if err != nil || links[0] != nil {
@@ -106,6 +108,14 @@ func TestAskAndBegin(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// seven counts how often it is made into bytes.
+type seven struct{ times *atomic.Int32 }
+
+func (s seven) MarshalJSON() ([]byte, error) {
+	s.times.Add(1)
+	return []byte("7"), nil
 }
 
 // An error of one is everybody's, with who it was and of what kind it is.

@@ -34,10 +34,13 @@ func (s *Survey) order() []int {
 	return ranks
 }
 
-// Place is where the worker on a device is.
-func (s *Survey) Place(device int) process.Location {
-	rank := s.order()[device/s.Workers]
-	return process.Location{Process: rank, Device: device % s.Workers}
+// Places are where the workers on devices are.
+func (s *Survey) Places(devices []int) []process.Location {
+	ranks, at := s.order(), make([]process.Location, len(devices))
+	for k, device := range devices {
+		at[k] = process.Location{Process: ranks[device/s.Workers], Device: device % s.Workers}
+	}
+	return at
 }
 
 // beside lists the processes of a host that share processors with one, itself included.

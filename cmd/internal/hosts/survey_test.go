@@ -143,10 +143,7 @@ func TestBoundProcessesMeasureTogether(t *testing.T) {
 // TestDevicesAreHostByHost, however launchers number ranks.
 func TestDevicesAreHostByHost(t *testing.T) {
 	s := world(2, "a:01 b:01 a:01 b:01")
-	var got []process.Location
-	for d := range 8 {
-		got = append(got, s.Place(d))
-	}
+	got := s.Places([]int{0, 1, 2, 3, 4, 5, 6, 7})
 	want := []process.Location{{Process: 0}, {Process: 0, Device: 1}, {Process: 2}, {Process: 2, Device: 1},
 		{Process: 1}, {Process: 1, Device: 1}, {Process: 3}, {Process: 3, Device: 1}}
 	if !reflect.DeepEqual(got, want) {

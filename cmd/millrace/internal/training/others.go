@@ -145,12 +145,13 @@ func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
 	if k.Job, err = p.Job.Text(); err != nil {
 		return cli.BadInput(err)
 	}
-	for _, device := range p.Plan.Devices() {
+	devices := p.Plan.Devices()
+	for _, device := range devices {
 		if w := t.party.World; device >= w.Workers() {
 			return cli.BadInput(fmt.Errorf("the plan has a worker %d, and there are %s", device, counted(w)))
 		}
-		k.Workers = append(k.Workers, t.survey.Place(device))
 	}
+	k.Workers = t.survey.Places(devices)
 	k.Seats = t.survey.Seats(p.Job.ThreadsPerWorker)
 	return nil
 }
