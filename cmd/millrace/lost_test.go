@@ -296,8 +296,8 @@ func TestARunGoesOnWithoutALostProcess(t *testing.T) {
 	})
 }
 
-// An error of the run itself is in its folder, too, as one after which no other start helps; a run that ends well
-// leaves none.
+// An error of the run itself is in its folder, too, as one after which no other start helps, until a run begins; one
+// that ends well leaves none.
 func TestAnErrorIsInTheRunsFolder(t *testing.T) {
 	p := profiled(t)
 	line := "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --workers 2 " +
@@ -318,6 +318,11 @@ func TestAnErrorIsInTheRunsFolder(t *testing.T) {
 		!strings.Contains(left.Cause, "is not finite") && !strings.Contains(left.Cause, "NaN") &&
 			!strings.Contains(left.Cause, "Inf") {
 		t.Errorf("code %d; error.json says %s (%v)\n%s", code, text, err, said)
+	}
+	// A start of several processes that is refused before its run begins leaves what is there.
+	code, said = started(t, p, "launch -n 2 -- "+strings.Replace(line, "--workers 2", "--memory-limit 1KiB", 1))
+	if after, err := os.ReadFile(path); code != 2 || !bytes.Equal(after, text) {
+		t.Errorf("code %d; error.json says %s (%v)\n%s", code, after, err, said)
 	}
 	if code, said = started(t, p, line); code != 0 {
 		t.Fatal(said)

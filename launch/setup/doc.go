@@ -13,8 +13,9 @@
 // sends everybody away instead, with an error or, where nothing is left to do, without. One process's error is
 // every process's: whoever asked gets it as an Error that names the process, and dismisses all with it.
 //
-// A process that is to stop tells rank 0 before it leaves, and rank 0's context ends with a StoppedError; where
-// a Link ends, with a control.LostError. Rank 0 dismisses the others with that.
+// A process that is to stop tells rank 0 and waits for its word, and rank 0's context ends with a StoppedError;
+// where a Link ends, with a control.LostError. All are dismissed with that at once, whatever rank 0 is at. An
+// error goes from process to process with its class; one that says that a process was stopped or lost stays one.
 //
 // # What whoever uses it must do
 //

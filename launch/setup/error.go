@@ -1,7 +1,9 @@
 package setup
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/millrace-ml/millrace/run/control"
 )
@@ -17,7 +19,10 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Name, e.Text) }
 
 // StoppedError says that a process was told to stop before the run had begun.
-type StoppedError struct{ Name string }
+type StoppedError struct {
+	Rank int
+	Name string // of the process
+}
 
 func (e *StoppedError) Error() string {
 	return e.Name + " was told to stop before the run began"
@@ -27,22 +32,36 @@ func (e *StoppedError) Error() string {
 type Config struct {
 	// Name is how errors call the process of a rank.
 	Name func(rank int) string
-	// Class says what kind of error one is, for the other processes to know.
+	// Class says what kind of error one is, for the other processes to know: Stopped, or what it likes.
 	Class func(error) string
+	Log   *slog.Logger // is told by rank 0 who is waited for
 }
 
-// stopped is the Class of what a StoppedError says to the others.
-const stopped = "stopped"
+// Stopped is the Class of an error with which a process is told to stop.
+const Stopped = "stopped"
 
 // failedOf is an error as it goes to other processes. rank is the process's that says so.
 func (c Config) failedOf(rank int, err error) *control.Failed {
-	switch e := err.(type) {
-	case *Error:
-		return &control.Failed{Process: e.Rank, Text: e.Text, Class: e.Class}
-	case *StoppedError:
-		return &control.Failed{Process: rank, Text: e.Name, Class: stopped}
-	case *control.LostError:
-		return &control.Failed{Process: rank, Text: e.Error(), Lost: e}
+	f := &control.Failed{Process: rank, Text: err.Error()}
+	var left *StoppedError
+	switch said, is := err.(*Error); {
+	case is:
+		f.Process, f.Text, f.Class = said.Rank, said.Text, said.Class
+	case errors.As(err, &left):
+		f.Process, f.Class = left.Rank, Stopped
+	case !errors.As(err, &f.Lost):
+		f.Class = c.Class(err)
 	}
-	return &control.Failed{Process: rank, Text: err.Error(), Class: c.Class(err)}
+	return f
+}
+
+// errorOf is what failedOf has made of an error.
+func (c Config) errorOf(f *control.Failed) error {
+	switch {
+	case f.Lost != nil:
+		return f.Lost
+	case f.Class == Stopped:
+		return &StoppedError{f.Process, c.Name(f.Process)}
+	}
+	return &Error{Rank: f.Process, Name: c.Name(f.Process), Text: f.Text, Class: f.Class}
 }

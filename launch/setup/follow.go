@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/control"
@@ -56,59 +55,51 @@ func (f *Follower) hear(m control.Message, err error) {
 		close(f.begun)
 		return
 	case control.Dismiss:
-		f.end(f.dismissed(body.Failed))
+		err := errDismissed
+		if body.Failed != nil {
+			err = f.errorOf(body.Failed)
+		}
+		f.end(err)
 		return
 	}
 	f.end(control.NewLost(0, f.Name(0), fmt.Errorf("setup: it says a %T out of turn", m.Body)))
 }
 
-// dismissed is why rank 0 sends this process away.
-func (f *Follower) dismissed(failed *control.Failed) error {
-	switch {
-	case failed == nil:
-		return errDismissed
-	case failed.Lost != nil:
-		return failed.Lost
-	case failed.Class == stopped:
-		return &StoppedError{failed.Text}
-	}
-	return &Error{Rank: failed.Process, Name: f.Name(failed.Process), Text: failed.Text, Class: failed.Class}
-}
-
 // Wait answers what rank 0 asks until the run begins, and returns the Link for it; nil where there is none to
-// be. Where ctx ends, rank 0 is told.
+// be. Where ctx ends, rank 0 is told, and decides: it may have begun the run already.
 func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
-	tell := sync.OnceFunc(func() { _ = f.say(control.Stop{}) }) // if it cannot be told, it knows
-	stop := context.AfterFunc(ctx, crash.Caught(tell))          // whatever this process is at
+	stop := context.AfterFunc(ctx, crash.Caught(func() { _ = f.say(control.Stop{}) })) // whatever this process is at
 	defer stop()
 	for {
 		select {
-		case <-ctx.Done():
-			tell()
-			return nil, errors.Join(context.Cause(ctx), f.relay.Close())
+		case <-f.begun:
+			return f.relay, nil
 		case <-f.over.Done():
 			err := context.Cause(f.over)
-			if errors.Is(err, errDismissed) {
+			switch cause := context.Cause(ctx); {
+			case cause != nil:
+				err = cause
+			case errors.Is(err, errDismissed):
 				err = nil
 			}
 			return nil, errors.Join(err, f.relay.Close())
-		case <-f.begun:
-			return f.relay, nil
 		case ask := <-f.asked:
 			if err := f.say(f.answer(ctx, ask)); err != nil {
-				<-f.over.Done() // which says why
+				err = fmt.Errorf("setup: the answer to %s: %w", ask.Name, err)
+				_ = f.say(control.Answer{Failed: f.failedOf(f.rank, err)}) // which is short
 			}
 		}
 	}
 }
 
+// say sends rank 0 a message. It fails where that has no text that can be sent.
 func (f *Follower) say(body control.Body) error {
 	return f.relay.Send(control.Message{N: ofSetup, From: f.rank, Body: body})
 }
 
-// answer does what is asked.
-func (f *Follower) answer(ctx context.Context, ask control.Ask) control.Answer {
-	ctx, cancel := context.WithCancelCause(ctx)
+// answer does what is asked. A process that is told to stop has no other error than that.
+func (f *Follower) answer(own context.Context, ask control.Ask) control.Answer {
+	ctx, cancel := context.WithCancelCause(own)
 	defer cancel(nil)
 	stop := context.AfterFunc(f.over, crash.Caught(func() { cancel(context.Cause(f.over)) }))
 	defer stop()
@@ -121,6 +112,9 @@ func (f *Follower) answer(ctx context.Context, ask control.Ask) control.Answer {
 		with, err = do(ctx, ask.With)
 		return err
 	})
+	if err != nil && own.Err() != nil {
+		err = &StoppedError{f.rank, f.Name(f.rank)}
+	}
 	if err != nil {
 		return control.Answer{Failed: f.failedOf(f.rank, err)}
 	}

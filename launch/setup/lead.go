@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/control"
@@ -18,7 +22,20 @@ type Leader struct {
 	cancel context.CancelCauseFunc
 	stop   func() bool // has the end of ctx be the run's business
 	peers  []*peer     // by rank; nil: rank 0 itself
+
+	mu    sync.Mutex
+	asked map[int]asked // by rank, those that have not answered
+	look  *time.Timer   // until it is said who these are; nil: nobody is asked
 }
+
+// asked is what a process does.
+type asked struct {
+	name  string
+	since time.Time
+}
+
+// tellEvery is how often it is logged who is waited for.
+const tellEvery = 10 * time.Second
 
 // peer is another process.
 type peer struct {
@@ -28,9 +45,8 @@ type peer struct {
 
 // Lead begins rank 0's part. links are by rank, nil for its own.
 func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
-	l := &Leader{Config: c, peers: make([]*peer, len(links))}
+	l := &Leader{Config: c, peers: make([]*peer, len(links)), asked: map[int]asked{}}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	l.stop = context.AfterFunc(ctx, crash.Caught(func() { l.sendAway(&StoppedError{l.Name(0)}) })) // whatever it is at
 	for rank, link := range links {
 		if link == nil {
 			continue
@@ -40,6 +56,13 @@ func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 		l.peers[rank] = p
 		p.listen()
 	}
+	l.stop = context.AfterFunc(l.ctx, crash.Caught(func() { // whatever rank 0 is at
+		err := context.Cause(l.ctx)
+		if ctx.Err() != nil {
+			err = &StoppedError{0, l.Name(0)}
+		}
+		l.sendAway(err)
+	}))
 	return l
 }
 
@@ -60,22 +83,20 @@ func (l *Leader) hear(rank int, answers chan<- control.Answer, m control.Message
 		default:
 		}
 	case control.Stop:
-		l.cancel(&StoppedError{l.Name(rank)})
+		l.cancel(&StoppedError{rank, l.Name(rank)})
 		return
 	}
 	l.cancel(control.NewLost(rank, l.Name(rank), fmt.Errorf("setup: it says a %T, which answers nothing", m.Body)))
 }
 
-// say sends a process a message.
-func (l *Leader) say(rank int, body control.Body) error {
-	return l.send(rank, control.Message{N: ofSetup, Body: body})
-}
-
-func (l *Leader) send(rank int, m control.Message) error {
-	if err := l.peers[rank].Send(m); err != nil {
-		return control.NewLost(rank, l.Name(rank), err)
+// say says something short to all others. That one is lost is heard of it.
+func (l *Leader) say(body control.Body) {
+	m := control.Message{N: ofSetup, Body: body}.Shared()
+	for _, p := range l.peers {
+		if p != nil {
+			_ = p.Send(m) // it has a text that can be sent
+		}
 	}
-	return nil
 }
 
 // question is what processes are asked, made into bytes once for all of them.
@@ -100,13 +121,16 @@ func (l *Leader) ask(rank int, name string, m control.Message, answer any) error
 	if err := context.Cause(l.ctx); err != nil {
 		return err
 	}
-	if err := l.send(rank, m); err != nil {
-		return err
+	if err := l.peers[rank].Send(m); err != nil {
+		return fmt.Errorf("setup: %s: %w", name, err)
 	}
+	l.waits(rank, name)
+	defer l.answered(rank)
 	select {
 	case a := <-l.peers[rank].answers:
 		if a.Failed != nil {
-			return &Error{Rank: rank, Name: l.Name(rank), Text: a.Failed.Text, Class: a.Failed.Class}
+			a.Failed.Process = rank
+			return l.errorOf(a.Failed)
 		}
 		if answer == nil {
 			return nil
@@ -117,6 +141,54 @@ func (l *Leader) ask(rank int, name string, m control.Message, answer any) error
 		return nil
 	case <-l.ctx.Done():
 		return context.Cause(l.ctx)
+	}
+}
+
+// waits notes that a process is asked, and has it logged now and then who is.
+func (l *Leader) waits(rank int, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked[rank] = asked{name, time.Now()}
+	if l.look == nil {
+		l.look = time.AfterFunc(tellEvery, crash.Caught(l.tell))
+	}
+}
+
+// answered notes that a process is not waited for any more.
+func (l *Leader) answered(rank int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.asked, rank)
+}
+
+// most is how many processes are named that are waited for.
+const most = 8
+
+// tell logs who has been asked for a while, and for what.
+func (l *Leader) tell() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.look = nil; len(l.asked) == 0 {
+		return
+	}
+	l.look = time.AfterFunc(tellEvery, crash.Caught(l.tell))
+	var missing []string
+	more := 0
+	for _, rank := range slices.Sorted(maps.Keys(l.asked)) {
+		a := l.asked[rank]
+		switch took := time.Since(a.since); {
+		case took < tellEvery:
+		case len(missing) == most:
+			more++
+		default:
+			missing = append(missing, fmt.Sprintf("%s: %s (%v)", l.Name(rank), a.name, took.Round(time.Second)))
+		}
+	}
+	if more > 0 {
+		missing = append(missing, fmt.Sprintf("and %d more", more))
+	}
+	if missing != nil {
+		l.Log.Info("waiting for other processes", "missing", strings.Join(missing, ", "), "of", len(l.peers))
 	}
 }
 
@@ -162,14 +234,7 @@ func (l *Leader) Begin() ([]control.Link, error) {
 	if err := context.Cause(l.ctx); err != nil {
 		return nil, err
 	}
-	for rank, p := range l.peers {
-		if p == nil {
-			continue
-		}
-		if err := l.say(rank, control.Begin{}); err != nil {
-			return nil, err
-		}
-	}
+	l.say(control.Begin{}) // that one is lost is the run's to hear from here on
 	return links, nil
 }
 
@@ -179,11 +244,7 @@ func (l *Leader) sendAway(err error) {
 	if err != nil {
 		failed = l.failedOf(0, err)
 	}
-	for rank, p := range l.peers {
-		if p != nil {
-			_ = l.say(rank, control.Dismiss{Failed: failed}) // one that is lost needs no word
-		}
-	}
+	l.say(control.Dismiss{Failed: failed})
 }
 
 // Dismiss sends all others away, without an error or with one, and closes the Links.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -19,15 +20,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var errOurs = errors.New("of a class")
+var errOurs, errSignal = errors.New("of a class"), errors.New("a signal")
 
 func config() Config {
 	return Config{Name: func(rank int) string { return fmt.Sprintf("rank %d", rank) }, Class: func(err error) string {
-		if errors.Is(err, errOurs) {
+		switch {
+		case errors.Is(err, errOurs):
 			return "ours"
+		case errors.Is(err, errSignal):
+			return Stopped
 		}
 		return ""
-	}}
+	}, Log: slog.New(slog.DiscardHandler)}
 }
 
 // ended is what came of a Follower.

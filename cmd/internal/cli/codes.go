@@ -67,5 +67,10 @@ func CodeOf(err error) int {
 	return ExitFailed
 }
 
-// ClassOf says what a process ends with for an error to the others, which CodeOf reads.
-func ClassOf(err error) string { return strconv.Itoa(CodeOf(err)) }
+// ClassOf says what kind of error one is to other processes: how they end by it, which CodeOf reads.
+func ClassOf(err error) string {
+	if errors.As(err, new(*Stopped)) {
+		return setup.Stopped
+	}
+	return strconv.Itoa(CodeOf(err))
+}

@@ -37,3 +37,12 @@ func TestCodesOfErrors(t *testing.T) {
 		}
 	}
 }
+
+// What a process that was told to stop says of itself is known to others, however it is wrapped.
+func TestAStopIsOfItsOwnClass(t *testing.T) {
+	for _, err := range []error{&Stopped{syscall.SIGINT}, fmt.Errorf("train: %w", &Stopped{syscall.SIGHUP})} {
+		if class := ClassOf(err); class != setup.Stopped {
+			t.Errorf("%v is of class %q", err, class)
+		}
+	}
+}

@@ -94,7 +94,9 @@ func (p *Party) Name(rank int) string {
 }
 
 // config is what a setup is told.
-func (p *Party) config() setup.Config { return setup.Config{Name: p.Name, Class: cli.ClassOf} }
+func (p *Party) config() setup.Config {
+	return setup.Config{Name: p.Name, Class: cli.ClassOf, Log: slog.Default()}
+}
 
 // Lead begins rank 0's part of the setup.
 func (p *Party) Lead(ctx context.Context) *setup.Leader {

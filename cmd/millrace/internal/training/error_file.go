@@ -62,7 +62,7 @@ func (t *training) leaveError(rank int, err error) error {
 		return err
 	case rank > 0 && (lost == nil || lost.Rank != 0):
 		return err
-	case isErrorFile(path) && (rank > 0 || t.ran): // another process has written it: the first cause stays
+	case isErrorFile(path) && t.ran: // another process has written it: the first cause stays
 		return err
 	}
 	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Rank: rank, Cause: err.Error(), ExitCode: code,

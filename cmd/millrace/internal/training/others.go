@@ -27,6 +27,7 @@ const (
 	askJob   = "job"   // what they were asked for
 	askOpen  = "open"  // to open what the job needs
 	askReady = "ready" // to be ready for the run
+	askBegin = "begin" // to begin it, with the next word
 )
 
 // together trains with the other processes of a world.
@@ -196,6 +197,9 @@ func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
 	if t.others == nil {
 		return nil
 	}
+	if err := t.others.All(askBegin, nil, nil); err != nil {
+		return err
+	}
 	links, err := t.others.Begin()
 	if err != nil {
 		return err
@@ -235,9 +239,6 @@ func (t *training) follow(j *job.Job, wrong error) error {
 					return nil, err
 				}
 				t.out = j.Out // as this host has it
-				if err := dropError(filepath.Join(t.out, ErrorName)); err != nil {
-					return nil, err
-				}
 			}
 			return opened(j, own)
 		}),
@@ -258,6 +259,13 @@ func (t *training) follow(j *job.Job, wrong error) error {
 			t.place(&config, &k, j)
 			return nil, nil
 		},
+		askBegin: func(context.Context, json.RawMessage) (any, error) {
+			if err := cli.FinishesItsStep(t.Command); err != nil {
+				return nil, err
+			}
+			t.ran = true
+			return nil, dropError(filepath.Join(t.out, ErrorName))
+		},
 	})
 	maps.Copy(handlers, lookers(t.party, &t.spread))
 	link, err := t.party.Follow(t.Context(), handlers)
@@ -265,9 +273,6 @@ func (t *training) follow(j *job.Job, wrong error) error {
 		return err
 	}
 	config.World.Links = append(config.World.Links, link)
-	if err := cli.FinishesItsStep(t.Command); err != nil {
-		return errors.Join(err, link.Close())
-	}
 	slog.Debug("the run begins", "steps", config.Steps)
 	result, err := run.Train(t.Context(), config)
 	if err != nil {
