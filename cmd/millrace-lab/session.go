@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/job"
@@ -23,6 +24,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
@@ -171,4 +173,31 @@ func (v *visits) answer(so trace.Timeline) error {
 		"busy": bench.BusyShare(&so, min(v.steps, bench.SessionKeeps)), "busy_s": bench.BusyOfStep(&so,
 			min(v.steps, bench.SessionKeeps)), "taken_back": v.takenBack,
 	})
+}
+
+// among has a session be one of the processes of a world, a worker each. It changes a config for its part, and
+// returns what is to be closed behind the run; both are left alone where the process is the only one.
+func among(ctx context.Context, w *launch.World, c *run.Config) (func() error, error) {
+	if w.Size == 1 {
+		return func() error { return nil }, nil
+	}
+	party, err := together.Meet(ctx, w, together.Build())
+	if err != nil {
+		return nil, err
+	}
+	c.World = &process.World{Rank: w.Rank, Hosts: party.Hosts()}
+	var ranks []int
+	for rank := range party.Places {
+		ranks = append(ranks, rank)
+		c.World.Workers = append(c.World.Workers, process.Location{Process: rank})
+	}
+	c.Carriers, c.Cores = party.Carriers(ranks, 1), 0
+	if w.Rank == 0 {
+		c.World.Links, err = party.Lead(ctx).Begin()
+		return party.Close, err
+	}
+	link, err := party.Follow(ctx, nil)
+	c.World.Links = append(c.World.Links, link)
+	c.Next = nil // the first process's
+	return party.Close, err
 }

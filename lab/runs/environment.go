@@ -2,13 +2,11 @@ package runs
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
-	"runtime"
-	"slices"
-	"strings"
+
+	"github.com/millrace-ml/millrace/internal/processor"
 )
 
 // environment is what bits depend on beside code.
@@ -21,7 +19,7 @@ type environment struct {
 
 // environmentOf asks a side what it finds here.
 func environmentOf(ctx context.Context, s *side) (environment, error) {
-	e := environment{CPU: processor(), CoreType: os.Getenv("OPENBLAS_CORETYPE")}
+	e := environment{CPU: processor.Identity(), CoreType: os.Getenv("OPENBLAS_CORETYPE")}
 	out, err := s.millrace(ctx, "doctor", "--json")
 	if err != nil {
 		return e, err
@@ -42,26 +40,6 @@ func environmentOf(ctx context.Context, s *side) (environment, error) {
 		return e, fmt.Errorf("doctor --json names no BLAS or no libtorch: %s", out)
 	}
 	return e, nil
-}
-
-// processor is this machine's: its name, which clouds shorten, and a digest of what it can do, by which
-// libraries choose their kernels.
-func processor() string {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	first, _, _ := strings.Cut(string(text), "\n\n")
-	said := map[string]string{}
-	for line := range strings.Lines(first) {
-		key, value, _ := strings.Cut(line, ":")
-		said[strings.TrimSpace(key)] = strings.TrimSpace(value)
-	}
-	flags := strings.Fields(said["flags"] + said["Features"])
-	slices.Sort(flags)
-	sum := sha256.Sum256([]byte(strings.Join(flags, " ")))
-	return fmt.Sprintf("%s %s, family %s model %s stepping %s, flags %x", runtime.GOARCH, said["model name"],
-		said["cpu family"], said["model"], said["stepping"], sum[:4])
 }
 
 // unlike says in which way another environment differs, "" if it does not.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/processor"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -39,14 +40,8 @@ type Machine struct {
 
 // ThisMachine is the machine as it is now.
 func ThisMachine() Machine {
-	m := Machine{Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
-	text, _ := os.ReadFile("/proc/cpuinfo") // what a system does not say is left out
-	for line := range strings.Lines(string(text)) {
-		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
-			m.Processor = strings.TrimSpace(value)
-		}
-	}
-	text, _ = os.ReadFile("/proc/sys/kernel/osrelease")
+	m := Machine{Processor: processor.Name(), Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
+	text, _ := os.ReadFile("/proc/sys/kernel/osrelease") // what a system does not say is left out
 	m.Kernel = strings.TrimSpace(string(text))
 	text, _ = os.ReadFile("/proc/loadavg")
 	if words := strings.Fields(string(text)); len(words) > 2 {

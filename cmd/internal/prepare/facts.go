@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/internal/processor"
 	"github.com/millrace-ml/millrace/run/place"
 )
 
@@ -47,7 +48,7 @@ func Own() Facts {
 
 // ownCores is what this process says of processors alone.
 func ownCores() Facts {
-	f := Facts{CPU: CPUModel(), Processors: place.Allowed(), Count: runtime.NumCPU(), Quota: quota("/"), Device: "cpu"}
+	f := Facts{CPU: processor.Name(), Processors: place.Allowed(), Count: runtime.NumCPU(), Quota: quota("/"), Device: "cpu"}
 	if len(f.Processors) > 0 {
 		f.Count = len(f.Processors)
 	}

@@ -207,17 +207,6 @@ func CachedProfile(j *job.Job, m *model.Model, sizes []int, kind string) (string
 	return filepath.Join(dir, names.File(m.Name)+"-"+hex.EncodeToString(key[:6])+".json"), nil
 }
 
-// CPUModel is what the processors of this machine are called; empty where it does not say.
-func CPUModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // where it is missing, all processors look alike
-	for line := range strings.Lines(string(text)) {
-		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
 // MeasureCommand is what profileInChild starts: it measures sizes here and writes the profile.
 func MeasureCommand() *cobra.Command {
 	var flags JobFlags

@@ -3,14 +3,12 @@ package together
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"os"
-	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/internal/processor"
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 )
 
@@ -19,7 +17,7 @@ import (
 func Build() []rendezvous.Fact {
 	facts := []rendezvous.Fact{
 		{Name: "version of millrace", Value: cli.Version(), Must: true},
-		{Name: "processor", Value: processor()},
+		{Name: "processor", Value: processor.Identity()},
 	}
 	e, err := torch.Open()
 	if err != nil {
@@ -42,25 +40,6 @@ func digest(path string) string {
 	}
 	sum := sha256.Sum256(text)
 	return "build " + hex.EncodeToString(sum[:6])
-}
-
-// processor is what this host's are called, and a digest of what they can do, by which libraries choose their
-// kernels.
-func processor() string {
-	text, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	first, _, _ := strings.Cut(string(text), "\n\n")
-	said := map[string]string{}
-	for line := range strings.Lines(first) {
-		key, value, _ := strings.Cut(line, ":")
-		said[strings.TrimSpace(key)] = strings.TrimSpace(value)
-	}
-	able := strings.Fields(said["flags"] + said["Features"])
-	slices.Sort(able)
-	sum := sha256.Sum256([]byte(strings.Join(able, " ")))
-	return fmt.Sprintf("%s %s (instructions %x)", runtime.GOARCH, said["model name"], sum[:3])
 }
 
 // machine is the number that the kernel has given itself when it started, which all hosts have another of, also those
