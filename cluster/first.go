@@ -30,7 +30,7 @@ func (c *Cluster) First(n int) (*Cluster, error) {
 				first.Nodes = slices.Clone(c.Nodes[:n/size])
 			}
 			if c.PerHost != nil {
-				first.PerHost = firstHosts(c.HostSizes(), n)
+				first.PerHost = alike(FirstHosts(c.HostSizes(), n))
 			}
 			return &first, nil
 		}

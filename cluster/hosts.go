@@ -123,14 +123,14 @@ func (c *Cluster) HostSizes() []int {
 	return slices.Repeat([]int{each}, len(c.Devices)/each)
 }
 
-// firstHosts is PerHost of the first n devices of hosts of these sizes.
-func firstHosts(sizes []int, n int) []int {
+// FirstHosts is the sizes of hosts as far as their first n devices go.
+func FirstHosts(sizes []int, n int) []int {
 	var first []int
 	for i := 0; n > 0; i++ {
 		first = append(first, min(sizes[i], n))
 		n -= sizes[i]
 	}
-	return alike(first)
+	return first
 }
 
 // alike is one number where all are the same.

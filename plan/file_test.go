@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
 )
 
 // twoStages is a plan that is whole.
@@ -42,6 +44,32 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
+// A plan keeps the cluster that it is for, which is as it was.
+func TestAPlanSaysWhatItIsFor(t *testing.T) {
+	p := twoStages()
+	if c, err := p.For(); c != nil || err != nil {
+		t.Errorf("%v, %v of a plan that does not say", c, err)
+	}
+	for _, name := range cluster.Presets() {
+		want, err := cluster.Preset(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.On(want)
+		path := filepath.Join(t.TempDir(), "plan.json")
+		if err := p.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		read, err := Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := read.For(); err != nil || !reflect.DeepEqual(got, want) || read.Cluster != name {
+			t.Errorf("%s: %+v, %v; want %+v", name, got, err, want)
+		}
+	}
+}
+
 func TestAPlanCutShortIsRefused(t *testing.T) {
 	text, err := json.Marshal(twoStages())
 	if err != nil {
@@ -60,7 +88,13 @@ func TestAPlanCutShortIsRefused(t *testing.T) {
 
 func TestPlansThatContradictThemselves(t *testing.T) {
 	for want, change := range map[string]func(*Plan){
-		"version is 2":     func(p *Plan) { p.Version = 2 },
+		"version is 2":                         func(p *Plan) { p.Version = 2 },
+		"hardware: cluster: the file is empty": func(p *Plan) { p.Hardware = []string{""} },
+		"it has a worker on device 4; its hardware has 4 devices": func(p *Plan) {
+			c, _ := cluster.Preset("pipedream-c")
+			p.On(c)
+			p.Stages[0].Devices[0] = 4
+		},
 		"it has no stages": func(p *Plan) { p.Stages = nil },
 		"8 micro-batches of 0 samples; both must be 1 to 268435455": func(p *Plan) {
 			p.MicroBatch = 0

@@ -1,6 +1,12 @@
 package plan
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+)
 
 // Devices lists the devices of a plan, ascending; worker i of its Program is the i-th.
 func (p *Plan) Devices() []int {
@@ -51,4 +57,24 @@ func (p *Plan) TiedStages(tiedLayers [][]int) [][]int {
 		}
 	}
 	return out
+}
+
+// On notes the cluster that a plan is for.
+func (p *Plan) On(c *cluster.Cluster) {
+	p.Cluster, p.Hardware = c.Name, strings.Split(strings.TrimSuffix(c.Text(), "\n"), "\n")
+}
+
+// For is the cluster that a plan is for; nil where it does not say.
+func (p *Plan) For() (*cluster.Cluster, error) {
+	if len(p.Hardware) == 0 {
+		return nil, nil
+	}
+	c, err := cluster.Parse(strings.NewReader(strings.Join(p.Hardware, "\n")))
+	if err != nil {
+		return nil, fmt.Errorf("plan: hardware: %w", err)
+	}
+	if d := p.Devices(); d[len(d)-1] >= len(c.Devices) {
+		return nil, fmt.Errorf("plan: it has a worker on device %d; its hardware has %d devices", d[len(d)-1], len(c.Devices))
+	}
+	return c, nil
 }

@@ -96,6 +96,8 @@ type Plan struct {
 	Model   string `json:"model"`
 	ModelID string `json:"model_id"`
 	Cluster string `json:"cluster"`
+	// Hardware is that cluster as its file has it, line by line; absent of a machine whose workers are threads.
+	Hardware []string `json:"hardware,omitempty"`
 	// Order is a topological order of the profile's layers in which every stage is a
 	// run: stages count positions in it. Absent: the profile's own order.
 	Order        []int   `json:"order,omitempty"`

@@ -63,6 +63,9 @@ func (p *Plan) Validate() error {
 	if err := p.checkOrder(next); err != nil {
 		return err
 	}
+	if _, err := p.For(); err != nil {
+		return err
+	}
 	return p.checkNumbers()
 }
 

@@ -34,9 +34,13 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 	if err != nil || len(c.Devices) != 2 || len(c.Levels) != 1 || c.MemoryBytes(0) == 0 || c.InOneMemory(0, 1) {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	const on = "--model mlp --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --cluster cluster.yaml"
-	for _, line := range []string{"plan " + on + " -o plan.json",
-		"launch -n 2 -- " + small + "two --cluster cluster.yaml"} {
+	c.PerHost = []int{1}
+	if err := c.Write(filepath.Join(p.Dir, "other.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	const on = "--model mlp --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --cluster "
+	for _, line := range []string{"plan " + on + "cluster.yaml -o plan.json", "plan " + on + "other.yaml -o other.json",
+		"launch -n 2 -- " + small + "two --cluster cluster.yaml", "launch -n 2 -- " + small + "planned --plan plan.json"} {
 		if code, out := started(t, p, line); code != 0 {
 			t.Errorf("%s: code %d\n%s", line, code, out)
 		}
@@ -44,6 +48,8 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 	for line, want := range map[string]string{
 		"launch -n 3 -- " + small + "three --cluster cluster.yaml": "cluster measured has 2 devices; there are 3 workers: " +
 			"3 workers on host ",
+		"launch -n 2 -- " + small + "four --plan other.json": "the plan in other.json is for other hosts: cluster " +
+			"measured is 2 hosts of 1 device; here are 2 workers on host ",
 		"doctor -o cluster.yaml": "--output cluster.yaml is for what --links measures",
 	} {
 		if code, out := started(t, p, line); code != 2 || !strings.Contains(out, want) {

@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/measure/links"
@@ -85,14 +86,46 @@ func (m *Measured) Between(inside cluster.Link) Links {
 	return Links{Process: inside, Host: of(m.Host), Network: of(m.Network)}
 }
 
+// typicalBytes is a message by which links are compared.
+const typicalBytes = 1 << 20
+
+// unlike is how many times as long that takes on a link that is another one than was thought.
+const unlike = 2
+
+// Unlike says which links a cluster has much faster or slower than they were measured.
+func (m *Measured) Unlike(s *Survey, c *cluster.Cluster) []string {
+	var said []string
+	order := s.order()
+	for _, level := range m.levels() {
+		a, b := slices.Index(order, level.pair[0])*s.Workers, slices.Index(order, level.pair[1])*s.Workers
+		if level.l == nil || max(a, b) >= len(c.Devices) {
+			continue
+		}
+		thought, takes := c.TransferS(a, b, typicalBytes), level.l.LatencyS+typicalBytes/slowest(*level.l)
+		if takes <= unlike*thought && thought <= unlike*takes {
+			continue
+		}
+		said = append(said, fmt.Sprintf("1 MiB takes %s %s, as measured now, and %s in cluster %s: what is predicted for "+
+			"that does not hold here", cluster.FormatSeconds(takes), level.what, cluster.FormatSeconds(thought), c.Name))
+	}
+	return said
+}
+
+// level is one that was measured; l is nil where it was not.
+type level struct {
+	what string
+	l    *links.Link
+	pair [2]int
+}
+
+func (m *Measured) levels() []level {
+	return []level{{insideHost, m.Host, m.HostRanks}, {betweenHosts, m.Network, m.BetweenTwo}}
+}
+
 // Describe is the links in words.
 func (m *Measured) Describe() string {
 	text := ""
-	for _, level := range []struct {
-		what string
-		l    *links.Link
-		pair [2]int
-	}{{"inside a host", m.Host, m.HostRanks}, {"between hosts", m.Network, m.BetweenTwo}} {
+	for _, level := range m.levels() {
 		if level.l != nil {
 			text += fmt.Sprintf("link %s: %s, %s there and %s back, between ranks %d and %d\n", level.what,
 				cluster.FormatSeconds(level.l.LatencyS), cluster.FormatRate(level.l.ThereBytesPerSecond),

@@ -227,13 +227,98 @@ func TestFits(t *testing.T) {
 		{1, "a:01 a:01", "device: cpu\nlevels: [{name: process, size: 2, one_memory: true" + link + "}]",
 			"has devices 0 and 1 in one process; each process has 1 worker"},
 		{1, "a:01 b:01", "nodes: [{device: cpu, memory: 9GiB}]\n" + two,
-			"device 0 has 9 GiB of memory; host a, where it would be, has 8 GiB for 1 workers"},
+			"devices up to 0 have 9 GiB of memory on host a; it has 8 GiB for 1 workers"},
 		{1, "a:01 a:01", "nodes: [{devices: [cpu, cpu], memory: 5GiB}]\n" + levels,
-			"device 1 has 5 GiB of memory; host a, where it would be, has 8 GiB for 2 workers"},
+			"devices up to 1 have 10 GiB of memory on host a; it has 8 GiB for 2 workers"},
 	} {
 		err := world(k.workers, k.processes).Fits(cluster2(t, k.c))
 		if (err == nil) != (k.want == "") || err != nil && !strings.Contains(err.Error(), k.want) {
 			t.Errorf("%s with %d: got %v, want %q", k.processes, k.workers, err, k.want)
+		}
+	}
+}
+
+// TestSuits: a plan's cluster is held against the hosts that there are, as far as both go.
+func TestSuits(t *testing.T) {
+	of := func(workers int, processes string) *cluster.Cluster {
+		t.Helper()
+		s := world(workers, processes)
+		types := map[string]cluster.DeviceType{}
+		for _, k := range s.Types(1) {
+			types[k.Name] = cluster.DeviceType{}
+		}
+		link := cluster.Link{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e9}
+		c, err := s.Cluster(1, types, Links{link, link, link})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, k := range []struct {
+		plan, here *Survey
+		want       string
+	}{
+		{world(1, "a:01 b:0"), world(1, "c:01 d:0"), ""},
+		{world(1, "a:01 b:0"), world(1, "c:0 d:01"), "-2c-"},
+		{world(1, "a:01 b:0 c:0"), world(1, "c:0 d:01 e:0"), "rank 0 on host c, where it would be, is of type intel-xeon"},
+		{world(1, "a:01 b:0 c:0"), world(1, "c:0 d:0 e:1"), "is of the same host type as one of type"},
+		{world(1, "a:01 b:0"), world(1, "c:01 d:01"), "is of the same host type as one of type"},
+		{world(1, "a:01 b:01"), world(1, "c:01 d:0"), "devices 0 and 1 are of type"},
+		{world(1, "a:01 b:01"), world(1, "c:01 c:01"), "2 hosts of 1 device; here are 2 workers on host c"},
+		{world(1, "a:01 a:01"), world(1, "c:01 d:01"), "1 host of 2 devices; here are 1 worker on host c, 1 worker on "},
+		{world(1, "a:01 a:01"), world(2, "c:01"), ""},
+		{world(2, "a:01"), world(1, "c:01 c:01"), ""},
+		{world(1, "a:01 a:01 b:01 b:01"), world(1, "c:01 c:01 d:01"), ""}, // of which the plan uses three
+		{world(1, "a:01 b:01"), world(1, "c:01 d:01 e:01"), ""},
+	} {
+		err := k.here.Suits(of(k.plan.Workers, text(k.plan)))
+		if (err == nil) != (k.want == "") || err != nil && !strings.Contains(err.Error(), k.want) {
+			t.Errorf("a plan for %s on %s: %v, want %q", text(k.plan), text(k.here), err, k.want)
+		}
+	}
+}
+
+// text is what world makes a survey of.
+func text(s *Survey) string {
+	var words []string
+	for rank, h := range s.Hosts {
+		word := h.Name + ":"
+		for _, p := range s.Facts[rank].Processors {
+			word += fmt.Sprint(p)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+// TestUnlikeLinks: links that a cluster has twice as fast or slow as they are said, others not.
+func TestUnlikeLinks(t *testing.T) {
+	s := world(1, "a:0 b:0 a:0 b:0")
+	m := &Measured{}
+	m.HostRanks, m.BetweenTwo = s.Levels()
+	m.Host = &links.Link{LatencyS: 1e-5, ThereBytesPerSecond: 2e9, BackBytesPerSecond: 1e9}
+	m.Network = &links.Link{LatencyS: 1e-4, ThereBytesPerSecond: 1e7, BackBytesPerSecond: 2e7}
+	for _, k := range []struct {
+		host, network float64
+		want          []string
+	}{
+		{1e9, 1e7, nil}, {1.5e9, 0.6e7, nil}, {1e9, 1e9, []string{"takes 105ms between hosts, as measured now, and"}},
+		{1e8, 1e6, []string{"inside a host", "between hosts"}},
+	} {
+		c, err := s.Cluster(1, map[string]cluster.DeviceType{"cpu": {}}, Links{Host: cluster.Link{LatencyS: 1e-5,
+			BandwidthBytesPerSecond: k.host}, Network: cluster.Link{LatencyS: 1e-4, BandwidthBytesPerSecond: k.network}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := m.Unlike(s, c)
+		if len(got) != len(k.want) {
+			t.Errorf("%+v: %q", k, got)
+			continue
+		}
+		for i, want := range k.want {
+			if !strings.Contains(got[i], want) {
+				t.Errorf("%+v: %q", k, got)
+			}
 		}
 	}
 }

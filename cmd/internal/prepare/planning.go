@@ -74,7 +74,9 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 		return nil, err
 	}
 	if j.Plan != "" {
-		return p, p.given()
+		err := p.given()
+		p.Placed(p.Plan)
+		return p, err
 	}
 	p.Result, err = tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch,
 		Clip: j.Clip > 0, Fix: fix, Runnable: trains || j.Cluster == "",
@@ -90,7 +92,15 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 	if note != "" {
 		p.Plan.Why = append(p.Plan.Why, note)
 	}
+	p.Placed(p.Plan)
 	return p, p.Advance()
+}
+
+// Placed notes in a plan the hardware that it is for. On a machine whose workers are threads any plan is at home.
+func (p *Prepared) Placed(pl *plan.Plan) {
+	if p.Job.Cluster != "" || p.Cluster.PerHost != nil {
+		pl.On(p.Cluster)
+	}
 }
 
 // Advance gives the plan as many forwards in advance as the job asks for.

@@ -62,7 +62,8 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 		return nil, err
 	}
 	c := rendezvous.Config{Log: slog.Default(), Wait: w.Wait, Clock: Clock, Own: rendezvous.Hello{Rank: w.Rank,
-		Size: w.Size, Run: w.RunID, Restart: w.Restart, Host: cmp.Or(w.Host, cli.HostName()), Machine: machine(), PID: os.Getpid(),
+		Size: w.Size, Run: w.RunID, Restart: w.Restart, Host: cmp.Or(w.Host, cli.HostName()), Machine: machine(),
+		PID: os.Getpid(),
 		Facts: facts, Address: text}}
 	if w.Rank == 0 {
 		return rendezvous.Lead(ctx, p.endpoint.Listener(tcp.Control), c)

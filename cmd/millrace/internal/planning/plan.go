@@ -171,6 +171,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 		return p, cli.BadInput(err)
 	}
 	p.Plan = p.Result.Best
+	p.Placed(p.Plan)
 	return p, p.Advance()
 }
 
@@ -200,6 +201,7 @@ func (f *planFlags) other(c *cobra.Command, p *prepare.Prepared) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
+	p.Placed(p.Plan)
 	predicted, err := predict.Plan(p.Profile, p.Cluster, p.Plan, p.Job.Clip > 0)
 	if err != nil {
 		p.Plan.Why = append(p.Plan.Why, "not simulated: "+err.Error())

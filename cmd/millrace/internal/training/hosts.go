@@ -22,9 +22,7 @@ func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, text := range t.survey.Crowded(j.ThreadsPerWorker) {
-		p.Plan.Why = append(p.Plan.Why, text)
-	}
+	p.Plan.Why = append(p.Plan.Why, t.noted...)
 	return p, nil
 }
 
@@ -47,9 +45,17 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	if t.survey, err = crew.Survey(each); err != nil {
 		return err
 	}
+	var planned *cluster.Cluster // that a given plan is for
 	if p.Plan != nil {
 		if err := t.survey.Has(j.Plan, p.Plan.Devices()); err != nil {
 			return cli.BadInput(err)
+		}
+		if planned, err = p.Plan.For(); err == nil && planned != nil {
+			err = t.survey.Suits(planned)
+		}
+		if err != nil {
+			return cli.BadInput(fmt.Errorf("the plan in %s is for other hosts: %w; plan for these, with --plan left out",
+				j.Plan, err))
 		}
 	}
 	if j.Cores > 0 {
@@ -57,9 +63,7 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	}
 	types := t.survey.Types(j.ThreadsPerWorker)
 	t.say(t.survey.Describe(types))
-	for _, text := range t.survey.Crowded(j.ThreadsPerWorker) {
-		t.say(text + "\n")
-	}
+	t.note(t.survey.Crowded(j.ThreadsPerWorker))
 	if j.Cluster != "" && p.Cluster == nil {
 		if p.Cluster, err = cluster.Read(j.Cluster); err != nil {
 			return cli.BadInput(err)
@@ -75,8 +79,8 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	} else {
 		p.Profile, err = crew.Profile(t.survey, types, t.survey.Called(types, p.Cluster), j, p.Sizes())
 	}
-	if err == nil && p.Cluster == nil {
-		p.Cluster, err = t.joined(crew, p, types)
+	if err == nil && t.others != nil {
+		err = t.join(crew, p, types, planned)
 	}
 	if err == nil {
 		p.Cluster = p.Cluster.Limited(j.MemoryBytes())
@@ -84,8 +88,37 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	return err
 }
 
+// join measures the links between the processes, makes the cluster of them where no file describes it, and says what
+// else was thought of them.
+func (t *training) join(crew *hosts.Crew, p *prepare.Prepared, types []hosts.Type, planned *cluster.Cluster) error {
+	measured, err := crew.Links(t.survey)
+	if err != nil {
+		return err
+	}
+	t.streams = measured.Streams
+	t.say(measured.Describe())
+	for _, thought := range []*cluster.Cluster{planned, p.Cluster} {
+		if thought != nil {
+			t.note(measured.Unlike(t.survey, thought))
+		}
+	}
+	if p.Cluster == nil {
+		p.Cluster, err = t.joined(measured, p, types)
+	}
+	return err
+}
+
+// note says what is to stand in the plan too.
+func (t *training) note(all []string) {
+	for _, text := range all {
+		t.say(text + "\n")
+	}
+	t.noted = append(t.noted, all...)
+}
+
 // joined is the hosts' cluster, with links as they are measured now.
-func (t *training) joined(crew *hosts.Crew, p *prepare.Prepared, types []hosts.Type) (*cluster.Cluster, error) {
+func (t *training) joined(measured *hosts.Measured, p *prepare.Prepared,
+	types []hosts.Type) (*cluster.Cluster, error) {
 	of := map[string]cluster.DeviceType{}
 	for _, k := range types {
 		of[k.Name] = cluster.DeviceType{}
@@ -95,12 +128,6 @@ func (t *training) joined(crew *hosts.Crew, p *prepare.Prepared, types []hosts.T
 				strings.Join(p.Profile.DeviceTypes(), ", "), k.Name))
 		}
 	}
-	measured, err := crew.Links(t.survey)
-	if err != nil {
-		return nil, err
-	}
-	t.streams = measured.Streams
-	t.say(measured.Describe())
 	return t.survey.Cluster(p.Job.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
 }
 

@@ -35,6 +35,7 @@ type training struct {
 	each        int             // workers of a process of the party
 	others      *setup.Leader   // that rank 0 leads
 	survey      *hosts.Survey   // of the hosts of all
+	noted       []string        // of them, for the plan
 	streams     int             // connections that each two workers are to have each way
 	begun       bool            // so that they are the run's
 	unlike      string          // what differs between hosts, of what bits depend on; empty: nothing

@@ -226,6 +226,7 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 		return cli.BadInput(fmt.Errorf("nothing fits, so that there is no plan to write to %s", f.output))
 	}
 	pl := *chosen
+	p.Placed(&pl)
 	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Clip > 0)
 	if err != nil {
 		return cli.BadInput(err)
