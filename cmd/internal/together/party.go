@@ -63,7 +63,7 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	}
 	c := rendezvous.Config{Log: slog.Default(), Wait: w.Wait, Clock: Clock, Own: rendezvous.Hello{Rank: w.Rank,
 		Size: w.Size, Run: w.RunID, Restart: w.Restart, Host: cmp.Or(w.Host, cli.HostName()), Machine: machine(),
-		PID: os.Getpid(),
+		PID:   os.Getpid(),
 		Facts: facts, Address: text}}
 	if w.Rank == 0 {
 		return rendezvous.Lead(ctx, p.endpoint.Listener(tcp.Control), c)
