@@ -88,21 +88,29 @@ func trains(t *testing.T, p *clitest.Program, line string, env ...string) *gang 
 	return g
 }
 
-// processes are those that are there, by rank.
-func (g *gang) processes() map[int]int {
-	all := map[int]int{}
+// childrenOf is what a process has started and has not ended, each with its environment.
+func childrenOf(process int) map[int]string {
+	all := map[int]string{}
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is one
 	for _, path := range paths {
 		var pid, parent int
 		var name, state string
 		text, _ := os.ReadFile(path) // one that has ended meanwhile
-		if _, err := fmt.Sscan(string(text), &pid, &name, &state, &parent); err != nil || parent != g.c.Process.Pid {
-			continue
+		if _, err := fmt.Sscan(string(text), &pid, &name, &state, &parent); err == nil && parent == process && state != "Z" {
+			env, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
+			all[pid] = string(env)
 		}
-		env, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
-		for line := range strings.SplitSeq(string(env), "\x00") {
+	}
+	return all
+}
+
+// processes are those that are there, by rank.
+func (g *gang) processes() map[int]int {
+	all := map[int]int{}
+	for pid, env := range childrenOf(g.c.Process.Pid) {
+		for line := range strings.SplitSeq(env, "\x00") {
 			var rank int
-			if _, err := fmt.Sscanf(line, "MILLRACE_RANK=%d", &rank); err == nil && state != "Z" {
+			if _, err := fmt.Sscanf(line, "MILLRACE_RANK=%d", &rank); err == nil {
 				all[rank] = pid
 			}
 		}
@@ -329,5 +337,39 @@ func TestAnErrorIsInTheRunsFolder(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("a run that has ended well leaves error.json")
+	}
+}
+
+// A process that is killed while another one measures for it leaves none behind.
+func TestAKilledProcessMeasuresNoMore(t *testing.T) {
+	p := clitest.Trainer(t)
+	// It takes longer to measure than this test waits.
+	c := p.Command(t, strings.Fields("train --model mlp --set hidden=2048,2048 --data digits --batch 4096 "+
+		"--micro-batches 1 --workers 2 --steps 1 --out run"))
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}()
+	child := 0
+	for began := time.Now(); child == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("nothing measures")
+		}
+		for pid := range childrenOf(c.Process.Pid) {
+			child = pid
+		}
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	for began := time.Now(); syscall.Kill(child, 0) == nil; time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > 20*time.Second {
+			_ = syscall.Kill(child, syscall.SIGKILL)
+			t.Fatal("it goes on measuring")
+		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 // What is asked for wrongly is refused before anything is started.
 func TestWrongCalls(t *testing.T) {
 	for args, says := range map[string]string{
-		"-only burnt":            `there is no way "burnt"; there are killed, stopped, cut, half-open, leader, leader-stopped, native`,
+		"-only burnt":            `there is no way "burnt"; there are killed, stopped, cut, half-open, leader, leader-`,
 		"-tries 0":               "at least 1 try",
 		"-tries 2 -try 2":        "at least 1 try",
 		"killed":                 "takes no arguments but flags",

@@ -58,6 +58,9 @@ func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string,
 	var all []*member
 	for rank := range n {
 		var env []string
+		if t.measures { // what nobody has measured yet
+			env = append(env, "XDG_CACHE_HOME="+t.dir)
+		}
 		for name, value := range map[string]any{
 			launch.RankVar: rank, launch.SizeVar: n, launch.NodeVar: rank, launch.NodesVar: n, launch.LocalRankVar: 0,
 			launch.LocalSizeVar: 1, launch.HostVar: t.host(rank), launch.MasterAddrVar: slow.Address(0),

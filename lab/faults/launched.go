@@ -24,13 +24,13 @@ func (c *campaign) launched(ctx context.Context, w way, t *try, draw *rand.Rand)
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	g, err := c.launch(ctx, h, t, c.args(w, 0, "out"))
+	g, err := c.launch(ctx, h, t, c.args(w, 0, "out", c.profile()...))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.kill()) }()
 	m := g.all[0]
-	if t.moment, err = moment(ctx, draw, m, t.out(0)); err != nil {
+	if err := t.await(ctx, draw, g); err != nil {
 		return err
 	}
 	all, err := ranks(h)

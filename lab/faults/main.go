@@ -20,8 +20,9 @@
 // stopped must end once it goes on. All are started again with the run's identity, as a launcher does; in every fourth
 // try each host has a folder of its own; in every fourth two processes go on under another plan, as another run. In
 // every fourth millrace launch --hosts --restarts does all that by itself, with nsenter for ssh, and goes on without a
-// host whose link is lost. At the end the weights must be those of a training that nobody has disturbed, bit by bit,
-// with no checkpoint half-written, no error.json, and no process left in any of the namespaces.
+// host whose link is lost. In every eighth the process is lost while another one measures. At the end the weights must
+// be those of a training that nobody has disturbed, bit by bit, with no checkpoint half-written, no error.json, and no
+// process left in any of the namespaces.
 //
 // What is in lab/results/faults.json was made with: bin/faults -o lab/results/faults.json
 package main
@@ -84,7 +85,7 @@ func execute(args []string, out, errs io.Writer) int {
 				os.RemoveAll(c.scratch)
 			}
 		}()
-		err = c.prepare(ctx)
+		err = c.prepare(ctx, ways)
 	}
 	if err != nil {
 		fmt.Fprintln(errs, err)

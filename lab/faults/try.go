@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,8 +32,7 @@ var training = append(strings.Fields("train --model mlp --data digits --batch 32
 
 // args are those of the training on so many workers, in a folder; for 0 workers millrace is to find a plan.
 func (c *campaign) args(w way, workers int, out string, more ...string) []string {
-	args := append(training[:len(training):len(training)], "--profile", filepath.Join(c.scratch, "profile.json"), "--out",
-		out)
+	args := append(training[:len(training):len(training)], "--out", out)
 	switch {
 	case w.native:
 		args = append(args, "--schedule", "dp", "--stages", "1", "--collectives", "native")
@@ -44,6 +44,11 @@ func (c *campaign) args(w way, workers int, out string, more ...string) []string
 	return append(args, more...)
 }
 
+// profile has a training plan with what was measured before, and not measure.
+func (c *campaign) profile() []string {
+	return []string{"--profile", filepath.Join(c.scratch, "profile.json")}
+}
+
 // whole is the folder of the training that nobody disturbs.
 func (w way) whole() string {
 	if w.native {
@@ -52,15 +57,21 @@ func (w way) whole() string {
 	return "whole"
 }
 
-// prepare profiles, and trains once without a fault in each manner. Gloo's sums are those of its processes.
-func (c *campaign) prepare(ctx context.Context) error {
-	pipeline, native := way{}, way{native: true}
+// prepare profiles, and trains once without a fault as the ways do. Gloo's sums are those of its processes.
+func (c *campaign) prepare(ctx context.Context, ways []way) error {
 	all := fmt.Sprint(processes)
-	for _, args := range [][]string{
-		{"profile", "--model", "mlp", "--sizes", "16", "--batch", "32", "--passes", "1", "-o", "profile.json"},
-		c.args(pipeline, processes, pipeline.whole(), "--workers", all),
-		append([]string{"launch", "-n", all, "--"}, c.args(native, processes, native.whole())...),
-	} {
+	lines := [][]string{strings.Fields("profile --model mlp --sizes 16 --batch 32 --passes 1 -o profile.json")}
+	for _, w := range []way{{}, {native: true}} {
+		args := c.args(w, processes, w.whole(), c.profile()...)
+		switch {
+		case !slices.ContainsFunc(ways, func(other way) bool { return other.native == w.native }):
+		case w.native:
+			lines = append(lines, append([]string{"launch", "-n", all, "--"}, args...))
+		default:
+			lines = append(lines, append(args, "--workers", all))
+		}
+	}
+	for _, args := range lines {
 		p := exec.CommandContext(ctx, c.millrace, args...)
 		p.Dir, p.Env = c.scratch, c.env()
 		if out, err := p.CombinedOutput(); err != nil {
@@ -82,6 +93,7 @@ type try struct {
 	fewer          bool   // processes go on
 	own            bool   // every host has a folder of its own
 	launched       bool   // millrace launch starts all, also again
+	measures       bool   // it is lost while the training measures
 	dir            string // of them, or for all
 	wrong          []string
 	kept           string
@@ -95,7 +107,7 @@ func (t *try) says(format string, args ...any) {
 func (c *campaign) try(ctx context.Context, w way, number int) (_ *try, err error) {
 	draw := rand.New(rand.NewPCG(c.seed, uint64(number)<<8|uint64(len(w.name))))
 	t := &try{number: number, victim: w.victims[draw.IntN(len(w.victims))], named: true, clean: true,
-		launched: number%4 == 1, own: number%4 == 2, fewer: number%4 == 3 && !w.native}
+		launched: number%4 == 1, own: number%4 == 2, fewer: number%4 == 3 && !w.native, measures: number%8 == 4}
 	if t.dir, err = os.MkdirTemp(c.scratch, w.name+"-"); err != nil {
 		return nil, err
 	}
@@ -156,12 +168,16 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	g, err := c.start(ctx, h, t, run, 0, processes, c.args(w, processes, "out"))
+	args := c.args(w, processes, "out")
+	if !t.measures {
+		args = append(args, c.profile()...)
+	}
+	g, err := c.start(ctx, h, t, run, 0, processes, args)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.kill()) }()
-	if t.moment, err = moment(ctx, draw, g.all[0], t.out(0)); err != nil {
+	if err := t.await(ctx, draw, g); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -211,33 +227,49 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 	return t.nothingLeft(g)
 }
 
-// moment waits for one that is drawn: anywhere from the beginning of the steps on.
-func moment(ctx context.Context, draw *rand.Rand, first *member, out string) (string, error) {
+// await waits for a moment that is drawn: anywhere in the steps, or where a process of a training measures, as another
+// process on its host.
+func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
 	saved := draw.IntN(steps*4/5/saveEvery) * saveEvery
 	pause := time.Duration(draw.Int64N(int64(200 * time.Millisecond)))
+	what := fmt.Sprintf("step %d", saved)
+	here := func() (bool, error) {
+		later, _ := checkpoint.Later(filepath.Join(t.out(0), "checkpoints"), saved-1) // it may not be there yet
+		return len(later) > 0, nil
+	}
+	switch {
+	case t.measures:
+		what = "a measurement's begin"
+		here = func() (bool, error) {
+			all, err := g.hosts.Running()
+			return slices.ContainsFunc(all, func(on []int) bool { return len(on) > 1 }), err
+		}
+	case saved == 0:
+		here = func() (bool, error) {
+			_, err := os.Stat(filepath.Join(t.out(0), "plan.json"))
+			return err == nil, nil
+		}
+	}
 	late := time.After(patience)
 	for {
-		at, err := os.Stat(filepath.Join(out, "plan.json"))
-		here := err == nil && at != nil
-		if saved > 0 {
-			later, _ := checkpoint.Later(filepath.Join(out, "checkpoints"), saved-1) // it may not be there yet
-			here = len(later) > 0
-		}
-		if here {
+		if is, err := here(); err != nil {
+			return err
+		} else if is {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return ctx.Err()
 		case <-late:
-			return "", fmt.Errorf("it does not come to step %d: %s", saved, first.said.String())
-		case <-first.ended:
-			return "", fmt.Errorf("it ends before step %d: %s", saved, first.said.String())
+			return fmt.Errorf("it does not come to %s: %s", what, g.all[0].said.String())
+		case <-g.all[0].ended:
+			return fmt.Errorf("it ends before %s: %s", what, g.all[0].said.String())
 		case <-time.After(time.Millisecond):
 		}
 	}
 	time.Sleep(pause)
-	return fmt.Sprintf("%v behind step %d", pause.Round(time.Millisecond), saved), nil
+	t.moment = fmt.Sprintf("%v behind %s", pause.Round(time.Millisecond), what)
+	return nil
 }
 
 // goOn starts the training again, or in fewer processes, and looks at what it leaves.
@@ -247,14 +279,15 @@ func (c *campaign) goOn(ctx context.Context, w way, t *try, run string) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	n, restart, args := processes, 1, c.args(w, processes, "out")
+	n, restart, args := processes, 1, c.args(w, processes, "out", c.profile()...)
 	t.again = "again in as many"
 	if t.own {
 		t.again += ", each with a folder of its own"
 	}
 	if t.fewer {
 		n, restart, run = processes-1, 0, "f"+run[1:]
-		args, t.again = c.args(w, n, "out", "--resume", filepath.Join("out", "checkpoints")), "on in fewer"
+		args = append(c.args(w, n, "out", c.profile()...), "--resume", filepath.Join("out", "checkpoints"))
+		t.again = "on in fewer"
 	}
 	g, err := c.start(ctx, h, t, run, restart, n, args)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -289,6 +290,10 @@ func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, p
 	// It is told to end, for it to leave no half of a file, and is gone before this process is.
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 	child.WaitDelay = cli.StopGrace / 2
+	// Where this process is killed it is told, too; the thread's end is what that goes by.
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	err = child.Run()
 	if err == nil {
 		return nil
