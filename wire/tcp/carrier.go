@@ -76,7 +76,7 @@ func (c *carrier) peer(rank int) (*peer, error) {
 	}
 	p := c.peers[rank]
 	if p == nil {
-		p = &peer{c: c, rank: rank, out: newTarget(), in: newSource()}
+		p = &peer{c: c, rank: rank, out: newTarget(c.e.limits.lent), in: newSource()}
 		p.ctx, p.cancel = context.WithCancel(context.Background())
 		c.peers[rank] = p
 	}
@@ -132,6 +132,7 @@ func (p *peer) write(w *stream) {
 		}
 		return
 	}
+	conn.offers()
 	if !w.up(conn) {
 		conn.leave()
 		return
@@ -167,7 +168,7 @@ func (c *carrier) attach(h hello, conn *Conn) error {
 		return err
 	}
 	c.running.Go(crash.Caught(func() {
-		if err := p.in.read(conn, p.out); err != nil {
+		if err := p.in.read(conn, conn.proof, p.out); err != nil {
 			p.lost(conn.RemoteAddr().String(), err)
 		}
 	}))
@@ -231,7 +232,7 @@ func (c *carrier) Close() error {
 func (c *carrier) Describe(e wire.Edge) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	other, ways := e.To, []*Conn(nil)
+	other, ways, reads := e.To, []*Conn(nil), false
 	if e.To == c.rank {
 		other = e.From
 	}
@@ -240,9 +241,9 @@ func (c *carrier) Describe(e wire.Edge) string {
 		text += " with TLS 1.3"
 	}
 	if p := c.peers[other]; p != nil && e.From == c.rank {
-		ways = p.out.ways()
+		ways, reads = p.out.ways()
 	} else if p != nil {
-		ways = p.in.ways()
+		ways, reads = p.in.ways()
 	}
 	if len(ways) == 0 && other < len(c.at) {
 		return fmt.Sprintf("%s at %v, not connected yet", text, c.at[other])
@@ -252,5 +253,8 @@ func (c *carrier) Describe(e wire.Edge) string {
 		all = append(all, fmt.Sprintf("%v and %v", w.LocalAddr(), w.RemoteAddr()))
 	}
 	slices.Sort(all)
+	if reads {
+		text += ", what is long read from memory,"
+	}
 	return text + " between " + strings.Join(all, ", ")
 }

@@ -4,6 +4,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
 // farewell is how long a connection is held up by saying that it ends.
@@ -15,6 +17,7 @@ type Conn struct {
 	From     int // of one that was accepted: the process that has dialled
 	raw      net.Conn
 	e        *Endpoint
+	proof    memory.Proof // whoever has dialled lends memory as long as it has this in its own
 
 	mu    sync.Mutex
 	cause error // why it was cut
@@ -36,6 +39,18 @@ func (c *Conn) Write(b []byte) (int, error) {
 func (c *Conn) Close() error {
 	c.e.forget(c)
 	return c.Conn.Close()
+}
+
+// offers says that this process lends its memory, where whoever has it at the other end may be of this host.
+func (c *Conn) offers() {
+	here, _ := c.LocalAddr().(*net.TCPAddr)
+	there, _ := c.RemoteAddr().(*net.TCPAddr)
+	if here == nil || there == nil || !here.IP.Equal(there.IP) {
+		return
+	}
+	if loan, ok := memory.Lends(&c.proof); ok {
+		_, _ = c.Write(appendPrefix(nil, kindOffer, offer(loan))) // where it fails, so does what follows
+	}
 }
 
 // why is the cause of an error.

@@ -43,6 +43,19 @@
 // another. Every stream has its chunks in the order of the frames, so that the oldest unfinished frame can
 // always go on. Receives end in the order of their edge.
 //
+// # Memory
+//
+// Within a host a long frame need not travel. Whoever dials offers to lend memory, where both ends have one
+// address: a prefix of kind 3 with its process, host and the place of a proof (package memory), which both
+// ends know from their handshake and nobody else, and which is wiped when the sender ends. A receiver that can
+// read it says so once, kind 4 and zeros. From then on a frame of some length is one prefix of kind 5, with
+// the place of its bytes for the number of a chunk (the lower half) and for the zeros in front of the
+// checksum (the upper half). The receiver copies the bytes into the receive posted for it and answers with
+// kind 6 and the tag. Until then the memory is the carrier's, or until the carrier ends all with the receiver,
+// which then finds the proof wiped and throws away what it has read. So it is with TLS, too: what is copied
+// within the host is on no network. Where the kernel refuses, the receiver never says kind 4, and all frames
+// travel.
+//
 // # Handshake
 //
 // Whoever dials says a hello: magic, version, what the connection is for, who it is, the run, and 32 random

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
 // LeastToken is how many bytes a token has at least.
@@ -43,10 +44,11 @@ type limits struct {
 	pending   int           // unfinished handshakes
 	parked    int           // connections that wait to be asked for
 	lines     int           // logged in a second
+	lent      int           // bytes that a frame has at least whose memory is lent
 }
 
 var usual = limits{handshake: 5 * time.Second, dial: 5 * time.Second, grace: 2 * time.Second, silence: 6 * time.Second,
-	look: time.Second, pending: 256, parked: 4096, lines: 10}
+	look: time.Second, pending: 256, parked: 4096, lines: 10, lent: 64 << 10}
 
 // Endpoint is a process's end of all connections. Its methods may be called from any goroutine.
 type Endpoint struct {
@@ -244,7 +246,7 @@ func (e *Endpoint) exit(raw net.Conn) bool {
 
 // serve shakes hands and puts the connection where it belongs.
 func (e *Endpoint) serve(raw net.Conn) error {
-	h, c, proof, err := e.receive(raw)
+	h, c, p, err := e.receive(raw)
 	if err == nil {
 		err = e.check(h)
 	}
@@ -257,11 +259,11 @@ func (e *Endpoint) serve(raw net.Conn) error {
 	if !e.exit(raw) { // from here on it is one of ours, and nobody takes its place
 		return net.ErrClosed
 	}
-	if err := answer(c, welcome, 0, proof); err != nil {
+	if err := answer(c, welcome, 0, p.listener); err != nil {
 		return err
 	}
 	_ = raw.SetDeadline(time.Time{})
-	conn := e.keep(&Conn{Conn: c, From: int(h.from), raw: raw, e: e})
+	conn := e.keep(&Conn{Conn: c, From: int(h.from), raw: raw, e: e, proof: memory.Proof(p.lender)})
 	err = e.put(h, conn)
 	if err != nil {
 		conn.leave()

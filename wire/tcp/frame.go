@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
 const (
@@ -15,8 +16,12 @@ const (
 
 // The kinds of prefixes.
 const (
-	kindChunk = 1
-	kindLeave = 2
+	kindChunk = iota + 1 // of a frame, which follows
+	kindLeave            // of either end
+	kindOffer            // to lend memory
+	kindReads            // in answer to it: what is lent is read
+	kindLent             // a whole frame, which lies in the sender's memory
+	kindTaken            // in answer to it: it has been read
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -26,6 +31,7 @@ type chunk struct {
 	tag   uint64
 	total int64 // bytes of the frame
 	index uint32
+	at    uint64 // where a whole frame lies, of one that is lent
 }
 
 func (c chunk) edge() uint32   { return uint32(c.tag>>wire.NumberBits) & (wire.MaxEdges - 1) }
@@ -40,37 +46,54 @@ func (c chunk) span() (from, to int64) {
 // chunksOf is how many chunks a frame has; an empty one has one, too.
 func chunksOf(total int64) int64 { return max(1, (total+chunkBytes-1)/chunkBytes) }
 
-// appendPrefix writes what stands in front of a chunk.
+// loan is what an offer says.
+func (c chunk) loan() memory.Loan {
+	return memory.Loan{Host: uint64(c.total), Process: c.index, At: c.tag}
+}
+
+// offer says a loan.
+func offer(l memory.Loan) chunk { return chunk{total: int64(l.Host), index: l.Process, tag: l.At} }
+
+// appendPrefix writes what stands in front of a chunk, or says something else.
 func appendPrefix(to []byte, kind byte, c chunk) []byte {
 	at := len(to)
 	to = append(to, 'M', 'W', kind, 0)
-	to = binary.LittleEndian.AppendUint32(to, c.index)
+	to = binary.LittleEndian.AppendUint32(to, c.index|uint32(c.at))
 	to = binary.LittleEndian.AppendUint64(to, c.tag)
 	to = binary.LittleEndian.AppendUint64(to, uint64(c.total))
-	to = binary.LittleEndian.AppendUint32(to, 0)
+	to = binary.LittleEndian.AppendUint32(to, uint32(c.at>>32))
 	return binary.LittleEndian.AppendUint32(to, crc32.Checksum(to[at:], castagnoli))
 }
 
-// readPrefix reads what appendPrefix wrote. leaves says that the sender leaves in good order.
-func readPrefix(p []byte) (c chunk, leaves bool, err error) {
+// readPrefix reads what appendPrefix wrote.
+func readPrefix(p []byte) (kind byte, c chunk, err error) {
 	le := binary.LittleEndian
 	end := prefixBytes - crc32.Size
-	if p[0] != 'M' || p[1] != 'W' || p[3] != 0 || le.Uint32(p[end-4:]) != 0 ||
-		le.Uint32(p[end:]) != crc32.Checksum(p[:end], castagnoli) {
-		return c, false, fmt.Errorf("what follows begins with %x, and is no frame", p[:8])
+	if p[0] != 'M' || p[1] != 'W' || p[3] != 0 || le.Uint32(p[end:]) != crc32.Checksum(p[:end], castagnoli) {
+		return 0, c, fmt.Errorf("what follows begins with %x, and is no frame", p[:8])
 	}
-	c.index, c.tag = le.Uint32(p[4:]), le.Uint64(p[8:])
-	total := le.Uint64(p[16:])
-	switch {
-	case p[2] == kindLeave && c == chunk{} && total == 0:
-		return c, true, nil
-	case p[2] != kindChunk:
-		return c, false, fmt.Errorf("a frame of kind %d; there are %d and %d", p[2], kindChunk, kindLeave)
-	case total > wire.MaxBytes:
-		return c, false, fmt.Errorf("a frame of %d bytes; it has at most %d", total, int64(wire.MaxBytes))
+	kind, c.index, c.tag = p[2], le.Uint32(p[4:]), le.Uint64(p[8:])
+	total, high, odd := le.Uint64(p[16:]), le.Uint32(p[end-4:]), false
+	if kind == kindLent {
+		c.at, c.index, high = uint64(high)<<32|uint64(c.index), 0, 0
 	}
-	if c.total = int64(total); int64(c.index) >= chunksOf(c.total) {
-		return c, false, fmt.Errorf("chunk %d of a frame of %d bytes, which has %d", c.index, c.total, chunksOf(c.total))
+	c.total = int64(total)
+	switch kind {
+	case kindChunk, kindLent:
+		if total > wire.MaxBytes {
+			return 0, c, fmt.Errorf("a frame of %d bytes; it has at most %d", total, int64(wire.MaxBytes))
+		}
+		if int64(c.index) >= chunksOf(c.total) {
+			return 0, c, fmt.Errorf("chunk %d of a frame of %d bytes, which has %d", c.index, c.total, chunksOf(c.total))
+		}
+	case kindOffer:
+	case kindTaken:
+		odd = c != chunk{tag: c.tag}
+	default:
+		odd = c != chunk{} || kind != kindLeave && kind != kindReads
 	}
-	return c, false, nil
+	if odd || high != 0 {
+		return 0, c, fmt.Errorf("a frame of kind %d: %x", kind, p)
+	}
+	return kind, c, nil
 }

@@ -6,11 +6,13 @@ import (
 	"hash/crc32"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
 // framesOf is what a stream says that sends frames of an edge.
@@ -35,16 +37,24 @@ func mended(text []byte) []byte {
 		end := prefixBytes - crc32.Size
 		copy(p, "MW")
 		p[3] = 0
-		binary.LittleEndian.PutUint32(p[end-4:], 0)
+		if p[2] != kindLent {
+			binary.LittleEndian.PutUint32(p[end-4:], 0)
+		}
 		binary.LittleEndian.PutUint32(p[end:], crc32.Checksum(p[:end], castagnoli))
 		at += prefixBytes
-		if c, leaves, err := readPrefix(p); err == nil && !leaves {
+		if kind, c, err := readPrefix(p); err == nil && kind == kindChunk {
 			begin, end := c.span()
 			at += int(end - begin)
 		}
 	}
 	return text
 }
+
+// loan is memory of this process that a fuzzed stream lends.
+var loan = struct {
+	proof memory.Proof
+	data  [chunkBytes + 10]byte
+}{proof: memory.Proof{1, 2, 3}}
 
 // Whatever a member sends, every receive ends once, and nothing but what is posted is written to.
 func FuzzFrames(f *testing.F) {
@@ -54,6 +64,15 @@ func FuzzFrames(f *testing.F) {
 	f.Add(framesOf(2, nil, nil, nil, nil), true)
 	f.Add(appendPrefix(nil, kindChunk, chunk{tag: wire.TagOf(1, 1, 2), total: chunkBytes + 10, index: 1}), true)
 	f.Add([]byte("MW\x01\x00 and more"), false)
+	frame := chunk{tag: wire.TagOf(1, 1, 2), total: chunkBytes + 10, at: memory.At(loan.data[:])}
+	lent := appendPrefix(nil, kindLent, frame)
+	f.Add(lent, true)
+	if l, ok := memory.Lends(&loan.proof); ok {
+		all := append(appendPrefix(nil, kindOffer, offer(l)), framesOf(1, nil, []byte("12345678"))...)
+		f.Add(slices.Concat(all, lent, lent), true)
+		frame.at = 8
+		f.Add(slices.Concat(all, appendPrefix(nil, kindLent, frame)), true)
+	}
 	f.Fuzz(func(t *testing.T, text []byte, mend bool) {
 		if mend {
 			text = mended(text)
@@ -67,7 +86,7 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 		over := make(chan error, 1)
-		go func() { over <- s.read(bytes.NewReader(text), newTarget()) }()
+		go func() { over <- s.read(said{Reader: bytes.NewReader(text)}, loan.proof, newTarget(usual.lent)) }()
 		for done := false; !done; {
 			select {
 			case <-over:
@@ -109,7 +128,8 @@ func FuzzHandshake(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n"))
 	e := &Endpoint{config: Config{Token: token}, limits: usual}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if _, _, proof, err := e.receive(said{Reader: bytes.NewReader(text)}); err == nil || proof != nil {
+		_, _, p, err := e.receive(said{Reader: bytes.NewReader(text)})
+		if err == nil || p.listener != nil || p.lender != nil {
 			t.Fatal("a stranger was let in")
 		}
 		if len(text) < helloBytes {
@@ -134,7 +154,7 @@ func FuzzAnswers(f *testing.F) {
 	e := &Endpoint{config: Config{Token: token}, limits: usual}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		in := bytes.NewReader(text)
-		if _, err := e.greet(said{Reader: in}, hello{service: Control, streams: 1}); err == nil {
+		if _, _, err := e.greet(said{Reader: in}, hello{service: Control, streams: 1}); err == nil {
 			t.Fatal("a false listener was believed")
 		}
 		if n := len(text) - in.Len(); n > 2*headBytes+nonceBytes+mostText {

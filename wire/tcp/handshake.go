@@ -158,38 +158,43 @@ func (e *Endpoint) proof(who string, channel, hello, nonce []byte) []byte {
 const (
 	dialler  = "millrace tcp 1 dialler\x00"
 	listener = "millrace tcp 1 listener\x00"
+	lender   = "millrace tcp 1 lender\x00" // in its memory; it never travels
 )
 
 // errToken is a proof that none is.
 var errToken = &refused{notOne, "its token is not this run's"}
 
+// proofs are what a listener knows once whoever has dialled has proved itself.
+type proofs struct{ listener, lender []byte }
+
 // receive shakes hands with whoever has dialled, as far as the last answer: welcome it, or refuse.
-func (e *Endpoint) receive(raw net.Conn) (h hello, c net.Conn, proof []byte, err error) {
+func (e *Endpoint) receive(raw net.Conn) (h hello, c net.Conn, p proofs, err error) {
 	_ = raw.SetDeadline(time.Now().Add(e.limits.handshake))
 	c, channel, err := e.tls.listens(raw)
 	if err != nil {
-		return h, raw, nil, err
+		return h, raw, p, err
 	}
 	text := make([]byte, helloBytes)
 	if _, err = io.ReadFull(c, text); err != nil {
-		return h, c, nil, fmt.Errorf("it says no hello: %w", err)
+		return h, c, p, fmt.Errorf("it says no hello: %w", err)
 	}
 	if h, err = readHello(text); err != nil {
-		return h, c, nil, &refused{notOne, err.Error()}
+		return h, c, p, &refused{notOne, err.Error()}
 	}
 	nonce := make([]byte, nonceBytes)
 	_, _ = rand.Read(nonce) // which never fails
 	if err = answer(c, challenge, 0, nonce); err != nil {
-		return h, c, nil, err
+		return h, c, p, err
 	}
 	given := make([]byte, sha256.Size)
 	if _, err = io.ReadFull(c, given); err != nil {
-		return h, c, nil, fmt.Errorf("it proves nothing: %w", err)
+		return h, c, p, fmt.Errorf("it proves nothing: %w", err)
 	}
 	if !hmac.Equal(given, e.proof(dialler, channel, text, nonce)) {
-		return h, c, nil, errToken
+		return h, c, p, errToken
 	}
-	return h, c, e.proof(listener, channel, text, nonce), nil
+	p = proofs{e.proof(listener, channel, text, nonce), e.proof(lender, channel, text, nonce)}
+	return h, c, p, nil
 }
 
 // refuse tells whoever has dialled why, in as many bytes as it may be told.
@@ -197,32 +202,32 @@ func refuse(c net.Conn, r *refused) {
 	_ = answer(c, refusal, r.code, []byte(r.text[:min(len(r.text), mostText)]))
 }
 
-// greet shakes hands with a listener.
-func (e *Endpoint) greet(raw net.Conn, h hello) (net.Conn, error) {
+// greet shakes hands with a listener. lends is what proves that memory is this process's.
+func (e *Endpoint) greet(raw net.Conn, h hello) (c net.Conn, lends []byte, err error) {
 	_ = raw.SetDeadline(time.Now().Add(e.limits.handshake))
 	c, channel, err := e.tls.dials(raw)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	_, _ = rand.Read(h.nonce[:])
 	text := h.encode()
 	if _, err := c.Write(text); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	nonce, err := hear(c, challenge, nonceBytes)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if _, err := c.Write(e.proof(dialler, channel, text, nonce)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	proof, err := hear(c, welcome, sha256.Size)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !hmac.Equal(proof, e.proof(listener, channel, text, nonce)) {
-		return nil, &refused{notOne, "it does not know this run's token"}
+		return nil, nil, &refused{notOne, "it does not know this run's token"}
 	}
 	_ = raw.SetDeadline(time.Time{})
-	return c, nil
+	return c, e.proof(lender, channel, text, nonce), nil
 }

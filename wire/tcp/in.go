@@ -5,13 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"sync"
 
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
 // readBytes is what a connection is read through. What is longer is read past it.
 const readBytes = 16 << 10
+
+// copyBytes is how much of another's memory is read at a time.
+const copyBytes = 1 << 20
 
 // errEnded ends a reader whose source has ended.
 var errEnded = errors.New("tcp: ended")
@@ -23,6 +29,7 @@ type source struct {
 	waiting int        // readers that wait for one
 	lanes   map[uint32]*lane
 	streams map[uint16]*Conn
+	reads   bool  // the sender's memory
 	err     error // nothing more is received
 }
 
@@ -39,7 +46,7 @@ type receive struct {
 	b    *wire.Buffer
 	done func(error)
 	left int64    // chunks to come
-	came []uint64 // chunks that are here or under way, a bit each; nil where there is one
+	came []uint64 // chunks that are here or under way, a bit each; nil where one is all, and is not lent
 	busy int      // readers that write into it
 	err  error
 }
@@ -93,36 +100,71 @@ func (s *source) add(number uint16, c *Conn) error {
 	return nil
 }
 
-// read takes chunk after chunk; nil is that the sender leaves in good order. What answers the sender at once
-// goes to back.
-func (s *source) read(from io.Reader, back *target) error {
+// read takes chunk after chunk; nil is that the sender leaves in good order. proof is what it has in its
+// memory where it lends that. What answers it at once goes to back.
+func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) error {
 	in := bufio.NewReaderSize(from, readBytes)
 	prefix := make([]byte, prefixBytes)
+	var lent *memory.Reader
 	for {
 		if _, err := io.ReadFull(in, prefix); err != nil {
 			return err
 		}
-		c, leaves, err := readPrefix(prefix)
-		if err != nil || leaves {
+		kind, c, err := readPrefix(prefix)
+		switch {
+		case err != nil || kind == kindLeave:
 			return err
+		case kind == kindOffer && lent == nil:
+			if lent = memory.Open(c.loan(), proof); lent != nil {
+				s.mu.Lock()
+				s.reads = true
+				s.mu.Unlock()
+				if _, err := from.Write(appendPrefix(nil, kindReads, chunk{})); err != nil {
+					return err
+				}
+			}
+			continue
+		case kind != kindChunk && (kind != kindLent || lent == nil):
+			return fmt.Errorf("a frame of kind %d, which nobody has asked for", kind)
 		}
-		l, r, err := s.claim(c)
+		l, r, err := s.claim(kind, c)
 		if err != nil {
 			return err
 		}
-		begin, end := c.span()
-		_, err = io.ReadFull(in, r.b.Data[begin:end])
+		if kind == kindChunk {
+			begin, end := c.span()
+			_, err = io.ReadFull(in, r.b.Data[begin:end])
+		} else if err = s.copy(lent, r.b.Data, c.at); err == nil {
+			_, err = from.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
+		}
 		back.hold()
 		s.landed(l, r, err)
 		back.release()
-		if err != nil {
+		if err != nil && !errors.Is(err, memory.ErrGone) { // how it has gone is what follows
 			return err
 		}
 	}
 }
 
-// claim waits for the receive that a chunk belongs to. The caller writes into it until landed.
-func (s *source) claim(c chunk) (*lane, *receive, error) {
+// copy reads a frame that is lent, in pieces, so that the end of all is not held up.
+func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
+	for begin := 0; begin < len(into); begin += copyBytes {
+		s.mu.Lock()
+		ended := s.err != nil
+		s.mu.Unlock()
+		if ended {
+			return errEnded
+		}
+		if err := lent.Read(into[begin:min(begin+copyBytes, len(into))], at+uint64(begin)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claim waits for the receive that a chunk belongs to, or a frame that is lent. The caller writes into it until
+// landed.
+func (s *source) claim(kind byte, c chunk) (*lane, *receive, error) {
 	s.mu.Lock()
 	l := s.lane(c.edge())
 	for s.err == nil && int32(c.number()-l.first) >= int32(len(l.queue)) {
@@ -138,7 +180,7 @@ func (s *source) claim(c chunk) (*lane, *receive, error) {
 		err = fmt.Errorf("frame %d of edge %d comes where %d is due", c.number(), c.edge(), l.first)
 	default:
 		r := l.queue[at]
-		if err = r.claim(l.edge, c); err == nil {
+		if err = r.claim(l.edge, kind, c); err == nil {
 			s.mu.Unlock()
 			return l, r, nil
 		}
@@ -148,12 +190,19 @@ func (s *source) claim(c chunk) (*lane, *receive, error) {
 }
 
 // claim takes a chunk for its reader, or says why it is none of this frame.
-func (r *receive) claim(e wire.Edge, c chunk) error {
+func (r *receive) claim(e wire.Edge, kind byte, c chunk) error {
 	if room := int64(len(r.b.Data)); c.total != room {
 		r.err = &wire.LengthError{Edge: e, N: c.number(), Sent: c.total, Room: room}
 		return r.err
 	}
-	if n := chunksOf(c.total); n > 1 {
+	n := chunksOf(c.total)
+	switch {
+	case kind == kindLent:
+		if r.came != nil || r.busy > 0 || r.left == 0 {
+			return fmt.Errorf("frame %d of edge %d is lent and has come", c.number(), c.edge())
+		}
+		r.came, r.left = slices.Repeat([]uint64{math.MaxUint64}, int((n+63)/64)), 1
+	case n > 1:
 		if r.came == nil {
 			r.came = make([]uint64, (n+63)/64)
 		}
@@ -162,7 +211,7 @@ func (r *receive) claim(e wire.Edge, c chunk) error {
 			return fmt.Errorf("chunk %d of frame %d of edge %d comes twice", c.index, c.number(), c.edge())
 		}
 		r.came[word] |= bit
-	} else if r.busy > 0 || r.left == 0 {
+	case r.came != nil || r.busy > 0 || r.left == 0:
 		return fmt.Errorf("frame %d of edge %d comes twice", c.number(), c.edge())
 	}
 	r.busy++
@@ -205,8 +254,9 @@ func (s *source) tell(l *lane) {
 }
 
 // behindFirst is a queue without its first, and with its memory where that was the last.
-func behindFirst(queue []*receive) []*receive {
-	queue[0] = nil
+func behindFirst[T any](queue []T) []T {
+	var none T
+	queue[0] = none
 	if len(queue) == 1 {
 		return queue[:0]
 	}
@@ -242,15 +292,14 @@ func (s *source) end(err error) {
 	}
 }
 
-// ways are the connections that there are, by stream.
-func (s *source) ways() []*Conn {
+// ways are the connections that there are, and whether the sender's memory is read.
+func (s *source) ways() (all []*Conn, reads bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []*Conn
 	for _, c := range s.streams {
 		all = append(all, c)
 	}
-	return all
+	return all, s.reads
 }
 
 func (s *source) has(number uint16) bool {

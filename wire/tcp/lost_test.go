@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
 // receiver is a worker 1 that waits for frames of worker 0, which a test sends by hand.
@@ -226,12 +227,12 @@ func TestReceivesEndInOrder(t *testing.T) {
 		}
 	}
 	for i := len(parts) - 1; i > 0; i-- {
-		_ = s.read(bytes.NewReader(parts[i]), newTarget())
+		_ = s.read(said{Reader: bytes.NewReader(parts[i])}, memory.Proof{}, newTarget(usual.lent))
 	}
 	if len(order) > 0 {
 		t.Errorf("%v ended in front of frame 0", order)
 	}
-	_ = s.read(bytes.NewReader(parts[0]), newTarget())
+	_ = s.read(said{Reader: bytes.NewReader(parts[0])}, memory.Proof{}, newTarget(usual.lent))
 	if !slices.Equal(order, []int{0, 1, 2}) {
 		t.Errorf("they ended in the order %v", order)
 	}
@@ -244,7 +245,7 @@ func TestReceivesEndInOrder(t *testing.T) {
 
 // Credits go in front of what is long; streams but the first take what is long alone, in order.
 func TestWhatGoesFirst(t *testing.T) {
-	t1 := newTarget()
+	t1 := newTarget(usual.lent)
 	all := t1.begin(2)
 	post := func(class wire.Class, n uint32, size int) {
 		t1.post(wire.Edge{Class: class}, uint64(n), []*wire.Buffer{bufferOf(make([]byte, size))}, func(error) {})

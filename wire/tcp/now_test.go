@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
 // stubborn is a target with a stream over a pipe, and the other end of it.
 func stubborn(t *testing.T) (to *target, near, far net.Conn) {
 	t.Helper()
 	near, far = net.Pipe()
-	to = newTarget()
+	to = newTarget(usual.lent)
 	w := to.begin(1)[0]
 	w.conn = &Conn{Conn: near, raw: near, e: &Endpoint{conns: map[*Conn]struct{}{}}}
 	var over sync.WaitGroup
@@ -43,7 +44,7 @@ func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 			return n
 		}
 		s, e := newSource(), wire.Edge{ID: 3}
-		go func() { _ = s.read(far, newTarget()) }()
+		go func() { _ = s.read(far, memory.Proof{}, newTarget(usual.lent)) }()
 		var all, got [][]byte
 		done, came := make(chan error, 64), make(chan error, 64)
 		for n := range uint32(20) {

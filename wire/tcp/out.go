@@ -2,10 +2,12 @@ package tcp
 
 import (
 	"bufio"
+	"math"
 	"net"
 	"sync"
 
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
 const (
@@ -22,6 +24,8 @@ type target struct {
 	queue   []*send
 	open    map[*send]struct{} // whose done has not been called
 	streams []*stream          // nil: nothing was posted yet
+	lends   int                // streams over which memory is lent
+	least   int                // bytes of a frame that is lent where memory is
 	err     error              // nothing more is sent
 }
 
@@ -30,11 +34,12 @@ type send struct {
 	tag    uint64 // of the first
 	frames []*wire.Buffer
 	done   func(error)
-	size   int64 // of all frames
-	short  bool  // each frame is one chunk
+	least  int   // bytes of a frame that is lent
+	size   int64 // of all frames that travel
+	short  bool  // each of them is one chunk
 	frame  int   // of the next chunk: the number of frames, where all are taken
 	index  int64 // of the next chunk in its frame
-	busy   int   // chunks that are being written
+	busy   int   // chunks that are being written, and frames that are lent
 	torn   bool  // a chunk did not get out
 }
 
@@ -42,9 +47,11 @@ type send struct {
 type stream struct {
 	to      *target
 	number  int
-	conn    *Conn // nil until it is dialled
-	writing bool  // there is a batch
-	failed  bool  // nothing is written any more
+	conn    *Conn   // nil until it is dialled
+	writing bool    // there is a batch
+	failed  bool    // nothing is written any more
+	lends   bool    // the receiver reads this worker's memory
+	lent    []piece // which it has not read yet, in their order
 
 	batch    []piece
 	prefixes [mostChunks * prefixBytes]byte
@@ -60,10 +67,11 @@ type piece struct {
 	of    *send
 	frame int
 	index int64
+	lent  bool // the whole frame, which does not travel
 }
 
-func newTarget() *target {
-	t := &target{open: map[*send]struct{}{}}
+func newTarget(least int) *target {
+	t := &target{open: map[*send]struct{}{}, least: least}
 	t.more = sync.NewCond(&t.mu)
 	return t
 }
@@ -83,16 +91,21 @@ func (t *target) begin(streams int) []*stream {
 
 // post queues frames for a stream's goroutine, or writes them itself where that takes no time.
 func (t *target) post(e wire.Edge, tag uint64, frames []*wire.Buffer, done func(error)) {
-	s := &send{tag: tag, frames: frames, done: done, short: true}
-	for _, b := range frames {
-		s.size += int64(len(b.Data))
-		s.short = s.short && len(b.Data) <= chunkBytes
-	}
+	s := &send{tag: tag, frames: frames, done: done, short: true, least: math.MaxInt}
 	t.mu.Lock()
 	if err := t.err; err != nil {
 		t.mu.Unlock()
 		done(err)
 		return
+	}
+	if t.lends > 0 && t.lends == len(t.streams) && t.lendable(frames) {
+		s.least = t.least
+	}
+	for i, b := range frames {
+		if n := len(b.Data); !s.lent(i) {
+			s.size += int64(n)
+			s.short = s.short && n <= chunkBytes
+		}
 	}
 	t.open[s] = struct{}{}
 	if e.Class == wire.Credits && s.short {
@@ -105,6 +118,37 @@ func (t *target) post(e wire.Edge, tag uint64, frames []*wire.Buffer, done func(
 		return
 	}
 	t.start()
+}
+
+// lendable says whether all that is long among some frames can be read by another process.
+func (t *target) lendable(frames []*wire.Buffer) bool {
+	for _, b := range frames {
+		if len(b.Data) >= t.least && !memory.Readable(b.Data) {
+			return false
+		}
+	}
+	return true
+}
+
+// lent says whether a frame is lent.
+func (s *send) lent(frame int) bool { return len(s.frames[frame].Data) >= s.least }
+
+// lend has a stream's receiver read memory. It is lent once all of them do.
+func (t *target) lend(w *stream) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w.lends = true
+	t.lends++
+}
+
+// settle says that a chunk is not needed any more, and whether its send is over. The caller holds mu.
+func (t *target) settle(s *send) (over bool) {
+	s.busy--
+	whole := s.frame == len(s.frames) && !s.torn
+	if over = s.busy == 0 && (whole || t.err != nil); over {
+		delete(t.open, s)
+	}
+	return over
 }
 
 // start has what is posted written. It is called with mu held and lets go of it.
@@ -177,7 +221,9 @@ func (w *stream) fill() bool {
 			break
 		}
 		size += len(p.data())
-		w.batch = append(w.batch, p)
+		if w.batch = append(w.batch, p); p.lent {
+			w.lent = append(w.lent, p)
+		}
 	}
 	w.writing = len(w.batch) > 0
 	return w.writing
@@ -205,9 +251,9 @@ func (t *target) next(long bool) (p piece, more bool) {
 
 // take takes the next chunk.
 func (s *send) take() piece {
-	p := piece{s, s.frame, s.index}
+	p := piece{s, s.frame, s.index, s.lent(s.frame)}
 	s.busy++
-	if s.index++; s.index == chunksOf(int64(len(s.frames[s.frame].Data))) {
+	if s.index++; p.lent || s.index == chunksOf(int64(len(s.frames[s.frame].Data))) {
 		s.frame, s.index = s.frame+1, 0
 	}
 	return p
@@ -216,25 +262,38 @@ func (s *send) take() piece {
 // without is a queue without one of its frames.
 func without(queue []*send, i int) []*send {
 	copy(queue[1:i+1], queue[:i])
-	queue[0] = nil
-	if len(queue) == 1 {
-		return queue[:0]
-	}
-	return queue[1:]
+	return behindFirst(queue)
 }
 
 func (p piece) chunk() chunk {
-	first := p.of.tag
+	first, data := p.of.tag, p.of.frames[p.frame].Data
 	tag := first>>wire.NumberBits<<wire.NumberBits | uint64(uint32(first)+uint32(p.frame))
-	return chunk{tag: tag, total: int64(len(p.of.frames[p.frame].Data)), index: uint32(p.index)}
+	c := chunk{tag: tag, total: int64(len(data)), index: uint32(p.index)}
+	if p.lent {
+		c.at = memory.At(data)
+	}
+	return c
 }
 
+// prefix writes what stands in front of the chunk.
+func (p piece) prefix(to []byte) []byte {
+	if p.lent {
+		return appendPrefix(to, kindLent, p.chunk())
+	}
+	return appendPrefix(to, kindChunk, p.chunk())
+}
+
+// data is what travels.
 func (p piece) data() []byte {
+	if p.lent {
+		return nil
+	}
 	begin, end := p.chunk().span()
 	return p.of.frames[p.frame].Data[begin:end]
 }
 
-// end ends every send, posted or to come. What is being written ends with its write.
+// end ends every send, posted or to come. What is being written ends with its write. What is lent is taken back:
+// whoever still reads it does not find the proof any more.
 func (t *target) end(err error) {
 	t.mu.Lock()
 	if t.err != nil {
@@ -243,6 +302,15 @@ func (t *target) end(err error) {
 	}
 	t.err = err
 	t.urgent, t.queue = nil, nil
+	for _, w := range t.streams {
+		if w.conn != nil {
+			clear(w.conn.proof[:])
+		}
+		for _, p := range w.lent {
+			p.of.busy, p.of.torn = p.of.busy-1, true
+		}
+		w.lent = nil
+	}
 	var over []*send
 	for s := range t.open {
 		if s.busy == 0 {
@@ -266,15 +334,14 @@ func (t *target) end(err error) {
 	}
 }
 
-// ways are the connections that there are.
-func (t *target) ways() []*Conn {
+// ways are the connections that there are, and whether the receiver reads memory.
+func (t *target) ways() (all []*Conn, reads bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var all []*Conn
 	for _, w := range t.streams {
 		if w.conn != nil {
 			all = append(all, w.conn)
 		}
 	}
-	return all
+	return all, t.lends > 0 && t.lends == len(t.streams)
 }

@@ -33,6 +33,8 @@ type task struct {
 	TLS     bool
 	Streams int
 	Silence time.Duration // 0: the usual
+	Lent    int           // bytes of frames that are lent; 0: the usual
+	Apart   bool          // one of both may not read the other's memory
 	Does    string        // exchange, flood, idle, or echo
 	Echo    string        // raw, frames, or messages
 	Size    int           // bytes of what is echoed
@@ -57,6 +59,9 @@ func (k task) config() Config {
 	if k.TLS {
 		c.TLS = &TLS{}
 	}
+	if k.Lent > 0 {
+		c.limits.lent = k.Lent
+	}
 	if k.Silence > 0 {
 		c.limits.silence, c.limits.look = k.Silence, k.Silence/10
 	}
@@ -70,6 +75,11 @@ func child(in io.Reader, out io.Writer) error {
 	var at []wire.Address
 	if err := said.Decode(&k); err != nil {
 		return err
+	}
+	if k.Apart {
+		if err := apart(); err != nil {
+			return err
+		}
 	}
 	e, err := Listen(context.Background(), k.config())
 	if err != nil {
@@ -272,7 +282,8 @@ func TestTwoProcesses(t *testing.T) {
 	if err := errors.Join(errs[:]...); err != nil || want[0] == want[1] {
 		t.Fatal(want, err)
 	}
-	for _, k := range []task{{}, {Streams: 2}, {TLS: true}, {TLS: true, Streams: 3}} {
+	for _, k := range []task{{}, {Streams: 2}, {TLS: true}, {TLS: true, Streams: 3}, {Lent: allLent}, {Lent: noneLent},
+		{Lent: noneLent, Streams: 3}, {Lent: noneLent, TLS: true}} {
 		var both []*process
 		var at []wire.Address
 		for rank := range 2 {

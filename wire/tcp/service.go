@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/wire"
+	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
 // service is what waits to be asked for, of one kind.
@@ -138,7 +139,7 @@ func (e *Endpoint) attempt(ctx context.Context, at place, h hello) (*Conn, error
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, crash.Caught(func() { raw.Close() }))
-	c, err := e.greet(raw, h)
+	c, lends, err := e.greet(raw, h)
 	if !stop() && !final(err) {
 		err = context.Cause(ctx) // which has closed it
 	}
@@ -146,7 +147,7 @@ func (e *Endpoint) attempt(ctx context.Context, at place, h hello) (*Conn, error
 		raw.Close()
 		return nil, err
 	}
-	return e.keep(&Conn{Conn: c, From: int(h.to), raw: raw, e: e}), nil
+	return e.keep(&Conn{Conn: c, From: int(h.to), raw: raw, e: e, proof: memory.Proof(lends)}), nil
 }
 
 // refusals says whom an Endpoint refuses, in so many lines a second at most.

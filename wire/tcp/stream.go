@@ -3,6 +3,7 @@ package tcp
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 )
 
@@ -10,7 +11,7 @@ import (
 func (w *stream) writeNow() {
 	all := w.copied[:0]
 	for _, p := range w.batch {
-		all = append(appendPrefix(all, kindChunk, p.chunk()), p.data()...)
+		all = append(p.prefix(all), p.data()...)
 	}
 	w.copied = all
 	if n := w.now(all); n < len(all) {
@@ -33,7 +34,7 @@ func (w *stream) write(batch []piece) error {
 	w.buffers = w.buffers[:0]
 	for _, p := range batch {
 		at := len(room)
-		room = appendPrefix(room, kindChunk, p.chunk())
+		room = p.prefix(room)
 		w.buffers = append(w.buffers, room[at:])
 		if data := p.data(); len(data) > 0 {
 			w.buffers = append(w.buffers, data)
@@ -52,18 +53,19 @@ func (w *stream) write(batch []piece) error {
 	return w.small.Flush()
 }
 
-// written says that nobody reads the memory of the batch any more.
+// written says that nobody reads the memory of the batch any more, but for what is lent.
 func (w *stream) written(err error) {
 	t := w.to
 	var few [4]*send
 	over := few[:0]
 	t.mu.Lock()
 	for _, p := range w.batch {
+		if p.lent { // until taken
+			continue
+		}
 		s := p.of
-		s.busy--
 		s.torn = s.torn || err != nil
-		if whole := s.frame == len(s.frames) && !s.torn; s.busy == 0 && (whole || t.err != nil) {
-			delete(t.open, s)
+		if t.settle(s) {
 			over = append(over, s)
 		}
 	}
@@ -118,15 +120,47 @@ func (w *stream) up(c *Conn) bool {
 // errTalks is a receiver that sends.
 var errTalks = errors.New("it sends frames on a connection that it is to receive on")
 
-// heed waits for the receiver to leave, or for the connection to end.
+// heed hears what the receiver has read of this worker's memory, until it leaves or the connection ends.
 func (w *stream) heed() error {
 	prefix := make([]byte, prefixBytes)
-	if _, err := io.ReadFull(w.conn, prefix); err != nil {
-		return err
+	for {
+		if _, err := io.ReadFull(w.conn, prefix); err != nil {
+			return err
+		}
+		kind, c, err := readPrefix(prefix)
+		switch {
+		case err != nil || kind == kindLeave:
+			return err
+		case kind == kindReads && !w.lends:
+			w.to.lend(w)
+		case kind == kindTaken:
+			if err := w.taken(c.tag); err != nil {
+				return err
+			}
+		default:
+			return errTalks
+		}
 	}
-	_, leaves, err := readPrefix(prefix)
-	if err == nil && !leaves {
-		err = errTalks
+}
+
+// taken says that a frame has been read that was lent.
+func (w *stream) taken(tag uint64) error {
+	t := w.to
+	t.mu.Lock()
+	if t.err != nil { // all has been taken back
+		t.mu.Unlock()
+		return nil
 	}
-	return err
+	if len(w.lent) == 0 || w.lent[0].chunk().tag != tag {
+		t.mu.Unlock()
+		return fmt.Errorf("it says that it has read what is not the next that was lent to it: %x", tag)
+	}
+	s := w.lent[0].of
+	w.lent = behindFirst(w.lent)
+	over := t.settle(s)
+	t.mu.Unlock()
+	if over {
+		s.done(nil)
+	}
+	return nil
 }

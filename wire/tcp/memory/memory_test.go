@@ -1,0 +1,163 @@
+package memory
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// heap is what lies on no stack.
+var heap []any
+
+// childVariable has this binary lend memory until its standard input ends.
+const childVariable = "MILLRACE_MEMORY_CHILD"
+
+// lent is what a child says: a loan, its proof, and where how many bytes lie, each its place's lowest byte.
+type lent struct {
+	Loan  Loan
+	Proof Proof
+	At    uint64
+	Bytes int
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) == "" {
+		os.Exit(m.Run())
+	}
+	l := &lent{Proof: Proof{7, 8, 9}, Bytes: 3 << 20}
+	heap = append(heap, l)
+	data := make([]byte, l.Bytes)
+	for i := range data {
+		data[i] = byte(i % 251)
+	}
+	l.Loan, _ = Lends(&l.Proof)
+	l.At = At(data)
+	_ = json.NewEncoder(os.Stdout).Encode(l)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	runtime.KeepAlive(data)
+}
+
+// borrow starts a child.
+func borrow(t *testing.T) (l lent, c *exec.Cmd) {
+	t.Helper()
+	if proof := (Proof{1}); !canLend(&proof) {
+		t.Skip("the kernel reads no memory of other processes here")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = exec.CommandContext(t.Context(), self)
+	c.Env, c.Stderr = append(os.Environ(), childVariable+"=1"), os.Stderr
+	_, err = c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &l)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, c
+}
+
+func canLend(p *Proof) bool {
+	_, ok := Lends(p)
+	return ok
+}
+
+// What another process lends is read as it is, and nothing once it has died.
+func TestAnotherProcess(t *testing.T) {
+	l, c := borrow(t)
+	r := Open(l.Loan, l.Proof)
+	if r == nil {
+		t.Fatal("a child of this process cannot be read")
+	}
+	got := make([]byte, l.Bytes-1000)
+	if err := r.Read(got, l.At+1000); err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		if got[i] != byte((i+1000)%251) {
+			t.Fatalf("byte %d is %d", i, got[i])
+		}
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = c.Process.Wait()
+	if err := r.Read(got, l.At); !errors.Is(err, ErrGone) {
+		t.Errorf("of a process that is dead: %v", err)
+	}
+}
+
+// A loan that is not what it says is not taken.
+func TestFalseLoans(t *testing.T) {
+	l, _ := borrow(t)
+	for name, change := range map[string]func(*lent){
+		"another proof":    func(l *lent) { l.Proof[31]++ },
+		"another place":    func(l *lent) { l.Loan.At++ },
+		"no place":         func(l *lent) { l.Loan.At = 0 },
+		"another process":  func(l *lent) { l.Loan.Process = uint32(os.Getppid()) },
+		"no process":       func(l *lent) { l.Loan.Process = 1<<31 - 1 },
+		"another host":     func(l *lent) { l.Loan.Host++ },
+		"host that is not": func(l *lent) { l.Loan.Host = 0 },
+	} {
+		bad := l
+		change(&bad)
+		if Open(bad.Loan, bad.Proof) != nil {
+			t.Errorf("%s: it is read", name)
+		}
+	}
+	if Open(l.Loan, l.Proof) == nil {
+		t.Error("the true loan is refused")
+	}
+}
+
+// Bytes behind which the proof is not there any more are nobody's; a place without memory is an error that
+// says whose it is.
+func TestTheEndOfALoan(t *testing.T) {
+	data := bytes.Repeat([]byte{5}, 100)
+	proof := &Proof{1, 2, 3}
+	heap = append(heap, proof, data)
+	loan, ok := Lends(proof)
+	if !ok {
+		t.Skip("the kernel reads no memory of other processes here")
+	}
+	r := Open(loan, *proof)
+	if r == nil {
+		t.Fatal("a process cannot read its own memory")
+	}
+	got := make([]byte, len(data))
+	if err := r.Read(got, At(data)); err != nil || !bytes.Equal(got, data) {
+		t.Fatal(got, err)
+	}
+	err := r.Read(got, 16)
+	if err == nil || errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "memory of process") {
+		t.Errorf("where there is no memory: %v", err)
+	}
+	clear(proof[:])
+	if err := r.Read(got, At(data)); !errors.Is(err, ErrGone) {
+		t.Errorf("behind the end: %v", err)
+	}
+}
