@@ -28,6 +28,9 @@ func (c Config) Check() error {
 	if c.Resume == "" {
 		return nil
 	}
+	if c.From != nil {
+		return c.fits(c.From)
+	}
 	from, err := openCheckpoint(c)
 	if err != nil {
 		return err

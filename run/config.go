@@ -32,6 +32,9 @@ type Checkpointing struct {
 	Dir   string // empty: never
 	Every int    // steps between two checkpoints; 0: only at the end and when stopped
 	Keep  int    // how many of the run's own are kept, the newest ones; 0 keeps all
+	// Claim is called where the folder is another than the leader's, in the first of the processes that have it, before
+	// anything there is changed; nil: nobody is asked. An error of it ends the run.
+	Claim func() error
 }
 
 // Hooks are called as a run goes on, one at a time, on a goroutine that no worker waits for.
@@ -108,8 +111,8 @@ type Config struct {
 	// Checkpoint periods, like EvalEvery, are drains in the Programs, whether or not anybody stops there.
 	Checkpoint Checkpointing
 	Resume     string // a checkpoint, or a directory of them, to go on from; empty: from the start
-	// Open opens what Resume names, where its files are on several hosts (checkpoint.Spread); nil: it is all here.
-	Open func() (*checkpoint.Checkpoint, error)
+	// From is what Resume names, where that is open already or on several hosts; Train closes it. nil: Train opens it.
+	From *checkpoint.Checkpoint
 	// Meet has another library sum gradients over replicas, in an order of its own: all replicas are left with
 	// the same bits, but not with those of one worker. nil: in rank order.
 	Meet process.Meet
@@ -236,9 +239,6 @@ func (c Config) filled() (Config, error) {
 	}
 	if err := c.World.Check(len(c.Plan.Devices())); err != nil {
 		return c, err
-	}
-	if c.Open == nil {
-		c.Open = func() (*checkpoint.Checkpoint, error) { return checkpoint.Open(c.Resume) }
 	}
 	if c.BucketBytes == 0 {
 		c.BucketBytes = schedule.BucketBytes

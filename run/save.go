@@ -18,16 +18,20 @@ func (l *leader) tidy() error {
 		return nil
 	}
 	if len(l.links) > 1 {
-		draft := checkpoint.DraftName(l.done, l.run)
-		if err := l.order(control.Mark{Draft: draft}); err != nil {
+		l.draft = checkpoint.DraftName(l.done, l.run)
+		if err := l.order(control.Mark{Draft: l.draft}); err != nil {
 			return err
 		}
-		if err := l.order(control.Look{Draft: draft}); err != nil {
+		if err := l.order(control.Look{Draft: l.draft}); err != nil {
 			return err
 		}
 		l.others = slices.Max(l.state.Keepers()) > 0
 	}
-	return l.order(control.Prune{})
+	if err := l.order(control.Prune{}); err != nil {
+		return err
+	}
+	l.draft = "" // which has the marks alone, and is gone now
+	return nil
 }
 
 // save has every stage write itself, and the checkpoint is whole once all have and it has its manifest.

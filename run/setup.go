@@ -33,6 +33,7 @@ func newJob(c Config) (*process.Job, error) {
 	}
 	if c.Checkpoint.Dir != "" {
 		j.Store = &checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep}
+		j.Claim = c.Checkpoint.Claim
 	}
 	if t := c.Data.Test; t != nil {
 		if j.EvalRows = t.Len(); c.EvalRows > 0 {
@@ -51,34 +52,42 @@ func newJob(c Config) (*process.Job, error) {
 }
 
 // openCheckpoint opens what a run goes on from and refuses what is not this run's.
-func openCheckpoint(c Config) (*checkpoint.Checkpoint, error) {
-	from, err := c.Open()
-	if err != nil {
-		return nil, fmt.Errorf("run: %w", err)
+func openCheckpoint(c Config) (from *checkpoint.Checkpoint, err error) {
+	if from = c.From; from == nil {
+		if from, err = checkpoint.Open(c.Resume); err != nil {
+			return nil, fmt.Errorf("run: %w", err)
+		}
 	}
+	if err := c.fits(from); err != nil {
+		return nil, errors.Join(err, from.Close())
+	}
+	return from, nil
+}
+
+// fits refuses a checkpoint that is not this run's.
+func (c *Config) fits(from *checkpoint.Checkpoint) error {
 	m := from.Manifest
 	refuse := func(field string, has, want any) error {
-		return errors.Join(fmt.Errorf("run: checkpoint %s: %s is %v; this run has %v", from.Path, field, has, want),
-			from.Close())
+		return fmt.Errorf("run: checkpoint %s: %s is %v; this run has %v", from.Path, field, has, want)
 	}
 	switch {
 	case m.ModelID != c.Model.ID():
-		return nil, refuse("model", m.Model+" ("+m.ModelID+")", c.Model.Name+" ("+c.Model.ID()+")")
+		return refuse("model", m.Model+" ("+m.ModelID+")", c.Model.Name+" ("+c.Model.ID()+")")
 	case m.Float != c.Engine.Float().String():
-		return nil, refuse("float", m.Float, c.Engine.Float())
+		return refuse("float", m.Float, c.Engine.Float())
 	case m.Batch != c.Plan.Batch():
-		return nil, refuse("batch", m.Batch, c.Plan.Batch())
+		return refuse("batch", m.Batch, c.Plan.Batch())
 	case m.Pipelines() != c.Plan.Together() && !c.AverageResumed:
-		return nil, refuse("pipelines side by side", m.Pipelines(),
+		return refuse("pipelines side by side", m.Pipelines(),
 			fmt.Sprintf("%d; --resume-averaged begins all of them at the average", c.Plan.Together()))
 	case m.Seed != c.Seed:
-		return nil, refuse("seed", m.Seed, c.Seed)
+		return refuse("seed", m.Seed, c.Seed)
 	case m.Optimizer.Kind != c.Optimizer.Kind:
-		return nil, refuse("optimizer", m.Optimizer.Kind, c.Optimizer.Kind)
+		return refuse("optimizer", m.Optimizer.Kind, c.Optimizer.Kind)
 	case len(m.Optimizer.States()) != len(c.Optimizer.States()): // with momentum or without
-		return nil, refuse("the optimizer's state", m.Optimizer.States(), c.Optimizer.States())
+		return refuse("the optimizer's state", m.Optimizer.States(), c.Optimizer.States())
 	case m.Steps > c.Steps:
-		return nil, refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Steps))
+		return refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Steps))
 	}
-	return from, nil
+	return nil
 }

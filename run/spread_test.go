@@ -1,6 +1,8 @@
 package run
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +23,7 @@ type disks []string
 func (d disks) Look() ([]checkpoint.Survey, error) {
 	var all []checkpoint.Survey
 	for p, dir := range d {
-		s, err := checkpoint.Look(dir)
+		s, err := checkpoint.NewShelf(dir).Look()
 		if err != nil {
 			return nil, err
 		}
@@ -32,11 +34,20 @@ func (d disks) Look() ([]checkpoint.Survey, error) {
 }
 
 func (d disks) Text(rank int, of checkpoint.Copy) (string, error) {
-	return checkpoint.Text(d[rank], of)
+	return checkpoint.NewShelf(d[rank]).Text(of)
 }
 
-func (d disks) Check(rank, steps int, files []checkpoint.File) (map[string]string, error) {
-	return checkpoint.Check(d[rank], steps, files), nil
+func (d disks) Check(steps int, files map[int][]checkpoint.File) (map[int]map[string]checkpoint.Verdict, error) {
+	all := map[int]map[string]checkpoint.Verdict{}
+	for rank, files := range files {
+		shelf := checkpoint.NewShelf(d[rank])
+		verdicts, err := shelf.Check(context.Background(), steps, files)
+		if err := errors.Join(err, shelf.Close()); err != nil {
+			return nil, err
+		}
+		all[rank] = verdicts
+	}
+	return all, nil
 }
 
 // resume has the processes of a world go on from what their disks have.
@@ -48,10 +59,10 @@ func (d disks) resume(t *testing.T, w *worlds) *checkpoint.Spread {
 	}
 	shelves := make([]*checkpoint.Shelf, len(d))
 	for p, dir := range d {
-		if shelves[p], err = s.Shelf(dir); err != nil {
+		shelves[p] = checkpoint.NewShelf(dir)
+		if _, _, err := shelves[p].Take(s); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { shelves[p].Close() })
 	}
 	change := w.change
 	w.change = func(p int, c *Config) {
@@ -59,12 +70,14 @@ func (d disks) resume(t *testing.T, w *worlds) *checkpoint.Spread {
 			change(p, c)
 		}
 		c.Resume = d[p]
-		c.Open = func() (*checkpoint.Checkpoint, error) {
-			return s.Open(shelves[p], func(of int) (io.ReadWriteCloser, error) {
-				here, there := net.Pipe()
-				go shelves[of].Serve(there)
-				return here, nil
-			})
+		var err error
+		c.From, err = shelves[p].Open(s, p, func(of int) (io.ReadWriteCloser, error) {
+			here, there := net.Pipe()
+			go shelves[of].Serve(there)
+			return here, nil
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 	return s
@@ -224,5 +237,36 @@ func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
 	}
 	if said == 0 {
 		t.Error("nobody says which process has the damaged file")
+	}
+}
+
+// What a run has gone on from is closed before its first step: its files would hold the disk's room once they are
+// dropped, and on a shared folder be in the way of that.
+func TestWhatARunGoesOnFromIsClosed(t *testing.T) {
+	if _, err := os.Stat("/proc/self/fd"); err != nil {
+		t.Skip("there is no list of open files: ", err)
+	}
+	d := fresh(t, 2)
+	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
+	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
+	d[0], d[1] = d[1], d[0] // so that each reads of the other
+	w = worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(1)}
+	d.resume(t, &w)
+	c, asked := small(t, 2, 4), 0
+	c.Hooks.OnCheckpoint = func(string, int) {
+		asked++
+		open, err := filepath.Glob("/proc/self/fd/*")
+		if err != nil {
+			t.Error(err)
+		}
+		for _, fd := range open {
+			if file, err := os.Readlink(fd); err == nil && strings.HasPrefix(file, filepath.Dir(d[0])) {
+				t.Errorf("%s is open", file)
+			}
+		}
+	}
+	w.train(t.Context(), t, c).whole(t)
+	if asked != 1 {
+		t.Errorf("%d checkpoints", asked)
 	}
 }

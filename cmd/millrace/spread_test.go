@@ -186,3 +186,53 @@ func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 		t.Errorf("there are\n%s; want\n%s", after, before)
 	}
 }
+
+// A run that is started again goes on although rank 0 is another host now, whose disk says nothing of steps that the
+// first one led; and a new run that has the name of one that is over does not go on from it.
+func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
+	p := profiled(t)
+	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
+		"--stages 2 --save-every 2 --out r --steps "
+	again := func(_ int, c *exec.Cmd) { c.Env = append(c.Env, "MILLRACE_RESTART=1") }
+	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
+	end(t, hostsOf(t, p, []string{"b", "a"}, line+"6", again), 0, 0)
+	if a := in(t, p, "a"); !strings.Contains(a, "step-00000006/manifest.json step-00000006/stage-001") ||
+		!strings.Contains(a, "step-00000004/stage-000") {
+		t.Errorf("host a has %s", a)
+	}
+	// Nothing is left of this start but that it has been.
+	end(t, hostsOf(t, p, []string{"a", "b"}, strings.Replace(line, "--micro-batch 4", "--micro-batch 3", 1)+
+		"2 --overwrite"), 2, 2)
+	end(t, hostsOf(t, p, []string{"a", "b"}, line+"2 --overwrite", again), 0, 0)
+	for _, host := range []string{"a", "b"} {
+		if got := in(t, p, host); strings.Count(got, "manifest.json") != 1 || !strings.HasPrefix(got, "step-00000002/") {
+			t.Errorf("host %s has %s", host, got)
+		}
+	}
+}
+
+// A folder that another run holds on one host alone is refused, by the name of the host, and stays as it is.
+func TestAFolderIsHeldOnEveryHost(t *testing.T) {
+	p := profiled(t)
+	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
+		"--stages 2 --out r --overwrite --steps "
+	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
+	held, err := os.Open(filepath.Join(p.Dir, "b", "r"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	before := in(t, p, "b")
+	all := hostsOf(t, p, []string{"c", "b"}, line+"2")
+	end(t, all, 1, 2)
+	if said := all[0].said.String(); !strings.Contains(said, "process 1 on host ") ||
+		!strings.Contains(said, "--out r: another run is under way there") {
+		t.Error(said)
+	}
+	if after := in(t, p, "b"); after != before {
+		t.Errorf("host b has\n%s; had\n%s", after, before)
+	}
+}

@@ -15,12 +15,8 @@ func (h *hosts) goOn(t *testing.T, keep int) (stores []*Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range h.dirs {
-		at, m, err := s.At(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		from := &Checkpoint{Path: at, Manifest: m, text: []byte(s.Manifest)}
+	for i, dir := range h.dirs {
+		from, _ := h.open(t, s, i)
 		store := &Store{Dir: dir, Keep: keep}
 		if err := errors.Join(store.Continue(from), store.SetOthersAside(from), store.Prune()); err != nil {
 			t.Fatal(err)
@@ -87,8 +83,8 @@ func TestASecondCommitHarmsNothing(t *testing.T) {
 	}
 }
 
-// A host that joins and has checkpoints of another training of the same model keeps them: none is pruned, and where they
-// are to be replaced they go as a whole, once there is a new one.
+// A host that joins and has checkpoints of another training of the same model keeps them: none is pruned, and where
+// they are to be replaced they go as a whole, once there is a new one.
 func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	dirs := folders(t, 3)
 	h := &hosts{dirs: dirs}

@@ -13,12 +13,15 @@
 // Several processes may write one checkpoint, to one folder or each to its own: each writes the files of its stages
 // into a draft and waits until they are on disk. The manifest comes last. It lists all files with their checksums,
 // names the hosts that wrote them where there were several, and every folder gets a copy. A folder is one run's at
-// a time: Store.Prune removes all drafts that it finds.
+// a time: Store.Prune removes all drafts that it finds. Of its checkpoints those are the run's that name its training.
 //
-// Where files are on several hosts, whoever leads has every process Look, and Among chooses the newest checkpoint
-// that is whole over all of them: any of them may have the manifest, and each file may be in the checkpoint or in
-// a draft of it. Every process is told that Spread, opens the files that it has, a Shelf, which it serves to the
-// others over connections, and opens the checkpoint: what is not here is read where it is, tensor by tensor.
+// Where files are on several hosts, each process has a Shelf of the path, and whoever leads has every one Look, and
+// Among chooses the newest checkpoint that is whole over all of them: any of them may have the manifest, and each file
+// may be in the checkpoint or in a draft of it. All that have files hold them against their checksums at once, each
+// file once. Every process is told that Spread, serves the files that it has to the others over connections, and opens
+// the checkpoint: what is not here, or damaged here, is read where it is, tensor by tensor, once it is needed.
+// Surveys of processes that share a folder are as long as the folder's; those, the Where of a Spread and its Tensors,
+// which every process is told, are what grows with processes times files.
 //
 // Of a directory of checkpoints the newest is opened, or none: one that is damaged is named, with the
 // newest whole one before it, and not passed over. A run that is killed leaves no damaged one.

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -127,7 +128,7 @@ func (s *Seen) Verify() []string {
 		at, err := openFile(filepath.Join(s.Path, f.Name), f)
 		var x *Index
 		if err == nil {
-			if err = at.check(); err == nil {
+			if err = at.check(context.Background()); err == nil {
 				x, err = ReadIndex(at, f.Bytes)
 			}
 			err = errors.Join(err, at.Close())
@@ -227,17 +228,20 @@ func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 		if !weight && !optimizer {
 			continue
 		}
-		e := c.indexes[c.where[name]].entries[name]
+		p := c.parts[c.where[name]]
+		if err := p.begin(c.ctx); err != nil {
+			return fmt.Errorf("checkpoint: %s: %w", p.want.Name, err)
+		}
+		e := p.index.entries[name]
 		all = append(all, Tensor{Name: name, DType: dtypes[e.DType], Shape: e.Shape})
 	}
 	if err := writeHeader(w, all, map[string]string{"format": "pt"}); err != nil {
 		return err
 	}
 	for _, t := range all {
-		i := c.where[t.Name]
-		x, f := c.indexes[i], c.files[i]
-		e := x.entries[t.Name]
-		if _, err := io.Copy(w, io.NewSectionReader(f, x.start+e.Offsets[0], e.Offsets[1]-e.Offsets[0])); err != nil {
+		p := c.parts[c.where[t.Name]]
+		at := p.index.entries[t.Name].Offsets
+		if _, err := io.Copy(w, io.NewSectionReader(p.from, p.index.start+at[0], at[1]-at[0])); err != nil {
 			return fmt.Errorf("checkpoint: tensor %q: %w", t.Name, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -17,18 +18,61 @@ type Checkpoint struct {
 	Path     string // of its directory; of one that is on other hosts alone, where it would be
 	Manifest *Manifest
 	text     []byte // of the manifest
-	files    []source
-	indexes  []*Index
-	where    map[string]int // tensor -> file
-	remotes  []*remote      // processes that have files
+	parts    []*part
+	where    map[string]int  // tensor -> part
+	ctx      context.Context // ends with Interrupt
+	cancel   context.CancelCauseFunc
+	open     []io.Closer // what is closed with it
+	closing  sync.Once
 }
 
-// source is a file of a checkpoint, wherever that is.
-type source interface {
-	io.ReaderAt
-	io.Closer
-	// check holds all of it against its checksum, once.
-	check() error
+func newCheckpoint(path string, m *Manifest, text []byte) *Checkpoint {
+	c := &Checkpoint{Path: path, Manifest: m, text: text, where: map[string]int{}}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	return c
+}
+
+// part is a file of a checkpoint. It is held against its checksum, wherever it is, when something of it is first
+// needed, and its header is read.
+type part struct {
+	want File
+	find func(context.Context) (io.ReaderAt, error) // finds the file as it was written
+
+	once  sync.Once
+	from  io.ReaderAt
+	index *Index
+	err   error
+}
+
+// begin does it.
+func (p *part) begin(ctx context.Context) error {
+	p.once.Do(func() {
+		if p.from, p.err = p.find(ctx); p.err == nil {
+			p.index, p.err = p.want.header(p.from)
+		}
+	})
+	return p.err
+}
+
+// header is what a file says that it holds, which is as many tensors as the manifest says.
+func (f File) header(from io.ReaderAt) (*Index, error) {
+	x, err := ReadIndex(from, f.Bytes)
+	if err == nil && len(x.names) != f.Tensors {
+		err = fmt.Errorf("%d tensors; the manifest says %d", len(x.names), f.Tensors)
+	}
+	return x, err
+}
+
+// add takes a part with tensors of these names.
+func (c *Checkpoint) add(p *part, names []string) error {
+	for _, name := range names {
+		if other, twice := c.where[name]; twice {
+			return fmt.Errorf("tensor %q is in %s too", name, c.parts[other].want.Name)
+		}
+		c.where[name] = len(c.parts)
+	}
+	c.parts = append(c.parts, p)
+	return nil
 }
 
 // maxManifest bounds the text of a manifest that is read; a plan of thousands of stages is far below.
@@ -116,26 +160,30 @@ func open(path string) (*Checkpoint, error) {
 			"one of the two has changed since it was written",
 			at, m.Steps, steps)
 	}
-	c := &Checkpoint{Path: path, Manifest: m, text: text, where: map[string]int{}}
+	c := newCheckpoint(path, m, text)
 	for _, f := range m.Files {
-		at := filepath.Join(path, f.Name)
-		one, err := openFile(at, f)
-		if err == nil {
-			if err = one.check(); err != nil {
-				err = errors.Join(err, one.Close())
-			}
-		}
-		if err == nil {
-			err = c.add(one, f)
-		}
-		if errors.Is(err, os.ErrNotExist) && f.Host != "" {
-			err = fmt.Errorf("it is not here, and was written on host %s: %w", f.Host, err)
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", at, err), c.Close())
+		if err := c.takeFile(f); err != nil {
+			return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", filepath.Join(path, f.Name), err), c.Close())
 		}
 	}
 	return c, nil
+}
+
+// takeFile takes a file of the checkpoint's own directory, all of which it reads.
+func (c *Checkpoint) takeFile(f File) error {
+	one, err := openFile(filepath.Join(c.Path, f.Name), f)
+	if errors.Is(err, os.ErrNotExist) && f.Host != "" {
+		return fmt.Errorf("it is not here, and was written on host %s: %w", f.Host, err)
+	}
+	if err != nil {
+		return err
+	}
+	c.open = append(c.open, one)
+	p := &part{want: f, find: func(ctx context.Context) (io.ReaderAt, error) { return one, one.check(ctx) }}
+	if err := p.begin(c.ctx); err != nil {
+		return err
+	}
+	return c.add(p, p.index.names)
 }
 
 // readManifest reads and checks the manifest in a file.
@@ -172,9 +220,11 @@ func openRegular(path string) (*os.File, int64, error) {
 // local is a file of this host.
 type local struct {
 	*os.File
-	want  File
-	once  sync.Once
-	wrong error // of check
+	want File
+
+	mu      sync.Mutex
+	checked bool
+	wrong   error // of check
 }
 
 // openFile opens a file that has the length that the manifest says.
@@ -190,18 +240,32 @@ func openFile(path string, want File) (*local, error) {
 	return &local{File: f, want: want}, nil
 }
 
-func (f *local) check() error {
-	f.once.Do(func() {
-		sum := crc32.New(castagnoli)
-		if _, err := io.Copy(sum, io.NewSectionReader(f, 0, f.want.Bytes)); err != nil {
-			f.wrong = err
-			return
+// check holds all of the file against its checksum, once. It ends early with the context, whose error it returns.
+func (f *local) check(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.checked {
+		return f.wrong
+	}
+	sum := crc32.New(castagnoli)
+	from := io.NewSectionReader(f, 0, f.want.Bytes)
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		if got := fmt.Sprintf("%08x", sum.Sum32()); got != f.want.CRC32C {
-			f.wrong = fmt.Errorf("checksum %s; the manifest says %s: the file has changed since it was written", got,
-				f.want.CRC32C)
+		n, err := io.CopyN(sum, from, 1<<20)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
 		}
-	})
+		if n == 0 {
+			break
+		}
+	}
+	if got := fmt.Sprintf("%08x", sum.Sum32()); got != f.want.CRC32C {
+		f.wrong = fmt.Errorf("checksum %s; the manifest says %s: the file has changed since it was written", got,
+			f.want.CRC32C)
+	}
+	f.checked = true
 	return f.wrong
 }
 
@@ -212,27 +276,7 @@ func (f File) isIn(dir string) bool {
 		return false
 	}
 	defer one.Close()
-	return one.check() == nil
-}
-
-// add takes a file, which is closed with the checkpoint, and what its header says.
-func (c *Checkpoint) add(from source, want File) error {
-	c.files = append(c.files, from)
-	x, err := ReadIndex(from, want.Bytes)
-	if err != nil {
-		return err
-	}
-	if len(x.names) != want.Tensors {
-		return fmt.Errorf("%d tensors; the manifest says %d", len(x.names), want.Tensors)
-	}
-	c.indexes = append(c.indexes, x)
-	for _, name := range x.names {
-		if other, twice := c.where[name]; twice {
-			return fmt.Errorf("tensor %q is in %s too", name, c.Manifest.Files[other].Name)
-		}
-		c.where[name] = len(c.indexes) - 1
-	}
-	return nil
+	return one.check(context.Background()) == nil
 }
 
 // Names is every tensor of the checkpoint, sorted.
@@ -251,27 +295,25 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	if !ok {
 		return Tensor{}, fmt.Errorf("checkpoint: %s: there is no tensor %q", c.Path, name)
 	}
-	if err := c.files[i].check(); err != nil {
-		return Tensor{}, fmt.Errorf("checkpoint: %s: %w", filepath.Join(c.Path, c.Manifest.Files[i].Name), err)
+	p := c.parts[i]
+	if err := p.begin(c.ctx); err != nil {
+		return Tensor{}, fmt.Errorf("checkpoint: %s: %w", filepath.Join(c.Path, p.want.Name), err)
 	}
-	return c.indexes[i].Read(c.files[i], name)
+	return p.index.Read(p.from, name)
 }
 
-// Close closes the files.
-func (c *Checkpoint) Close() error {
-	var errs []error
-	for _, f := range c.files {
-		errs = append(errs, f.Close())
-	}
-	c.files = nil
-	return errors.Join(append(errs, c.Interrupt())...)
+// Close closes the files, and with a Shelf's checkpoint that; Manifest and Path stay. A second one does nothing.
+func (c *Checkpoint) Close() (err error) {
+	c.Interrupt()
+	c.closing.Do(func() {
+		for _, f := range c.open {
+			err = errors.Join(err, f.Close())
+		}
+	})
+	return err
 }
 
-// Interrupt ends connections to other processes, and whoever reads a tensor over one.
-func (c *Checkpoint) Interrupt() error {
-	var all error
-	for _, r := range c.remotes {
-		all = errors.Join(all, r.close())
-	}
-	return all
-}
+// Interrupt ends connections to other processes, and whoever reads a tensor, here or there.
+func (c *Checkpoint) Interrupt() { c.cancel(errEnded) }
+
+var errEnded = errors.New("nobody wants it any more")

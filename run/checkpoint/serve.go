@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -37,22 +38,6 @@ type request struct {
 	File   string `json:"file"`
 	Offset int64  `json:"offset"`
 	Bytes  int64  `json:"bytes"`
-}
-
-// Shelf is the files of a checkpoint that are on this host.
-type Shelf struct {
-	path     string // of the checkpoint
-	manifest *Manifest
-	files    map[string]*local
-}
-
-// Close closes the files.
-func (s *Shelf) Close() error {
-	var all error
-	for _, f := range s.files {
-		all = errors.Join(all, f.Close())
-	}
-	return all
 }
 
 // Serve answers, over a connection, whoever lacks files of the checkpoint, until that ends. It closes the
@@ -93,7 +78,7 @@ func readRequest(from io.Reader, r *request) error {
 func (s *Shelf) answer(to io.Writer, r request) error {
 	f, err := s.file(r)
 	if err == nil {
-		err = wait(to, f.check)
+		err = s.wait(to, f.check)
 	}
 	if err != nil {
 		text := err.Error()
@@ -104,27 +89,31 @@ func (s *Shelf) answer(to io.Writer, r request) error {
 
 // file is the one that a request is of.
 func (s *Shelf) file(r request) (*local, error) {
-	f := s.files[r.File]
+	of, steps := s.listed(r.File)
 	switch {
-	case f == nil:
-		return nil, fmt.Errorf("it has no file %q of step %d", r.File, s.manifest.Steps)
-	case r.Offset < 0 || r.Bytes < 0 || r.Offset > f.want.Bytes || r.Bytes > f.want.Bytes-r.Offset:
-		return nil, fmt.Errorf("%d bytes from %d on of %s, which has %d", r.Bytes, r.Offset, r.File, f.want.Bytes)
+	case of == nil:
+		return nil, fmt.Errorf("it has no file %q of step %d", r.File, steps)
+	case r.Offset < 0 || r.Bytes < 0 || r.Offset > of.Bytes || r.Bytes > of.Bytes-r.Offset:
+		return nil, fmt.Errorf("%d bytes from %d on of %s, which has %d", r.Bytes, r.Offset, r.File, of.Bytes)
 	}
-	return f, nil
+	return s.take(s.ctx, steps, *of)
 }
 
-// wait says that it is busy until work is done.
-func wait(to io.Writer, work func() error) error {
+// wait says that it is busy until work is done, which ends where nobody hears that.
+func (s *Shelf) wait(to io.Writer, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
 	done := make(chan error, 1)
-	crash.Go(func() { done <- work() })
+	crash.Go(func() { done <- work(ctx) })
 	for {
 		select {
 		case err := <-done:
 			return err
 		case <-time.After(pace):
 			if _, err := to.Write([]byte{busy}); err != nil {
-				return errors.Join(err, <-done)
+				cancel()
+				<-done
+				return err
 			}
 		}
 	}
@@ -146,28 +135,20 @@ func frame(to io.Writer, kind byte, from io.Reader, n int64) error {
 
 // remote is another process, which has files of a checkpoint.
 type remote struct {
+	ctx     context.Context // ends the connection, and whoever reads from it
 	process int
 	dial    func() (io.ReadWriteCloser, error)
 	silence time.Duration // that it never takes
 
 	mu         sync.Mutex // one request at a time
 	connection io.ReadWriteCloser
-
-	ending sync.Mutex // guards open and ended
-	open   io.Closer
-	ended  bool
 }
 
-// elsewhere is a file of another process.
+// elsewhere is a file of another process, which holds it against its checksum before anything of it is sent.
 type elsewhere struct {
 	of   *remote
 	want File
 }
-
-// check has nothing to do: whoever has the file holds it against its checksum before anything of it is sent.
-func (e *elsewhere) check() error { return nil }
-
-func (e *elsewhere) Close() error { return nil }
 
 func (e *elsewhere) ReadAt(into []byte, at int64) (int, error) {
 	if err := e.of.read(request{File: e.want.Name, Offset: at, Bytes: int64(len(into))}, into); err != nil {
@@ -180,15 +161,16 @@ func (e *elsewhere) ReadAt(into []byte, at int64) (int, error) {
 func (r *remote) read(q request, into []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
+	}
 	if r.connection == nil {
 		c, err := r.dial()
 		if err != nil {
 			return err
 		}
-		if !r.take(c) {
-			return errors.Join(errEnded, c.Close())
-		}
 		r.connection = c
+		context.AfterFunc(r.ctx, crash.Caught(func() { _ = c.Close() })) // nothing was written
 	}
 	text, err := json.Marshal(q)
 	if err != nil {
@@ -199,29 +181,6 @@ func (r *remote) read(q request, into []byte) error {
 		return err
 	}
 	return readAnswer(&patient{r.connection, r.silence}, into)
-}
-
-var errEnded = errors.New("nobody wants it any more")
-
-// take notes a connection that close ends; false where it was called before.
-func (r *remote) take(c io.Closer) bool {
-	r.ending.Lock()
-	defer r.ending.Unlock()
-	if !r.ended {
-		r.open = c
-	}
-	return !r.ended
-}
-
-// close ends the connection, and whoever reads from it.
-func (r *remote) close() error {
-	r.ending.Lock()
-	defer r.ending.Unlock()
-	c := r.open
-	if r.open, r.ended = nil, true; c == nil {
-		return nil
-	}
-	return c.Close()
 }
 
 // patient reads for as long as something comes now and then.

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -22,8 +23,8 @@ func shelf(t *testing.T) (*Shelf, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shelf, err := s.Shelf(dirs[0])
-	if err != nil {
+	shelf := NewShelf(dirs[0])
+	if _, _, err := shelf.Take(s); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { shelf.Close() })
@@ -32,7 +33,7 @@ func shelf(t *testing.T) (*Shelf, string) {
 
 // ask is a remote that asks this shelf.
 func ask(s *Shelf) *remote {
-	return &remote{silence: time.Second, dial: func() (io.ReadWriteCloser, error) {
+	return &remote{ctx: s.ctx, silence: time.Second, dial: func() (io.ReadWriteCloser, error) {
 		here, there := net.Pipe()
 		go s.Serve(there)
 		return here, nil
@@ -46,7 +47,6 @@ func TestBytesOfFilesAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := ask(s)
-	defer r.close()
 	for _, at := range [][2]int{{0, len(whole)}, {0, 8}, {8, 1}, {len(whole) - 1, 1}, {len(whole), 0}, {3, 0}} {
 		into := make([]byte, at[1])
 		err := r.read(request{File: "stage-0.safetensors", Offset: int64(at[0]), Bytes: int64(at[1])}, into)
@@ -78,7 +78,6 @@ func TestADamagedFileIsNotServed(t *testing.T) {
 	s, dir := shelf(t)
 	flip(t, filepath.Join(dir, "step-00000002", "stage-0.safetensors"))
 	r := ask(s)
-	defer r.close()
 	if err := r.read(request{File: "stage-0.safetensors", Bytes: 8}, make([]byte, 8)); err == nil ||
 		!strings.Contains(err.Error(), "it has changed since") && !strings.Contains(err.Error(), "has changed since") {
 		t.Error(err)
@@ -106,7 +105,7 @@ func TestABadAnswerIsRefused(t *testing.T) {
 		"kind 101 with 4294967296 byte": head(sorry, 1<<32, "abcde"),
 		"checksum 00000000":             head(data, 4, "abcd\x00\x00\x00\x00"),
 	} {
-		r := &remote{dial: func() (io.ReadWriteCloser, error) {
+		r := &remote{ctx: t.Context(), dial: func() (io.ReadWriteCloser, error) {
 			return &scripted{Reader: bytes.NewReader(append([]byte("www"), answer...))}, nil
 		}}
 		if err := r.read(request{Bytes: 4}, make([]byte, 4)); err == nil || !strings.Contains(err.Error(), says) {
@@ -138,14 +137,20 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	go io.Copy(io.Discard, there)
-	r := &remote{silence: 20 * time.Millisecond, dial: func() (io.ReadWriteCloser, error) { return here, nil }}
+	r := &remote{ctx: t.Context(), silence: 20 * time.Millisecond,
+		dial: func() (io.ReadWriteCloser, error) { return here, nil }}
 	if err := r.read(request{Bytes: 4}, make([]byte, 4)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
 	}
 	var said bytes.Buffer
-	err := wait(&said, func() error { time.Sleep(pace + pace/5); return io.EOF })
+	s, _ := shelf(t)
+	err := s.wait(&said, func(context.Context) error { time.Sleep(pace + pace/5); return io.EOF })
 	if err != io.EOF || said.String() != string(rune(busy)) {
 		t.Errorf("%q, %v", said.String(), err)
+	}
+	until := func(ctx context.Context) error { <-ctx.Done(); return nil }
+	if here.Close(); !errors.Is(s.wait(here, until), io.ErrClosedPipe) { // nobody hears that it is busy
+		t.Error("a file is checked for nobody")
 	}
 }
 
@@ -153,20 +158,19 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 func TestAReadEndsWithTheRun(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	r := &remote{silence: time.Minute, dial: func() (io.ReadWriteCloser, error) { return here, nil }}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r := &remote{ctx: ctx, silence: time.Minute, dial: func() (io.ReadWriteCloser, error) { return here, nil }}
 	done := make(chan error, 1)
 	go func() { done <- r.read(request{Bytes: 4}, make([]byte, 4)) }()
 	if _, err := there.Read(make([]byte, 4)); err != nil { // it asks
 		t.Fatal(err)
 	}
-	if err := r.close(); err != nil {
-		t.Fatal(err)
-	}
+	cancel(errEnded)
 	if err := <-done; err == nil {
 		t.Error("it has read")
 	}
-	late := &remote{dial: r.dial}
-	if err := errors.Join(late.close(), late.read(request{}, nil)); !errors.Is(err, errEnded) {
+	late := &remote{ctx: ctx, dial: r.dial}
+	if err := late.read(request{}, nil); !errors.Is(err, errEnded) {
 		t.Error(err)
 	}
 }
@@ -176,7 +180,8 @@ func FuzzRequests(f *testing.F) {
 	f.Add([]byte("\x2a\x00\x00\x00{\"file\":\"stage-0.safetensors\",\"bytes\": 44}"))
 	f.Add([]byte{255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s := &Shelf{manifest: &Manifest{}, files: map[string]*local{}}
+		s := NewShelf("none")
+		s.manifest = &Manifest{}
 		_ = s.Serve(&scripted{Reader: bytes.NewReader(text)})
 		_ = readAnswer(bytes.NewReader(text), make([]byte, 8))
 	})

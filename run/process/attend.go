@@ -101,7 +101,7 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	var herald sync.WaitGroup
 	herald.Go(crash.Caught(x.herald))
 	if from := x.job.From; from != nil { // nobody waits for another host once the run is over
-		context.AfterFunc(x.ctx, crash.Caught(func() { _ = from.Interrupt() }))
+		context.AfterFunc(x.ctx, crash.Caught(from.Interrupt))
 	}
 	x.link.Start(x.told)
 	crash.Go(func() { x.open(gone, release) })

@@ -103,9 +103,12 @@ func (x *Process) carryOut(order control.Body) {
 	}))
 }
 
-// carriedOut does it. Orders come one at a time.
+// carriedOut does it. Orders come one at a time, and behind the first all processes have what they go on from.
 func (x *Process) carriedOut(order control.Body) (control.Done, error) {
 	s, rank := x.job.Store, x.job.World.Rank
+	if err := x.job.Close(); err != nil { // its files would stay on disk, and be in the way of who removes it
+		return control.Done{}, err
+	}
 	if s == nil {
 		return control.Done{}, x.folderless()
 	}
@@ -151,6 +154,11 @@ func (x *Process) carriedOut(order control.Body) (control.Done, error) {
 // continueIn has a folder go on with the checkpoints of this run. The leader's own folder is in order by then: what is
 // to become of another run's there is decided where the run was asked for.
 func (x *Process) continueIn(s *checkpoint.Store) error {
+	if claim := x.job.Claim; claim != nil && x.job.World.Rank > 0 {
+		if err := claim(); err != nil {
+			return err
+		}
+	}
 	if x.job.From != nil {
 		if err := s.Continue(x.job.From); err != nil {
 			return err

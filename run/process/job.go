@@ -41,6 +41,7 @@ type Job struct {
 	OnPart      func(step int)         // told of every step whose part of this process stands; nil: nobody is
 	From        *checkpoint.Checkpoint // nil: from the start
 	Store       *checkpoint.Store      // this process's folder of checkpoints; nil: none is saved
+	Claim       func() error           // called before a folder is changed that is not the leader's; nil: nobody
 	World       *World
 	Carriers    func(workers int) ([]wire.Carrier, error)
 	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start

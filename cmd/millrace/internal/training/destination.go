@@ -24,14 +24,14 @@ func checkOut(j *job.Job, from *resumption) error {
 			j.Out, within))
 	}
 	dir := checkpoints(j)
-	old, err := os.ReadDir(dir)
+	old, err := checkpoint.Later(dir, -1) // drafts are no checkpoints
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return cli.BadInput(fmt.Errorf("--out: %w", err))
 	}
 	switch {
-	case len(old) == 0 || j.Overwrite || from != nil && (from.here || from.anew):
+	case len(old) == 0 || j.Overwrite || from != nil && from.here:
 		return nil
-	case from != nil:
+	case from.at() != "":
 		return cli.BadInput(fmt.Errorf("%s has checkpoints of another run than %s is of: "+
 			"give another --out, or write over them with --overwrite",
 			j.Out, from.path))

@@ -65,8 +65,22 @@ func note(dir string, names ...string) error {
 // noteRun says whose the folder is.
 func noteRun(dir, run string) error {
 	r := readRecord(dir)
-	r.Version, r.Run = recordVersion, run
+	if r.Version, r.Run = recordVersion, run; r.Files == nil {
+		r.Files = []string{} // which is a record, where nothing is none
+	}
 	return document.WriteJSON(filepath.Join(dir, RecordName), r)
+}
+
+// claim makes a folder that rank 0 does not have a run's, and holds it until the process ends. A file of the record's
+// name that is none stays: such a folder does not say whose it is.
+func (t *training) claim(dir, run string) (err error) {
+	if t.folder, err = TakeFolder(dir); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(dir, RecordName)); err == nil && ReadRecord(dir) == nil {
+		return nil
+	}
+	return noteRun(dir, run)
 }
 
 // makeRoom sets aside what is in the run's folder and is not of this training: where the run goes on from a

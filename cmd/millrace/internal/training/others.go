@@ -33,6 +33,9 @@ const (
 // together trains with the other processes of a world.
 func (t *training) together(w *launch.World) error {
 	j, wrong := t.flags.Job()
+	if wrong == nil {
+		wrong = t.forget(w, *j)
+	}
 	party, err := together.Meet(t.Context(), w, together.Build())
 	if err != nil {
 		return err
@@ -40,7 +43,7 @@ func (t *training) together(w *launch.World) error {
 	defer party.Close()
 	t.party, t.each = party, w.Workers()/w.Size
 	if w.Rank > 0 {
-		return t.follow(j, wrong)
+		return t.follow(w, j, wrong)
 	}
 	t.others = party.Lead(t.Context())
 	t.SetContext(t.others.Context())
@@ -102,7 +105,7 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	what := opening{Job: text, Dry: t.dry, Anew: t.from != nil && t.from.anew}
+	what := opening{Job: text, Dry: t.dry}
 	own, err := opened(j, n)
 	if err == nil {
 		own, err = travelled(own)
@@ -124,9 +127,8 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 
 // opening is what the others are told to open.
 type opening struct {
-	Job  string
-	Dry  bool // nothing is written
-	Anew bool // there is no checkpoint yet in the folder that it is to go on from
+	Job string
+	Dry bool // nothing is written
 }
 
 // opened is what a process has opened for a job.
@@ -210,10 +212,9 @@ func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
 }
 
 // follow does what rank 0 asks, and its part of the run. It prints nothing.
-func (t *training) follow(j *job.Job, wrong error) error {
+func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 	var own *needs
 	var config run.Config
-	defer func() { t.spread.close() }()
 	handlers := hosts.Handlers(t.party, t.ErrOrStderr())
 	maps.Copy(handlers, map[string]setup.Handler{
 		askJob: func(context.Context, json.RawMessage) (any, error) {
@@ -222,7 +223,7 @@ func (t *training) follow(j *job.Job, wrong error) error {
 			}
 			return asked{j.Keys(), filesOf(j)}, nil
 		},
-		askOpen: answering(func(o opening) (any, error) {
+		askOpen: answering(func(_ context.Context, o opening) (any, error) {
 			j, err := job.Parse(o.Job)
 			if err != nil {
 				return nil, err
@@ -231,7 +232,7 @@ func (t *training) follow(j *job.Job, wrong error) error {
 				return nil, err
 			}
 			if !o.Dry {
-				from, err := t.goesOnHere(j, o.Anew)
+				from, err := t.goesOnHere(j)
 				if err != nil {
 					return nil, err
 				}
@@ -252,11 +253,14 @@ func (t *training) follow(j *job.Job, wrong error) error {
 				return nil, err
 			}
 			config = k.config(j, own)
-			t.spread.opens(&config)
+			if err := t.spread.opens(&config); err != nil {
+				return nil, err
+			}
 			if err := t.meets(&config, j, own); err != nil {
 				return nil, err
 			}
 			t.place(&config, &k, j)
+			config.Checkpoint.Claim = func() error { return t.claim(j.Out, w.RunID) }
 			return nil, nil
 		},
 		askBegin: func(context.Context, json.RawMessage) (any, error) {
@@ -267,7 +271,7 @@ func (t *training) follow(j *job.Job, wrong error) error {
 			return nil, dropError(filepath.Join(t.out, ErrorName))
 		},
 	})
-	maps.Copy(handlers, lookers(t.party, &t.spread))
+	maps.Copy(handlers, t.lookers())
 	link, err := t.party.Follow(t.Context(), handlers)
 	if err != nil || link == nil {
 		return err

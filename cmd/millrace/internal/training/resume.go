@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/run/checkpoint"
@@ -85,7 +86,7 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	if own := filepath.Clean(j.Resume) == filepath.Clean(j.Out); own || isFolder(of) {
 		j.Resume = of // a run's folder stands for its checkpoints
 	}
-	path, m, err := t.find(j)
+	path, m, err := t.find(j.Resume)
 	if errors.Is(err, checkpoint.ErrNone) && isOwn(j) {
 		j.Resume = ""
 		return &resumption{anew: true}, nil
@@ -104,14 +105,11 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 }
 
 // goesOnHere is what a job goes on from as this host has it, for one that does not lead.
-func (t *training) goesOnHere(j *job.Job, anew bool) (*resumption, error) {
-	if t.spread == nil {
-		if anew {
-			return &resumption{anew: true}, nil
-		}
+func (t *training) goesOnHere(j *job.Job) (*resumption, error) {
+	if !t.spread.chosen() {
 		return nil, nil
 	}
-	path, m, err := t.spread.At(t.spread.Path)
+	path, m, err := t.spread.shelf.Take(t.spread.Spread)
 	if err != nil {
 		return nil, err
 	}
@@ -124,15 +122,18 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// goOn has a job of a run that its launcher has started again go on from what an earlier start has left in its folder:
-// the newest whole checkpoint, or the beginning where there is none. A folder that no start of the run has come to is
-// as it is for the first.
+// goOn has a job of a run that its launcher has started again go on from what an earlier start has left in its folder,
+// on any host: the newest whole checkpoint. Where there is none, or no start of the run has come to a folder, it is as
+// for the first.
 func (t *training) goOn(j *job.Job, run string) error {
-	if j.Model == "" || run == "" || readRecord(j.Out).Run != run {
+	if j.Model == "" || run == "" {
 		return nil
 	}
+	if been, err := t.hasBeen(j, run); err != nil || !been {
+		return err
+	}
 	at := checkpoints(j)
-	err := t.hasWhole(at)
+	err := t.choose(at)
 	var damaged *checkpoint.DamagedError
 	switch {
 	case err == nil:
@@ -141,12 +142,17 @@ func (t *training) goOn(j *job.Job, run string) error {
 		j.Resume = damaged.Whole
 	case !errors.Is(err, checkpoint.ErrNone):
 		return err
-	case j.Resume == "":
-		j.Resume = at
-	default:
-		j.Overwrite = true // what there is of the run is no checkpoint
 	}
 	return nil
+}
+
+// forget has the folder of a job, as this host has it, be of no earlier run that had the name which this one's first
+// start has. It comes before anything else: whatever ends this start, the next one goes on from nothing older.
+func (t *training) forget(w *launch.World, j job.Job) error {
+	if nameOut(&j); t.dry || w.StartedBefore() || w.RunID == "" || readRecord(j.Out).Run != w.RunID {
+		return nil
+	}
+	return noteRun(j.Out, "")
 }
 
 // isOwn says whether a job goes on from the checkpoints of its own folder, which is there: a run that was

@@ -9,8 +9,11 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/millrace-ml/millrace/cmd/internal/together"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch/setup"
 	"github.com/millrace-ml/millrace/run"
@@ -19,132 +22,176 @@ import (
 
 // What rank 0 asks the others about checkpoints.
 const (
+	askRun   = "run"         // which their folder is of
 	askLook  = "checkpoints" // which they have
 	askText  = "manifest"    // for one of them
 	askCheck = "checksums"   // of files
 	askTake  = "resume"      // to go on from one
 )
 
-// spread is a checkpoint with files on several hosts, and those of this process.
+// spread is the checkpoint at a path that a run goes on from: of a process that is alone all of it, else what every
+// process is told of it, and the files of this one.
 type spread struct {
-	Path string
+	Path  string
+	whole *checkpoint.Checkpoint
 	*checkpoint.Spread
 	shelf *checkpoint.Shelf
 	party *together.Party
 }
 
+// chosen says whether there is one by now.
+func (s *spread) chosen() bool { return s != nil && (s.whole != nil || s.Spread != nil) }
+
+// close closes what no run has opened.
+func (s *spread) close() error {
+	switch {
+	case s == nil:
+		return nil
+	case s.whole != nil:
+		return s.whole.Close()
+	}
+	return s.shelf.Close()
+}
+
+// shelfAt is what this process has at a path; files that were held against their checksums are not read again.
+func (t *training) shelfAt(path string) (*checkpoint.Shelf, error) {
+	if t.spread != nil && t.spread.Path == path {
+		return t.spread.shelf, nil
+	}
+	if err := t.spread.close(); err != nil {
+		return nil, err
+	}
+	t.spread = &spread{Path: path, shelf: checkpoint.NewShelf(path), party: t.party}
+	return t.spread.shelf, nil
+}
+
 // among asks the processes of a run what they have at a path.
 type among struct {
 	*training
-	path string
-}
-
-func (a among) Look() ([]checkpoint.Survey, error) {
-	all := make([]checkpoint.Survey, a.party.World.Size)
-	if err := a.others.All(askLook, a.path, func(rank int) any { return &all[rank] }); err != nil {
-		return nil, err
-	}
-	own, err := checkpoint.Look(a.path)
-	all[0] = own
-	for rank := range all {
-		all[rank].Host = a.party.Places[rank].Host
-	}
-	return all, err
+	path  string
+	shelf *checkpoint.Shelf
 }
 
 // wanted is what is asked of one process.
 type wanted struct {
 	Path  string
-	Copy  checkpoint.Copy
-	Steps int
-	Files []checkpoint.File
+	Known string            // the digest of what rank 0 has
+	Copy  checkpoint.Copy   // of which manifest the text is wanted
+	Steps int               // of which checkpoint files are wanted
+	Files []checkpoint.File // that are to be checked
+}
+
+// looked is what a process has.
+type looked struct {
+	Same bool // as rank 0
+	checkpoint.Survey
+}
+
+func (a among) Look() ([]checkpoint.Survey, error) {
+	own, err := a.shelf.Look()
+	if err != nil {
+		return nil, err
+	}
+	others := make([]looked, a.party.World.Size)
+	err = a.others.All(askLook, wanted{Path: a.path, Known: own.Digest()}, func(rank int) any { return &others[rank] })
+	all := make([]checkpoint.Survey, len(others))
+	for rank, one := range others {
+		if all[rank] = one.Survey; rank == 0 || one.Same {
+			all[rank] = own
+		}
+		all[rank].Host = a.party.Places[rank].Host
+	}
+	return all, err
 }
 
 func (a among) Text(rank int, of checkpoint.Copy) (text string, err error) {
 	if rank == 0 {
-		return checkpoint.Text(a.path, of)
+		return a.shelf.Text(of)
 	}
 	err = a.others.Ask(rank, askText, wanted{Path: a.path, Copy: of}, &text)
 	return text, err
 }
 
-func (a among) Check(rank, steps int, files []checkpoint.File) (wrong map[string]string, err error) {
-	if rank == 0 {
-		return checkpoint.Check(a.path, steps, files), nil
+func (a among) Check(steps int, files map[int][]checkpoint.File) (map[int]map[string]checkpoint.Verdict, error) {
+	verdicts, errs := make([]map[string]checkpoint.Verdict, a.party.World.Size), make([]error, a.party.World.Size)
+	var asking sync.WaitGroup
+	for rank, files := range files {
+		asking.Go(crash.Caught(func() {
+			if rank == 0 {
+				verdicts[0], errs[0] = a.shelf.Check(a.Context(), steps, files)
+				return
+			}
+			errs[rank] = a.others.Ask(rank, askCheck, wanted{Path: a.path, Steps: steps, Files: files}, &verdicts[rank])
+		}))
 	}
-	err = a.others.Ask(rank, askCheck, wanted{Path: a.path, Steps: steps, Files: files}, &wrong)
-	return wrong, err
+	asking.Wait()
+	all := map[int]map[string]checkpoint.Verdict{}
+	for rank := range files {
+		all[rank] = verdicts[rank]
+	}
+	return all, errors.Join(errs...)
 }
 
-// find is the checkpoint that a job goes on from: the newest at its path, on whichever hosts that is.
-func (t *training) find(j *job.Job) (path string, m *checkpoint.Manifest, err error) {
-	if t.others == nil {
-		from, err := checkpoint.Open(j.Resume)
-		if err != nil {
-			return "", nil, err
-		}
-		return from.Path, from.Manifest, from.Close()
+// choose finds the newest checkpoint at a path, on whichever hosts that is. A second time for a path it has it.
+func (t *training) choose(path string) error {
+	if t.spread.chosen() && t.spread.Path == path {
+		return nil
 	}
-	found, err := checkpoint.Among(j.Resume, among{t, j.Resume})
-	if err != nil {
+	if t.others == nil {
+		whole, err := checkpoint.Open(path)
+		if err == nil {
+			err, t.spread = t.spread.close(), &spread{Path: path, whole: whole}
+		}
+		return err
+	}
+	shelf, err := t.shelfAt(path)
+	if err == nil {
+		t.spread.Spread, err = checkpoint.Among(path, among{t, path, shelf})
+	}
+	return err
+}
+
+// find is the checkpoint that a job goes on from, which every process takes.
+func (t *training) find(path string) (at string, m *checkpoint.Manifest, err error) {
+	if err := t.choose(path); err != nil {
 		return "", nil, err
 	}
-	for _, why := range found.Passed {
+	if s := t.spread; s.whole != nil {
+		return s.whole.Path, s.whole.Manifest, nil
+	}
+	for _, why := range t.spread.Passed {
 		fmt.Fprintf(t.ErrOrStderr(), "millrace: passed over, as it is not whole: %s\n", why)
 	}
-	if path, m, err = found.At(j.Resume); err != nil {
-		return "", nil, err
-	}
-	t.spread = &spread{Path: j.Resume, Spread: found}
 	if err := t.others.All(askTake, t.spread, nil); err != nil {
 		return "", nil, err
 	}
-	return path, m, t.spread.take(t.party)
+	return t.spread.take()
 }
 
-// hasWhole says why there is no checkpoint at a path to go on from.
-func (t *training) hasWhole(path string) error {
-	if t.others != nil {
-		_, err := checkpoint.Among(path, among{t, path})
-		return err
+// take serves the files that are here to the others.
+func (s *spread) take() (at string, m *checkpoint.Manifest, err error) {
+	if at, m, err = s.shelf.Take(s.Spread); err != nil {
+		return "", nil, err
 	}
-	from, err := checkpoint.Open(path)
-	if err != nil {
-		return err
-	}
-	return from.Close()
-}
-
-// take opens the files that are here, and serves them to the others.
-func (s *spread) take(party *together.Party) (err error) {
-	if s.shelf, err = s.Shelf(s.Path); err != nil {
-		return err
-	}
-	s.party = party
-	party.Serve(func(c net.Conn) {
+	s.party.Serve(func(c net.Conn) {
 		if err := s.shelf.Serve(c); err != nil {
 			slog.Warn("files of a checkpoint", "error", err)
 		}
 	})
-	return nil
-}
-
-// close closes the files. Nobody asks for them any more.
-func (s *spread) close() error {
-	if s == nil || s.shelf == nil {
-		return nil
-	}
-	return s.shelf.Close()
+	return at, m, nil
 }
 
 // opens has a run go on from the checkpoint.
-func (s *spread) opens(c *run.Config) {
-	if s == nil {
-		return
+func (s *spread) opens(c *run.Config) (err error) {
+	switch {
+	case !s.chosen():
+	case s.whole != nil:
+		c.From = s.whole
+	default:
+		c.From, err = s.shelf.Open(s.Spread, s.party.World.Rank,
+			func(process int) (io.ReadWriteCloser, error) { return s.party.Dial(process) })
 	}
-	c.Open = func() (*checkpoint.Checkpoint, error) {
-		return s.Open(s.shelf, func(process int) (io.ReadWriteCloser, error) { return s.party.Dial(process) })
-	}
+	return err
 }
 
 // liesIn says whether a checkpoint lies among those of a job's own folder on this host, or would.
@@ -157,31 +204,63 @@ func liesIn(j *job.Job, path string, m *checkpoint.Manifest) (bool, error) {
 	return !another, err
 }
 
-// lookers are what a process does for rank 0 while that looks for a checkpoint. into has the one that it takes.
-func lookers(party *together.Party, into **spread) map[string]setup.Handler {
+// hasBeen says whether the folder of a job is a run's on any host.
+func (t *training) hasBeen(j *job.Job, run string) (bool, error) {
+	runs := []string{readRecord(j.Out).Run}
+	if t.others != nil {
+		runs = append(runs, make([]string, t.party.World.Size-1)...)
+		if err := t.others.All(askRun, j.Out, func(rank int) any { return &runs[rank] }); err != nil {
+			return false, err
+		}
+	}
+	return slices.Contains(runs, run), nil
+}
+
+// lookers are what a process does for rank 0 while that looks for a checkpoint.
+func (t *training) lookers() map[string]setup.Handler {
+	at := func(do func(context.Context, *checkpoint.Shelf, wanted) (any, error)) setup.Handler {
+		return answering(func(ctx context.Context, w wanted) (any, error) {
+			shelf, err := t.shelfAt(w.Path)
+			if err != nil {
+				return nil, err
+			}
+			return do(ctx, shelf, w)
+		})
+	}
 	return map[string]setup.Handler{
-		askLook: answering(func(path string) (any, error) { return checkpoint.Look(path) }),
-		askText: answering(func(w wanted) (any, error) { return checkpoint.Text(w.Path, w.Copy) }),
-		askCheck: answering(func(w wanted) (any, error) {
-			return checkpoint.Check(w.Path, w.Steps, w.Files), nil
+		askRun: answering(func(_ context.Context, out string) (any, error) { return readRecord(out).Run, nil }),
+		askLook: at(func(_ context.Context, s *checkpoint.Shelf, w wanted) (any, error) {
+			own, err := s.Look()
+			if err == nil && own.Digest() == w.Known {
+				return looked{Same: true}, nil
+			}
+			return looked{Survey: own}, err
 		}),
-		askTake: answering(func(s spread) (any, error) {
-			if *into != nil {
+		askText: at(func(_ context.Context, s *checkpoint.Shelf, w wanted) (any, error) { return s.Text(w.Copy) }),
+		askCheck: at(func(ctx context.Context, s *checkpoint.Shelf, w wanted) (any, error) {
+			return s.Check(ctx, w.Steps, w.Files)
+		}),
+		askTake: answering(func(_ context.Context, s spread) (any, error) {
+			if t.spread.chosen() {
 				return nil, errors.New("it goes on from a checkpoint already")
 			}
-			*into = &s
-			return nil, s.take(party)
+			if _, err := t.shelfAt(s.Path); err != nil {
+				return nil, err
+			}
+			t.spread.Spread = s.Spread
+			_, _, err := t.spread.take()
+			return nil, err
 		}),
 	}
 }
 
 // answering is a handler of questions of one type.
-func answering[T any](do func(T) (any, error)) setup.Handler {
-	return func(_ context.Context, with json.RawMessage) (any, error) {
+func answering[T any](do func(context.Context, T) (any, error)) setup.Handler {
+	return func(ctx context.Context, with json.RawMessage) (any, error) {
 		var asked T
 		if err := json.Unmarshal(with, &asked); err != nil {
 			return nil, err
 		}
-		return do(asked)
+		return do(ctx, asked)
 	}
 }

@@ -93,8 +93,12 @@ func (t *training) lead(world *launch.World) error {
 		if nameOut(j); !t.dry { // before its checkpoints are looked at, which a run there adds to
 			t.folder, err = holdFolder(j.Out)
 		}
-		if err == nil && world.StartedBefore() {
+		switch {
+		case err != nil:
+		case world.StartedBefore():
 			err = t.goOn(j, world.RunID)
+		default:
+			err = t.forget(world, *j)
 		}
 		if err == nil {
 			t.from, err = t.takeUp(j)
@@ -143,7 +147,9 @@ func (t *training) lead(world *launch.World) error {
 		return err
 	}
 	config := task.config(j, needs)
-	t.spread.opens(&config)
+	if err := t.spread.opens(&config); err != nil {
+		return err
+	}
 	if err := t.meets(&config, j, needs); err != nil {
 		return err
 	}

@@ -1,0 +1,314 @@
+package checkpoint
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+)
+
+// Shelf is the checkpoints that are at a path on this host. A file is opened when it is asked for, held against its
+// checksum once, and stays open until the Shelf is closed. Its methods may be called from several goroutines.
+type Shelf struct {
+	dir    string // the folder of checkpoints
+	only   int    // of how many steps the only one is that the path names; -1: any
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	files    map[wanted]*local
+	manifest *Manifest // of the checkpoint that is gone on from; nil before it is known
+}
+
+// wanted is a file of a checkpoint after so many steps.
+type wanted struct {
+	steps int
+	File
+}
+
+// NewShelf is that of a path, see Folder.
+func NewShelf(path string) *Shelf {
+	s := &Shelf{files: map[wanted]*local{}}
+	s.dir, s.only = folder(path)
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	return s
+}
+
+// folder is where the checkpoints of a path are, and of how many steps the only one is that it names; -1: any.
+func folder(path string) (string, int) {
+	path = named(Folder(path))
+	if steps, ok := stepsOf(filepath.Base(path)); ok {
+		return filepath.Dir(path), steps
+	}
+	return path, -1
+}
+
+// Close closes the files, and ends whoever reads them. A second one does nothing.
+func (s *Shelf) Close() error {
+	s.cancel(errEnded)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all error
+	for _, f := range s.files {
+		all = errors.Join(all, f.Close())
+	}
+	s.files = nil
+	return all
+}
+
+// Survey is what a process finds of checkpoints in its folder, by names and lengths alone.
+type Survey struct {
+	Host    string  `json:"host,omitempty"` // as errors are to call it
+	Copies  []Copy  `json:"copies,omitempty"`
+	Files   []Held  `json:"files,omitempty"`
+	Damaged []Fault `json:"damaged,omitempty"`
+}
+
+// Digest is another one for another Survey.
+func (s *Survey) Digest() string {
+	text, _ := json.Marshal(s) // strings and numbers alone
+	return digest(text)
+}
+
+// Copy is a manifest that is under its checkpoint's name.
+type Copy struct {
+	Steps  int    `json:"steps"`
+	SHA256 string `json:"sha256"` // of its text
+}
+
+// Held is a file, of a checkpoint or of a draft that a crash has left.
+type Held struct {
+	Steps int    `json:"steps"`
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Fault is a checkpoint whose manifest cannot be read, and why.
+type Fault struct {
+	Steps int    `json:"steps"`
+	Why   string `json:"why"`
+}
+
+// Look surveys what is there: a checkpoint, or a folder of them. Where there is nothing it finds nothing.
+func (s *Shelf) Look() (Survey, error) {
+	var all Survey
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return all, fmt.Errorf("checkpoint: %w", err)
+	}
+	for _, e := range entries {
+		steps, ok := stepsOf(e.Name())
+		if !ok || !e.IsDir() || s.only >= 0 && steps != s.only {
+			continue
+		}
+		at := filepath.Join(s.dir, e.Name())
+		if !strings.HasSuffix(e.Name(), partial) {
+			text, m, err := readManifest(filepath.Join(at, manifestName))
+			switch {
+			case err != nil:
+				all.Damaged = append(all.Damaged, Fault{steps, fmt.Sprintf("%s: %v", at, unnamed(err))})
+			case m.Steps != steps:
+				all.Damaged = append(all.Damaged, Fault{steps, fmt.Sprintf("%s: its manifest is of step %d", at, m.Steps)})
+			default:
+				all.Copies = append(all.Copies, Copy{steps, digest(text)})
+			}
+		}
+		files, err := os.ReadDir(at)
+		if err != nil {
+			return all, fmt.Errorf("checkpoint: %w", err)
+		}
+		for _, f := range files {
+			if info, err := os.Stat(filepath.Join(at, f.Name())); err == nil && info.Mode().IsRegular() {
+				all.Files = append(all.Files, Held{steps, f.Name(), info.Size()})
+			}
+		}
+	}
+	return all, nil
+}
+
+// unnamed is an error without the path, which is said in front of it.
+func unnamed(err error) error {
+	var at *os.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}
+
+func digest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// Text is a manifest that Look has found.
+func (s *Shelf) Text(of Copy) (string, error) {
+	for _, name := range []string{NameOf(of.Steps), NameOf(of.Steps) + replaced} {
+		text, _, err := readManifest(filepath.Join(s.dir, name, manifestName))
+		if err == nil && digest(text) == of.SHA256 {
+			return string(text), nil
+		}
+	}
+	return "", fmt.Errorf("checkpoint: the manifest of step %d in %s has changed meanwhile", of.Steps, s.dir)
+}
+
+// Verdict is what Check says of a file.
+type Verdict struct {
+	Wrong   string   `json:"wrong,omitempty"`   // why it is not as it was written; empty: it is
+	Tensors []string `json:"tensors,omitempty"` // that are in it
+}
+
+// Check holds files against their checksums, and says of each what it found. It ends early with the context.
+func (s *Shelf) Check(ctx context.Context, steps int, files []File) (map[string]Verdict, error) {
+	all := map[string]Verdict{}
+	for _, f := range files {
+		var v Verdict
+		one, err := s.take(ctx, steps, f)
+		if err == nil {
+			err = one.check(ctx)
+		}
+		if err == nil {
+			var x *Index
+			if x, err = f.header(one); err == nil {
+				v.Tensors = x.names
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			v.Wrong = err.Error()
+		}
+		all[f.Name] = v
+	}
+	return all, nil
+}
+
+// take is a file of a checkpoint, or of a draft of it, that has the right length; of several that have the one with
+// the right checksum.
+func (s *Shelf) take(ctx context.Context, steps int, f File) (*local, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.files == nil {
+		return nil, errEnded
+	}
+	key := wanted{steps, f}
+	if one := s.files[key]; one != nil {
+		return one, nil
+	}
+	one, err := lying(ctx, s.dir, steps, f)
+	if err == nil {
+		s.files[key] = one
+	}
+	return one, err
+}
+
+// lying opens such a file.
+func lying(ctx context.Context, dir string, steps int, want File) (*local, error) {
+	dirs, err := draftsOf(dir, steps)
+	if err != nil {
+		return nil, err
+	}
+	dirs = append([]string{filepath.Join(dir, NameOf(steps)), filepath.Join(dir, NameOf(steps)+replaced)}, dirs...)
+	var first error
+	var found []*local
+	for _, at := range dirs {
+		f, err := openFile(filepath.Join(at, want.Name), want)
+		if err == nil {
+			found = append(found, f)
+		} else if first == nil || errors.Is(first, os.ErrNotExist) {
+			first = err
+		}
+	}
+	if len(found) == 0 {
+		return nil, first
+	}
+	chosen := found[0]
+	for _, f := range found[1:] {
+		if chosen.check(ctx) != nil && f.check(ctx) == nil {
+			chosen = f
+		}
+	}
+	for _, f := range found {
+		if f != chosen {
+			_ = f.Close() // nothing was written
+		}
+	}
+	return chosen, nil
+}
+
+// At is where a checkpoint after so many steps is, or would be.
+func (s *Shelf) At(steps int) string { return filepath.Join(s.dir, NameOf(steps)) }
+
+// Take has the Shelf serve the files of the checkpoint that is gone on from. It returns where that is, or would be, on
+// this host, and its manifest.
+func (s *Shelf) Take(from *Spread) (path string, m *Manifest, err error) {
+	if m, err = decodeManifest([]byte(from.Manifest)); err != nil {
+		return "", nil, fmt.Errorf("checkpoint: manifest: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.manifest = m
+	return s.At(m.Steps), m, nil
+}
+
+// listed is a file as the manifest of the checkpoint that is gone on from has it, and the steps of that; nil: it has
+// none of that name.
+func (s *Shelf) listed(name string) (*File, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.manifest == nil {
+		return nil, 0
+	}
+	for _, f := range s.manifest.Files {
+		if f.Name == name {
+			return &f, s.manifest.Steps
+		}
+	}
+	return nil, s.manifest.Steps
+}
+
+// Open opens a spread checkpoint, which closes the Shelf. What process rank needs is read here where it is whole, else
+// by a connection to a process that has it; nothing is read, and nobody is dialled, before a tensor is wanted.
+func (s *Shelf) Open(from *Spread, rank int, dial func(process int) (io.ReadWriteCloser, error)) (*Checkpoint, error) {
+	path, m, err := s.Take(from)
+	if err != nil {
+		return nil, err
+	}
+	c := newCheckpoint(path, m, []byte(from.Manifest))
+	c.open = []io.Closer{s}
+	there := map[int]*remote{}
+	for _, f := range m.Files {
+		process, ok := from.Where[f.Name]
+		if !ok {
+			return nil, errors.Join(fmt.Errorf("checkpoint: no process has %s of step %d", f.Name, m.Steps), c.Close())
+		}
+		if there[process] == nil {
+			there[process] = &remote{ctx: c.ctx, process: process, silence: silence,
+				dial: func() (io.ReadWriteCloser, error) { return dial(process) }}
+		}
+		p := &part{want: f, find: func(ctx context.Context) (io.ReaderAt, error) {
+			here, err := s.take(ctx, m.Steps, f)
+			if err == nil {
+				err = here.check(ctx)
+			}
+			if err == nil || process == rank || ctx.Err() != nil {
+				return here, err
+			}
+			return &elsewhere{of: there[process], want: f}, nil // what lies here, if anything does, is damaged
+		}}
+		if err := c.add(p, from.Tensors[f.Name]); err != nil {
+			return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", filepath.Join(path, f.Name), err), c.Close())
+		}
+	}
+	return c, nil
+}

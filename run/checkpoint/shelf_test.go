@@ -1,0 +1,165 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// What holds a file against its checksum ends with its context, has said nothing then, and does it once.
+func TestACheckEndsWithItsContext(t *testing.T) {
+	dirs := folders(t, 1)
+	spread(t, dirs, 2, 0)
+	h := &hosts{dirs: dirs}
+	s, err := Among(dirs[0], h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shelf := NewShelf(dirs[0])
+	defer shelf.Close()
+	_, m, err := shelf.Take(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("the leader is lost")
+	cancel(why)
+	if _, err := shelf.Check(ctx, 2, m.Files); !errors.Is(err, why) {
+		t.Error(err)
+	}
+	check := func(shelf *Shelf) string {
+		v, err := shelf.Check(t.Context(), 2, m.Files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v["stage-0.safetensors"].Wrong
+	}
+	if wrong := check(shelf); wrong != "" {
+		t.Error(wrong)
+	}
+	flip(t, filepath.Join(dirs[0], "step-00000002", "stage-0.safetensors"))
+	if wrong := check(shelf); wrong != "" {
+		t.Error("it is read again: ", wrong)
+	}
+	other := NewShelf(dirs[0])
+	defer other.Close()
+	if wrong := check(other); wrong == "" {
+		t.Error("nothing is read")
+	}
+}
+
+// A process dials those whose files it needs, and leaves no file and no connection open behind Close.
+func TestOnlyWhoIsNeededIsDialled(t *testing.T) {
+	h := &hosts{dirs: folders(t, 3)}
+	spread(t, h.dirs[:2], 2, 0, 1)
+	s, err := Among(h.dirs[0], h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, dialled := h.open(t, s, 2)
+	if got := c.Names(); len(got) != 4 || slices.Max(dialled) != 0 {
+		t.Errorf("%v, with %v dialled", got, dialled)
+	}
+	if _, err := c.Tensor("layer1.weight"); err != nil || !slices.Equal(dialled, []int{0, 1, 0}) {
+		t.Errorf("%v, with %v dialled", err, dialled)
+	}
+	if err := errors.Join(c.Close(), c.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Tensor("layer0.weight"); !errors.Is(err, errEnded) {
+		t.Error(err)
+	}
+}
+
+// The folder of a run stands for its checkpoints, on a host that has it.
+func TestARunsFolderStandsForItsCheckpoints(t *testing.T) {
+	run := t.TempDir()
+	spread(t, []string{filepath.Join(run, "checkpoints")}, 2, 0)
+	h := &hosts{dirs: []string{filepath.Join(t.TempDir(), "new"), run}}
+	s, err := Among(h.dirs[0], h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shelf := NewShelf(run)
+	if path, _, err := shelf.Take(s); err != nil || path != filepath.Join(run, "checkpoints", "step-00000002") {
+		t.Error(path, err)
+	}
+}
+
+// crowd is processes that all have one folder.
+type crowd struct {
+	hosts
+	n, text int
+}
+
+func (c *crowd) Look() ([]Survey, error) {
+	one, err := c.hosts.Look()
+	return slices.Repeat(one, c.n), err
+}
+
+func (c *crowd) Text(_ int, of Copy) (string, error) {
+	c.text++
+	return c.hosts.Text(0, of)
+}
+
+func (c *crowd) Check(steps int, files map[int][]File) (map[int]map[string]Verdict, error) {
+	all := map[int]map[string]Verdict{}
+	for rank, files := range files {
+		if len(files) > 1 {
+			return nil, fmt.Errorf("process %d is to check %d files", rank, len(files))
+		}
+		one, err := c.hosts.Check(steps, map[int][]File{0: files})
+		if err != nil {
+			return nil, err
+		}
+		all[rank] = one[0]
+	}
+	return all, nil
+}
+
+// Many processes that share a folder have as many files checked by one each, and the choice is made in time.
+func TestManyProcessesShareTheChecks(t *testing.T) {
+	const n = 1024
+	dir := t.TempDir()
+	c := &crowd{hosts: hosts{dirs: []string{dir}}, n: n}
+	draft := DraftName(2, 5)
+	at := filepath.Join(dir, draft)
+	if err := MakeDraft(at); err != nil {
+		t.Fatal(err)
+	}
+	f, err := WriteFile(at, "stage-0.safetensors", tensors(0, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []File{f}
+	for i := 1; i < n; i++ { // the content does not matter
+		f.Name = fmt.Sprintf("stage-%d.safetensors", i)
+		if err := os.Link(filepath.Join(at, "stage-0.safetensors"), filepath.Join(at, f.Name)); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	text, err := Seal(manifest(2), files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&Store{Dir: dir}).Commit(draft, text); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	s, err := Among(dir, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("%v", took)
+	}
+	if len(s.Where) != n || len(s.Tensors) != n || c.text != 1 {
+		t.Errorf("%d files, %d with tensors, %d manifests", len(s.Where), len(s.Tensors), c.text)
+	}
+}
