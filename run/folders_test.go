@@ -111,6 +111,34 @@ func TestAFullDiskOnOneHostLeavesNoDraft(t *testing.T) {
 	}
 }
 
+// Where the leader's process cannot write the manifest, nobody keeps a draft either.
+func TestAManifestThatCannotBeWrittenLeavesNoDraft(t *testing.T) {
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	c := small(t, 3, 6)
+	w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+	w.change = func(p int, c *Config) {
+		c.Checkpoint = Checkpointing{Dir: dirs[p], Every: 2, Keep: 1}
+		if p == 0 {
+			c.Engine = savingEngine{c.Engine, dirs[p], func(_ int, drafts []string) error {
+				if strings.Contains(drafts[0], "step-00000004") {
+					return os.MkdirAll(filepath.Join(drafts[0], "manifest.json"), 0o755)
+				}
+				return nil
+			}}
+		}
+	}
+	out := w.train(t.Context(), t, c)
+	for p, err := range out.errs {
+		if err == nil || !strings.Contains(err.Error(), "step-00000004.partial/manifest.json: is a directory") {
+			t.Errorf("process %d: %v", p, err)
+		}
+		entries, err := os.ReadDir(dirs[p])
+		if err != nil || len(entries) != 1 || entries[0].Name() != "step-00000002" {
+			t.Errorf("process %d has %v, %v", p, entries, err)
+		}
+	}
+}
+
 // A process that has no folder where the others have one ends the run before its first step.
 func TestAProcessWithoutAFolderIsRefused(t *testing.T) {
 	c := small(t, 2, 2)

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
@@ -67,9 +68,13 @@ func (l *leader) save() error {
 		return fmt.Errorf("run: %w", err)
 	}
 	commit := control.Commit{Draft: l.draft, Manifest: string(manifest)}
-	l.draft = "" // from here on it may be whole
+	l.draft = "" // while nobody knows whether it is whole
 	if err := l.order(commit); err != nil {
 		return err
+	}
+	if refused := l.state.Refused(); refused != nil {
+		l.draft = commit.Draft
+		return process.ErrorOf(l.job.World, refused)
 	}
 	l.checkpoint, l.savedAt = filepath.Join(c.Checkpoint.Dir, checkpoint.NameOf(l.done)), l.done
 	if commit.Others = true; l.others {

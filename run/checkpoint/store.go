@@ -54,6 +54,15 @@ func (s *Store) Draft(name string) (string, error) {
 	return filepath.Join(s.Dir, name), nil
 }
 
+// Drafted says whether a draft is there, under that name.
+func (s *Store) Drafted(name string) bool {
+	path, err := s.Draft(name)
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	return err == nil
+}
+
 // mark is what a process that has a folder puts into a draft, behind which stands its number.
 const mark = "process-"
 

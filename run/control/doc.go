@@ -26,8 +26,8 @@
 // keeper, the first process that has it, remove what is not to be kept. A checkpoint is a Save, whose files are on
 // the disks of all hosts with the last Ended; a Commit of the leader's own process, with which it is whole; a
 // Commit of the keepers of other folders, which have the manifest then too; and a Prune. Where a run is over in
-// front of the first Commit, Leave names the draft that is to go. Otherwise nobody can know, and drafts stay for
-// the next run: it goes on from a checkpoint with files of a draft, and prunes the others.
+// front of the first Commit, or that was refused, Leave names the draft that is to go. Otherwise nobody can know, and
+// drafts stay for the next run: it goes on from a checkpoint with files of a draft, and prunes the others.
 //
 // # Stopping
 //

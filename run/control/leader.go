@@ -93,6 +93,16 @@ func (l *Leader) Keepers() []int {
 	return keepers
 }
 
+// Refused is why the last order has not been carried out, though nothing has changed by it; nil: it has.
+func (l *Leader) Refused() *Failed {
+	for _, p := range l.process {
+		if p.did.Refused != nil {
+			return p.did.Refused
+		}
+	}
+	return nil
+}
+
 // Stop has the Program under way end as soon as may be, if it trains; a second one does nothing.
 func (l *Leader) Stop() []Message {
 	if !l.under || !l.trains || l.stopping || l.failed != nil {

@@ -94,7 +94,8 @@ type Prune struct{}
 
 // Done answers Mark, Look, Commit and Prune.
 type Done struct {
-	Keeper int `json:"keeper,omitempty"` // of Look: the first process whose mark is seen
+	Keeper  int     `json:"keeper,omitempty"`  // of Look: the first process whose mark is seen
+	Refused *Failed `json:"refused,omitempty"` // of the first Commit: why the draft has not become a checkpoint
 }
 
 // Stop asks how far a Program has been begun. Of a process it says that somebody wants the run to stop.

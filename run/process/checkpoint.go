@@ -1,7 +1,6 @@
 package process
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -132,10 +131,11 @@ func (x *Process) carriedOut(order control.Body) (control.Done, error) {
 			return control.Done{}, nil
 		}
 		_, err := s.Commit(order.Draft, []byte(order.Manifest))
-		if err != nil && !order.Others { // else the checkpoint is whole, and its files here are in the draft
-			err = errors.Join(err, s.Abandon(order.Draft))
+		if err == nil || order.Others || !s.Drafted(order.Draft) { // the checkpoint is whole
+			return control.Done{}, err
 		}
-		return control.Done{}, err
+		refused := FailedOf(rank, fmt.Errorf("run: %w", err))
+		return control.Done{Refused: &refused}, nil
 	case control.Prune:
 		if !x.keeps {
 			return control.Done{}, nil
