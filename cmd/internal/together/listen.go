@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,8 +46,9 @@ func listenOn(ctx context.Context, w *launch.World, tls *tcp.TLS, port string) (
 	if err != nil {
 		return nil, err
 	}
-	everywhere := net.JoinHostPort("0.0.0.0", port)
-	if c.Address = net.JoinHostPort(own, port); own == "" {
+	everywhere := net.JoinHostPort("0.0.0.0", port) // which is of both families
+	// What it listens at is what others are told: a system may forget the zone of an address.
+	if c.Address, c.Advertise = net.JoinHostPort(own, port), own; own == "" {
 		c.Address, c.Advertise = everywhere, w.Address
 	}
 	e, err := tcp.Listen(ctx, c)
@@ -110,25 +113,67 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// ownHost is the address of this host that the others reach, as the way to rank 0 says; empty where rank 0's
-// name is on this host one of the loopback, and others have to go by that name.
+// ownHost is the address of this host that the others reach, as the way to rank 0 says; empty where others have to go
+// by rank 0's name: on this host that is one of the loopback, or rank 0 has it of both families and others may have but
+// one.
 func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 	err = patiently(ctx, w, "finds no way to rank 0", func() (again bool, err error) {
-		var dialer net.Dialer
-		conn, err := dialer.DialContext(ctx, "udp", w.Meet()) // which sends nothing
-		if err != nil {
-			return true, err // a name may not be known yet
+		all, err := addressesOf(ctx, w.Address)
+		if err == nil {
+			own, err = wayTo(w, all, func(to netip.Addr) (netip.Addr, error) {
+				var dialer net.Dialer
+				at := netip.AddrPortFrom(to, uint16(w.Port)).String()
+				conn, err := dialer.DialContext(ctx, "udp", at) // which sends nothing
+				if err != nil {
+					return netip.Addr{}, err
+				}
+				defer conn.Close()
+				return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+			})
 		}
-		to, from := conn.RemoteAddr().(*net.UDPAddr).IP, conn.LocalAddr().(*net.UDPAddr).IP
-		switch conn.Close(); {
-		case to.IsLoopback() && net.ParseIP(w.Address) == nil && !w.OnOneHost() && !isLocalhost(w.Address):
-			own = ""
-		case w.Rank == 0:
-			own = to.String()
-		default:
-			own = from.String()
-		}
-		return false, nil
+		return err != nil, err // a name may not be known yet
 	})
 	return own, err
+}
+
+// addressesOf is the addresses of a host, those of IPv4 first: a host that has both reaches others by it that have
+// but that.
+func addressesOf(ctx context.Context, host string) ([]netip.Addr, error) {
+	if literal, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{literal.Unmap()}, nil
+	}
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	for i := range all {
+		all[i] = all[i].Unmap()
+	}
+	slices.SortStableFunc(all, func(a, b netip.Addr) int { return cmp.Compare(a.BitLen(), b.BitLen()) })
+	return all, err
+}
+
+// wayTo is ownHost with rank 0's addresses, the first of which with a way counts. from is the address from which the
+// way to one goes.
+func wayTo(w *launch.World, all []netip.Addr, from func(netip.Addr) (netip.Addr, error)) (string, error) {
+	_, err := netip.ParseAddr(w.Address)
+	named := err != nil && !isLocalhost(w.Address)
+	families := map[bool]bool{}
+	for _, to := range all {
+		families[to.Is4()] = true
+	}
+	err = fmt.Errorf("%s has no address", w.Address)
+	for _, to := range all {
+		var own netip.Addr
+		if own, err = from(to); err != nil {
+			continue
+		}
+		switch {
+		case named && to.IsLoopback() && !w.OnOneHost():
+			return "", nil
+		case named && w.Rank == 0 && len(families) > 1 && !w.OnOneHost():
+			return "", nil
+		case w.Rank == 0:
+			return to.String(), nil
+		}
+		return own.String(), nil
+	}
+	return "", err
 }

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/rendezvous"
+	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
 // A name that nobody knows is an end with who, where and why, and not a wait without end.
@@ -63,5 +65,114 @@ func TestLocalhostIsTheLoopback(t *testing.T) {
 				t.Errorf("rank %d at %s: %q, %v", rank, name, own, err)
 			}
 		}
+	}
+}
+
+// The way to rank 0 says by which address a process is reached, whatever families a name has.
+func TestWaysToRank0(t *testing.T) {
+	for _, k := range []struct {
+		name   string
+		has    string // addresses of rank 0
+		ways   string // to which of them there are any, with the own address for each
+		nodes  int
+		leader string // where rank 0 listens
+		other  string // where another one does
+	}{
+		{"a", "10.0.0.1", "10.0.0.1>10.0.0.2", 2, "10.0.0.1", "10.0.0.2"},
+		{"a", "fd00::1", "fd00::1>fd00::2", 2, "fd00::1", "fd00::2"},
+		{"fe80::1%eth0", "fe80::1%eth0", "fe80::1%eth0>fe80::2%eth0", 2, "fe80::1%eth0", "fe80::2%eth0"},
+		{"a", "10.0.0.1 fd00::1", "10.0.0.1>10.0.0.2 fd00::1>fd00::2", 2, "", "10.0.0.2"},
+		{"a", "10.0.0.1 fd00::1", "fd00::1>fd00::2", 2, "", "fd00::2"},
+		{"a", "10.0.0.1 fd00::1", "10.0.0.1>10.0.0.2", 1, "10.0.0.1", "10.0.0.2"},
+		{"a", "127.0.1.1", "127.0.1.1>127.0.0.1", 2, "", ""},
+		{"a", "::1", "::1>::1", 2, "", ""},
+		{"a", "127.0.1.1", "127.0.1.1>127.0.0.1", 1, "127.0.1.1", "127.0.0.1"},
+		{"localhost", "127.0.0.1 ::1", "127.0.0.1>127.0.0.1 ::1>::1", 2, "127.0.0.1", "127.0.0.1"},
+		{"::1", "::1", "::1>::1", 2, "::1", "::1"},
+		{"a", "10.0.0.1", "", 2, "no way", "no way"},
+	} {
+		var all []netip.Addr
+		for text := range strings.FieldsSeq(k.has) {
+			all = append(all, netip.MustParseAddr(text))
+		}
+		ways := map[netip.Addr]netip.Addr{}
+		for way := range strings.FieldsSeq(k.ways) {
+			to, from, _ := strings.Cut(way, ">")
+			ways[netip.MustParseAddr(to)] = netip.MustParseAddr(from)
+		}
+		for rank, want := range []string{k.leader, k.other} {
+			w := &launch.World{Rank: rank, Size: 2, LocalSize: launch.Unknown, Nodes: k.nodes, Address: k.name}
+			got, err := wayTo(w, all, func(to netip.Addr) (netip.Addr, error) {
+				if from, there := ways[to]; there {
+					return from, nil
+				}
+				return netip.Addr{}, errors.New("no way")
+			})
+			if err != nil {
+				got = err.Error()
+			}
+			if got != want {
+				t.Errorf("%+v: rank %d listens at %q, want %q", k, rank, got, want)
+			}
+		}
+	}
+}
+
+// Processes meet by an address of the link alone, which has a zone, and where rank 0 listens for both families by
+// either.
+func TestMeetingByIPv6(t *testing.T) {
+	t.Setenv(launch.TokenVar, "0123456789abcdef")
+	addresses := map[string]int{"::1": 2}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		own, _ := i.Addrs() // of one that is gone there are none
+		for _, a := range own {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+				addresses[p.Addr().WithZone(i.Name).String()] = 2
+			}
+		}
+	}
+	for address, nodes := range addresses {
+		free, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+		if err != nil {
+			t.Skip("no IPv6: ", err)
+		}
+		port := free.Addr().(*net.TCPAddr).Port
+		free.Close()
+		met := make(chan error, 2)
+		for rank := range 2 {
+			w := &launch.World{Rank: rank, Size: 2, LocalSize: launch.Unknown, Nodes: nodes, Address: address, Port: port,
+				Wait: 30 * time.Second, Token: launch.Token{Variable: launch.TokenVar}}
+			go func() {
+				p, err := Meet(t.Context(), w, nil)
+				if err == nil {
+					_, err = p.endpoint.Way(t.Context(), p.endpoint.Address())
+					err = errors.Join(err, p.Close())
+				}
+				met <- err
+			}()
+		}
+		for range 2 {
+			if err := <-met; err != nil {
+				t.Errorf("%s: %v", address, err)
+			}
+		}
+	}
+	e, err := tcp.Listen(t.Context(), tcp.Config{Token: []byte("0123456789abcdef"), Address: "0.0.0.0:0", Advertise: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	_, at, _ := strings.Cut(string(e.Address().Data), ":")
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		c, err := net.Dial("tcp", net.JoinHostPort(host, at))
+		if err != nil {
+			t.Errorf("it does not listen at %s: %v", host, err)
+			continue
+		}
+		c.Close()
 	}
 }
