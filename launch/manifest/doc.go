@@ -15,8 +15,9 @@
 // podFailurePolicy and JobSet's rules. Under Slurm and mpirun, whose own code is some rank's, a process that fails
 // leaves a mark that says which of these it was.
 //
-// Slurm ends processes that go on long behind the first that has ended. Open MPI ends the others itself where one
-// fails.
+// A process that hangs holds nothing for ever. Open MPI ends the others itself where one fails. Slurm ends those that go on
+// minutes behind the first that has ended. Hydra waits, so that the script for it has it end a while behind the
+// first failure.
 //
 // # Signals
 //

@@ -204,31 +204,37 @@ func mpirun(s *Spec) (string, error) {
 	var b strings.Builder
 	b.WriteString("#!/bin/bash\n# Written by millrace manifest mpirun; run it in a folder that all hosts share.\nset -u\n")
 	b.WriteString(s.exports())
-	limit, over := "", ""
-	if s.Limit > 0 {
-		over = "  [ \"$code\" -ne 124 ] || stopped=1 # the time is over\n"
-		limit = fmt.Sprintf("timeout --signal=TERM --kill-after=%d %d ", 2*int64(s.Grace.Seconds())+graceOfMPI,
-			int64(s.Limit.Seconds()))
+	watch := ""
+	if s.MPI == MPICH {
+		watch = fmt.Sprintf(`  while kill -0 "$child"; do # Hydra waits for processes that hang as long as they do
+    sleep 1
+    ! compgen -G "$mark.*" || [ $((failed += 1)) -ne %d ] || kill -TERM "$child"
+  done >/dev/null 2>&1 &
+`, int64((s.Grace + notice).Seconds()))
 	}
 	fmt.Fprintf(&b, `export %s=%s-$$
 %smark=$PWD/.%s-$$
 rm -f "$mark".{final,again,stopped}
-child= stopped=
+child= stopped= failed=0
 trap 'stopped=1; [ -z "$child" ] || kill -TERM "$child"' HUP INT TERM
 for ((start = 0; ; start++)); do
   export %s=$start
-  %s%s bash -c "$marked" "$mark" \
+  timeout --foreground --signal=TERM --kill-after=%d %d %s bash -c "$marked" "$mark" \
     %s &
   child=$!
-  while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done
-%s%s  if [ -z "$again" ] || [ -n "$stopped" ] || [ "$start" -ge %d ]; then
+%s  while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done
+  [ "$code" -ne 124 ] || stopped=1 # the time is over
+%s  if [ -z "$again" ] || [ -n "$stopped" ] || [ "$start" -ge %d ]; then
     exit "$code"
   fi
 done
-`, launch.RunIDVar, s.Name, marked(), s.Name, launch.RestartVar, limit, how, s.commandLine(), over,
-		indented(readMarks), s.Restarts)
+`, launch.RunIDVar, s.Name, marked(), s.Name, launch.RestartVar, 2*int64(s.Grace.Seconds())+graceOfMPI,
+		int64(s.Limit.Seconds()), how, s.commandLine(), watch, indented(readMarks), s.Restarts)
 	return b.String(), nil
 }
+
+// notice is how long the others have to end by themselves where one has failed, before they are told to.
+var notice = 15 * time.Second
 
 // indented is lines of a script within a loop.
 func indented(lines string) string {

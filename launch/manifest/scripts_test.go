@@ -169,6 +169,18 @@ func TestRunsStartAgainAsOftenAsAsked(t *testing.T) {
 	}
 }
 
+// Where one process has failed and another one hangs, Hydra is told to end.
+func TestHydraIsToldToEnd(t *testing.T) {
+	defer func(was time.Duration) { notice = was }(notice)
+	notice = time.Second
+	s := script(2, `echo start; [ $OMPI_COMM_WORLD_RANK = 0 ] && exit 3; `+
+		`trap 'exit 143' TERM; while :; do sleep 0.02; done`)
+	s.MPI, s.Grace, s.Restarts = MPICH, time.Second, 1
+	if code, out, _ := execute(t, "mpirun", s); code != 3 || strings.Count(out, "start") != 4 {
+		t.Errorf("code %d\n%s", code, out)
+	}
+}
+
 // A signal reaches the command through the shell around it, which waits for what it says.
 func TestSignalsReachTheCommand(t *testing.T) {
 	dir := t.TempDir()

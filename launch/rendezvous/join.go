@@ -92,12 +92,12 @@ func (c *Config) attend(conn net.Conn) (*Meeting, error) {
 		return nil, &strangerError{err}
 	}
 	var m *Meeting
-	entered, missing, told := false, "", time.Now()
+	entered, awaited, told := false, "", time.Now()
 	for {
 		_ = conn.SetDeadline(time.Now().Add(wordWait))
 		var w word
 		if err := hear(conn, maxWord, &w); err != nil {
-			return nil, c.without(err, entered, missing)
+			return nil, c.without(err, entered, awaited)
 		}
 		switch w.Kind {
 		case notOurs:
@@ -112,12 +112,12 @@ func (c *Config) attend(conn net.Conn) (*Meeting, error) {
 		case table:
 			var err error
 			if m, err = c.hearTable(conn, w.Clock); err != nil {
-				return nil, c.without(err, entered, missing)
+				return nil, c.without(err, entered, awaited)
 			}
 		case beat:
-			if missing = strings.Join(w.Reasons, "; "); time.Since(told) >= tellEvery {
+			if awaited = strings.Join(w.Reasons, "; "); time.Since(told) >= tellEvery {
 				told = time.Now()
-				c.Log.Info("waiting for other processes", "missing", missing, "of", c.Own.Size)
+				c.Log.Info("waiting for other processes", "awaited", awaited)
 			}
 		case ping:
 		default:
@@ -125,20 +125,20 @@ func (c *Config) attend(conn net.Conn) (*Meeting, error) {
 		}
 		entered = true
 		if err := say(conn, answer{At: c.Clock().UnixNano()}); err != nil {
-			return nil, c.without(err, entered, missing)
+			return nil, c.without(err, entered, awaited)
 		}
 	}
 }
 
 // without is the error of a process that rank 0 is lost to.
-func (c *Config) without(err error, entered bool, missing string) error {
+func (c *Config) without(err error, entered bool, awaited string) error {
 	if !entered {
 		return &strangerError{err}
 	}
 	text := fmt.Sprintf("rank %d (process %d on host %s) lost rank 0 before all had met: %v", c.Own.Rank, c.Own.PID,
 		c.Own.Host, err)
-	if missing != "" {
-		text += " (missing then: " + missing + ")"
+	if awaited != "" {
+		text += " (by then " + awaited + ")"
 	}
 	return &Refused{Reasons: []string{text}, Retry: true}
 }

@@ -111,9 +111,9 @@ func (h *leader) wait(ctx context.Context) {
 			h.change(func(r *roll) { r.fail(true, "rank 0 was stopped: %v", context.Cause(ctx)); r.end() })
 		case <-tell.C:
 			h.mu.Lock()
-			missing := h.roll.missing()
+			awaited := h.roll.awaited()
 			h.mu.Unlock()
-			h.Log.Info("waiting for other processes", "missing", missing, "of", h.Own.Size)
+			h.Log.Info("waiting for other processes", "awaited", awaited)
 		}
 	}
 }

@@ -328,16 +328,46 @@ func TestASilentLeaderIsLost(t *testing.T) {
 			var h Hello
 			_ = hear(other, maxHello, &h)
 			_ = exchange(other, word{Kind: ping}, nil, &answer{})
-			_ = exchange(other, word{Kind: beat, Reasons: []string{"rank 3"}}, nil, &answer{})
+			_ = exchange(other, word{Kind: beat, Reasons: []string{"rank 3 of 4 did not come"}}, nil, &answer{})
 		}()
 		began := time.Now()
 		_, err := Join(t.Context(), func(context.Context) (net.Conn, error) { return own, nil }, rank(1, 4))
 		if err == nil || !strings.Contains(err.Error(), "rank 1 (process 101 on host host0) lost rank 0 before all had "+
 			"met") ||
-			!strings.Contains(err.Error(), "missing then: rank 3") || time.Since(began) > wordWait {
+			!strings.Contains(err.Error(), "(by then rank 3 of 4 did not come)") || time.Since(began) > wordWait {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 	})
+}
+
+// When the time is over whoever was waited for is named: who has not come, who came and says nothing, who has not taken
+// the table.
+func TestWhoWasWaitedForIsNamed(t *testing.T) {
+	hello := func(r int) Hello { c := rank(r, 3); return c.Own }
+	came := func(ranks ...int) *roll {
+		r := newRoll(hello(0), time.Second)
+		for _, i := range ranks {
+			if _, err := r.add(hello(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r
+	}
+	silent, both, sharing := came(1, 2), came(1), came(1, 2)
+	silent.clock(2, Clock{})
+	for i := 1; i < 3; i++ {
+		sharing.clock(i, Clock{})
+	}
+	sharing.took(2)
+	for want, r := range map[string]*roll{
+		"rank 1 came and said no more within 1m0s (here: ranks 0-2)":                              silent,
+		"rank 2 of 3 did not come and rank 1 came and said no more within 1m0s (here: ranks 0-1)": both,
+		"rank 1 did not take the table of all within 1m0s (here: ranks 0-2)":                      sharing,
+	} {
+		if r.late(time.Minute); r.phase != failed || len(r.reasons) != 1 || r.reasons[0] != want || !r.retry {
+			t.Errorf("phase %d, %q; want %q", r.phase, r.reasons, want)
+		}
+	}
 }
 
 // Without rank 0 the others say what was in the way when their time is over.

@@ -106,10 +106,8 @@ func (r *roll) lost(rank int, err error) {
 
 // late ends a meeting whose time is over.
 func (r *roll) late(waited time.Duration) {
-	if r.phase == gathering && len(r.reasons) == 0 {
-		r.fail(true, "%s of %d did not come within %v (here: %s)", r.missing(), r.own.Size, waited, r.present())
-	} else if r.phase == sharing {
-		r.fail(true, "not all processes had taken the table within %v", waited)
+	if r.phase == gathering && len(r.reasons) == 0 || r.phase == sharing {
+		r.fail(true, "%s within %v (here: %s)", r.awaited(), waited, r.present())
 	}
 	r.end()
 }
@@ -213,23 +211,38 @@ func (r *roll) word(rank int) word {
 			return word{Kind: table, Clock: r.clocks[rank]}
 		}
 	}
-	return word{Kind: beat, Reasons: []string{r.missing()}}
+	return word{Kind: beat, Reasons: []string{r.awaited()}}
 }
 
 // refusal is what everybody is told of a meeting that failed.
 func (r *roll) refusal() word { return word{Kind: refused, Reasons: r.reasons, Retry: r.retry} }
 
-// missing are the ranks that have not come, in words.
-func (r *roll) missing() string { return Ranks(r.which(false)) }
+// awaited is who is waited for, in words: who has not come, who has come and says nothing, or who has not taken the table.
+func (r *roll) awaited() string {
+	if r.phase == sharing {
+		return Ranks(r.which(func(rank int) bool { return !r.ready[rank] })) + " did not take the table of all"
+	}
+	var said []string
+	if missing := r.which(func(rank int) bool { return r.hellos[rank] == nil }); len(missing) > 0 {
+		said = append(said, fmt.Sprintf("%s of %d did not come", Ranks(missing), r.own.Size))
+	}
+	silent := r.which(func(rank int) bool { return r.hellos[rank] != nil && r.clocks[rank] == nil })
+	if len(silent) > 0 {
+		said = append(said, Ranks(silent)+" came and said no more")
+	}
+	return strings.Join(said, " and ")
+}
 
 // present are the processes that have come, in words.
-func (r *roll) present() string { return Ranks(r.which(true)) }
+func (r *roll) present() string {
+	return Ranks(r.which(func(rank int) bool { return r.hellos[rank] != nil }))
+}
 
-// which are the ranks that have come, or have not.
-func (r *roll) which(came bool) []int {
+// which are the ranks of which something is so.
+func (r *roll) which(so func(rank int) bool) []int {
 	var ranks []int
-	for rank, h := range r.hellos {
-		if (h != nil) == came {
+	for rank := range r.hellos {
+		if so(rank) {
 			ranks = append(ranks, rank)
 		}
 	}
