@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -20,6 +22,13 @@ type finding struct {
 	Value  string `json:"value"`
 	OK     bool   `json:"ok"`
 	Remedy string `json:"remedy,omitempty"`
+}
+
+// record is what one of several processes found, on a line of its own.
+type record struct {
+	Rank     int       `json:"rank"`
+	Host     string    `json:"host"`
+	Findings []finding `json:"findings"`
 }
 
 func doctorCommand() *cobra.Command {
@@ -51,6 +60,10 @@ plan --cluster and train --cluster.`,
 				}
 			}
 			found := examine()
+			if w, err := launch.FromEnv(os.Environ()); asJSON && err == nil && w.Size > 1 {
+				of := record{Rank: w.Rank, Host: cmp.Or(w.Host, cli.HostName()), Findings: found}
+				return json.NewEncoder(c.OutOrStdout()).Encode(of)
+			}
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), found)
 			}
@@ -69,7 +82,7 @@ plan --cluster and train --cluster.`,
 		},
 	}
 	c.Flags().BoolVar(&build, "build", false, "compile the embedded native sources against the installed libtorch")
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines; where there are several processes a line for each")
 	c.Flags().BoolVar(&links, "links", false, "measure how the workers reach each other")
 	c.Flags().StringVarP(&output, "output", "o", "", "with --links: write the hosts as a cluster to this file")
 	cli.Writes(c, "output")

@@ -20,8 +20,16 @@ import (
 	"github.com/millrace-ml/millrace/launch/start"
 )
 
-// launchable are the verbs that processes of a run may be, and whether rank 0 alone prints.
-var launchable = map[string]bool{"train": true, "doctor": false}
+// launchable are the verbs that processes of a run may be, and whether rank 0 alone prints, given the arguments behind.
+var launchable = map[string]func(args []string) bool{
+	"train": func([]string) bool { return true },
+	"doctor": func(args []string) bool {
+		c := doctorCommand()
+		err := c.ParseFlags(args) // an error is the processes' to say
+		links, _ := c.Flags().GetBool("links")
+		return err == nil && links
+	},
+}
 
 // otherHalf is the verb by which launch starts processes on another host.
 const otherHalf = "launch-here"
@@ -31,7 +39,8 @@ const executableVar = "MILLRACE_EXECUTABLE"
 
 const launchHelp = `launch starts the processes of one run, watches them, and ends with the exit code of the first that failed.
 Each finds its rank, where the others are met, and the token of the run in its environment. What they print stands
-behind their rank, and their host where there are several; train prints its results on rank 0 alone, as they are.
+behind their rank, and their host where there are several, but for records in JSON, which say it themselves. train
+and doctor --links print their results on rank 0 alone, as they are.
 
 Processes are on this host, and meet on the loopback. --hosts a:4,b:4 names others, each with its number of
 processes. They are reached by your own ssh, which must log in without questions: the variables that processes
@@ -164,7 +173,7 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 	if err := cli.LeavesToOthers(c); err != nil {
 		return err
 	}
-	s.Stdout, s.Stderr, s.Bare = c.OutOrStdout(), c.ErrOrStderr(), launchable[s.Args[0]]
+	s.Stdout, s.Stderr, s.Bare = c.OutOrStdout(), c.ErrOrStderr(), launchable[s.Args[0]](s.Args[1:])
 	s.Again = func(number int, after start.Outcome) {
 		cli.Say(fmt.Sprintf("launch: %s; start %d of at most %d", after.How, number+1, s.Restarts+1), "start", number+1)
 	}

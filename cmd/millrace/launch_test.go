@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 )
 
 // started runs a command with more variables, and says how it ended and what it printed.
@@ -43,6 +45,36 @@ func TestLaunchStartsProcesses(t *testing.T) {
 	}
 	if len(met) != 1 {
 		t.Errorf("the processes meet at %v", met)
+	}
+}
+
+// What is for machines is JSON also where several processes print it, or rank 0 alone.
+func TestLaunchedDoctorPrintsJSON(t *testing.T) {
+	t.Parallel()
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	c := p.Command(t, strings.Fields("launch -n 2 -- doctor --json"))
+	out, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks := map[int]bool{}
+	for line := range strings.Lines(string(out)) {
+		var r record
+		if err := json.Unmarshal([]byte(line), &r); err != nil || r.Host == "" || len(r.Findings) < 3 {
+			t.Errorf("%q: %v", line, err)
+		}
+		ranks[r.Rank] = true
+	}
+	if len(ranks) != 2 || !ranks[0] || !ranks[1] {
+		t.Errorf("ranks %v", ranks)
+	}
+	c = p.Command(t, strings.Fields("launch -n 2 -- doctor --links --json"))
+	var rows []hosts.Row
+	if out, err = c.Output(); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(out, &rows); err != nil || len(rows) == 0 {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

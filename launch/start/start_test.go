@@ -337,6 +337,11 @@ func TestLinesAreWhole(t *testing.T) {
 			t.Fatalf("%v", counts)
 		}
 	}
+	s, out = shell(t, 2, `echo '{"rank": 0}'; echo '{"cut'`)
+	if o, err := Run(t.Context(), s); err != nil || o.Code != 0 || strings.Count(out.String(), `{"rank": 0}`) != 2 ||
+		strings.Contains(out.String(), `] {"rank"`) || !strings.Contains(out.String(), `[1] {"cut`) {
+		t.Errorf("%+v, %v: %s", o, err, out)
+	}
 	s, out = shell(t, 1, `head -c 200000 /dev/zero | tr '\0' x`)
 	if o, err := Run(t.Context(), s); err != nil || o.Code != 0 {
 		t.Fatal(o, err)

@@ -3,6 +3,7 @@ package start
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,7 +117,7 @@ func (g *gang) says(rank int, errs bool, line []byte) error {
 	case g.total > 1:
 		text = fmt.Appendf(nil, "[%d] ", rank)
 	}
-	if g.Bare && !errs && rank == 0 || bytes.HasPrefix(line, []byte(`{"`)) { // a record says its rank
+	if g.Bare && !errs && rank == 0 || bytes.HasPrefix(line, []byte(`{"`)) && json.Valid(line) { // a record says its rank
 		text = nil
 	}
 	return g.write(to, append(append(text, line...), '\n'))
