@@ -96,8 +96,8 @@ func TestWhatLaunchersSay(t *testing.T) {
 			Host:    "gnode09",
 			Address: "gnode08", Port: derived, RunID: "4711.0"}},
 		{"srun by a file of hosts", slurmTask + " SLURM_DISTRIBUTION=arbitrary MILLRACE_MASTER_ADDR=gnode09", World{
-			Launcher: Slurm, Rank: 3, Size: 5, LocalSize: 2, Node: 1, Nodes: 2, Host: "gnode09", Address: "gnode09", Port: derived,
-			RunID: "4711.0"}},
+			Launcher: Slurm, Rank: 3, Size: 5, LocalSize: 2, Node: 1, Nodes: 2, Host: "gnode09", Address: "gnode09",
+			Port: derived, RunID: "4711.0"}},
 		{"srun after a requeue", slurmTask + " SLURM_RESTART_COUNT=2", World{Launcher: Slurm, Rank: 3, Size: 5,
 			LocalSize: 2, Node: 1,
 			Nodes: 2, Host: "gnode09", Address: "gnode08", Port: derived, RunID: "4711.0", Restart: 2}},
@@ -230,7 +230,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{openMPI + " " + hydra + " MILLRACE_MASTER_ADDR=a", []string{"Open MPI says rank 3 of 4",
 			"MPICH (PMI) says rank 4 of 5"}},
 		{ours + " " + torchrun, []string{"millrace launch says rank 1 of 2", "torchrun says rank 5 of 8"}},
-		{slurmTask + " SLURM_DISTRIBUTION=arbitrary", []string{"Slurm says rank 3 of 5 over several hosts, but not where rank 0"}},
+		{slurmTask + " SLURM_DISTRIBUTION=arbitrary", []string{"Slurm says rank 3 of 5 over several hosts, but not where"}},
 		{openMPI, []string{"Open MPI says rank 3 of 4 over several hosts, but not where rank 0 is; set " +
 			"MILLRACE_MASTER_ADDR"}},
 		{"OMPI_COMM_WORLD_RANK=1", []string{"OMPI_COMM_WORLD_RANK=1, but OMPI_COMM_WORLD_SIZE is not set"}},

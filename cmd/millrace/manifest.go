@@ -97,8 +97,8 @@ func (m *manifestFlags) add(c *cobra.Command) {
 	f.StringVarP(&m.out, "output", "o", "", "write to this file instead of the screen")
 	cli.Writes(c, "output")
 	f.StringVar(&s.Name, "name", "", "of the job (default: that of --out or --model)")
-	f.IntVar(&m.workers, "workers-per-process", 0, "workers that each process has (default: as the cluster says, or 1; "+
-		"in pods all of a host)")
+	f.IntVar(&m.workers, "workers-per-process", 0,
+		"workers of each process (default: the cluster's, or 1; in pods a host's)")
 	f.StringSliceVar(&m.hosts, "hosts", nil, "names of the hosts, in the order of the cluster's; any where left out")
 	f.IntVar(&s.Cores, "cores-per-process", 0, "cores to ask for (default: a core for each thread of each worker)")
 	f.StringVar(&m.memory, "memory-per-process", "", "memory to ask for, like 8GiB")
@@ -176,7 +176,8 @@ func (m *manifestFlags) place(j *job.Job, pods bool) error {
 		workers = len(c.Devices)
 	}
 	if j.Given("workers") && j.Workers != workers {
-		return fmt.Errorf("--workers is %d, and the run has %d, as --cluster or --plan says; leave it out", j.Workers, workers)
+		return fmt.Errorf("--workers is %d, and the run has %d, as --cluster or --plan says; leave it out", j.Workers,
+			workers)
 	}
 	if m.workers == 0 {
 		switch m.workers = 1; {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Workers is how many workers a run of a plan has: one on each device of the cluster, or, where that is nil, on as many as
-// the plan knows. Those without a stage wait for the others.
+// Workers is how many workers a run of a plan has: one on each device of the cluster, or, where that is nil, on as
+// many as the plan knows. Those without a stage wait for the others.
 func Workers(p *plan.Plan, c *cluster.Cluster) (int, error) {
 	most := 0
 	for i, s := range p.Stages {

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// marked is a variable of the scripts: a command of the shell that runs another one, and leaves a mark where it fails, a
-// file with the code: $0.again where another start may help, $0.stopped where the process was told to stop, or $0.final.
-// Signals go to the command; the shell waits for what it says.
+// marked is a variable of the scripts: a command of the shell that runs another one, and leaves a mark where it fails,
+// a file with the code: $0.again where another start may help, $0.stopped where the process was told to stop, or
+// $0.final. Signals go to the command; the shell waits for what it says.
 func marked() string {
 	lost := slices.DeleteFunc(slices.Clone(launch.Again), func(code int) bool {
 		return slices.Contains(launch.Stopped, code)

@@ -348,7 +348,8 @@ func TestOptions(t *testing.T) {
 	} {
 		s.MPI, s.TLS = mpi, true
 		s.Command = []string{"bash", "-c", "echo $MILLRACE_MASTER_ADDR $MILLRACE_TOKEN_FILE"}
-		if _, out, said := execute(t, "mpirun", s, "MILLRACE_TLS_CERT=/c"); said != want || out != strings.Repeat("a /t\n", 8) {
+		_, out, said := execute(t, "mpirun", s, "MILLRACE_TLS_CERT=/c")
+		if said != want || out != strings.Repeat("a /t\n", 8) {
 			t.Errorf("%q is told %q; want %q\n%s", mpi, said, want, out)
 		}
 	}

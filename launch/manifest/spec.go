@@ -138,8 +138,8 @@ func (s *Spec) check() error {
 			return errors.New("some hosts have names and some have not; name all or none")
 		}
 		if h.Name == "" && h.Device != s.Hosts[0].Device {
-			return fmt.Errorf("workers are on hosts with devices of type %s and of type %s, and any host may be taken for either; "+
-				"name the hosts", s.Hosts[0].Device, h.Device)
+			return fmt.Errorf("workers are on hosts with devices of type %s and of type %s, and any host may be taken for "+
+				"either; name the hosts", s.Hosts[0].Device, h.Device)
 		}
 	}
 	return s.checkTexts()

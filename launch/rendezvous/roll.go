@@ -217,7 +217,7 @@ func (r *roll) word(rank int) word {
 // refusal is what everybody is told of a meeting that failed.
 func (r *roll) refusal() word { return word{Kind: refused, Reasons: r.reasons, Retry: r.retry} }
 
-// awaited is who is waited for, in words: who has not come, who has come and says nothing, or who has not taken the table.
+// awaited is who is waited for, in words: who has not come, has come and says nothing, or has not taken the table.
 func (r *roll) awaited() string {
 	if r.phase == sharing {
 		return Ranks(r.which(func(rank int) bool { return !r.ready[rank] })) + " did not take the table of all"
