@@ -73,7 +73,7 @@ func TestSlurmLeavesTheSameWeights(t *testing.T) {
 		if r.processes%2 != 0 {
 			nodes = "-N1" // nodes of unequal processes are of two types, and the profile knows one
 		}
-		code, out := by(t, p, tasks, env, "srun", nodes, "-n", n, "SELF")
+		code, out := by(t, p, tasks, append(env[:len(env):len(env)], r.env...), "srun", nodes, "-n", n, "SELF")
 		if code != 0 || left(t, filepath.Join(p.Dir, over)) != want {
 			t.Errorf("srun, %s: code %d, or other weights\n%s", r.name, code, out)
 		}
@@ -84,7 +84,7 @@ func TestSlurmLeavesTheSameWeights(t *testing.T) {
 			t.Fatal(text)
 		}
 		c := []string{"sbatch", "--wait", "-o", filepath.Join(p.Dir, batch+".log"), batch + ".sh"}
-		code, out = by(t, p, nil, env, c...)
+		code, out = by(t, p, nil, append(env[:len(env):len(env)], r.env...), c...)
 		said, _ := os.ReadFile(filepath.Join(p.Dir, batch+".log"))
 		if code != 0 || left(t, filepath.Join(p.Dir, batch)) != want {
 			t.Errorf("sbatch, %s: code %d, or other weights\n%s%s", r.name, code, out, said)

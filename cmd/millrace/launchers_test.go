@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/launch"
 )
 
 // launcher starts so many processes of a command line, and waits for them. There are those who do so in a moment.
@@ -125,13 +126,15 @@ var launchedRuns = []struct {
 	each      int // workers of a process
 	flags     string
 	quick     bool
+	env       []string
 }{
-	{"a pipeline of two", 2, 1, "--split 2 --schedule 1f1b --clip 0.5 --optimizer adam --save-every 4", true},
-	{"two replicas", 2, 1, "--stages 1 --schedule dp --optimizer sgd --momentum 0.9", false},
+	{"a pipeline of two", 2, 1, "--split 2 --schedule 1f1b --clip 0.5 --optimizer adam --save-every 4", true, nil},
+	{"two replicas", 2, 1, "--stages 1 --schedule dp --optimizer sgd --momentum 0.9", false, nil},
 	{"three, without a flush", 3, 1, "--split 1,2 --schedule 1f1b-rr --weights stash --batch 4 --micro-batches 1 " +
-		"--lr 0.02", false},
-	{"three, with split backwards", 3, 1, "--split 1,2 --schedule zb-h1 --clip 0.5", false},
-	{"two of two workers each", 2, 2, "--split 1,2,3 --schedule 1f1b", false},
+		"--lr 0.02", false, nil},
+	{"three, with split backwards", 3, 1, "--split 1,2 --schedule zb-h1 --clip 0.5", false, nil},
+	{"two of two workers each", 2, 2, "--split 1,2,3 --schedule 1f1b", false, nil},
+	{"two, over TLS", 2, 1, "--split 2 --schedule 1f1b", false, []string{launch.TLSVar + "=on"}},
 }
 
 const launchedFlags = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batches 4 --steps 6 " +
@@ -185,6 +188,10 @@ func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 					if _, err := exec.LookPath(l.needs); err != nil {
 						t.Skip("not installed: ", l.needs)
 					}
+				}
+				for _, line := range r.env {
+					name, value, _ := strings.Cut(line, "=")
+					t.Setenv(name, value)
 				}
 				out := fmt.Sprintf("run-%d-%d", i, j)
 				code, text := l.run(t, p, r.processes, append(flags, "--workers-per-process", fmt.Sprint(r.each), "--out", out))
