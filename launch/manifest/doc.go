@@ -11,9 +11,9 @@
 // Exit codes tell what to do. 3 (a peer was lost) and 137 (killed) start all processes again, up to Spec.Restarts
 // times; each goes on from the last whole checkpoint, as train does by itself. So do 129, 130 and 143 (told to
 // stop) of pods, which are told as their node is drained; under Slurm and mpirun it is the run that is told, by
-// its user or as its time is over, and it ends. Every other code ends the run for good, a crash too. Kubernetes applies this by a
-// podFailurePolicy and JobSet's rules. Under Slurm and mpirun, whose own code is some rank's, a process that fails
-// leaves a mark that says which of these it was.
+// its user or as its time is over, and it ends. Every other code ends the run for good, a crash too. Kubernetes
+// applies this by a podFailurePolicy and JobSet's rules. Under Slurm and mpirun, whose own code is some rank's, a
+// process that fails leaves a mark that says which of these it was.
 //
 // A process that hangs holds nothing for ever. Open MPI ends the others itself where one fails. Slurm ends those
 // that go on minutes behind the first that has ended. Hydra waits, so that the script for it has it end a while
