@@ -327,6 +327,11 @@ func TestAnErrorIsInTheRunsFolder(t *testing.T) {
 			!strings.Contains(left.Cause, "Inf") {
 		t.Errorf("code %d; error.json says %s (%v)\n%s", code, text, err, said)
 	}
+	reason, err := os.Stat(path)
+	page, errPage := os.Stat(filepath.Join(p.Dir, "out", "report.html"))
+	if err != nil || errPage != nil || reason.ModTime().After(page.ModTime()) {
+		t.Errorf("the reason waits for the report: %v, %v", err, errPage)
+	}
 	// A start of several processes that is refused before its run begins leaves what is there.
 	code, said = started(t, p, "launch -n 2 -- "+strings.Replace(line, "--workers 2", "--memory-limit 1KiB", 1))
 	if after, err := os.ReadFile(path); code != 2 || !bytes.Equal(after, text) {

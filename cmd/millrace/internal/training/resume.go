@@ -146,10 +146,14 @@ func (t *training) goOn(j *job.Job, run string) error {
 	return nil
 }
 
-// forget has the folder of a job, as this host has it, be of no earlier run that had the name which this one's first
-// start has. It comes before anything else: whatever ends this start, the next one goes on from nothing older.
+// forget has the folder of a job that writes over it, as this host has it, be of no earlier run with the name of this
+// one, whose first start this is. It comes before anything else: whatever ends this start, the next one goes on from
+// nothing older.
 func (t *training) forget(w *launch.World, j job.Job) error {
-	if nameOut(&j); t.dry || w.StartedBefore() || w.RunID == "" || readRecord(j.Out).Run != w.RunID {
+	if t.dry || !j.Overwrite || w.StartedBefore() || w.RunID == "" {
+		return nil
+	}
+	if nameOut(&j); readRecord(j.Out).Run != w.RunID {
 		return nil
 	}
 	return noteRun(j.Out, "")

@@ -201,6 +201,9 @@ func (t *training) lead(world *launch.World) error {
 	if !w.begun {
 		return faultOf(w.unreplaced(errors.Join(err, w.close())), t.from.at())
 	}
+	if err != nil { // before the report of many steps, which takes its time; what goes wrong here the end says
+		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.saved))
+	}
 	in, writing := w.finish(result)
 	if !isFull(err) { // of a full disk every file says so
 		err = errors.Join(err, writing)
