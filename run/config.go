@@ -130,8 +130,9 @@ type Config struct {
 	Begin     func() error
 	KeepSteps int            // last steps whose events are kept in full; 0: 8
 	WantStep  func(int) bool // further steps to keep in full
-	// StallAfter is how long nothing may happen while everybody waits, and how long another process may take to
-	// open its devices and to answer, and any to leave; 0: 5 minutes. That nobody can ever move is noticed at once.
+	// StallAfter is how long nothing may happen while everybody waits, or in a process that gets ready or carries out an
+	// order, and how long one may take to answer and to leave; 0: 5 minutes. That bytes move is something that happens,
+	// so that slow links and disks may take as long as they do. That nobody can ever move is noticed at once.
 	StallAfter time.Duration
 	// KeepWeights has the Result carry the final parameters and buffers.
 	KeepWeights bool

@@ -44,11 +44,13 @@
 // with its stack, and when nobody can move, or nothing has happened for a set time, the
 // error says who waits for what.
 //
-// A process is lost whose Link ends or is silent (package control), to one of whose workers a connection ends,
-// or that does not get ready, answer or leave within Config.StallAfter. The error, a control.LostError, says which
-// and what it has not done, on every process that is left. These wait a moment for their own devices, and no
-// longer: whatever a device holds that has not come back by then is not given back under it, and the host process
-// is to end. So it is where a device of the leader's own process hangs as it opens or at the end.
+// A process is lost whose Link ends or is silent (package control), to one of whose workers a connection ends, or to
+// itself while files are read from it, that does not answer or leave within Config.StallAfter, or in which nothing
+// happens for so long while it gets ready or carries out an order; bytes that move are something that happens. The
+// error, a control.LostError, says which and what it has not done, on every process that is left. These wait a moment
+// for their own devices, and no longer: whatever a device holds that has not come back by then is not given back under
+// it, and the host process is to end. So it is where a device of the leader's own process hangs as it opens or at the
+// end.
 //
 // A device that hangs while the run goes on cannot be told from one that is slow: Hooks.OnQuiet says so. A run that
 // is to stop ends, with an error, once nothing has happened for Config.StallAfter.

@@ -303,7 +303,6 @@ func (l *leader) order(body control.Body) error {
 	if err := l.failure(); err != nil {
 		return err
 	}
-	l.told = time.Now()
 	l.tell(l.state.Order(body))
 	for l.state.Ordered() {
 		l.await()

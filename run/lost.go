@@ -52,25 +52,30 @@ func (l *leader) patience() time.Duration {
 	return l.config.StallAfter
 }
 
-// look gives up the processes that have owed something for too long; where none owes anything it asks them what
-// they wait for.
+// look gives up the processes that have owed something for too long; where none owes an answer it asks them what they
+// wait for.
 func (l *leader) look() {
-	what, processes := l.state.Owing()
-	if len(processes) == 0 {
-		l.told = time.Now()
-		l.tell(l.state.Beat())
+	patience := l.patience()
+	if what, processes := l.state.Owing(); len(processes) > 0 {
+		if late := time.Since(l.told); late >= patience {
+			l.giveUp(processes, late, fmt.Sprintf("it has not %s within %v", what, late.Round(time.Millisecond)))
+		}
 		return
 	}
-	late := time.Since(l.told)
-	if late < l.patience() {
-		return
-	}
+	what, processes := l.state.Still(patience.Seconds())
+	l.giveUp(processes, patience, fmt.Sprintf("it has not %s, and nothing has happened there for %v", what, patience))
+	l.told = time.Now()
+	l.tell(l.state.Beat())
+}
+
+// giveUp counts processes as gone. The leader's own has waited for its device for so long.
+func (l *leader) giveUp(processes []int, late time.Duration, why string) {
 	for _, p := range processes {
 		if p == 0 {
 			l.leave(late)
 			continue
 		}
-		l.lose(p, fmt.Errorf("it has not %s within %v", what, late.Round(time.Millisecond)))
+		l.lose(p, errors.New(why))
 	}
 }
 

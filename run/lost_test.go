@@ -122,6 +122,57 @@ func TestAWorkersConnectionNamesTheProcess(t *testing.T) {
 	}
 }
 
+// trickling is a carrier from which one message of another worker's comes late, while bytes of it come all the time.
+type trickling struct {
+	wire.Carrier
+	peer  int
+	late  time.Duration
+	once  sync.Once
+	moved atomic.Int64
+}
+
+func (c *trickling) Moved() int64 {
+	return c.Carrier.Moved() + c.moved.Load()
+}
+
+func (c *trickling) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
+	if e.From != c.peer || e.Class != wire.Transfers || n < 2 {
+		c.Carrier.Recv(e, n, b, done)
+		return
+	}
+	c.once.Do(func() {
+		inner := done
+		done = func(err error) {
+			for began := time.Now(); time.Since(began) < c.late; time.Sleep(10 * time.Millisecond) {
+				c.moved.Add(1)
+			}
+			inner(err)
+		}
+	})
+	c.Carrier.Recv(e, n, b, done)
+}
+
+// A run in which nothing but bytes of a long message moves, for longer than nothing may happen, goes on.
+func TestALongMessageIsNoStall(t *testing.T) {
+	c := small(t, 3, 3)
+	want := train(t, c).Weights
+	c.StallAfter = 300 * time.Millisecond
+	w := worlds{of: []int{0, 1, 2}, carriers: func(workers int) ([]wire.Carrier, error) {
+		all, err := pipe.New(workers)
+		if err == nil {
+			all[1] = &trickling{Carrier: all[1], peer: 2, late: 4 * c.StallAfter}
+		}
+		return all, err
+	}}
+	began := time.Now()
+	if err := sameWeights(want, w.train(t.Context(), t, c).whole(t).Weights); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < 4*c.StallAfter {
+		t.Errorf("it took %v: no message came late", took)
+	}
+}
+
 // What workers had waited for of a lost process is said with it, by those that waited and by the leader.
 func TestWhatALostProcessOwedIsSaid(t *testing.T) {
 	for name, want := range map[string]string{

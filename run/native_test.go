@@ -2,13 +2,18 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/process"
+	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
 // meetings are groups that sum in rank order, as a library would in its own.
@@ -128,5 +133,69 @@ func TestAnotherLibrarySums(t *testing.T) {
 	}
 	if tried == 0 {
 		t.Error("no family has replicas")
+	}
+}
+
+// torn is an attendance whose sums fail once a member's process is lost, as those of a library do that has connections
+// of its own.
+type torn struct {
+	process.Summer
+	lost <-chan struct{}
+}
+
+func (a torn) Sum(vectors [][]byte, dtype engine.DType) error {
+	said := make(chan error, 1)
+	go func() { said <- a.Summer.Sum(vectors, dtype) }()
+	select {
+	case <-a.lost:
+		return errors.New("Gloo: Connection closed by peer")
+	case err := <-said:
+		return err
+	}
+}
+
+// A process that is lost while a library sums is lost to all by name, though the library notices first that its sum
+// fails.
+func TestALibraryNoticesALossFirst(t *testing.T) {
+	for range 3 {
+		c, lost := small(t, 3, 1000), make(chan struct{})
+		c.Plan = replicated(c.Plan, len(c.Model.Layers), 3)
+		ms := &meetings{engine: c.Engine, all: map[string]*meeting{}}
+		c.Meet = func(ctx context.Context, rank, size int,
+			exchange func(context.Context, []byte) ([][]byte, error)) (process.Summer, error) {
+			s, err := ms.meet(ctx, rank, size, exchange)
+			return torn{s, lost}, err
+		}
+		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+		cut := make(chan control.Link, 2)
+		w.links = func(p int, l control.Link) { cut <- l }
+		c.Hooks.OnStep = func(s StepReport) {
+			if s.Step == 3 {
+				close(lost)
+				time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // process 2's, which was made first
+			}
+		}
+		for p, err := range w.train(t.Context(), t, c).errs {
+			var gone *control.LostError
+			if !errors.As(err, &gone) || gone.Process != []int{2, 2, 0}[p] {
+				t.Errorf("process %d: %v", p, err)
+			}
+		}
+	}
+}
+
+// What a library cannot sum though nobody is lost is said with whom.
+func TestALibraryThatCannotSum(t *testing.T) {
+	c := small(t, 3, 4)
+	c.Plan = replicated(c.Plan, len(c.Model.Layers), 3)
+	c.Meet = func(context.Context, int, int, func(context.Context, []byte) ([][]byte, error)) (process.Summer, error) {
+		return nil, errors.New("it has no port")
+	}
+	w := worlds{of: []int{0, 1, 1}, carriers: pipe.New}
+	for p, err := range w.train(t.Context(), t, c).errs {
+		var gone *control.LostError
+		if err == nil || errors.As(err, &gone) || !strings.Contains(err.Error(), "with workers [0 1 2]: it has no port") {
+			t.Errorf("process %d: %v", p, err)
+		}
 	}
 }

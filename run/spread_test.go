@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
@@ -52,6 +53,12 @@ func (d disks) Check(steps int, files map[int][]checkpoint.File) (map[int]map[st
 
 // resume has the processes of a world go on from what their disks have.
 func (d disks) resume(t *testing.T, w *worlds) *checkpoint.Spread {
+	return d.resumeOver(t, w, func(_ int, c io.ReadWriteCloser) io.ReadWriteCloser { return c })
+}
+
+// resumeOver is resume over connections that are not as good as they might be, each to a process.
+func (d disks) resumeOver(t *testing.T, w *worlds,
+	over func(of int, c io.ReadWriteCloser) io.ReadWriteCloser) *checkpoint.Spread {
 	t.Helper()
 	s, err := checkpoint.Among(d[0], d)
 	if err != nil {
@@ -74,7 +81,7 @@ func (d disks) resume(t *testing.T, w *worlds) *checkpoint.Spread {
 		c.From, err = shelves[p].Open(s, p, func(of int) (io.ReadWriteCloser, error) {
 			here, there := net.Pipe()
 			go shelves[of].Serve(there)
-			return here, nil
+			return over(of, here), nil
 		})
 		if err != nil {
 			t.Error(err)
@@ -205,6 +212,80 @@ func TestALinkCutWhileSavingHarmsNothing(t *testing.T) {
 
 func at(c control.Commit, steps int) bool {
 	return strings.HasPrefix(c.Draft, fmt.Sprintf("step-%08d.", steps))
+}
+
+// short is a connection from which so many bytes come before it ends.
+type short struct {
+	io.ReadWriteCloser
+	left int
+}
+
+func (s *short) Read(b []byte) (int, error) {
+	if s.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := s.ReadWriteCloser.Read(b[:min(len(b), s.left)])
+	s.left -= n
+	return n, err
+}
+
+// A process that ends while others read files from it is lost, on all and by name, though nobody has heard of its end
+// otherwise.
+func TestAProcessThatEndsWhileItsFilesAreReadIsLost(t *testing.T) {
+	d := fresh(t, 2)
+	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
+	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
+	d = append(d, filepath.Join(t.TempDir(), "new"))
+	for _, left := range []int{0, 10, 300} {
+		w = worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+		d.resumeOver(t, &w, func(of int, c io.ReadWriteCloser) io.ReadWriteCloser {
+			if of == 1 {
+				return &short{c, left}
+			}
+			return c
+		})
+		for p, err := range w.train(t.Context(), t, small(t, 3, 4)).errs {
+			var lost *control.LostError
+			if !errors.As(err, &lost) || lost.Process != 1 || !strings.Contains(err.Error(),
+				"process 1 on host host1 is lost: stage-001.safetensors, which process 1 has: ") {
+				t.Errorf("behind %d bytes, process %d: %v", left, p, err)
+			}
+		}
+	}
+}
+
+// slow is a connection from which a few bytes come at a time.
+type slow struct {
+	io.ReadWriteCloser
+	few int
+}
+
+func (s slow) Read(b []byte) (int, error) {
+	time.Sleep(20 * time.Millisecond)
+	return s.ReadWriteCloser.Read(b[:min(len(b), s.few)])
+}
+
+// However long it takes to read files of another host, whoever reads them is not lost as long as something comes.
+func TestASlowLinkIsNotLost(t *testing.T) {
+	d := fresh(t, 2)
+	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
+	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
+	file, err := os.Stat(filepath.Join(d[1], "step-00000002", "stage-001.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d = append(d, filepath.Join(t.TempDir(), "new"))
+	w = worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+	d.resumeOver(t, &w, func(of int, c io.ReadWriteCloser) io.ReadWriteCloser {
+		return slow{c, int(file.Size()) / 50}
+	})
+	c := small(t, 3, 4)
+	c.StallAfter = 400 * time.Millisecond
+	began := time.Now()
+	w.train(t.Context(), t, c).whole(t)
+	if took := time.Since(began); took < 2*c.StallAfter {
+		t.Errorf("it took %v, which is too short to show anything", took)
+	}
 }
 
 // A process that cannot read what it needs of another ends the run, and says of which.

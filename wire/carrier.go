@@ -63,6 +63,9 @@ type Carrier interface {
 	// otherwise. It is the carrier's until done. Its bytes can be read then, or once b.Ready is set that the
 	// carrier gave it.
 	Recv(e Edge, n uint32, b *Buffer, done func(error))
+	// Moved is how many bytes have gone and come so far, or more, be their frames whole or not: it grows as long as some
+	// do. What changes hands, or is whole at once, does not count.
+	Moved() int64
 	// Describe says which transport and device an edge uses in fact.
 	Describe(e Edge) string
 	// Security is who can disturb the carrier.

@@ -19,9 +19,9 @@ func TestGone(t *testing.T) {
 	}
 	call := func(name string, err error) error { return on(name, os.NewSyscallError(name, err)) }
 	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, call("read", syscall.ECONNRESET),
-		call("write", syscall.EPIPE), call("connect", syscall.ECONNREFUSED), call("connect", syscall.EHOSTUNREACH), call("connect", syscall.ETIMEDOUT),
-		call("connect", syscall.ENETUNREACH), on("read", os.ErrDeadlineExceeded), context.DeadlineExceeded,
-		on("dial", &net.DNSError{Err: "no such host", Name: "b", IsNotFound: true})} {
+		call("write", syscall.EPIPE), call("connect", syscall.ECONNREFUSED), call("connect", syscall.EHOSTUNREACH),
+		call("connect", syscall.ETIMEDOUT), call("connect", syscall.ENETUNREACH), on("read", os.ErrDeadlineExceeded),
+		context.DeadlineExceeded, on("dial", &net.DNSError{Err: "no such host", Name: "b", IsNotFound: true})} {
 		if !Gone(err) {
 			t.Errorf("%v is taken for this process's own", err)
 		}

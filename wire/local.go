@@ -98,6 +98,9 @@ func (l *Local) Takes(_ int, p Place) bool { return p.Memory != Device }
 // HandsOver implements Carrier.
 func (l *Local) HandsOver(int) bool { return false }
 
+// Moved implements Carrier.
+func (l *Local) Moved() int64 { return 0 }
+
 // Security implements Carrier.
 func (l *Local) Security() Security { return InsideProcess }
 

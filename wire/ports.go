@@ -75,6 +75,15 @@ func (p *Ports) here() iter.Seq[*Port] {
 	}
 }
 
+// Moved is how many bytes have gone and come at all ports; see Carrier.Moved.
+func (p *Ports) Moved() int64 {
+	var all int64
+	for port := range p.here() {
+		all += port.carrier.Moved()
+	}
+	return all
+}
+
 // Fail tells every port that a worker has failed.
 func (p *Ports) Fail(rank int, err error) {
 	for port := range p.here() {

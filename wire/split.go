@@ -52,6 +52,9 @@ func (c *split) HandsOver(rank int) bool { return c.to(rank).HandsOver(rank) }
 // Describe implements Carrier.
 func (c *split) Describe(e Edge) string { return c.of(e).Describe(e) }
 
+// Moved is of both.
+func (c *split) Moved() int64 { return c.near.Moved() + c.Carrier.Moved() }
+
 // Security is that of the carrier that more can disturb.
 func (c *split) Security() Security { return max(c.near.Security(), c.Carrier.Security()) }
 

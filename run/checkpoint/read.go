@@ -219,7 +219,7 @@ func openRegular(path string) (*os.File, int64, error) {
 
 // local is a file of this host.
 type local struct {
-	*os.File
+	counted
 	want File
 
 	mu      sync.Mutex
@@ -237,7 +237,7 @@ func openFile(path string, want File) (*local, error) {
 		return nil, errors.Join(fmt.Errorf("%d bytes; the manifest says %d: the file is cut short or not the one that was "+
 			"written", size, want.Bytes), f.Close())
 	}
-	return &local{File: f, want: want}, nil
+	return &local{counted: counted{f}, want: want}, nil
 }
 
 // check holds all of the file against its checksum, once. It ends early with the context, whose error it returns.

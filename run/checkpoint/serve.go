@@ -152,10 +152,24 @@ type elsewhere struct {
 
 func (e *elsewhere) ReadAt(into []byte, at int64) (int, error) {
 	if err := e.of.read(request{File: e.want.Name, Offset: at, Bytes: int64(len(into))}, into); err != nil {
-		return 0, fmt.Errorf("%s, which process %d has: %w", e.want.Name, e.of.process, err)
+		return 0, &PeerError{e.of.process, e.want.Name, err}
 	}
 	return len(into), nil
 }
+
+// PeerError is that a process does not give what it has of a file: it says why not, or the connection with it fails.
+type PeerError struct {
+	Process int
+	File    string
+	Err     error
+}
+
+func (e *PeerError) Error() string {
+	return fmt.Sprintf("%s, which process %d has: %v", e.File, e.Process, e.Err)
+}
+
+// Unwrap is why.
+func (e *PeerError) Unwrap() error { return e.Err }
 
 // read asks for bytes. What is wrong with a connection stays wrong.
 func (r *remote) read(q request, into []byte) error {
@@ -195,7 +209,9 @@ func (p *patient) Read(b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	return p.Reader.Read(b)
+	n, err := p.Reader.Read(b)
+	moved.Add(int64(n))
+	return n, err
 }
 
 // readAnswer reads what answer sends.

@@ -45,7 +45,10 @@ func WriteFile(dir, name string, tensors []Tensor) (File, error) {
 	return writeTensors(createFile, dir, name, tensors)
 }
 
-func createFile(path string) (output, error) { return os.Create(path) }
+func createFile(path string) (output, error) {
+	f, err := os.Create(path)
+	return counted{f}, err
+}
 
 func writeTensors(create func(path string) (output, error), dir, name string, tensors []Tensor) (File, error) {
 	if !plainName(name) || name == manifestName {

@@ -23,12 +23,22 @@ func orders(t *testing.T) (*Leader, func(process int, body Body) error) {
 	return l, hears
 }
 
-// An order is over once every process has said Done, and then the next one may be given.
+// An order is over once every process has said Done, and then the next one may be given. Those owe it in which nothing
+// happens while they carry it out.
 func TestAnOrderIsOverOnceAllHaveCarriedItOut(t *testing.T) {
 	l, hears := orders(t)
 	for _, body := range []Body{Mark{Draft: "d"}, Look{Draft: "d"}, Prune{}, Commit{Draft: "e"}} {
 		if sent := l.Order(body); len(sent) != 1 || sent[0].Body != body || !l.Ordered() {
 			t.Fatalf("%v: %v is sent", body, sent)
+		}
+		if owes(l) != "" {
+			t.Errorf("%s: it is owed at once: %s", body.kind(), owes(l))
+		}
+		l.Beat()
+		for p := range 3 {
+			if err := hears(p, Needs{Owes: true, QuietS: 5, Ended: true}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		for i, p := range []int{2, 0, 1} {
 			if want := []string{"[0 1 2]", "[0 1]", "[1]"}[i]; !strings.HasPrefix(owes(l), "carried out a "+body.kind()) ||

@@ -76,7 +76,11 @@ func (l *Leader) Order(body Body) []Message {
 	l.mustBeIdle(body)
 	l.order = body
 	for i := range l.process {
-		l.process[i].did = nil
+		p := &l.process[i]
+		p.did = nil
+		if p.needs != nil {
+			p.needs.Owes = false // what it said was of the order before
+		}
 	}
 	return l.say(body)
 }
@@ -114,7 +118,7 @@ func (l *Leader) Stop() []Message {
 
 // Beat asks all processes for their Needs, unless they have been asked and not all have answered.
 func (l *Leader) Beat() []Message {
-	if l.asked || l.failed != nil || l.leaving || !l.Ready() {
+	if l.asked || l.failed != nil || l.leaving {
 		return nil
 	}
 	l.asked = true
@@ -370,28 +374,38 @@ func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	return quietS, waits, computing
 }
 
-// Owing is what the leader waits for, of which processes: that they are ready, carry out an order, answer a Beat or
-// leave.
+// Owing is what the leader waits for, of which processes: that they answer a Beat, or leave.
 func (l *Leader) Owing() (what string, processes []int) {
-	var has func(told) bool
 	switch {
 	case l.leaving:
-		what, has = "left", func(p told) bool { return p.left }
-	case l.failed != nil:
-		return "", nil
-	case !l.Ready():
-		what, has = "said that it is ready", func(p told) bool { return p.ready }
-	case l.order != nil:
-		what, has = "carried out a "+l.order.kind(), func(p told) bool { return p.did != nil }
-	case l.asked:
-		what, has = "answered", func(p told) bool { return p.needs != nil }
-	default:
-		return "", nil
+		return "left", l.those(func(p *told) bool { return !p.left })
+	case l.Asked():
+		return "answered", l.those(func(p *told) bool { return p.needs == nil })
 	}
-	for i, p := range l.process {
-		if !has(p) {
-			processes = append(processes, i)
+	return "", nil
+}
+
+// Still is what the leader waits for, of which processes, in which nothing has happened for so long as they said at the
+// last Beat: that they are ready, or carry out an order. However slow they are, those in which something happens are
+// not among them.
+func (l *Leader) Still(forS float64) (what string, processes []int) {
+	still := func(p *told) bool { return p.needs != nil && p.needs.Owes && p.needs.QuietS >= forS }
+	switch {
+	case l.leaving || l.failed != nil:
+	case !l.Ready():
+		return "said that it is ready", l.those(func(p *told) bool { return !p.ready && still(p) })
+	case l.order != nil:
+		return "carried out a " + l.order.kind(), l.those(func(p *told) bool { return p.did == nil && still(p) })
+	}
+	return "", nil
+}
+
+// those lists processes.
+func (l *Leader) those(are func(*told) bool) (all []int) {
+	for i := range l.process {
+		if are(&l.process[i]) {
+			all = append(all, i)
 		}
 	}
-	return what, processes
+	return all
 }

@@ -209,8 +209,9 @@ type Beat struct{}
 
 // Needs is what the workers of a process wait for.
 type Needs struct {
-	AtS     float64 `json:"at_s"`    // what the process's clock says
-	QuietS  float64 `json:"quiet_s"` // for so long nothing has happened
+	AtS     float64 `json:"at_s"`           // what the process's clock says
+	QuietS  float64 `json:"quiet_s"`        // for so long nothing has happened
+	Owes    bool    `json:"owes,omitempty"` // the process is getting ready, or carries out an order
 	Running bool    `json:"running,omitempty"`
 	Ended   bool    `json:"ended,omitempty"` // all lists have
 	Stuck   bool    `json:"stuck,omitempty"` // nobody here can ever move, and there is no other process

@@ -127,16 +127,20 @@ func TestStallsAreOfAllProcesses(t *testing.T) {
 	}
 }
 
-// owes is who owes what, as text.
+// owes is who owes what, and is still for 5 s where that is what counts, as text.
 func owes(l *Leader) string {
 	what, processes := l.Owing()
+	if len(processes) == 0 {
+		what, processes = l.Still(5)
+	}
 	if len(processes) == 0 {
 		return ""
 	}
 	return fmt.Sprint(what, processes)
 }
 
-// A process owes the leader that it is ready, then answers, and behind Leave nothing but that it leaves.
+// A process owes the leader answers, and behind Leave nothing but that it leaves; that it is ready it owes only while
+// nothing happens in it.
 func TestWhatProcessesOweTheLeader(t *testing.T) {
 	n := make([]uint64, 3)
 	var l *Leader
@@ -154,10 +158,21 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 		}
 	}
 	l = NewLeader(3, 3)
-	owed("said that it is ready[0 1 2]")
-	hears(2, Ready{})
+	owed("")
+	l.Beat()
+	hears(2, Needs{Owes: true, QuietS: 4.9, Ended: true})
+	hears(1, Needs{Owes: true, QuietS: 5, Ended: true})
+	owed("answered[0]")
+	hears(0, Needs{Owes: true, QuietS: 6, Ended: true})
 	owed("said that it is ready[0 1]")
 	hears(1, Ready{})
+	owed("said that it is ready[0]")
+	l.Beat()
+	hears(0, Needs{Owes: true, Ended: true}) // something has happened
+	hears(1, Needs{QuietS: 10, Ended: true})
+	hears(2, Needs{Owes: true, QuietS: 0.1, Ended: true})
+	owed("")
+	hears(2, Ready{})
 	hears(0, Ready{})
 	owed("")
 	l.Begin(Load{}, 1)

@@ -26,7 +26,7 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 		ctx: ctx, cancel: cancel, job: j, place: on, began: time.Now(), moved: time.Now(), link: link,
 		leave: make(chan struct{}), hurry: make(chan struct{}), broken: make(chan breakage, 1),
 		workers: make([]*worker, workers),
-		mine:    mine, follower: control.NewFollower(j.World.Rank, len(mine)), keeps: true,
+		mine:    mine, owes: true, follower: control.NewFollower(j.World.Rank, len(mine)), keeps: true,
 	}
 	carriers, err := j.Carriers(workers)
 	if err == nil {
@@ -231,6 +231,7 @@ func (x *Process) open(gone chan<- departure, release <-chan struct{}) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.owes = false
 	x.say(control.Ready{})
 }
 

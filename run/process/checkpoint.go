@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/checkpoint"
@@ -86,6 +87,7 @@ func (x *Process) carryOut(order control.Body) {
 	if x.over {
 		return
 	}
+	x.owes, x.moved = true, time.Now()
 	x.beside.Go(crash.Caught(func() {
 		var done control.Done
 		err := crash.Guard(func() (err error) {
@@ -98,6 +100,7 @@ func (x *Process) carryOut(order control.Body) {
 		}
 		x.mu.Lock()
 		defer x.mu.Unlock()
+		x.owes = false
 		x.say(done)
 	}))
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/wire"
@@ -16,18 +17,25 @@ func (x *Process) noLeader(err error) error {
 	return control.NewLost(0, fmt.Sprintf("the leader (%s)", x.job.World.Name(0)), err)
 }
 
-// lostBy finds the process that an error of the wire says is lost: the one whose worker's connection has ended.
-func (x *Process) lostBy(worker int, err error, lost **control.LostError) bool {
+// lostBy is an error of a worker as that of the process that is lost, where it says that one is: a LostError, or of a
+// connection that has ended with another worker, or with a process that has files of the checkpoint gone on from.
+func (x *Process) lostBy(worker int, err error) (*control.LostError, bool) {
+	var lost *control.LostError
 	var peer *wire.PeerError
-	if !errors.As(err, &peer) || !peer.Lost || peer.Rank >= len(x.job.World.Workers) {
-		return false
+	var file *checkpoint.PeerError
+	process := x.job.World.Rank
+	switch {
+	case errors.As(err, &lost):
+		return lost, true
+	case errors.As(err, &peer) && peer.Lost && peer.Rank < len(x.job.World.Workers):
+		process, err = x.job.World.Workers[peer.Rank].Process, fmt.Errorf("worker %d: %w", worker, peer)
+	case errors.As(err, &file) && wire.Gone(file.Err):
+		process, err = file.Process, file
 	}
-	process := x.job.World.Workers[peer.Rank].Process
 	if process == x.job.World.Rank {
-		return false
+		return nil, false
 	}
-	*lost = control.NewLost(process, x.job.World.Name(process), fmt.Errorf("worker %d: %w", worker, peer))
-	return true
+	return control.NewLost(process, x.job.World.Name(process), err), true
 }
 
 // Due is what the process waited for as another was lost; nil where none is, or it waited for nothing of that one.

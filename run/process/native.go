@@ -3,7 +3,9 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
@@ -72,18 +74,52 @@ func (s *summers) close() (err error) {
 	return err
 }
 
-// natively sums vectors, those of one type that follow each other at once.
-func natively(s Summer, vectors []wire.Buffer) error {
-	for len(vectors) > 0 {
-		var some [][]byte
-		dtype := vectors[0].DType
-		for len(vectors) > 0 && vectors[0].DType == dtype {
-			some = append(some, vectors[0].Data)
-			vectors = vectors[1:]
+// pieceBytes is how much is summed at once. That a sum goes on over a slow link shows by its pieces.
+const pieceBytes = 8 << 20
+
+// natively sums vectors: pieces of them, those of one type that follow each other at once.
+func (x *Process) natively(ctx context.Context, group *collective.Group, vectors []wire.Buffer) error {
+	s, err := x.summer(ctx, group)
+	for _, p := range piecesOf(vectors, pieceBytes) {
+		if err != nil {
+			break
 		}
-		if err := s.Sum(some, engine.DTypeNamed(dtype.String())); err != nil {
-			return err
+		err = s.Sum(p.parts, engine.DTypeNamed(p.dtype.String()))
+		x.hasMoved()
+	}
+	if err == nil {
+		return nil
+	}
+	// A member that is lost shows to a library as any error at all, and sooner than to a Link, which tells which it is.
+	select {
+	case <-ctx.Done():
+	case <-time.After(toldLost):
+	}
+	return fmt.Errorf("with workers %v: %w", group.Ranks, err)
+}
+
+// toldLost is how long it may take until Links tell of a process whose connections have ended.
+const toldLost = 3 * time.Second
+
+// piece is vectors of one type, or parts of them.
+type piece struct {
+	dtype wire.DType
+	parts [][]byte
+}
+
+// piecesOf divides vectors, in their order, into pieces of at most so many bytes, a multiple of all sizes of elements.
+func piecesOf(vectors []wire.Buffer, most int) (all []piece) {
+	room := 0
+	for _, v := range vectors {
+		for data := v.Data; len(data) > 0; {
+			if len(all) == 0 || all[len(all)-1].dtype != v.DType || room == 0 {
+				all, room = append(all, piece{dtype: v.DType}), most
+			}
+			n := min(len(data), room)
+			last := &all[len(all)-1]
+			last.parts = append(last.parts, data[:n])
+			data, room = data[n:], room-n
 		}
 	}
-	return nil
+	return all
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/record"
@@ -66,6 +67,8 @@ type Process struct {
 	workers     []*worker // by rank; nil for those of other processes
 	mine        []int     // ranks
 	moved       time.Time // when something last happened
+	bytes       int64     // that had moved by then
+	owes        bool      // it is getting ready, or carries out an order
 	flying      int       // messages and slots under way between workers of this process
 	early       func()    // tells of messages that came before their program; without mu
 	record      *record.Recorder
@@ -132,8 +135,7 @@ func (x *Process) failLocked(worker int, err error) {
 	if x.err != nil {
 		return
 	}
-	var lost *control.LostError
-	if errors.As(err, &lost) || x.lostBy(worker, err, &lost) {
+	if lost, is := x.lostBy(worker, err); is {
 		x.due = x.dueOf(lost.Process)
 		x.hurried.Do(func() { close(x.hurry) })
 		if !errors.As(err, new(*control.LostError)) {
@@ -327,10 +329,22 @@ func (x *Process) checkStall() {
 	x.say(n)
 }
 
-// needs is what the workers wait for. The caller holds mu.
+// hasMoved notes that something has happened.
+func (x *Process) hasMoved() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.moved = time.Now()
+}
+
+// needs is what the workers wait for. Bytes that move, over the wire and to and from disks, are something that happens.
+// The caller holds mu.
 func (x *Process) needs() control.Needs {
 	now := time.Now()
-	n := control.Needs{AtS: x.since(now).Seconds(), QuietS: now.Sub(x.moved).Seconds(), Ended: x.program == nil || x.ended}
+	if bytes := x.ports.Moved() + checkpoint.Moved(); bytes != x.bytes {
+		x.bytes, x.moved = bytes, now
+	}
+	n := control.Needs{AtS: x.since(now).Seconds(), QuietS: now.Sub(x.moved).Seconds(), Owes: x.owes,
+		Ended: x.program == nil || x.ended}
 	if n.Ended {
 		return n
 	}

@@ -105,11 +105,7 @@ func (w *worker) sumBucket(ctx context.Context, group *collective.Group, bucket 
 	if w.job.Meet == nil || len(group.Ranks) == 1 {
 		return group.AllReduce(ctx, vectors, w.job.sum)
 	}
-	s, err := w.x.summer(ctx, group)
-	if err != nil {
-		return err
-	}
-	return natively(s, vectors)
+	return w.x.natively(ctx, group, vectors)
 }
 
 // reduce starts a reduction, behind the one in front of it. It ends with its buckets or with the run.

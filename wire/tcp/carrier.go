@@ -24,6 +24,7 @@ type carrier struct {
 	streams int  // to each peer
 	alone   bool // its Endpoint is closed with it
 	running sync.WaitGroup
+	moved   atomic.Int64 // bytes
 
 	mu     sync.Mutex
 	closed bool
@@ -50,6 +51,7 @@ func (c *carrier) Rank() int                      { return c.rank }
 func (c *carrier) Address() wire.Address          { return c.e.Address() }
 func (c *carrier) Takes(_ int, p wire.Place) bool { return p.Memory != wire.Device }
 func (c *carrier) HandsOver(int) bool             { return false }
+func (c *carrier) Moved() int64                   { return c.moved.Load() }
 func (c *carrier) Security() wire.Security        { return wire.Authenticated }
 
 func (c *carrier) Connect(rank int, a wire.Address) error {
@@ -77,6 +79,7 @@ func (c *carrier) peer(rank int) (*peer, error) {
 	p := c.peers[rank]
 	if p == nil {
 		p = &peer{c: c, rank: rank, out: newTarget(c.e.limits.lent), in: newSource()}
+		p.out.moved, p.in.moved = &c.moved, &c.moved
 		p.ctx, p.cancel = context.WithCancel(context.Background())
 		c.peers[rank] = p
 	}

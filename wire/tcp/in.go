@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
@@ -29,7 +30,8 @@ type source struct {
 	waiting int        // readers that wait for one
 	lanes   map[uint32]*lane
 	streams map[uint16]*Conn
-	reads   bool  // the sender's memory
+	reads   bool // the sender's memory
+	moved   *atomic.Int64
 	err     error // nothing more is received
 }
 
@@ -52,7 +54,7 @@ type receive struct {
 }
 
 func newSource() *source {
-	s := &source{lanes: map[uint32]*lane{}, streams: map[uint16]*Conn{}}
+	s := &source{moved: new(atomic.Int64), lanes: map[uint32]*lane{}, streams: map[uint16]*Conn{}}
 	s.posted = sync.NewCond(&s.mu)
 	return s
 }
@@ -134,6 +136,7 @@ func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) erro
 		if kind == kindChunk {
 			begin, end := c.span()
 			_, err = io.ReadFull(in, r.b.Data[begin:end])
+			s.moved.Add(end - begin)
 		} else if err = s.copy(lent, r.b.Data, c.at); err == nil {
 			_, err = from.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
 		}
@@ -158,6 +161,7 @@ func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
 		if err := lent.Read(into[begin:min(begin+copyBytes, len(into))], at+uint64(begin)); err != nil {
 			return err
 		}
+		s.moved.Add(copyBytes)
 	}
 	return nil
 }

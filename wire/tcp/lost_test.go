@@ -60,6 +60,46 @@ func TestAConnectionThatBreaks(t *testing.T) {
 	}
 }
 
+// That a long frame is under way shows before it is whole, at both ends.
+func TestBytesThatMove(t *testing.T) {
+	a, _ := listen(t, Config{Process: 0, limits: quick()})
+	b, _ := listen(t, Config{Process: 1, limits: quick()})
+	all := carriersOf(t, 1, a, b)
+	defer closeAll(t, all)
+	e, data := wire.Edge{ID: 5, From: 0, To: 1}, make([]byte, 64<<20) // more than the kernel keeps
+	sent, came := make(chan error, 2), make(chan error, 2)
+	all[0].Send(1, e, 0, []*wire.Buffer{bufferOf(data)}, func(err error) { sent <- err })
+	for since := time.Now(); all[0].Moved() == 0; time.Sleep(time.Millisecond) {
+		if time.Since(since) > soon {
+			t.Fatal("nothing goes")
+		}
+	}
+	if gone := all[0].Moved(); len(sent) > 0 || gone >= int64(len(data)) {
+		t.Errorf("%d bytes have gone though nobody takes them", gone)
+	}
+	c, m, said := receiver(t)
+	long := make([]byte, 2*chunkBytes)
+	c.Recv(wire.Edge{ID: 6, From: 0, To: 1}, 0, bufferOf(long), func(err error) { came <- err })
+	if _, err := m.Write(framesOf(6, long)[:prefixBytes+chunkBytes]); err != nil {
+		t.Fatal(err)
+	}
+	for since := time.Now(); c.Moved() == 0; time.Sleep(time.Millisecond) {
+		if time.Since(since) > soon {
+			t.Fatal("nothing comes")
+		}
+	}
+	if n := c.Moved(); n != chunkBytes || len(came) > 0 {
+		t.Errorf("%d bytes have come, and it is whole: %v", n, len(came) > 0)
+	}
+	m.leave()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(errorOf(t, said, "a receive"), errorOf(t, came, "a receive")); !errors.Is(err, wire.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 // A worker that leaves in good order is not lost.
 func TestLeaving(t *testing.T) {
 	c, m, said := receiver(t)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
@@ -24,9 +25,10 @@ type target struct {
 	queue   []*send
 	open    map[*send]struct{} // whose done has not been called
 	streams []*stream          // nil: nothing was posted yet
-	lends   int                // streams over which memory is lent
-	least   int                // bytes of a frame that is lent where memory is
-	err     error              // nothing more is sent
+	moved   *atomic.Int64
+	lends   int   // streams over which memory is lent
+	least   int   // bytes of a frame that is lent where memory is
+	err     error // nothing more is sent
 }
 
 // send is frames that were posted in one call.
@@ -71,7 +73,7 @@ type piece struct {
 }
 
 func newTarget(least int) *target {
-	t := &target{open: map[*send]struct{}{}, least: least}
+	t := &target{open: map[*send]struct{}{}, least: least, moved: new(atomic.Int64)}
 	t.more = sync.NewCond(&t.mu)
 	return t
 }

@@ -63,6 +63,7 @@ func (w *stream) written(err error) {
 		if p.lent { // until taken
 			continue
 		}
+		t.moved.Add(int64(len(p.data())))
 		s := p.of
 		s.torn = s.torn || err != nil
 		if t.settle(s) {
