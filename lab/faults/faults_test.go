@@ -29,14 +29,15 @@ func TestTriesAreCounted(t *testing.T) {
 	sum := summary{Way: "killed"}
 	for _, one := range []try{
 		{number: 0, took: 300 * time.Millisecond, named: true, right: true, clean: true},
-		{number: 1, took: 11 * time.Second, named: true, clean: true, fewer: true, wrong: []string{"took 11s to end"}},
+		{number: 1, took: 11 * time.Second, named: true, clean: true, fewer: true, launched: true,
+			wrong: []string{"took 11s to end"}},
 	} {
 		sum.add(&one)
 	}
 	r := results{Ways: []summary{sum, {Way: "cut"}}}
 	var out bytes.Buffer
 	r.print(&out)
-	const want = "killed 2 11.00 s 2 1 2 1 1"
+	const want = "killed 2 11.00 s 2 1 2 1 1 1"
 	if got := strings.Join(strings.Fields(strings.Split(out.String(), "\n")[1]), " "); got != want || r.wrong() != 1 ||
 		sum.Found[0] != "try 1: took 11s to end" {
 		t.Errorf("%q; want %q; %d wrong, %q", got, want, r.wrong(), sum.Found)

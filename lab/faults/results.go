@@ -29,6 +29,7 @@ type summary struct {
 	WeightsRight  int      `json:"weights_right"`  // in which the weights at the end were right
 	NothingIsLeft int      `json:"nothing_left"`   // and nothing was left running, or half-written
 	Fewer         int      `json:"fewer"`          // that went on in fewer processes
+	ByLaunch      int      `json:"by_launch"`      // that millrace launch started again by itself
 	Found         []string `json:"found,omitzero"` // what went wrong
 }
 
@@ -38,7 +39,8 @@ func (s *summary) add(t *try) {
 	for _, c := range []struct {
 		n  *int
 		so bool
-	}{{&s.Named, t.named}, {&s.WeightsRight, t.right}, {&s.NothingIsLeft, t.clean}, {&s.Fewer, t.fewer}} {
+	}{{&s.Named, t.named}, {&s.WeightsRight, t.right}, {&s.NothingIsLeft, t.clean}, {&s.Fewer, t.fewer},
+		{&s.ByLaunch, t.launched}} {
 		if c.so {
 			*c.n++
 		}
@@ -57,10 +59,11 @@ func (r *results) wrong() (n int) {
 }
 
 func (r *results) print(out io.Writer) {
-	fmt.Fprintf(out, "%-14s  tries  worst end  all named  weights right  nothing left  in fewer processes  found\n", "")
+	fmt.Fprintf(out, "%-14s  tries  worst end  all named  weights right  nothing left  in fewer processes  by launch  "+
+		"found\n", "")
 	for _, w := range r.Ways {
-		fmt.Fprintf(out, "%-14s  %5d  %7.2f s  %9d  %13d  %12d  %18d  %5d\n", w.Way, w.Tries, w.WorstEndS, w.Named,
-			w.WeightsRight, w.NothingIsLeft, w.Fewer, len(w.Found))
+		fmt.Fprintf(out, "%-14s  %5d  %7.2f s  %9d  %13d  %12d  %18d  %9d  %5d\n", w.Way, w.Tries, w.WorstEndS, w.Named,
+			w.WeightsRight, w.NothingIsLeft, w.Fewer, w.ByLaunch, len(w.Found))
 	}
 }
 
