@@ -166,16 +166,23 @@ func (c *Crew) name(rank int) string {
 	return c.party.Name(rank)
 }
 
-// ask asks a process, this one too.
-func (c *Crew) ask(rank int, name string, with, answer any) error {
+// ask asks a process, this one too. Where ctx ends, the answer of another is not waited for: whoever asked dismisses it.
+func (c *Crew) ask(ctx context.Context, rank int, name string, with, answer any) error {
 	if rank > 0 {
-		return c.others.Ask(rank, name, with, answer)
+		said := make(chan error, 1)
+		crash.Go(func() { said <- c.others.Ask(rank, name, with, answer) })
+		select {
+		case err := <-said:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	text, err := json.Marshal(with)
 	if err != nil {
 		return err
 	}
-	said, err := c.own[name](c.ctx, text)
+	said, err := c.own[name](ctx, text)
 	if err != nil || answer == nil {
 		return err
 	}
@@ -185,15 +192,23 @@ func (c *Crew) ask(rank int, name string, with, answer any) error {
 	return json.Unmarshal(text, answer)
 }
 
-// each does something for several at once, and returns the first error.
-func each(n int, do func(i int) error) error {
-	errs := make([]error, n)
+// each does something for several at once, under a context that the first error ends, and returns that.
+func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var first error
+	var one sync.Once
 	var all sync.WaitGroup
 	for i := range n {
-		all.Go(crash.Caught(func() { errs[i] = do(i) }))
+		all.Go(crash.Caught(func() {
+			if err := do(ctx, i); err != nil {
+				one.Do(func() { first = err })
+				cancel(err)
+			}
+		}))
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return first
 }
 
 // Survey asks all processes what their hosts have. Each is to have so many workers.
@@ -211,22 +226,27 @@ func (c *Crew) Survey(workers int) (*Survey, error) {
 		}
 	}
 	s.Facts = make([]prepare.Facts, len(s.Hosts))
-	return s, each(len(s.Facts), func(rank int) error { return c.ask(rank, askFacts, nil, &s.Facts[rank]) })
+	return s, each(c.ctx, len(s.Facts), func(ctx context.Context, rank int) error {
+		return c.ask(ctx, rank, askFacts, nil, &s.Facts[rank])
+	})
 }
 
 // Measure measures the link between two processes, over TCP with so many connections each way.
 func (c *Crew) Measure(pair [2]int, encrypted bool, streams int) (links.Link, error) {
 	var at [2]wire.Address
 	for i, rank := range pair {
-		if err := c.ask(rank, askEnd, endQuestion{encrypted}, &at[i]); err != nil {
+		if err := c.ask(c.ctx, rank, askEnd, endQuestion{encrypted}, &at[i]); err != nil {
 			return links.Link{}, err
 		}
 	}
 	var found [2]links.Link
-	err := each(2, func(i int) error {
-		return c.ask(pair[i], askLink, linkQuestion{Peer: at[1-i], Leads: i == 0, Streams: streams}, &found[i])
+	err := each(c.ctx, 2, func(ctx context.Context, i int) error {
+		return c.ask(ctx, pair[i], askLink, linkQuestion{Peer: at[1-i], Leads: i == 0, Streams: streams}, &found[i])
 	})
-	return found[0], err
+	if err != nil {
+		return links.Link{}, err
+	}
+	return found[0], nil
 }
 
 // Profile has one process of each type measure what a job's model costs, and joins what they found. Meanwhile the
@@ -246,17 +266,17 @@ func (c *Crew) Profile(s *Survey, types []Type, called []string, j *job.Job, siz
 	}
 	nodes := slices.Sorted(maps.Keys(on))
 	parts := make([]profile.Part, len(types))
-	err = each(len(nodes), func(host int) error {
+	err = each(c.ctx, len(nodes), func(ctx context.Context, host int) error {
 		for _, i := range on[nodes[host]] {
 			if parts[i].Profile != nil {
 				continue
 			}
 			ranks := s.apart(types[i].Ranks[0])
 			found := make([]profile.Profile, len(ranks))
-			err := each(len(ranks), func(k int) error {
+			err := each(ctx, len(ranks), func(ctx context.Context, k int) error {
 				t := types[typeOf[ranks[k]]]
-				return c.ask(ranks[k], askProfile, profileQuestion{Job: text, Sizes: sizes, Workers: t.Workers, Cores: t.Cores,
-					Kind: t.Kind}, &found[k])
+				return c.ask(ctx, ranks[k], askProfile, profileQuestion{Job: text, Sizes: sizes, Workers: t.Workers,
+					Cores: t.Cores, Kind: t.Kind}, &found[k])
 			})
 			if err != nil {
 				return err

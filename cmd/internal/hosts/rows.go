@@ -91,7 +91,7 @@ func inside(ctx context.Context, open func() ([]wire.Carrier, error)) (l links.L
 	if err != nil {
 		return l, err
 	}
-	err = each(2, func(i int) (err error) {
+	err = each(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			l, err = links.Lead(ctx, all[0], 1)
 			return err

@@ -1,6 +1,8 @@
 package hosts
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -333,5 +335,23 @@ func TestHas(t *testing.T) {
 		"a, 2 workers on host b"
 	if err := s.Has("plan.json", []int{0, 4}); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestTheFirstErrorIsTheCause: what else is under way ends by it, and hides it not.
+func TestTheFirstErrorIsTheCause(t *testing.T) {
+	cause := errors.New("the device is gone")
+	err := each(t.Context(), 3, func(ctx context.Context, i int) error {
+		if i == 2 {
+			return cause
+		}
+		<-ctx.Done()
+		return fmt.Errorf("end %d waits for the other: %w", i, ctx.Err())
+	})
+	if err != cause {
+		t.Errorf("%v", err)
+	}
+	if err := each(t.Context(), 3, func(context.Context, int) error { return nil }); err != nil {
+		t.Error(err)
 	}
 }

@@ -48,7 +48,8 @@ func Own() Facts {
 
 // ownCores is what this process says of processors alone.
 func ownCores() Facts {
-	f := Facts{CPU: processor.Name(), Processors: place.Allowed(), Count: runtime.NumCPU(), Quota: quota("/"), Device: "cpu"}
+	f := Facts{CPU: processor.Name(), Processors: place.Allowed(), Count: runtime.NumCPU(), Quota: quota("/"),
+		Device: "cpu"}
 	if len(f.Processors) > 0 {
 		f.Count = len(f.Processors)
 	}

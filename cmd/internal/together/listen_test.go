@@ -150,7 +150,14 @@ func TestMeetingByIPv6(t *testing.T) {
 				p, err := Meet(t.Context(), w, nil)
 				if err == nil {
 					_, err = p.endpoint.Way(t.Context(), p.endpoint.Address())
-					err = errors.Join(err, p.Close())
+					aside, wrong := p.Aside(t.Context(), false)
+					if err = errors.Join(err, wrong, p.Close()); err == nil {
+						_, at, _ := strings.Cut(string(aside.Address().Data), " ")
+						if c, err := net.Dial("tcp", at); err == nil {
+							t.Errorf("%s: what was beside a Party listens on when that is closed", at)
+							c.Close()
+						}
+					}
 				}
 				met <- err
 			}()

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -33,6 +34,9 @@ type Party struct {
 	endpoint *tcp.Endpoint
 	tls      *tcp.TLS // nil: bytes travel as they are
 	meeting  *rendezvous.Meeting
+
+	mu     sync.Mutex
+	asides []*tcp.Endpoint
 }
 
 // Clock is what processes compare with each other's.
@@ -214,7 +218,7 @@ func (p *Party) Dial(rank int) (net.Conn, error) {
 }
 
 // Aside makes another Endpoint of this process, on any port, for what is not the run's. With TLS it speaks that as
-// the run does, or of its own making where the run does not.
+// the run does, or of its own making where the run does not. It is closed with the Party at the latest.
 func (p *Party) Aside(ctx context.Context, encrypted bool) (*tcp.Endpoint, error) {
 	tls := p.tls
 	if tls == nil && encrypted {
@@ -223,11 +227,26 @@ func (p *Party) Aside(ctx context.Context, encrypted bool) (*tcp.Endpoint, error
 	if !encrypted {
 		tls = nil
 	}
-	return listenOn(ctx, p.World, tls, "0")
+	e, err := listenOn(ctx, p.World, tls, "0")
+	if err == nil {
+		p.mu.Lock()
+		p.asides = append(p.asides, e)
+		p.mu.Unlock()
+	}
+	return e, err
 }
 
 // Encrypted says whether the run's bytes are.
 func (p *Party) Encrypted() bool { return p.tls != nil }
 
 // Close ends everything with the others.
-func (p *Party) Close() error { return p.endpoint.Close() }
+func (p *Party) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.endpoint.Close()
+	for _, e := range p.asides {
+		err = errors.Join(err, e.Close())
+	}
+	p.asides = nil
+	return err
+}
