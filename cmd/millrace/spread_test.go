@@ -236,3 +236,35 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 		t.Errorf("host b has\n%s; had\n%s", after, before)
 	}
 }
+
+// A host that joins and has checkpoints of another training where this one's are to be is refused, and keeps them; what
+// is damaged on one host is read where it is whole.
+func TestAHostThatJoinsKeepsItsOwnTraining(t *testing.T) {
+	p := profiled(t)
+	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
+		"--stages 2 --out r --steps "
+	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
+	end(t, hostsOf(t, p, []string{"c", "d"}, line+"2"), 0, 0)
+	before := in(t, p, "c")
+	all := hostsOf(t, p, []string{"a", "b", "c"}, line+"6 --keep 1 --resume r")
+	end(t, all, 2, 2, 2)
+	if said := all[2].said.String(); !strings.Contains(said, "r has checkpoints of another run than ") {
+		t.Error(said)
+	}
+	if after := in(t, p, "c"); after != before {
+		t.Errorf("host c has\n%s; had\n%s", after, before)
+	}
+	const file = "r/checkpoints/step-00000004/stage-001.safetensors"
+	text, err := os.ReadFile(filepath.Join(p.Dir, "b", file))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(p.Dir, "a", file), text, 0o644)
+	}
+	if err == nil {
+		text[len(text)-1] ^= 1
+		err = os.WriteFile(filepath.Join(p.Dir, "b", file), text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(t, hostsOf(t, p, []string{"a", "b"}, line+"6 --resume r"), 0, 0)
+}
