@@ -137,12 +137,15 @@ func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) erro
 			begin, end := c.span()
 			_, err = io.ReadFull(in, r.b.Data[begin:end])
 			s.moved.Add(end - begin)
-		} else if err = s.copy(lent, r.b.Data, c.at); err == nil {
-			_, err = from.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
+		} else {
+			err = s.copy(lent, r.b.Data, c.at)
 		}
 		back.hold()
 		s.landed(l, r, err)
 		back.release()
+		if kind == kindLent && err == nil { // the worker is told first, who may be waiting
+			_, err = from.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
+		}
 		if err != nil && !errors.Is(err, memory.ErrGone) { // how it has gone is what follows
 			return err
 		}

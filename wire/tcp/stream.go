@@ -157,6 +157,7 @@ func (w *stream) taken(tag uint64) error {
 		return fmt.Errorf("it says that it has read what is not the next that was lent to it: %x", tag)
 	}
 	s := w.lent[0].of
+	t.moved.Add(w.lent[0].chunk().total)
 	w.lent = behindFirst(w.lent)
 	over := t.settle(s)
 	t.mu.Unlock()
