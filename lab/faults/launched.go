@@ -57,7 +57,7 @@ func (c *campaign) launched(ctx context.Context, w way, t *try, draw *rand.Rand)
 		return nil
 	}
 	said := m.said.String()
-	t.fewer = strings.Contains(said, "going on without hosts that do not answer: host "+t.host(t.victim)+" ")
+	t.fewer = strings.Contains(said, "going on without hosts that cannot be used: host "+t.host(t.victim)+" ")
 	t.again = "again by launch"
 	if t.fewer {
 		t.again = "on in fewer by launch"
