@@ -293,7 +293,7 @@ func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
 	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
-	w = worlds{of: []int{0, 1, 2}, carriers: pipe.New}
+	w = worlds{of: []int{0, 2, 2}, carriers: pipe.New} // process 1 has the file, and does not need it itself
 	d = append(d, filepath.Join(t.TempDir(), "new"))
 	d.resume(t, &w)
 	file := filepath.Join(d[1], "step-00000002", "stage-001.safetensors")
@@ -312,7 +312,7 @@ func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
 			t.Errorf("process %d has noticed nothing", p)
 		case strings.Contains(err.Error(), "stage-001.safetensors, which process 1 has: checksum"):
 			said++
-		case !strings.Contains(err.Error(), "is lost") && !strings.Contains(err.Error(), "stage-001.safetensors: checksum"):
+		case !strings.Contains(err.Error(), "is lost"):
 			t.Errorf("process %d: %v", p, err)
 		}
 	}
