@@ -30,7 +30,7 @@
 //
 // Connections are encrypted where MILLRACE_TLS is on, by certificates of the processes' own making, which the
 // token vouches for; or by those in the files that MILLRACE_TLS_CERT and MILLRACE_TLS_KEY name. With
-// MILLRACE_TLS_CA everybody must show one that an authority in that file has signed.
+// MILLRACE_TLS_CA everybody must show one that an authority in that file has signed, whatever names it bears.
 //
 // # What whoever uses it must do
 //

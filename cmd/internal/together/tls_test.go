@@ -1,55 +1,17 @@
 package together
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/wire/wiretest"
 )
-
-// certificate writes files of a certificate for names alone, of its key, and of the authority that has signed it.
-func certificate(t *testing.T, names ...string) *launch.TLS {
-	t.Helper()
-	dir := t.TempDir()
-	write := func(name, kind string, der []byte, err error) string {
-		path := filepath.Join(dir, name)
-		err = errors.Join(err, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	authority, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	own, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err = errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
-	since, until := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: since, NotAfter: until, IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	one := &x509.Certificate{SerialNumber: big.NewInt(2), NotBefore: since, NotAfter: until, DNSNames: names,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	roots, err := x509.CreateCertificate(rand.Reader, ca, ca, &authority.PublicKey, authority)
-	as := &launch.TLS{Roots: write("ca.pem", "CERTIFICATE", roots, err)}
-	signed, err := x509.CreateCertificate(rand.Reader, one, ca, &own.PublicKey, authority)
-	as.Certificate = write("cert.pem", "CERTIFICATE", signed, err)
-	key, err := x509.MarshalECPrivateKey(own)
-	as.Key = write("key.pem", "EC PRIVATE KEY", key, err)
-	return as
-}
 
 // Processes whose certificates bear a name, as a site's do, meet by that name, and reach each other by addresses that
 // no certificate bears.
@@ -64,7 +26,8 @@ func TestCertificatesOfNames(t *testing.T) {
 	if err = errors.Join(err, free.Close()); err != nil {
 		t.Fatal(err)
 	}
-	shown := certificate(t, "localhost")
+	own, key, roots := wiretest.NewAuthority(t).Files(t, t.TempDir(), "localhost")
+	shown := &launch.TLS{Certificate: own, Key: key, Roots: roots}
 	parties := make([]*Party, 2)
 	var all sync.WaitGroup
 	for rank := range parties {
