@@ -58,8 +58,8 @@ func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string,
 	var all []*member
 	for rank := range n {
 		var env []string
-		if t.measures { // what nobody has measured yet
-			env = append(env, "XDG_CACHE_HOME="+t.dir)
+		if t.measures { // what nobody has measured yet; who is killed leaves temporary files
+			env = append(env, "XDG_CACHE_HOME="+t.dir, "TMPDIR="+t.dir)
 		}
 		for name, value := range map[string]any{
 			launch.RankVar: rank, launch.SizeVar: n, launch.NodeVar: rank, launch.NodesVar: n, launch.LocalRankVar: 0,
