@@ -1,0 +1,490 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/engine/ref"
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/launch/rendezvous"
+	"github.com/millrace-ml/millrace/launch/setup"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/programs"
+	"github.com/millrace-ml/millrace/wire"
+)
+
+// ranks is a whole run of processes with one worker each, all in this one: they meet, are asked to be ready, begin,
+// and train. Only the network is not there: control goes through pipes in memory, and so do tensors.
+type ranks struct {
+	stages, replicas int
+	hub              *fakeHub
+	dialled          chan net.Conn
+	closed           sync.Once
+	said             atomic.Int64 // bytes that rank 0 says and hears
+}
+
+// Steps of such a run, and micro-batches of each.
+const (
+	rankSteps  = 10
+	rankMicros = 2
+)
+
+// readiness is what rank 0 asks all others to be ready for.
+type readiness struct {
+	Plan    *plan.Plan
+	Workers []process.Location
+}
+
+// grown is what a run of so many ranks took.
+type grown struct {
+	Ranks        int     `json:"ranks"`
+	Stages       int     `json:"stages"`
+	Seconds      float64 `json:"seconds"`
+	SlotsSeconds float64 `json:"slots_seconds"` // of them, for rank 0 to find the slots of an edge
+	BytesEach    int     `json:"bytes_each"`    // in use at the peak: alive on the heap, and stacks
+	Allocated    int     `json:"allocated"`     // bytes in all, over the time
+	ProgramBytes int     `json:"program_bytes"` // its text, which every rank is sent
+	SaidBytes    int     `json:"said_bytes"`    // by rank 0 and to it
+	Frames       int     `json:"frames"`        // that workers sent each other
+	Edges        int     `json:"edges"`         // between workers
+}
+
+func (r *ranks) size() int { return r.stages * r.replicas }
+
+// play has all ranks run.
+func play(t *testing.T, stages, replicas int) grown {
+	t.Helper()
+	r := &ranks{stages: stages, replicas: replicas, hub: newFakeHub(), dialled: make(chan net.Conn)}
+	g := grown{Ranks: r.size(), Stages: stages}
+	p, err := programs.Build(r.ready(t).Plan, nil, false, rankSteps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := check.InFlight(p); err != nil {
+		t.Fatal(err)
+	}
+	g.SlotsSeconds, g.ProgramBytes = time.Since(began).Seconds(), len(p.Text())
+	peak := watchMemory()
+	before := allocated()
+	began = time.Now()
+	errs := make([]error, r.size())
+	var all sync.WaitGroup
+	for rank := range errs {
+		all.Go(func() { errs[rank] = r.rank(t, rank) })
+	}
+	all.Wait()
+	g.Seconds, g.Allocated, g.BytesEach = time.Since(began).Seconds(), allocated()-before, int(peak())/g.Ranks
+	g.SaidBytes, g.Frames, g.Edges = int(r.said.Load()), int(r.hub.frames.Load()), len(r.hub.lanes)
+	for rank, err := range errs {
+		if err != nil {
+			t.Fatalf("rank %d of %d: %v", rank, g.Ranks, err)
+		}
+	}
+	return g
+}
+
+// allocated is how many bytes have been, ever.
+func allocated() int {
+	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(s)
+	return int(s[0].Value.Uint64())
+}
+
+// rank is one process, from its meeting to its end.
+func (r *ranks) rank(t *testing.T, rank int) error {
+	c := rendezvous.Config{Wait: time.Minute, Own: rendezvous.Hello{Rank: rank, Size: r.size(), Run: "run",
+		Host: fmt.Sprint("host", rank/8), PID: 100 + rank, Address: make([]byte, 100),
+		Facts: []rendezvous.Fact{{Name: "build", Value: "b1", Must: true}, {Name: "data", Value: "d1", Must: true}}}}
+	names := setup.Config{Name: func(rank int) string { return fmt.Sprint("rank ", rank) },
+		Class: func(error) string { return "" }}
+	if rank > 0 {
+		m, err := rendezvous.Join(t.Context(), r.dial, c)
+		if err != nil {
+			return err
+		}
+		var own Config
+		link, err := setup.Follow(control.Over(m.Links[0]), rank, map[string]setup.Handler{
+			"ready": func(_ context.Context, with json.RawMessage) (any, error) {
+				var k readiness
+				err := json.Unmarshal(with, &k)
+				own = r.config(t, rank, &k, m)
+				return nil, err
+			}}, names).Wait(t.Context())
+		if err != nil {
+			return err
+		}
+		own.World.Links = []control.Link{link}
+		_, err = Train(t.Context(), own)
+		return err
+	}
+	m, err := rendezvous.Lead(t.Context(), r, c)
+	if err != nil {
+		return err
+	}
+	links := make([]control.Link, r.size())
+	for rank, conn := range m.Links {
+		if conn != nil {
+			links[rank] = control.Over(conn)
+		}
+	}
+	l := setup.Lead(t.Context(), links, names)
+	k := r.ready(t)
+	if err := l.All("ready", k, nil); err != nil {
+		return errors.Join(err, l.Dismiss(err))
+	}
+	own := r.config(t, rank, k, m)
+	if own.World.Links, err = l.Begin(); err != nil {
+		return err
+	}
+	res, err := Train(t.Context(), own)
+	if err == nil && (res.Steps != rankSteps || len(res.Timeline.Losses) != rankSteps) {
+		err = fmt.Errorf("%d steps and %d losses; want %d", res.Steps, len(res.Timeline.Losses), rankSteps)
+	}
+	return err
+}
+
+// ready is a plan of as many stages, whose replicas split micro-batches of a row each.
+func (r *ranks) ready(t *testing.T) *readiness {
+	m := r.model(t)
+	p := planOf(m, evenCuts(len(m.Layers), r.stages), r.replicas, rankMicros, "1f1b")
+	p.Replication = "split"
+	k := &readiness{Plan: p, Workers: make([]process.Location, r.size())}
+	for s := range p.Stages {
+		p.Stages[s].Devices = nil
+		for i := range r.replicas {
+			p.Stages[s].Devices = append(p.Stages[s].Devices, s*r.replicas+i)
+		}
+	}
+	for w := range k.Workers {
+		k.Workers[w] = process.Location{Process: w}
+	}
+	return k
+}
+
+func (r *ranks) model(t *testing.T) *model.Model {
+	return build(t, "mlp", map[string]any{"inputs": 4, "hidden": slices.Repeat([]int{4}, r.stages), "classes": 4})
+}
+
+// config is the run of one process, as it finds it for itself.
+func (r *ranks) config(t *testing.T, rank int, k *readiness, m *rendezvous.Meeting) Config {
+	c := basic(t, ref.New(), r.model(t), k.Plan, 4, rankSteps)
+	c.KeepWeights = false
+	c.World = &process.World{Rank: rank, Workers: k.Workers}
+	for _, at := range m.Places {
+		c.World.Hosts = append(c.World.Hosts, at.Host)
+	}
+	c.Carriers = func(workers int) ([]wire.Carrier, error) {
+		all := make([]wire.Carrier, workers)
+		for worker, at := range k.Workers {
+			if all[worker] = (elsewhere{rank: worker}); at.Process == rank {
+				all[worker] = &fakeCarrier{elsewhere: elsewhere{rank: worker}, hub: r.hub}
+			}
+		}
+		return all, nil
+	}
+	return c
+}
+
+// Accept implements the Listener of rank 0.
+func (r *ranks) Accept() (net.Conn, error) {
+	c, open := <-r.dialled
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return counted{c, &r.said}, nil
+}
+
+func (r *ranks) Addr() net.Addr { return &net.UnixAddr{Name: "fake", Net: "unix"} }
+
+// Close implements the Listener of rank 0, which all have reached by then.
+func (r *ranks) Close() error {
+	r.closed.Do(func() { close(r.dialled) })
+	return nil
+}
+
+func (r *ranks) dial(ctx context.Context) (net.Conn, error) {
+	own, other := net.Pipe()
+	select {
+	case r.dialled <- other:
+		return own, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// counted is a connection whose bytes are counted.
+type counted struct {
+	net.Conn
+	bytes *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// elsewhere is a carrier of another process.
+type elsewhere struct {
+	wire.Carrier
+	rank int
+}
+
+func (c elsewhere) Rank() int             { return c.rank }
+func (c elsewhere) Address() wire.Address { return wire.Address{Engine: "fake", Version: "1"} }
+
+// fakeHub is the memory that carriers copy frames through.
+type fakeHub struct {
+	frames atomic.Int64
+	mu     sync.Mutex
+	lanes  map[fakeEdge]*fakeLane
+}
+
+func newFakeHub() *fakeHub { return &fakeHub{lanes: map[fakeEdge]*fakeLane{}} }
+
+type fakeEdge struct {
+	from, to int
+	id       uint32
+}
+
+// fakeLane is an edge: frames that one side has posted and the other has not.
+type fakeLane struct {
+	mu     sync.Mutex
+	posted [2][]fakePost // sends, receives
+}
+
+type fakePost struct {
+	b    *wire.Buffer
+	done func(error)
+}
+
+// fakeCarrier copies bytes to the receiver's memory as soon as both sides have posted, as a carrier between
+// processes does, without a network.
+type fakeCarrier struct {
+	elsewhere
+	wire.Refusals
+	hub   *fakeHub
+	mu    sync.Mutex
+	lanes map[*fakeLane]int // by lane the side that this worker is on
+}
+
+func (c *fakeCarrier) Connect(int, wire.Address) error { return nil }
+func (c *fakeCarrier) Takes(int, wire.Place) bool      { return true }
+func (c *fakeCarrier) HandsOver(int) bool              { return false }
+
+func (c *fakeCarrier) Send(_ uint32, e wire.Edge, _ uint32, frames []*wire.Buffer, done func(error)) {
+	c.hub.frames.Add(int64(len(frames)))
+	done = wire.Once(len(frames), done)
+	for _, b := range frames {
+		c.post(e, e.To, 0, fakePost{b, done})
+	}
+}
+
+func (c *fakeCarrier) Recv(e wire.Edge, _ uint32, b *wire.Buffer, done func(error)) {
+	c.post(e, e.From, 1, fakePost{b, done})
+}
+
+func (c *fakeCarrier) post(e wire.Edge, peer, side int, own fakePost) {
+	at := fakeEdge{e.From, e.To, e.ID}
+	c.hub.mu.Lock()
+	l := c.hub.lanes[at]
+	if l == nil {
+		l = &fakeLane{}
+		c.hub.lanes[at] = l
+	}
+	c.hub.mu.Unlock()
+	c.mu.Lock()
+	if c.lanes == nil {
+		c.lanes = map[*fakeLane]int{}
+	}
+	c.lanes[l] = side
+	c.mu.Unlock()
+	l.mu.Lock()
+	if err := c.Refusal(peer); err != nil {
+		l.mu.Unlock()
+		own.done(err)
+		return
+	}
+	if len(l.posted[1-side]) == 0 {
+		l.posted[side] = append(l.posted[side], own)
+		l.mu.Unlock()
+		return
+	}
+	var sides [2]fakePost
+	sides[side], sides[1-side] = own, l.posted[1-side][0]
+	l.posted[1-side] = slices.Delete(l.posted[1-side], 0, 1)
+	l.mu.Unlock()
+	var err error
+	if sent, room := len(sides[0].b.Data), len(sides[1].b.Data); sent != room {
+		err = &wire.LengthError{Edge: e, Sent: int64(sent), Room: int64(room)}
+	}
+	copy(sides[1].b.Data, sides[0].b.Data)
+	sides[1].done(err)
+	sides[0].done(err)
+}
+
+func (c *fakeCarrier) Fail(rank int, err error) { c.Refuse(rank, err) }
+
+func (c *fakeCarrier) Close() error {
+	c.RefuseAll()
+	c.mu.Lock()
+	lanes := c.lanes
+	c.lanes = nil
+	c.mu.Unlock()
+	for l, side := range lanes {
+		l.mu.Lock()
+		left := l.posted[side]
+		l.posted[side] = nil
+		l.mu.Unlock()
+		for _, p := range left {
+			p.done(wire.ErrClosed)
+		}
+	}
+	return nil
+}
+
+// watchMemory looks at the memory in use until the function that it returns is called, which says how much more there
+// came to be: what was found alive on the heap, and stacks.
+func watchMemory() func() uint64 {
+	use := func() uint64 {
+		s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64() + s[1].Value.Uint64()
+	}
+	runtime.GC()
+	before := use()
+	stop, most := make(chan struct{}), make(chan uint64)
+	go func() {
+		peak := before
+		for {
+			select {
+			case <-stop:
+				most <- max(peak, use()) - before
+				return
+			case <-time.After(5 * time.Millisecond):
+				peak = max(peak, use())
+			}
+		}
+	}()
+	return func() uint64 { close(stop); return <-most }
+}
+
+// Twice as many ranks take twice as much of what workers do, and of what rank 0 says four times at most: the Program,
+// and where all are, go to each.
+func TestRanksGrowAsTheyShould(t *testing.T) {
+	play(t, 2, 4) // memory is new
+	small, deep, wide := play(t, 8, 4), play(t, 16, 4), play(t, 8, 8)
+	for what, c := range map[string]struct {
+		of   func(grown) int
+		most float64 // power of the ranks
+		wide float64 // and of the replicas of a stage: each talks with all others
+	}{
+		"edges":           {func(g grown) int { return g.Edges }, 1.1, 2.1},
+		"frames":          {func(g grown) int { return g.Frames }, 1.1, 2.1},
+		"said":            {func(g grown) int { return g.SaidBytes }, 1.6, 1.6},
+		"bytes allocated": {func(g grown) int { return g.Allocated }, 1.25, 1.33},
+	} {
+		before := float64(c.of(small))
+		if power := math.Log2(float64(c.of(deep)) / before); power > c.most {
+			t.Errorf("twice as many stages: %s from %v with the power %.2f", what, before, power)
+		}
+		if power := math.Log2(float64(c.of(wide)) / before); power > c.wide {
+			t.Errorf("twice as many replicas: %s from %v with the power %.2f", what, before, power)
+		}
+	}
+	t.Logf("%+v\n%+v\n%+v", small, deep, wide)
+}
+
+// 1,024 ranks run in time and in little memory.
+func TestManyRanks(t *testing.T) {
+	if os.Getenv("MILLRACE_SOAK") == "" {
+		t.Skip("make soak plays 1,024 ranks")
+	}
+	play(t, 4, 4) // memory is new
+	inTime(t, play(t, 64, 16))
+}
+
+// inTime refuses a run that took long, or much.
+func inTime(t *testing.T, g grown) {
+	t.Helper()
+	t.Logf("%+v", g)
+	if g.Seconds > 10 || g.BytesEach > 1<<20 {
+		t.Errorf("%d ranks took %.3g s and %d KiB each", g.Ranks, g.Seconds, g.BytesEach>>10)
+	}
+}
+
+// steeper is by how much an exponent exceeds 1 before something is named: times vary.
+const steeper = 0.2
+
+// A run of 1,024 ranks, from their meeting over the Load of a Program to the end of ten steps, and what grows faster
+// than their number. MILLRACE_RANKS is the file that says so: with the whole path,
+// MILLRACE_RANKS=.../lab/results/ranks.json go test ./run -run RanksGrow$
+func TestRanksGrow(t *testing.T) {
+	path := os.Getenv("MILLRACE_RANKS")
+	if path == "" {
+		t.Skip("MILLRACE_RANKS names no file to write")
+	}
+	found := struct {
+		Version int      `json:"version"`
+		What    string   `json:"what"`
+		Cores   int      `json:"cores"`
+		Date    string   `json:"date"`
+		Deeper  []grown  `json:"deeper"` // more stages of 16 replicas
+		Wider   []grown  `json:"wider"`  // more replicas of 4 stages
+		Steeper []string `json:"faster_than_linear"`
+	}{Version: 2, What: "Ranks of one process meet, are ready, load a Program and train ten steps, over fake carriers",
+		Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
+	play(t, 4, 4) // memory is new
+	for _, stages := range []int{8, 16, 32, 64} {
+		found.Deeper = append(found.Deeper, play(t, stages, 16))
+	}
+	for _, replicas := range []int{16, 32, 64} {
+		found.Wider = append(found.Wider, play(t, 4, replicas))
+	}
+	for name, rows := range map[string][]grown{"stages": found.Deeper, "replicas": found.Wider} {
+		a, b := rows[len(rows)-2], rows[len(rows)-1]
+		grows := func(what string, before, after float64) {
+			if power := math.Log2(after / before); power > 1+steeper {
+				found.Steeper = append(found.Steeper, fmt.Sprintf("more %s: %s, with the power %.1f of the ranks", name, what,
+					power))
+			}
+		}
+		grows("time", a.Seconds, b.Seconds)
+		grows("rank 0's search for the slots of an edge", a.SlotsSeconds, b.SlotsSeconds)
+		grows("memory of all", float64(a.BytesEach*a.Ranks), float64(b.BytesEach*b.Ranks))
+		grows("memory allocated by all, over the time", float64(a.Allocated), float64(b.Allocated))
+		grows("a Program's text", float64(a.ProgramBytes), float64(b.ProgramBytes))
+		grows("what rank 0 says: the whole Program, and where all are, to each", float64(a.SaidBytes), float64(b.SaidBytes))
+		grows("frames between workers", float64(a.Frames), float64(b.Frames))
+		grows("edges between workers", float64(a.Edges), float64(b.Edges))
+	}
+	slices.Sort(found.Steeper)
+	if err := document.WriteJSON(path, found); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%q", found.Steeper)
+	inTime(t, found.Deeper[len(found.Deeper)-1])
+}
