@@ -294,6 +294,7 @@ type fakeCarrier struct {
 func (c *fakeCarrier) Connect(int, wire.Address) error { return nil }
 func (c *fakeCarrier) Takes(int, wire.Place) bool      { return true }
 func (c *fakeCarrier) HandsOver(int) bool              { return false }
+func (c *fakeCarrier) Moved() int64                    { return 0 }
 
 func (c *fakeCarrier) Send(_ uint32, e wire.Edge, _ uint32, frames []*wire.Buffer, done func(error)) {
 	c.hub.frames.Add(int64(len(frames)))

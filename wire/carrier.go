@@ -68,36 +68,12 @@ type Carrier interface {
 	Moved() int64
 	// Describe says which transport and device an edge uses in fact.
 	Describe(e Edge) string
-	// Security is who can disturb the carrier.
-	Security() Security
 	// Fail ends every send and receive with a worker, posted or to come, with err, within milliseconds. The
 	// first err of a worker stays.
 	Fail(rank int, err error)
 	// Close ends everything posted with ErrClosed, and what is posted later. When it returns nothing of the
 	// carrier runs any more, on whichever goroutine.
 	Close() error
-}
-
-// Security is a class of carriers.
-type Security uint8
-
-// The classes, from the safest.
-const (
-	InsideProcess  Security = iota // nobody outside the process reaches it
-	Authenticated                  // peers prove who they are
-	PrivateNetwork                 // whoever reaches its port can stop or corrupt the run
-)
-
-func (s Security) String() string {
-	switch s {
-	case InsideProcess:
-		return "inside the process"
-	case Authenticated:
-		return "authenticated"
-	case PrivateNetwork:
-		return "private network only"
-	}
-	return fmt.Sprintf("security class %d", uint8(s))
 }
 
 // MaxAddress bounds an Address in bytes.

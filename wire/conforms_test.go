@@ -25,38 +25,9 @@ func TestSplitIsACarrier(t *testing.T) {
 		processes []int
 	}{{"pipe", pipe.New, []int{0, 1, 1, 0}}, {"blocking", blocking.New, []int{0, 0, 1, 2}}} {
 		t.Run(c.name, func(t *testing.T) {
-			wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return splitOver(c.far, c.processes[:n]) })
+			wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return wiretest.Split(c.far, c.processes[:n]) })
 		})
 	}
-}
-
-// splitOver makes carriers of workers in several processes, which this one plays.
-func splitOver(open wiretest.Maker, processes []int) ([]wire.Carrier, error) {
-	far, err := open(len(processes))
-	if err != nil {
-		return nil, err
-	}
-	all := make([]wire.Carrier, len(far))
-	for p := range len(processes) {
-		var mine []int
-		for rank, of := range processes {
-			if of == p {
-				mine = append(mine, rank)
-			}
-		}
-		near, err := wire.InProcess(len(processes))
-		if err != nil {
-			return nil, err
-		}
-		some, err := wire.Split(near, far, mine)
-		if err != nil {
-			return nil, err
-		}
-		for _, rank := range mine {
-			all[rank] = some[rank]
-		}
-	}
-	return all, nil
 }
 
 func TestShapedIsACarrier(t *testing.T) {

@@ -101,9 +101,6 @@ func (l *Local) HandsOver(int) bool { return false }
 // Moved implements Carrier.
 func (l *Local) Moved() int64 { return 0 }
 
-// Security implements Carrier.
-func (l *Local) Security() Security { return InsideProcess }
-
 // Address implements Carrier. Its Data tell carriers that were made together from all others.
 func (l *Local) Address() Address { return l.address }
 

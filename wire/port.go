@@ -85,9 +85,6 @@ func (p *Port) Rank() int { return p.carrier.Rank() }
 // Data.
 func (p *Port) HandsOver(rank int) bool { return rank == p.Rank() || p.carrier.HandsOver(rank) }
 
-// Describe says which transport an edge uses in fact.
-func (p *Port) Describe(e Edge) string { return p.of(e).Describe(e) }
-
 // of is the carrier of an edge.
 func (p *Port) of(e Edge) Carrier {
 	if e.From == e.To {

@@ -55,9 +55,6 @@ func (c *split) Describe(e Edge) string { return c.of(e).Describe(e) }
 // Moved is of both.
 func (c *split) Moved() int64 { return c.near.Moved() + c.Carrier.Moved() }
 
-// Security is that of the carrier that more can disturb.
-func (c *split) Security() Security { return max(c.near.Security(), c.Carrier.Security()) }
-
 func (c *split) Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error)) {
 	c.of(e).Send(epoch, e, n, frames, done)
 }

@@ -52,7 +52,6 @@ func (c *carrier) Address() wire.Address          { return c.e.Address() }
 func (c *carrier) Takes(_ int, p wire.Place) bool { return p.Memory != wire.Device }
 func (c *carrier) HandsOver(int) bool             { return false }
 func (c *carrier) Moved() int64                   { return c.moved.Load() }
-func (c *carrier) Security() wire.Security        { return wire.Authenticated }
 
 func (c *carrier) Connect(rank int, a wire.Address) error {
 	at, err := placeOf(a, c.Address())

@@ -46,6 +46,18 @@ func TestItIsACarrierOverTLSWithCertificatesOfBoth(t *testing.T) {
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, 2, Config{TLS: both}) })
 }
 
+// Within a process memory changes hands, and between processes messages go over TCP: what every run of several has.
+func TestItIsACarrierBesideMemory(t *testing.T) {
+	for name, c := range map[string]Config{"plain": {}, "TLS": {TLS: &TLS{}}} {
+		t.Run(name, func(t *testing.T) {
+			wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) {
+				far := func(n int) ([]wire.Carrier, error) { return open(n, 1, c) }
+				return wiretest.Split(far, []int{0, 1, 1, 0}[:n])
+			})
+		})
+	}
+}
+
 // Workers of one process share its Endpoint.
 func TestItIsACarrierOfSeveralWorkersAProcess(t *testing.T) {
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) {

@@ -179,14 +179,29 @@ func (p *Party) Carriers(of []int, streams int) func(workers int) ([]wire.Carrie
 			}
 		}
 		far, err := p.endpoint.Carriers(1, at, mine, streams)
-		if err != nil || len(mine) < 2 {
-			return far, err
+		if err != nil {
+			return nil, err
+		}
+		if len(mine) > 0 {
+			p.tellWays(far[mine[0]], of)
+		}
+		if len(mine) < 2 {
+			return far, nil
 		}
 		near, err := wire.InProcess(workers)
 		if err != nil {
 			return nil, err
 		}
 		return wire.Split(near, far, mine)
+	}
+}
+
+// tellWays logs how messages go from a worker of this process to those of others.
+func (p *Party) tellWays(from wire.Carrier, of []int) {
+	for worker, rank := range of {
+		if rank != p.World.Rank {
+			slog.Debug("messages", "how", from.Describe(wire.Edge{From: from.Rank(), To: worker}))
+		}
 	}
 }
 
