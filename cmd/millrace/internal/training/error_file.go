@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,8 +71,8 @@ func (t *training) leaveError(rank int, err error) error {
 	if f.Host, _ = os.Hostname(); t.party != nil {
 		f.Host = t.party.Places[rank].Host
 	}
-	if f.Checkpoint == "" && rank > 0 {
-		f.Checkpoint = newest(filepath.Join(t.out, "checkpoints"))
+	if t.ran || rank > 0 { // a process that is lost as one is committed leaves nobody to say that it is whole
+		f.Checkpoint = cmp.Or(newest(filepath.Join(t.out, "checkpoints")), f.Checkpoint)
 	}
 	failed := os.MkdirAll(t.out, 0o755)
 	if failed == nil {
