@@ -66,6 +66,9 @@ type Endpoint struct {
 	mu       sync.Mutex
 	closed   bool
 	pending  []net.Conn // whose handshakes are unfinished, the oldest first
+	serving  int        // connections that shake hands, or end as they do
+	ended    *sync.Cond // one has ended, or the Endpoint
+	members  int        // connections that the session's workers elsewhere make to those here
 	conns    map[*Conn]struct{}
 	session  uint32           // the last one begun
 	carriers map[int]*carrier // of the session, that are open
@@ -118,7 +121,7 @@ func Listen(ctx context.Context, c Config) (*Endpoint, error) {
 	if e.at.host, e.at.port, err = advertised(l.Addr(), c.Advertise); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	e.at.tls = c.TLS != nil
+	e.at.tls, e.ended = c.TLS != nil, sync.NewCond(&e.mu)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.running.Go(crash.Caught(e.accept))
 	e.running.Go(crash.Caught(e.watch))
@@ -159,6 +162,7 @@ func (e *Endpoint) Close() error {
 	open := slices.Collect(maps.Values(e.carriers))
 	strangers, waiting := slices.Clone(e.pending), e.parked
 	e.parked = nil
+	e.ended.Broadcast()
 	e.mu.Unlock()
 	e.cancel()
 	err := e.listener.Close()
@@ -181,9 +185,8 @@ func (e *Endpoint) Close() error {
 // accept has everybody who dials shake hands, twice as many as may be unfinished at a time: the others are those
 // that are about to end.
 func (e *Endpoint) accept() {
-	under := make(chan struct{}, 2*e.limits.pending)
 	for {
-		under <- struct{}{}
+		e.begins()
 		raw, err := e.listener.AcceptTCP()
 		switch {
 		case e.ctx.Err() != nil:
@@ -197,25 +200,46 @@ func (e *Endpoint) accept() {
 			case <-e.ctx.Done():
 			case <-time.After(100 * time.Millisecond):
 			}
-			<-under
+			e.ends()
 			continue
 		}
 		e.enter(raw)
 		e.running.Go(crash.Caught(func() {
-			defer func() { <-under }()
+			defer e.ends()
 			err := e.serve(raw)
 			if err == nil {
 				return
 			}
 			raw.Close()
 			if !e.exit(raw) && errors.Is(err, net.ErrClosed) {
-				err = fmt.Errorf("%d others have dialled since, and it has not finished its handshake", e.limits.pending)
+				err = errors.New("too many others have dialled since, and it has not finished its handshake")
 			}
 			if e.ctx.Err() == nil {
 				e.log.add(raw.RemoteAddr(), err)
 			}
 		}))
 	}
+}
+
+// most is how many handshakes may be unfinished: all of a session's, which may come at once, whoever else comes. The
+// caller holds mu.
+func (e *Endpoint) most() int { return max(e.limits.pending, e.members) }
+
+// begins waits until one more connection may shake hands.
+func (e *Endpoint) begins() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.serving >= 2*e.most() && !e.closed {
+		e.ended.Wait()
+	}
+	e.serving++
+}
+
+func (e *Endpoint) ends() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.serving--
+	e.ended.Signal()
 }
 
 // enter notes an unfinished handshake; of too many the oldest ends.
@@ -226,7 +250,7 @@ func (e *Endpoint) enter(raw net.Conn) {
 	if e.closed {
 		raw.Close()
 	}
-	if len(e.pending) > e.limits.pending {
+	if len(e.pending) > e.most() {
 		e.pending[0].Close()
 		e.pending = slices.Delete(e.pending, 0, 1)
 	}

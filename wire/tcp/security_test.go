@@ -277,6 +277,39 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
+// As many as a session has may shake hands at once: members do not end each other's handshakes.
+func TestAllMembersShakeHandsAtOnce(t *testing.T) {
+	const workers = 100
+	e, log := listen(t, Config{Process: 0, limits: quick()})
+	at := make([]wire.Address, workers)
+	for w := range at {
+		at[w] = e.Address()
+	}
+	all, err := e.Carriers(1, at, []int{0}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all[0].Close()
+	var members []net.Conn
+	for range workers - 1 {
+		raw, err := net.Dial("tcp", e.at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		members = append(members, raw)
+	}
+	for since := time.Now(); time.Since(since) < quick().handshake/2; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		n := len(e.pending)
+		e.mu.Unlock()
+		if n == len(members) {
+			return
+		}
+	}
+	t.Errorf("of %d members some are sent away: %s", len(members), log.String())
+}
+
 func inUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

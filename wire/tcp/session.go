@@ -47,6 +47,8 @@ func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, strea
 		return nil, fmt.Errorf("tcp: session %d begins, and %d carriers of the one before are open", session, len(e.carriers))
 	}
 	e.session, e.mine = session, slices.Clone(mine)
+	e.members = streams * len(mine) * (len(at) - len(mine))
+	e.ended.Broadcast() // more may shake hands
 	for _, rank := range mine {
 		c := newCarrier(e, session, rank, places, streams)
 		e.carriers[rank], all[rank] = c, c
