@@ -116,7 +116,29 @@ func TestTheScriptOfMpirunLeavesTheSameWeights(t *testing.T) {
 	}
 }
 
-// Of a run that another launcher's script starts, a process is killed: it starts again, goes on from its last
+// Slurm sorts the hosts of a job; the script has ranks where their hosts were named all the same.
+func TestSlurmHasRanksOnTheHostsThatWereNamed(t *testing.T) {
+	env := slurm(t)
+	p := profiled(t)
+	const levels = "name: two\ndevice_types: {cpu: {peak: 1TFLOPS}}\ndevice: cpu\nlevels:\n" +
+		"  - {name: server, size: 1, bandwidth: 10GB/s, latency: 5us}\n  - {name: rack, size: 2, bandwidth: 1GB/s, " +
+		"latency: 30us}\n"
+	if err := os.WriteFile(filepath.Join(p.Dir, "two.yaml"), []byte(levels), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if text := p.Run(t, strings.Fields("manifest slurm --model mlp --data digits --batch 8 --micro-batch 4 --steps 2 "+
+		"--eval-rows 8 --cluster two.yaml --hosts node2,node1 --out run -o run.sh --executable "+os.Args[0]),
+		false); text != "" {
+		t.Fatal(text)
+	}
+	code, out := by(t, p, nil, env, "sbatch", "--wait", "-o", filepath.Join(p.Dir, "log"), "run.sh")
+	said, _ := os.ReadFile(filepath.Join(p.Dir, "log"))
+	if code != 0 || !strings.Contains(string(said), "hosts node2, node1: 2 workers in all") {
+		t.Errorf("code %d\n%s%s", code, out, said)
+	}
+}
+
+// Of a run that another launcher's script starts, a process is killed or hangs: it starts again, goes on from its last
 // checkpoint, and leaves the weights of one that nobody has disturbed.
 func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 	env := slurm(t)
@@ -130,11 +152,15 @@ func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 	root := []string{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}
 	for _, c := range []struct {
 		name, manifest, rank string
+		signal               syscall.Signal
 		env, start           []string
 	}{
-		{"slurm", "slurm", "SLURM_PROCID", env, []string{"sbatch", "--wait", "-o", filepath.Join(p.Dir, "slurm.log")}},
-		{"openmpi", "mpirun", "OMPI_COMM_WORLD_RANK", root, []string{"bash"}},
-		{"mpich", "mpirun --mpi mpich", "PMI_RANK", nil, []string{"bash"}},
+		{"slurm", "slurm", "SLURM_PROCID", syscall.SIGKILL, env,
+			[]string{"sbatch", "--wait", "-o", filepath.Join(p.Dir, "slurm.log")}},
+		{"openmpi", "mpirun", "OMPI_COMM_WORLD_RANK", syscall.SIGKILL, root, []string{"bash"}},
+		{"mpich", "mpirun --mpi mpich", "PMI_RANK", syscall.SIGKILL, nil, []string{"bash"}},
+		{"openmpi-hangs", "mpirun --grace 5s", "OMPI_COMM_WORLD_RANK", syscall.SIGSTOP, root, []string{"bash"}},
+		{"mpich-hangs", "mpirun --mpi mpich --grace 5s", "PMI_RANK", syscall.SIGSTOP, nil, []string{"bash"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if out := p.Run(t, strings.Fields("manifest "+c.manifest+" "+flags+c.name+" --restarts 1 -o "+c.name+".sh "+
@@ -142,7 +168,7 @@ func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 				t.Fatal(out)
 			}
 			killed := make(chan error)
-			go func() { killed <- killOne(filepath.Join(p.Dir, c.name), c.name, c.rank+"=1") }()
+			go func() { killed <- signalOne(filepath.Join(p.Dir, c.name), c.name, c.rank+"=1", c.signal) }()
 			code, out := by(t, p, nil, c.env, append(c.start, c.name+".sh")...)
 			if err := <-killed; err != nil {
 				t.Fatalf("%v, code %d\n%s", err, code, out)
@@ -156,9 +182,14 @@ func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 	}
 }
 
-// killOne kills the process among whose arguments and variables are these, once the run in a folder has saved
-// something. An argument may have more in front.
+// killOne kills a process as signalOne finds it.
 func killOne(dir, argument, variable string) error {
+	return signalOne(dir, argument, variable, syscall.SIGKILL)
+}
+
+// signalOne sends a signal to the process among whose arguments and variables are these, once the run in a folder has
+// saved something. An argument may have more in front.
+func signalOne(dir, argument, variable string, signal syscall.Signal) error {
 	for late := time.Now().Add(2 * time.Minute); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
 		if later, err := checkpoint.Later(filepath.Join(dir, "checkpoints"), 0); err != nil || len(later) == 0 {
 			continue
@@ -174,7 +205,7 @@ func killOne(dir, argument, variable string) error {
 				!slices.Contains(strings.Split(string(environ), "\x00"), variable) {
 				continue
 			}
-			return syscall.Kill(pid, syscall.SIGKILL)
+			return syscall.Kill(pid, signal)
 		}
 	}
 	return errors.New("nothing is there to be killed")
