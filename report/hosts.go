@@ -17,9 +17,9 @@ type host struct {
 
 // title is how a heading names it, with the numbers of its processes.
 func (h *host) title() string {
-	word := "process"
+	word := "rank"
 	if len(h.Processes) > 1 {
-		word = "processes"
+		word = "ranks"
 	}
 	if h.Name == "" {
 		return word + " " + list(h.Processes)
@@ -127,9 +127,9 @@ func clockOf(t *trace.Timeline, p *trace.Process) string {
 	if p.OffsetS == 0 && p.Drift == 0 && p.ErrorS == 0 {
 		return "is the one that times are on"
 	}
-	text := fmt.Sprintf("began %s behind process 0's", trace.Seconds(p.OffsetS))
+	text := fmt.Sprintf("began %s behind rank 0's", trace.Seconds(p.OffsetS))
 	if p.OffsetS < 0 {
-		text = fmt.Sprintf("began %s before process 0's", trace.Seconds(-p.OffsetS))
+		text = fmt.Sprintf("began %s before rank 0's", trace.Seconds(-p.OffsetS))
 	}
 	does := "loses"
 	if p.Drift < 0 {

@@ -270,7 +270,7 @@ func (d *drawing) hosts() {
 		name := printable(h.Name)
 		for _, p := range h.Processes {
 			if rows++; rows <= maxRows {
-				d.line("  %-*s  %s", wide, clip(name, wide), clip(fmt.Sprintf("process %d: %s", p, d.in.heldBy(t, p)),
+				d.line("  %-*s  %s", wide, clip(name, wide), clip(fmt.Sprintf("rank %d: %s", p, d.in.heldBy(t, p)),
 					terminalWidth-4-wide))
 			}
 			name = ""

@@ -151,7 +151,7 @@ func TestAProcessWithoutAFolderIsRefused(t *testing.T) {
 	}
 	out := w.train(t.Context(), t, c)
 	for p, err := range out.errs {
-		if err == nil || !strings.Contains(err.Error(), "process 1 on host host1 is to save, and has no folder") {
+		if err == nil || !strings.Contains(err.Error(), "rank 1 on host host1 is to save, and has no folder") {
 			t.Errorf("process %d: %v", p, err)
 		}
 	}

@@ -59,13 +59,13 @@ func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 			}
 		}
 		out := w.train(t.Context(), t, c)
-		if err := out.errs[0]; !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), "process 1 on host host1 is lost") {
+		if err := out.errs[0]; !errors.Is(err, errDeaf) || !strings.Contains(err.Error(), "rank 1 on host host1 is lost") {
 			t.Errorf("leader, behind %d messages: %v", after, err)
 		}
-		if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "process 1 on host host1 is lost") {
+		if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "rank 1 on host host1 is lost") {
 			t.Errorf("process 2, behind %d messages: %v", after, err)
 		}
-		if err := out.errs[1]; err == nil || !strings.Contains(err.Error(), "the leader (process 0 on host host0) is lost") {
+		if err := out.errs[1]; err == nil || !strings.Contains(err.Error(), "the leader (rank 0 on host host0) is lost") {
 			t.Errorf("process 1, behind %d messages: %v", after, err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestAHungProcessIsGivenUp(t *testing.T) {
 		if !leaves {
 			within = ", and nothing has happened there for 500ms"
 		}
-		says = "run: process 1 on host host1 is lost: it has not " + says + within
+		says = "run: rank 1 on host host1 is lost: it has not " + says + within
 		if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), says) || res.Steps != steps {
 			t.Errorf("leader, behind %d steps: %v; want %q", res.Steps, err, says)
 		}
@@ -181,7 +181,7 @@ func TestAHungDeviceOfTheLeaderDoesNotHideTheEnd(t *testing.T) {
 	} {
 		c, given := small(t, 3, 5), make(chan struct{})
 		c.StallAfter = 500 * time.Millisecond
-		says := append(spoil(&c, given), "run: a device of process 0 hangs: ")
+		says := append(spoil(&c, given), "run: a device of rank 0 hangs: ")
 		res, err := Train(t.Context(), c)
 		close(given)
 		for _, text := range says {

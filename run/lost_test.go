@@ -32,13 +32,13 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 		}
 	}
 	out := w.train(t.Context(), t, c)
-	if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), "process 2 on host host2 is lost") {
+	if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), "rank 2 on host host2 is lost") {
 		t.Error("leader: ", err)
 	}
-	if err := out.errs[1]; err == nil || !strings.Contains(err.Error(), "process 2 on host host2 is lost") {
+	if err := out.errs[1]; err == nil || !strings.Contains(err.Error(), "rank 2 on host host2 is lost") {
 		t.Error("process 1: ", err)
 	}
-	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "the leader (process 0 on host host0) is lost") {
+	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "the leader (rank 0 on host host0) is lost") {
 		t.Error("process 2: ", err)
 	}
 	for p, is := range []int{2, 2, 0} { // wherever it was noticed
@@ -69,7 +69,7 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 			t.Errorf("process %d hangs: it took %v", hangs, took)
 		}
 		close(free)
-		says := fmt.Sprintf("run: process %d on host host%d did not wait for its devices: ", hangs, hangs)
+		says := fmt.Sprintf("run: rank %d on host host%d did not wait for its devices: ", hangs, hangs)
 		for p, err := range out.errs {
 			var lost *control.LostError
 			if !errors.As(err, &lost) || lost.Process != []int{2, 2, 0}[p] ||
@@ -116,7 +116,7 @@ func TestAWorkersConnectionNamesTheProcess(t *testing.T) {
 	for p, err := range w.train(t.Context(), t, c).errs {
 		var lost *control.LostError
 		if !errors.As(err, &lost) || lost.Process != 2 ||
-			!strings.Contains(err.Error(), "process 2 on host host2 is lost: worker 1: wire: worker 2 failed: EOF") {
+			!strings.Contains(err.Error(), "rank 2 on host host2 is lost: worker 1: wire: worker 2 failed: EOF") {
 			t.Errorf("process %d: %v", p, err)
 		}
 	}
@@ -221,7 +221,7 @@ func TestAMessageThatCannotBeSentEndsTheRun(t *testing.T) {
 		}
 		for p, err := range w.train(t.Context(), t, c).errs {
 			if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "lost") ||
-				p != by && !strings.Contains(err.Error(), fmt.Sprintf("(process %d on host host%d)", by, by)) {
+				p != by && !strings.Contains(err.Error(), fmt.Sprintf("(rank %d on host host%d)", by, by)) {
 				t.Errorf("process %d cannot say something; process %d: %v", by, p, err)
 			}
 		}

@@ -247,7 +247,7 @@ func TestAProcessThatEndsWhileItsFilesAreReadIsLost(t *testing.T) {
 		for p, err := range w.train(t.Context(), t, small(t, 3, 4)).errs {
 			var lost *control.LostError
 			if !errors.As(err, &lost) || lost.Process != 1 || !strings.Contains(err.Error(),
-				"process 1 on host host1 is lost: stage-001.safetensors, which process 1 has: ") {
+				"rank 1 on host host1 is lost: stage-001.safetensors, which rank 1 has: ") {
 				t.Errorf("behind %d bytes, process %d: %v", left, p, err)
 			}
 		}
@@ -310,7 +310,7 @@ func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
 		switch {
 		case err == nil:
 			t.Errorf("process %d has noticed nothing", p)
-		case strings.Contains(err.Error(), "stage-001.safetensors, which process 1 has: checksum"):
+		case strings.Contains(err.Error(), "stage-001.safetensors, which rank 1 has: checksum"):
 			said++
 		case !strings.Contains(err.Error(), "is lost"):
 			t.Errorf("process %d: %v", p, err)

@@ -184,7 +184,7 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 				t.Errorf("worker %d fails; process %d: %v", worker, p, err)
 			}
 			if here := p == worker; err != nil && errors.Is(err, why) != here || !here &&
-				!strings.Contains(err.Error(), fmt.Sprintf("process %d on host host%d", worker, worker)) {
+				!strings.Contains(err.Error(), fmt.Sprintf("rank %d on host host%d", worker, worker)) {
 				t.Errorf("worker %d fails; process %d does not say where: %v", worker, p, err)
 			}
 		}
@@ -218,10 +218,10 @@ func TestAStallIsToldAcrossProcesses(t *testing.T) {
 		at := -1
 		for _, says := range []string{
 			"has stalled: nothing has happened for",
-			"worker 0 (process 0 on host host0) cannot start 0RB0: 1SB0 from worker 1 (process 1 on host host1) has not " +
+			"worker 0 (rank 0 on host host0) cannot start 0RB0: 1SB0 from worker 1 (rank 1 on host host1) has not " +
 				"arrived; it has waited for",
-			"worker 1 (process 1 on host host1) cannot start 1RB0: 2SB0 from worker 2 (process 1 on host host1) has not arrived",
-			"worker 2 (process 1 on host host1) cannot start 2RB0: 3SB0 from worker 3 (process 2 on host host2) has not arrived",
+			"worker 1 (rank 1 on host host1) cannot start 1RB0: 2SB0 from worker 2 (rank 1 on host host1) has not arrived",
+			"worker 2 (rank 1 on host host1) cannot start 2RB0: 3SB0 from worker 3 (rank 2 on host host2) has not arrived",
 		} {
 			if next := strings.Index(text, says); next <= at {
 				t.Fatalf("process %d says nothing about %q behind what went before:\n%s", p, says, text)
@@ -258,13 +258,13 @@ func TestAHangIsToldAcrossProcesses(t *testing.T) {
 		t.Fatalf("said %q", said)
 	}
 	micro := 0
-	const says = "worker 2 (process 2 on host host2) is at 2B%d; it has been there for 1"
+	const says = "worker 2 (rank 2 on host host2) is at 2B%d; it has been there for 1"
 	if _, err := fmt.Sscanf(said[2], says, &micro); err != nil || micro < 1 {
 		t.Errorf("said %q", said)
 	}
 	for k, line := range said[:2] {
-		if says := fmt.Sprintf("from worker %d (process %d on host host%d) has not arrived; it has waited for ", k+1, k+1,
-			k+1); !strings.Contains(line, says) || !strings.HasPrefix(line, fmt.Sprintf("worker %d (process %d on ", k, k)) {
+		if says := fmt.Sprintf("from worker %d (rank %d on host host%d) has not arrived; it has waited for ", k+1, k+1,
+			k+1); !strings.Contains(line, says) || !strings.HasPrefix(line, fmt.Sprintf("worker %d (rank %d on ", k, k)) {
 			t.Errorf("said %q, want something about %q", line, says)
 		}
 	}

@@ -26,7 +26,7 @@ func (t *Timeline) Process(worker int) int {
 	return t.Places[worker].Process
 }
 
-// Where is where a worker was: "process 1 on host b", or nothing where there is one process and no name of a host.
+// Where is where a worker was: "rank 1 on host b", or nothing where there is one process and no name of a host.
 func (t *Timeline) Where(worker int) string {
 	if len(t.Places) == 0 {
 		return ""
@@ -41,9 +41,9 @@ func (t *Timeline) NameOf(process int) string {
 	case host == "" && len(t.Processes) == 1:
 		return ""
 	case host == "":
-		return fmt.Sprintf("process %d", process)
+		return fmt.Sprintf("rank %d", process)
 	}
-	return fmt.Sprintf("process %d on host %s", process, host)
+	return fmt.Sprintf("rank %d on host %s", process, host)
 }
 
 // WithinS is the most by which times of two workers may be wrong beside each other: no order of events that are

@@ -32,7 +32,7 @@ func TestWhereWorkersAreIsKept(t *testing.T) {
 	if one := tl.Window(0.1, 0.2); cmp.Diff(one.Places, tl.Places) != "" {
 		t.Error("a window has lost where workers are")
 	}
-	if got := tl.Where(3); got != "process 3 on host b" {
+	if got := tl.Where(3); got != "rank 3 on host b" {
 		t.Error(got)
 	}
 	for pair, want := range map[[2]int]float64{{0, 0}: 0, {0, 3}: 0.5e-4, {1, 2}: 1e-4, {3, 3}: 0} {

@@ -220,7 +220,7 @@ func TestALostProcessEndsTheRun(t *testing.T) {
 			if code != c.code {
 				t.Errorf("the run ended with %d; want %d", code, c.code)
 			}
-			names := fmt.Sprintf("process %d on host ", c.rank)
+			names := fmt.Sprintf("rank %d on host ", c.rank)
 			for rank := range 3 {
 				if line := errorsOf(said)[rank]; rank != c.rank && !strings.Contains(line, names) {
 					t.Errorf("process %d says %q; want something about %q", rank, line, names)

@@ -50,9 +50,9 @@ func TestHostsLeaveOnePicture(t *testing.T) {
 	if !has(0, "step 30/30  loss ", 29.0) || !has(1, "the run begins", nil) || !has(1, "the run has ended", 29.0) {
 		t.Errorf("records %v", all)
 	}
-	for _, says := range []string{"127.0.0.2  process 0: worker 0 (stage 0)\n",
-		"127.0.0.3  process 1: worker 1 (stage 1)\n",
-		"host 127.0.0.3, process 1\n", "Times of different processes agree within ±"} {
+	for _, says := range []string{"127.0.0.2  rank 0: worker 0 (stage 0)\n",
+		"127.0.0.3  rank 1: worker 1 (stage 1)\n",
+		"host 127.0.0.3, rank 1\n", "Times of different processes agree within ±"} {
 		if !strings.Contains(report, says) {
 			t.Errorf("the report says nothing about %q:\n%s", says, report)
 		}
@@ -64,11 +64,11 @@ func TestHostsLeaveOnePicture(t *testing.T) {
 	if len(tl.Processes) != 2 || tl.Processes[1].Host != "127.0.0.3" || tl.ErrorS() <= 0 || tl.ErrorS() > 0.1 {
 		t.Errorf("it is of %+v", tl.Processes)
 	}
-	if again := p.Run(t, strings.Fields("report seen"), false); !strings.Contains(again, "host 127.0.0.3, process 1\n") {
+	if again := p.Run(t, strings.Fields("report seen"), false); !strings.Contains(again, "host 127.0.0.3, rank 1\n") {
 		t.Errorf("another time the report is\n%s", again)
 	}
-	for name, says := range map[string]string{"trace.json": `"process 1 on host 127.0.0.3"`,
-		"report.html": "<h3>host 127.0.0.2, process 0</h3>", "trace.perfetto": "process 0 on host 127.0.0.2"} {
+	for name, says := range map[string]string{"trace.json": `"rank 1 on host 127.0.0.3"`,
+		"report.html": "<h3>host 127.0.0.2, rank 0</h3>", "trace.perfetto": "rank 0 on host 127.0.0.2"} {
 		if text, err := os.ReadFile(filepath.Join(p.Dir, "seen", name)); err != nil || !strings.Contains(string(text), says) {
 			t.Errorf("%s says nothing about %q: %v", name, says, err)
 		}

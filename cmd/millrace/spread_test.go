@@ -178,7 +178,7 @@ func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 	for rank, h := range all {
 		says := "write r/checkpoints/step-00000008.partial/stage-001.safetensors: file too large"
 		said := h.said.String()
-		if !strings.Contains(said, says) || rank == 0 && !strings.Contains(said, "process 1 on host ") {
+		if !strings.Contains(said, says) || rank == 0 && !strings.Contains(said, "rank 1 on host ") {
 			t.Errorf("rank %d:\n%s", rank, said)
 		}
 	}
@@ -228,7 +228,7 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	before := in(t, p, "b")
 	all := hostsOf(t, p, []string{"c", "b"}, line+"2")
 	end(t, all, 1, 2)
-	if said := all[0].said.String(); !strings.Contains(said, "process 1 on host ") ||
+	if said := all[0].said.String(); !strings.Contains(said, "rank 1 on host ") ||
 		!strings.Contains(said, "--out r: another run is under way there") {
 		t.Error(said)
 	}

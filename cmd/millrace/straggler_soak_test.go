@@ -112,7 +112,7 @@ func TestASlowedProcessIsNamed(t *testing.T) {
 	p := clitest.Trainer(t)
 	if said := slowed(t, p, 1); !strings.Contains(said, "), stage 1 is a straggler: for 20 steps it has computed ") ||
 		strings.Contains(said, "), stage 0 is a straggler") ||
-		!strings.Contains(said, "Stragglers\n  worker 1 (process 1 on ") {
+		!strings.Contains(said, "Stragglers\n  worker 1 (rank 1 on ") {
 		t.Errorf("with one slow process it said\n%s", said)
 	}
 	if said := slowed(t, p, 0, 1); strings.Contains(said, "is a straggler") || !strings.Contains(said, "slower alike") {

@@ -48,18 +48,18 @@ func TestTriesAreCounted(t *testing.T) {
 func TestAnErrorNamesTheLostOne(t *testing.T) {
 	const by, of = `{"exit_code": 3, "retry": true, "rank": `, `, "lost": {"rank": `
 	for text, right := range map[string]struct{ lost, cut bool }{
-		by + `1` + of + `0, "name": "process 0 on host host0"}}`: {true, true},
-		by + `0` + of + `2, "name": "process 2 on host host2"}}`: {false, true},
-		by + `0` + of + `0, "name": "process 0 on host host0"}}`: {},
-		by + `1` + of + `2, "name": "process 2 on host host2"}}`: {},
-		by + `1` + of + `0, "name": "process 2 on host host2"}}`: {},
-		by + `1, "lost": {"name": "process 0 on host host0"}}`:   {},
+		by + `1` + of + `0, "name": "rank 0 on host host0"}}`: {true, true},
+		by + `0` + of + `2, "name": "rank 2 on host host2"}}`: {false, true},
+		by + `0` + of + `0, "name": "rank 0 on host host0"}}`: {},
+		by + `1` + of + `2, "name": "rank 2 on host host2"}}`: {},
+		by + `1` + of + `0, "name": "rank 2 on host host2"}}`: {},
+		by + `1, "lost": {"name": "rank 0 on host host0"}}`:   {},
 		by + `1, "lost": {}}`: {},
 		by + `1}`:             {},
-		`{"exit_code": 3, "retry": true` + of + `0, "name": "process 0 on host host0"}}`:              {},
-		`{"exit_code": 1, "retry": true, "rank": 1` + of + `0, "name": "process 0 on host host0"}}`:   {},
-		`{"exit_code": 3, "retry": false, "rank": 1` + of + `0, "name": "process 0 on host host0"}}`:  {},
-		`{"exit_code": 3, "retry": true, "rank": 1` + of + `"0", "name": "process 0 on host host0"}}`: {},
+		`{"exit_code": 3, "retry": true` + of + `0, "name": "rank 0 on host host0"}}`:              {},
+		`{"exit_code": 1, "retry": true, "rank": 1` + of + `0, "name": "rank 0 on host host0"}}`:   {},
+		`{"exit_code": 3, "retry": false, "rank": 1` + of + `0, "name": "rank 0 on host host0"}}`:  {},
+		`{"exit_code": 3, "retry": true, "rank": 1` + of + `"0", "name": "rank 0 on host host0"}}`: {},
 	} {
 		victim := try{victim: 0}
 		if lost, cut := victim.nameIn([]byte(text), false), victim.nameIn([]byte(text), true); (lost == nil) != right.lost ||

@@ -165,7 +165,7 @@ type PeerError struct {
 }
 
 func (e *PeerError) Error() string {
-	return fmt.Sprintf("%s, which process %d has: %v", e.File, e.Process, e.Err)
+	return fmt.Sprintf("%s, which rank %d has: %v", e.File, e.Process, e.Err)
 }
 
 // Unwrap is why.

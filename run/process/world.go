@@ -58,9 +58,9 @@ func (w *World) WorkersOf() [][]int {
 // Name is how errors call a process.
 func (w *World) Name(process int) string {
 	if host := w.HostOf(process); host != "" {
-		return fmt.Sprintf("process %d on host %s", process, host)
+		return fmt.Sprintf("rank %d on host %s", process, host)
 	}
-	return fmt.Sprintf("process %d", process)
+	return fmt.Sprintf("rank %d", process)
 }
 
 // HostOf is the host that a process is on; empty where that is not said.
