@@ -166,7 +166,8 @@ func (c *Crew) name(rank int) string {
 	return c.party.Name(rank)
 }
 
-// ask asks a process, this one too. Where ctx ends, the answer of another is not waited for: whoever asked dismisses it.
+// ask asks a process, this one too. Where ctx ends, the answer of another is not waited for: whoever asked dismisses
+// it.
 func (c *Crew) ask(ctx context.Context, rank int, name string, with, answer any) error {
 	if rank > 0 {
 		said := make(chan error, 1)
