@@ -135,7 +135,8 @@ func TestTheFirstCauseOnSeveralHosts(t *testing.T) {
 		{"a:2", `[ $MILLRACE_RANK = 1 ] && kill -9 $$; sleep 0.1; exit 3`, 137, 1,
 			"rank 1 was ended by signal 9 (killed)"},
 		{"a:1,b:1", `[ $MILLRACE_RANK = 1 ] && exit 1; sleep 1000`, 1, 1, "rank 1 on b ended with exit code 1"},
-		{"a:1,cut:1", `[ $MILLRACE_RANK = 1 ] && sleep 0.5 && echo >$TOLD.cut && sleep 1000; trap 'exit 3' TERM; sleep 1; exit 3`, 3, 1,
+		{"a:1,cut:1", `[ $MILLRACE_RANK = 1 ] && sleep 0.5 && echo >$TOLD.cut && sleep 1000
+trap 'exit 3' TERM; sleep 1; exit 3`, 3, 1,
 			"rank 1 is lost: the connection to host cut ended (ssh: exit status 255)"},
 	} {
 		s, out, _ := overSSH(t, c.hosts, "echo pid $$; "+c.script)
