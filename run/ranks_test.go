@@ -33,17 +33,15 @@ import (
 // and train. Only the network is not there: control goes through pipes in memory, and so do tensors.
 type ranks struct {
 	stages, replicas int
+	micros           int // of a step: a rank's memory is mostly the Program's text, several times while it is read
 	hub              *fakeHub
 	dialled          chan net.Conn
 	closed           sync.Once
 	said             atomic.Int64 // bytes that rank 0 says and hears
 }
 
-// Steps of such a run, and micro-batches of each.
-const (
-	rankSteps  = 10
-	rankMicros = 2
-)
+// rankSteps is how many steps such a run has.
+const rankSteps = 10
 
 // readiness is what rank 0 asks all others to be ready for.
 type readiness struct {
@@ -68,9 +66,9 @@ type grown struct {
 func (r *ranks) size() int { return r.stages * r.replicas }
 
 // play has all ranks run.
-func play(t *testing.T, stages, replicas int) grown {
+func play(t *testing.T, stages, replicas, micros int) grown {
 	t.Helper()
-	r := &ranks{stages: stages, replicas: replicas, hub: newFakeHub(), dialled: make(chan net.Conn)}
+	r := &ranks{stages: stages, replicas: replicas, micros: micros, hub: newFakeHub(), dialled: make(chan net.Conn)}
 	g := grown{Ranks: r.size(), Stages: stages}
 	p, err := programs.Build(r.ready(t).Plan, nil, false, rankSteps)
 	if err != nil {
@@ -163,7 +161,7 @@ func (r *ranks) rank(t *testing.T, rank int) error {
 // ready is a plan of as many stages, whose replicas split micro-batches of a row each.
 func (r *ranks) ready(t *testing.T) *readiness {
 	m := r.model(t)
-	p := planOf(m, evenCuts(len(m.Layers), r.stages), r.replicas, rankMicros, "1f1b")
+	p := planOf(m, evenCuts(len(m.Layers), r.stages), r.replicas, r.micros, "1f1b")
 	p.Replication = "split"
 	k := &readiness{Plan: p, Workers: make([]process.Location, r.size())}
 	for s := range p.Stages {
@@ -396,8 +394,8 @@ func watchMemory() func() uint64 {
 // Twice as many ranks take twice as much of what workers do, and of what rank 0 says four times at most: the Program,
 // and where all are, go to each.
 func TestRanksGrowAsTheyShould(t *testing.T) {
-	play(t, 2, 4) // memory is new
-	small, deep, wide := play(t, 8, 4), play(t, 16, 4), play(t, 8, 8)
+	play(t, 2, 4, 2) // memory is new
+	small, deep, wide := play(t, 8, 4, 2), play(t, 16, 4, 2), play(t, 8, 8, 2)
 	for what, c := range map[string]struct {
 		of   func(grown) int
 		most float64 // power of the ranks
@@ -424,8 +422,8 @@ func TestManyRanks(t *testing.T) {
 	if os.Getenv("MILLRACE_SOAK") == "" {
 		t.Skip("make soak plays 1,024 ranks")
 	}
-	play(t, 4, 4) // memory is new
-	inTime(t, play(t, 64, 16))
+	play(t, 4, 4, 1) // memory is new
+	inTime(t, play(t, 64, 16, 1))
 }
 
 // inTime refuses a run that took long, or much.
@@ -458,12 +456,12 @@ func TestRanksGrow(t *testing.T) {
 		Steeper []string `json:"faster_than_linear"`
 	}{Version: 2, What: "Ranks of one process meet, are ready, load a Program and train ten steps, over fake carriers",
 		Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
-	play(t, 4, 4) // memory is new
+	play(t, 4, 4, 1) // memory is new
 	for _, stages := range []int{8, 16, 32, 64} {
-		found.Deeper = append(found.Deeper, play(t, stages, 16))
+		found.Deeper = append(found.Deeper, play(t, stages, 16, 1))
 	}
 	for _, replicas := range []int{16, 32, 64} {
-		found.Wider = append(found.Wider, play(t, 4, replicas))
+		found.Wider = append(found.Wider, play(t, 4, replicas, 1))
 	}
 	for name, rows := range map[string][]grown{"stages": found.Deeper, "replicas": found.Wider} {
 		a, b := rows[len(rows)-2], rows[len(rows)-1]
