@@ -2,7 +2,10 @@ package process
 
 import (
 	"fmt"
+	"strings"
 
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -74,4 +77,83 @@ func (j *Job) stageFile(p position) string {
 		return fmt.Sprintf("stage-%03d.safetensors", p.stage)
 	}
 	return fmt.Sprintf("stage-%03d-pipeline-%02d.safetensors", p.stage, p.pipeline)
+}
+
+// Going on with another number of pipelines (Config.AverageResumed). The reference of a
+// checkpoint is the average of its N pipelines, so that is where all of the N' pipelines to come
+// begin, and their reference with them. What the optimizer keeps is averaged too, element by
+// element over the N pipelines: it is gathered from gradients at weights that are close to one
+// another, and starting it anew would need its count of updates anew (Adam's bias
+// corrections). One pipeline is its own average and has no reference, so a checkpoint of plain
+// training is taken up by several pipelines, and one of several by plain training, in the same
+// way. The data goes on with the first batch that nobody has seen.
+
+// BatchOf is the batch of the data that a pipeline trains on in a step: those of a step side by
+// side, behind the ones that the checkpoint which the run goes on from has seen.
+func (j *Job) BatchOf(step int, pipeline int16) int {
+	from, seen := 0, 0
+	if j.From != nil {
+		from, seen = j.From.Manifest.Steps, int(j.From.Manifest.Samples)/j.Plan.Batch()
+	}
+	return seen + (step-from)*j.Together() + int(pipeline)
+}
+
+// resumed is a tensor of a pipeline as the checkpoint has it, or as the average says.
+func (j *Job) resumed(pipeline int16, name string) (checkpoint.Tensor, error) {
+	n := j.From.Manifest.Pipelines()
+	if n == j.Together() {
+		return j.From.Tensor(j.tensorName(pipeline, name))
+	}
+	if n == 1 || !strings.Contains(name, "#") {
+		return j.From.Tensor(name)
+	}
+	var of []checkpoint.Tensor
+	for p := range n {
+		t, err := j.From.Tensor(pipelineTensor(p, name))
+		if err != nil {
+			return t, err
+		}
+		of = append(of, t)
+	}
+	return average(of)
+}
+
+// average is the mean of tensors element by element, added up in ascending order in float64.
+// The first is used up.
+func average(of []checkpoint.Tensor) (checkpoint.Tensor, error) {
+	out := of[0]
+	for _, t := range of[1:] {
+		if t.DType != out.DType || len(t.Data) != len(out.Data) {
+			return out, fmt.Errorf("run: %s is %v%v and %s %v%v; the states of all pipelines are alike", out.Name, out.DType,
+				out.Shape, t.Name, t.DType, t.Shape)
+		}
+	}
+	switch out.DType {
+	case engine.Float32:
+		averageInto[float32](of)
+	case engine.Float64:
+		averageInto[float64](of)
+	default:
+		return out, fmt.Errorf("run: %s is %v; there is an average of floats alone", out.Name, out.DType)
+	}
+	return out, nil
+}
+
+func averageInto[T float32 | float64](of []checkpoint.Tensor) {
+	all := make([][]T, len(of))
+	for i, t := range of {
+		all[i] = engine.Numbers[T](t.Data)
+	}
+	for k := range all[0] {
+		sum := 0.0
+		for _, xs := range all {
+			sum += float64(xs[k])
+		}
+		all[0][k] = T(sum / float64(len(all)))
+	}
+}
+
+// pipelineTensor is what a checkpoint calls a tensor of a pipeline that is not the one shown.
+func pipelineTensor(pipeline int, name string) string {
+	return checkpoint.PipelinePrefix(pipeline) + name
 }
