@@ -27,12 +27,13 @@ const manifestHelp = `manifest writes the file by which another launcher starts 
 or one that calls mpirun, or objects for kubectl: an Indexed Job (k8s), a JobSet, a Kubeflow TrainJob. It
 takes what train takes, and the processes train with just that.
 
-Processes are where the plan has its workers: on each host of --cluster as many as it has devices; without
---cluster all on one host. Pods have all workers of a host in one process.
+Processes are where the plan has its workers: on each host of --cluster, or of the cluster that --plan is for,
+as many as it has devices; without either all on one host. Pods have all workers of a host in one process, and
+one node selector: a run of unequal hosts is started by slurm or mpirun.
 
 A run starts again, up to --restarts times, where a process was lost (exit code 3) or killed (137), and in pods
 also where one was told to stop (129, 130, 143), as by a node that is drained. Under slurm and mpirun that is
-the end of the run, whoever stops it, be it as its time is over. Every other code ends it for good. The token is
+the end of the run, whoever stops it. So is the end of its --limit everywhere, and every other code. The token is
 in none of the files: slurm and mpirun take it from your own file (or --run-token-file), which all hosts must
 see, Kubernetes from a Secret. The MILLRACE_ variables of the shell that starts a script reach all processes.`
 
@@ -168,6 +169,20 @@ func (m *manifestFlags) place(j *job.Job, pods bool) error {
 		p, err := plan.Read(j.Plan)
 		if err != nil {
 			return err
+		}
+		planned, err := p.For()
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			c = planned
+		} else if planned != nil {
+			n := min(len(c.Devices), len(planned.Devices))
+			if of, there := cluster.FirstHosts(planned.HostSizes(), n),
+				cluster.FirstHosts(c.HostSizes(), n); !slices.Equal(of, there) {
+				return fmt.Errorf("the plan in %s is for %s, whose first hosts have %v workers; those of --cluster %s have %v: "+
+					"leave --cluster out, or plan for it", j.Plan, planned.Name, of, j.Cluster, there)
+			}
 		}
 		if workers, err = manifest.Workers(p, c); err != nil {
 			return err

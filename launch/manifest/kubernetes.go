@@ -24,6 +24,10 @@ func (s *Spec) onePod() error {
 			"workers of a "+
 			"host (--workers-per-process)", n)
 	}
+	if mixed := s.mixed(); mixed != nil {
+		return fmt.Errorf("%w, and all pods of a run have one node selector, which cannot say which pod goes to which; start "+
+			"unequal hosts by slurm or mpirun", mixed)
+	}
 	if s.named() {
 		return fmt.Errorf("host %q has a name, and pods go to any node that --node-selector allows; leave names out",
 			s.Hosts[0].Name)
@@ -197,12 +201,12 @@ func finalRules(container string) list {
 		{"onExitCodes", mapping{{"containerName", container}, {"operator", "NotIn"}, {"values", values}}}}}
 }
 
-// failurePolicy starts all pods of a JobSet again, unless its Job was ended by finalRules. New pods wait for
-// the old ones to be gone, so that no two processes have one rank.
+// failurePolicy starts all pods of a JobSet again, unless its Job was ended by finalRules or its time is over. New
+// pods wait for the old ones to be gone, so that no two processes have one rank.
 func (s *Spec) failurePolicy() mapping {
 	return mapping{{"maxRestarts", s.Restarts}, {"restartStrategy", "BlockingRecreate"},
 		{"rules", list{mapping{{"name", "final"}, {"action", "FailJobSet"}, {"onJobFailureReasons",
-			list{"PodFailurePolicy"}}}}}}
+			list{"PodFailurePolicy", "DeadlineExceeded"}}}}}}
 }
 
 // pod is a pod's spec.

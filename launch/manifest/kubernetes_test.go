@@ -192,14 +192,15 @@ func TestJobSetIsAJobSet(t *testing.T) {
 	}
 }
 
-// checkFailurePolicy holds that a Job that ended because of a code fails the set, and any other starts it
-// again.
+// checkFailurePolicy holds that a Job that ended because of a code, or of its time, fails the set, and any other starts
+// it again.
 func checkFailurePolicy(t *testing.T, s jobSetSpec) {
 	t.Helper()
 	p := s.FailurePolicy
 	if p.MaxRestarts != 3 || p.RestartStrategy != "BlockingRecreate" || len(p.Rules) != 1 ||
 		p.Rules[0].Action != "FailJobSet" ||
-		!slices.Equal(p.Rules[0].OnJobFailureReasons, []string{batchv1.JobReasonPodFailurePolicy}) {
+		!slices.Equal(p.Rules[0].OnJobFailureReasons, []string{batchv1.JobReasonPodFailurePolicy,
+			batchv1.JobReasonDeadlineExceeded}) {
 		t.Errorf("%+v", p)
 	}
 }

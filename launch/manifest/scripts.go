@@ -62,15 +62,7 @@ func (s *Spec) commandLine() string {
 	return strings.Join(quotes, " ")
 }
 
-// bash refuses what is for pods alone.
-func (s *Spec) bash() error {
-	if s.Image != "" || s.Claim != "" || len(s.Files) > 0 || len(s.Selector) > 0 || s.Namespace != "" || s.Secret != "" {
-		return errors.New("image, volume claim, files, node selector, namespace and secret are for Kubernetes")
-	}
-	return nil
-}
-
-// exports are the lines of a script that set variables. Where rank 0 is met a user may know better.
+// exports are the lines of a script that set variables.
 func (s *Spec) exports() string {
 	var b strings.Builder
 	if s.TokenFile != "" {
@@ -79,10 +71,23 @@ func (s *Spec) exports() string {
 	if s.TLS {
 		fmt.Fprintf(&b, "export %s=%s\n", launch.TLSVar, launch.TLSOn)
 	}
-	if s.named() && len(s.Hosts) > 1 {
-		fmt.Fprintf(&b, "export %s=${%[1]s:-%s}\n", launch.MasterAddrVar, s.Hosts[0].Name)
-	}
 	return b.String()
+}
+
+// metAt is the line of a script that says where rank 0 is met. A user may know better.
+func metAt(host string) string {
+	return fmt.Sprintf("export %s=${%[1]s:-%s}\n", launch.MasterAddrVar, host)
+}
+
+// bash refuses what is for pods alone, and hosts of which any may be taken for another one that is different.
+func (s *Spec) bash() error {
+	if s.Image != "" || s.Claim != "" || len(s.Files) > 0 || len(s.Selector) > 0 || s.Namespace != "" || s.Secret != "" {
+		return errors.New("image, volume claim, files, node selector, namespace and secret are for Kubernetes")
+	}
+	if mixed := s.mixed(); mixed != nil && !s.named() {
+		return fmt.Errorf("%w, and any host may be taken for either; name the hosts", mixed)
+	}
+	return nil
 }
 
 // late is how long Slurm lets processes go on behind the first that has ended, beside the grace of those that are told
@@ -132,7 +137,7 @@ func slurm(s *Spec) (string, error) {
 func (s *Spec) arranged() bool { return len(s.Hosts) > 1 && (s.named() || !s.even()) }
 
 // hostfile is the lines of a script that write the host of each rank into a file. Hosts without names are alike, and
-// are taken as they are sorted.
+// are taken as they are sorted. Rank 0 is then met where the file says: Slurm's own lists are sorted.
 func (s *Spec) hostfile() string {
 	var named, counts string
 	for _, h := range s.Hosts {
@@ -146,7 +151,7 @@ func (s *Spec) hostfile() string {
 	return "export SLURM_HOSTFILE=$mark.hosts\n" + from + ` | while read -r host n; do
   for ((i = 0; i < n; i++)); do echo "$host"; done
 done >"$SLURM_HOSTFILE"
-`
+` + metAt(`$(head -n 1 "$SLURM_HOSTFILE")`)
 }
 
 // sbatch is the options of a script for sbatch.
@@ -156,7 +161,8 @@ func (s *Spec) sbatch() []string {
 	if s.even() {
 		options = append(options, fmt.Sprintf("--ntasks-per-node=%d", s.most()))
 	} else {
-		options = append(options, "--exclusive") // Slurm gives hosts cores for other numbers of processes
+		// Slurm gives hosts cores for other numbers of processes; whole hosts have enough where each has enough for the most.
+		options = append(options, "--exclusive", fmt.Sprintf("--mincpus=%d", s.most()*max(1, s.Cores)))
 	}
 	if s.named() {
 		var names []string
@@ -204,6 +210,9 @@ func mpirun(s *Spec) (string, error) {
 	var b strings.Builder
 	b.WriteString("#!/bin/bash\n# Written by millrace manifest mpirun; run it in a folder that all hosts share.\nset -u\n")
 	b.WriteString(s.exports())
+	if s.named() && len(s.Hosts) > 1 {
+		b.WriteString(metAt(s.Hosts[0].Name))
+	}
 	watch := ""
 	if s.MPI == MPICH {
 		watch = fmt.Sprintf(`  while kill -0 "$child"; do # Hydra waits for processes that hang as long as they do
@@ -215,21 +224,22 @@ func mpirun(s *Spec) (string, error) {
 	fmt.Fprintf(&b, `export %s=%s-$$
 %smark=$PWD/.%s-$$
 rm -f "$mark".{final,again,stopped}
-child= stopped= failed=0
+child= stopped= failed=0 limit=%d
 trap 'stopped=1; [ -z "$child" ] || kill -TERM "$child"' HUP INT TERM
 for ((start = 0; ; start++)); do
   export %s=$start
-  timeout --foreground --signal=TERM --kill-after=%d %d %s bash -c "$marked" "$mark" \
+  began=$SECONDS
+  timeout --foreground --signal=TERM --kill-after=%d $limit %s bash -c "$marked" "$mark" \
     %s &
   child=$!
 %s  while wait "$child"; code=$?; kill -0 "$child" 2>/dev/null; do :; done
-  [ "$code" -ne 124 ] || stopped=1 # the time is over
+  [ $limit -eq 0 ] || [ $((SECONDS - began)) -lt $limit ] || stopped=1 # the time is over
 %s  if [ -z "$again" ] || [ -n "$stopped" ] || [ "$start" -ge %d ]; then
     exit "$code"
   fi
 done
-`, launch.RunIDVar, s.Name, marked(), s.Name, launch.RestartVar, 2*int64(s.Grace.Seconds())+graceOfMPI,
-		int64(s.Limit.Seconds()), how, s.commandLine(), watch, indented(readMarks), s.Restarts)
+`, launch.RunIDVar, s.Name, marked(), s.Name, int64(s.Limit.Seconds()), launch.RestartVar,
+		int64((2*s.Grace + graceOfMPI).Seconds()), how, s.commandLine(), watch, indented(readMarks), s.Restarts)
 	return b.String(), nil
 }
 
@@ -241,9 +251,9 @@ func indented(lines string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(lines, "\n"), "\n", "\n  ") + "\n"
 }
 
-// graceOfMPI is the seconds that mpirun itself has, behind its processes'. Open MPI waits as long before it
+// graceOfMPI is how long mpirun itself has, behind its processes. Open MPI waits as long before it
 // sends SIGTERM as between that and SIGKILL; MPICH waits for its processes.
-const graceOfMPI = 10
+var graceOfMPI = 10 * time.Second
 
 // mpi is the command that starts the processes.
 func (s *Spec) mpi() (string, error) {

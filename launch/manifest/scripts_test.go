@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/millrace-ml/millrace/launch"
 )
 
 // srun, scontrol, mpirun and mpiexec.hydra as far as the scripts know them: tasks beside each other, each
@@ -23,10 +25,13 @@ while [[ $1 == --* ]]; do
   case $1 in --cpus*) echo "$1" >>"$TOLD" ;; --distribution=arbitrary) arbitrary=1 ;; esac
   shift
 done
-hosts=("$(hostname)"); n=$TASKS
+hosts=(a b c); hosts=("${hosts[@]:0:$NODES}"); n=$TASKS
 [ -n "$arbitrary" ] && { mapfile -t hosts <"$SLURM_HOSTFILE"; n=${#hosts[@]}; printf '%s\n' "${hosts[@]}" >>"$TOLD"; }
+list=$(printf '%s\n' "${hosts[@]}" | sort -u | paste -sd,) # sorted, whatever the file says
+export SLURM_STEP_NODELIST=$list SLURM_STEP_NUM_NODES=$NODES SLURM_STEP_NUM_TASKS=$n SLURM_STEP_ID=0
+export SLURM_DISTRIBUTION=${arbitrary:+arbitrary}
 pids=()
-for ((r = 0; r < n; r++)); do SLURM_PROCID=$r SLURM_STEP_NUM_TASKS=$n SLURM_STEP_ID=0 "$@" & pids+=($!); done
+for ((r = 0; r < n; r++)); do SLURM_PROCID=$r "$@" & pids+=($!); done
 code=0
 for p in "${pids[@]}"; do
   wait "$p"; c=$?
@@ -46,6 +51,7 @@ const mpirunFake = `#!/bin/bash
 printf '%s\n' "$*" | sed 's/ bash -c.*//;q' >>"$TOLD"
 while [ "$1" != bash ]; do [ "$1" = -np -o "$1" = -n ] && n=$2; shift; done
 [ -n "$BROKEN" ] && exit "$BROKEN"
+[ -n "$DEAF" ] && { trap '' TERM; "$@"; exec sleep 60; }
 set -m # each process leads a group, which is signalled
 pids=()
 trap 'kill -TERM -- "${pids[@]/#/-}"' TERM
@@ -91,7 +97,8 @@ func execute(t testing.TB, kind string, s Spec, env ...string) (code int, out, s
 	path, told := fake(t)
 	c := exec.Command("bash", "-c", text)
 	c.Dir = t.TempDir()
-	c.Env = append([]string{"PATH=" + path, "TOLD=" + told, fmt.Sprint("TASKS=", s.processes()), "SLURM_JOB_ID=7",
+	c.Env = append([]string{"PATH=" + path, "TOLD=" + told, fmt.Sprint("TASKS=", s.processes()),
+		fmt.Sprint("NODES=", len(s.Hosts)), "SLURM_JOB_ID=7",
 		"SLURM_JOB_NODELIST=x", "HOME=/root"}, env...)
 	printed, err := c.CombinedOutput()
 	if _, failed := err.(*exec.ExitError); err != nil && !failed {
@@ -181,6 +188,17 @@ func TestHydraIsToldToEnd(t *testing.T) {
 	}
 }
 
+// A run whose time is over does not start again, also where mpirun does not end with it.
+func TestMpirunIsKilledBehindItsTime(t *testing.T) {
+	defer func(was time.Duration) { graceOfMPI = was }(graceOfMPI)
+	graceOfMPI = 0
+	s := script(1, "echo start; sleep 1; exit 3")
+	s.Grace, s.Limit, s.Restarts = time.Second, 2*time.Second, 1
+	if code, out, _ := execute(t, "mpirun", s, "DEAF=1"); code != 3 || strings.Count(out, "start") != 1 {
+		t.Errorf("code %d\n%s", code, out)
+	}
+}
+
 // A signal reaches the command through the shell around it, which waits for what it says.
 func TestSignalsReachTheCommand(t *testing.T) {
 	dir := t.TempDir()
@@ -250,25 +268,35 @@ func TestTheScriptOfMpirunCanBeStopped(t *testing.T) {
 	}
 }
 
-// Slurm is told which rank is on which host where it would sort them, or divide processes otherwise.
+// Slurm is told which rank is on which host where it would sort them, or divide processes otherwise; every rank knows
+// where rank 0 is.
 func TestRanksAreWhereTheyShouldBe(t *testing.T) {
 	for _, c := range []struct {
 		hosts []Host
 		want  string // of the file of hosts
 		first string // where rank 0 is met
 	}{
-		{[]Host{{Processes: 3}, {Processes: 1}, {Processes: 2}}, "a\na\na\nb\nc\nc\n", ""}, // as scontrol sorts them
+		{[]Host{{Processes: 3}, {Processes: 1}, {Processes: 2}}, "a\na\na\nb\nc\nc\n", "a"}, // as scontrol sorts them
 		{[]Host{{Name: "b", Processes: 3}, {Name: "a", Processes: 1}}, "b\nb\nb\na\n", "b"},
 		{[]Host{{Name: "b", Processes: 1, Device: "fast"}, {Name: "a", Processes: 1, Device: "slow"}}, "b\na\n", "b"},
-		{[]Host{{Processes: 2}, {Processes: 2}}, "", ""},
+		{[]Host{{Processes: 2}, {Processes: 2}}, "", "a"},
 	} {
-		s := script(1, "echo rank $SLURM_PROCID of $SLURM_STEP_NUM_TASKS at $MILLRACE_MASTER_ADDR.")
+		dir := t.TempDir()
+		s := script(1, "env | grep ^[MS][A-Z]*_ >"+quoted(dir)+"/$SLURM_PROCID")
 		s.Hosts, s.Cores = c.hosts, 2
 		code, out, said := execute(t, "slurm", s)
-		n := s.processes()
-		if code != 0 || said != "--cpus-per-task=2\n"+c.want || strings.Count(out, fmt.Sprintf("of %d at %s.\n", n,
-			c.first)) != n {
+		if code != 0 || said != "--cpus-per-task=2\n"+c.want {
 			t.Errorf("%v: code %d, hosts %q\n%s", c.hosts, code, said, out)
+		}
+		for rank := range s.processes() {
+			env, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(rank)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := launch.FromEnv(strings.Split(string(env), "\n"))
+			if err != nil || w.Rank != rank || w.Size != s.processes() || w.Address != c.first {
+				t.Errorf("%v: rank %d is %+v (%v)", c.hosts, rank, w, err)
+			}
 		}
 	}
 	s := script(1, "echo $MILLRACE_MASTER_ADDR")
@@ -315,6 +343,18 @@ func TestCommandsAreQuoted(t *testing.T) {
 		s := Spec{Name: "run", Command: append([]string{"printf", `<%s>\n`}, odd...), Hosts: []Host{{Processes: 1}}}
 		if _, out, _ := execute(t, kind, s); out != "<"+strings.Join(odd, ">\n<")+">\n" {
 			t.Errorf("%s: %q", kind, out)
+		}
+	}
+}
+
+// Hosts of unequal processes are whole, and each has cores for the most of them.
+func TestAnyHostHasCoresForTheMostProcesses(t *testing.T) {
+	for cores, want := range map[int]string{0: "3", 4: "12"} {
+		s := script(1, "true")
+		s.Hosts, s.Cores = []Host{{Processes: 3}, {Processes: 1}}, cores
+		text, err := Write("slurm", s)
+		if err != nil || !strings.Contains(text, "\n#SBATCH --exclusive\n#SBATCH --mincpus="+want+"\n") {
+			t.Errorf("%d cores each: %v\n%s", cores, err, text)
 		}
 	}
 }

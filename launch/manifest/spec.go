@@ -137,12 +137,18 @@ func (s *Spec) check() error {
 		if (h.Name == "") != (s.Hosts[0].Name == "") {
 			return errors.New("some hosts have names and some have not; name all or none")
 		}
-		if h.Name == "" && h.Device != s.Hosts[0].Device {
-			return fmt.Errorf("workers are on hosts with devices of type %s and of type %s, and any host may be taken for "+
-				"either; name the hosts", s.Hosts[0].Device, h.Device)
-		}
 	}
 	return s.checkTexts()
+}
+
+// mixed says which types of hosts there are, where they are not of one; nil otherwise.
+func (s *Spec) mixed() error {
+	for _, h := range s.Hosts {
+		if h.Device != s.Hosts[0].Device {
+			return fmt.Errorf("workers are on hosts with devices of type %s and of type %s", s.Hosts[0].Device, h.Device)
+		}
+	}
+	return nil
 }
 
 // checkTexts refuses texts that no file can hold.

@@ -75,7 +75,14 @@ func TestWhatNoFileSays(t *testing.T) {
 		{"k8s", func(s *Spec) { s.Cores = -1 }, "none is below 0"},
 		{"k8s", func(s *Spec) { s.Hosts[0].Name = "a b" }, `host "a b" is no name`},
 		{"k8s", func(s *Spec) { s.Hosts[0].Name = "a" }, "name all or none"},
-		{"k8s", func(s *Spec) { s.Hosts[1].Device = "slow" }, "of type slow, and any host may be taken for either"},
+		{"slurm", func(s *Spec) {
+			*s = script(2, "true")
+			s.Hosts = []Host{{Processes: 1}, {Processes: 1, Device: "slow"}}
+		},
+			"of type slow, and any host may be taken for either; name the hosts"},
+		{"k8s", func(s *Spec) { s.Hosts[1].Device = "slow" }, "of type slow, and all pods of a run have one node selector"},
+		{"k8s", func(s *Spec) { s.Hosts[1].Device, s.Hosts[0].Name, s.Hosts[1].Name = "slow", "a", "b" },
+			"start unequal hosts by slurm or mpirun"},
 		{"k8s", func(s *Spec) { s.Hosts[0].Name, s.Hosts[1].Name = "a", "b" }, `host "a" has a name, and pods go to any`},
 		{"slurm", func(*Spec) {}, "are for Kubernetes"},
 		{"mpirun", func(*Spec) {}, "are for Kubernetes"},
