@@ -33,8 +33,9 @@ type Checkpointing struct {
 	Every int    // steps between two checkpoints; 0: only at the end and when stopped
 	Keep  int    // how many of the run's own are kept, the newest ones; 0 keeps all
 	// Claim is called where the folder is another than the leader's, in the first of the processes that have it, before
-	// anything there is changed; nil: nobody is asked. An error of it ends the run.
-	Claim func() error
+	// anything there is changed, and calls arrange, which sets aside what is there; nil: nobody is asked. An error of it
+	// ends the run.
+	Claim func(arrange func() error) error
 }
 
 // Hooks are called as a run goes on, one at a time, on a goroutine that no worker waits for.

@@ -225,15 +225,55 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	before := in(t, p, "b")
-	all := hostsOf(t, p, []string{"c", "b"}, line+"2")
-	end(t, all, 1, 2)
+	before := in(t, p, "b") + in(t, p, "a")
+	all := hostsOf(t, p, []string{"a", "b"}, line+"2")
+	end(t, all, 2, 2)
 	if said := all[0].said.String(); !strings.Contains(said, "rank 1 on host ") ||
 		!strings.Contains(said, "--out r: another run is under way there") {
 		t.Error(said)
 	}
-	if after := in(t, p, "b"); after != before {
-		t.Errorf("host b has\n%s; had\n%s", after, before)
+	if after := in(t, p, "b") + in(t, p, "a"); after != before {
+		t.Errorf("there is\n%s; there was\n%s", after, before)
+	}
+	// Processes of one run that share a folder hold it together.
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	end(t, hostsOf(t, p, []string{"a", "b", "b"}, line+"2"), 0, 0, 0)
+}
+
+// A run that is started again does not go on from what a host that joins has of another training, however far that is,
+// and what the others have stays.
+func TestARestartGoesOnFromItsOwn(t *testing.T) {
+	p := profiled(t)
+	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
+		"--stages 2 --out r --steps "
+	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
+	// alone, c has all of another training: of another run
+	if code, said := started(t, p, strings.Replace(line, "--out r", "--out c/r", 1)+"8"); code != 0 {
+		t.Fatal(said)
+	}
+	again := func(_ int, c *exec.Cmd) { c.Env = append(c.Env, "MILLRACE_RESTART=1") }
+	before := in(t, p, "a") + in(t, p, "b") + in(t, p, "c")
+	for _, dirs := range [][]string{{"a", "b", "c"}, {"c", "a", "b"}} {
+		all := hostsOf(t, p, dirs, line+"6", again)
+		end(t, all, 2, 2, 2)
+		for rank, dir := range dirs {
+			if said := all[rank].said.String(); dir == "c" && !strings.Contains(said, "r has checkpoints of another run than ") {
+				t.Error(said)
+			}
+		}
+		if after := in(t, p, "a") + in(t, p, "b") + in(t, p, "c"); after != before {
+			t.Errorf("there is\n%s; there was\n%s", after, before)
+		}
+	}
+	all := hostsOf(t, p, []string{"a", "b", "c"}, line+"6 --overwrite", again)
+	end(t, all, 0, 0, 0)
+	if said := all[0].said.String(); !strings.Contains(said, "goes on from r/checkpoints/step-00000004 ") {
+		t.Error(said)
+	}
+	if a := in(t, p, "a"); !strings.Contains(a, "step-00000004/manifest.json") {
+		t.Errorf("host a has %s", a)
 	}
 }
 
@@ -246,10 +286,13 @@ func TestAHostThatJoinsKeepsItsOwnTraining(t *testing.T) {
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
 	end(t, hostsOf(t, p, []string{"c", "d"}, line+"2"), 0, 0)
 	before := in(t, p, "c")
-	all := hostsOf(t, p, []string{"a", "b", "c"}, line+"6 --keep 1 --resume r")
-	end(t, all, 2, 2, 2)
-	if said := all[2].said.String(); !strings.Contains(said, "r has checkpoints of another run than ") {
-		t.Error(said)
+	for from, says := range map[string]string{"r": "has checkpoints of another training there than rank 0 on host ",
+		"r/checkpoints/step-00000004": "r has checkpoints of another run than "} {
+		all := hostsOf(t, p, []string{"a", "b", "c"}, line+"6 --keep 1 --resume "+from)
+		end(t, all, 2, 2, 2)
+		if said := all[2].said.String(); !strings.Contains(said, says) {
+			t.Error(said)
+		}
 	}
 	if after := in(t, p, "c"); after != before {
 		t.Errorf("host c has\n%s; had\n%s", after, before)

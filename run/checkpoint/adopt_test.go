@@ -87,7 +87,7 @@ func TestASecondCommitHarmsNothing(t *testing.T) {
 // they are to be replaced they go as a whole, once there is a new one.
 func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	dirs := folders(t, 3)
-	h := &hosts{dirs: dirs}
+	h := &hosts{dirs: dirs, joined: 1}
 	for _, steps := range []int{2, 4, 6} {
 		of := manifest(steps)
 		of.Training = "this one"

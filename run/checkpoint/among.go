@@ -34,6 +34,9 @@ func Among(path string, others Others) (*Spread, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := ofOne(surveys); err != nil {
+		return nil, fmt.Errorf("checkpoint: %s: %w", path, err)
+	}
 	var passed []string
 	var damaged []*candidate
 	for _, c := range candidates(surveys) {
@@ -69,6 +72,32 @@ func Among(path string, others Others) (*Spread, error) {
 			strings.Join(passed, "; "))
 	}
 	return nil, &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory on any host; "+remedy, path, prefix+"N")}
+}
+
+// ofOne refuses processes whose checkpoints are of several trainings, none of which all have: the newest may be that of
+// one that nobody means, and what another process has would be set aside for it.
+func ofOne(surveys []Survey) error {
+	first, common := -1, map[string]bool{}
+	for rank, s := range surveys {
+		if len(s.Copies) == 0 {
+			continue
+		}
+		also := map[string]bool{}
+		for _, c := range s.Copies {
+			if first < 0 || common[c.Training] {
+				also[c.Training] = true
+			}
+		}
+		if len(also) == 0 {
+			return fmt.Errorf("rank %d on host %s has checkpoints of another training there than rank %d on host %s: name "+
+				"the checkpoint that is meant, or move those of the other out of the way", rank, s.Host, first,
+				surveys[first].Host)
+		}
+		if common = also; first < 0 {
+			first = rank
+		}
+	}
+	return nil
 }
 
 // candidate is a checkpoint that may be chosen.

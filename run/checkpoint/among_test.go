@@ -18,6 +18,7 @@ import (
 type hosts struct {
 	dirs    []string
 	checked []int // by process, files held against their checksums
+	joined  int   // how many of the last are not asked which checkpoints they have
 }
 
 func (h *hosts) Look() ([]Survey, error) {
@@ -27,7 +28,9 @@ func (h *hosts) Look() ([]Survey, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.Host = fmt.Sprintf("host%d", i)
+		if s.Host = fmt.Sprintf("host%d", i); i >= len(h.dirs)-h.joined {
+			s.Copies = nil
+		}
 		all = append(all, s)
 	}
 	return all, nil
@@ -270,6 +273,23 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 	}
 	_, err = Among(h.dirs[0], h)
 	if !errors.As(err, &damaged) || damaged.Whole != "" || !strings.Contains(err.Error(), "on host host0: ") {
+		t.Error(err)
+	}
+}
+
+// Checkpoints of two trainings are not chosen among, unless all have those of one.
+func TestHostsOfTwoTrainingsAreRefused(t *testing.T) {
+	h := &hosts{dirs: folders(t, 3)}
+	another := manifest(8)
+	another.Training = "another"
+	spread(t, h.dirs[:2], 4, 0, 1)
+	spreadOf(t, another, h.dirs[2:], 0)
+	const says = "rank 2 on host host2 has checkpoints of another training there than rank 0 on host host0"
+	if s, err := Among(h.dirs[0], h); err == nil || !strings.Contains(err.Error(), says) {
+		t.Error(s, err)
+	}
+	spread(t, h.dirs[2:], 2, 0)
+	if _, err := Among(h.dirs[0], h); err != nil {
 		t.Error(err)
 	}
 }

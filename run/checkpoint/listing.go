@@ -75,8 +75,11 @@ func IsOfAnother(dir string, m *Manifest) (bool, error) {
 }
 
 // isOf says whether two manifests are of one training.
-func (m *Manifest) isOf(o *Manifest) bool {
-	return m.ModelID == o.ModelID && m.Seed == o.Seed && m.Training == o.Training
+func (m *Manifest) isOf(o *Manifest) bool { return m.training() == o.training() }
+
+// training tells trainings apart.
+func (m *Manifest) training() string {
+	return fmt.Sprintf("%s, seed %d, %s", m.ModelID, m.Seed, m.Training)
 }
 
 // NameOf is what the directory of a checkpoint after so many steps is called.

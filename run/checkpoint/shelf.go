@@ -79,8 +79,9 @@ func (s *Survey) Digest() string {
 
 // Copy is a manifest that is under its checkpoint's name.
 type Copy struct {
-	Steps  int    `json:"steps"`
-	SHA256 string `json:"sha256"` // of its text
+	Steps    int    `json:"steps"`
+	SHA256   string `json:"sha256"`   // of its text
+	Training string `json:"training"` // that it is of
 }
 
 // Held is a file, of a checkpoint or of a draft that a crash has left.
@@ -120,7 +121,7 @@ func (s *Shelf) Look() (Survey, error) {
 			case m.Steps != steps:
 				all.Damaged = append(all.Damaged, Fault{steps, fmt.Sprintf("%s: its manifest is of step %d", at, m.Steps)})
 			default:
-				all.Copies = append(all.Copies, Copy{steps, digest(text)})
+				all.Copies = append(all.Copies, Copy{steps, digest(text), m.training()})
 			}
 		}
 		files, err := os.ReadDir(at)

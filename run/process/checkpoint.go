@@ -157,20 +157,26 @@ func (x *Process) carriedOut(order control.Body) (control.Done, error) {
 // continueIn has a folder go on with the checkpoints of this run. The leader's own folder is in order by then: what is
 // to become of another run's there is decided where the run was asked for.
 func (x *Process) continueIn(s *checkpoint.Store) error {
-	if claim := x.job.Claim; claim != nil && x.job.World.Rank > 0 {
-		if err := claim(); err != nil {
-			return err
-		}
-	}
-	if x.job.From != nil {
-		if err := s.Continue(x.job.From); err != nil {
-			return err
-		}
-	}
 	if x.job.World.Rank == 0 {
+		return x.continueWith(s)
+	}
+	arrange := func() error {
+		if err := x.continueWith(s); err != nil {
+			return err
+		}
+		return s.SetOthersAside(x.job.From)
+	}
+	if x.job.Claim == nil {
+		return arrange()
+	}
+	return x.job.Claim(arrange)
+}
+
+func (x *Process) continueWith(s *checkpoint.Store) error {
+	if x.job.From == nil {
 		return nil
 	}
-	return s.SetOthersAside(x.job.From)
+	return s.Continue(x.job.From)
 }
 
 // abandon removes the draft that will not become a checkpoint. Nobody of this process writes to it any more.

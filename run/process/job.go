@@ -38,10 +38,10 @@ type Job struct {
 	KeepSteps   int
 	WantStep    func(int) bool
 	KeepWeights bool
-	OnPart      func(step int)         // told of every step whose part of this process stands; nil: nobody is
-	From        *checkpoint.Checkpoint // nil: from the start
-	Store       *checkpoint.Store      // this process's folder of checkpoints; nil: none is saved
-	Claim       func() error           // called before a folder is changed that is not the leader's; nil: nobody
+	OnPart      func(step int)                   // told of every step whose part of this process stands; nil: nobody is
+	From        *checkpoint.Checkpoint           // nil: from the start
+	Store       *checkpoint.Store                // this process's folder of checkpoints; nil: none is saved
+	Claim       func(arrange func() error) error // arranges a folder that is not the leader's; nil: nobody asks
 	World       *World
 	Carriers    func(workers int) ([]wire.Carrier, error)
 	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -49,19 +50,92 @@ func TakeFolder(dir string) (*os.File, error) {
 	return holdFolder(dir)
 }
 
-// holdFolder is takeFolder of a folder that is there, else nil. A folder that another run holds is refused. A
-// file system that knows no such locks has every run hold it.
+// holdFolder is TakeFolder of a folder that is there, else nil.
 func holdFolder(dir string) (*os.File, error) {
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return nil, nil
+	f, busy, err := lockFolder(dir)
+	if busy {
+		err = errors.Join(underWay(dir), f.Close())
 	}
-	f, err := os.Open(dir)
 	if err != nil {
-		return nil, cli.BadInput(fmt.Errorf("--out: %w", err))
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, errors.Join(cli.BadInput(fmt.Errorf("--out %s: another run is under way there; "+
-			"give another folder, or wait for its end", dir)), f.Close())
+		return nil, err
 	}
 	return f, nil
+}
+
+// lockFolder opens a folder that is there, else nil, and locks it unless it is busy: another process has. A file system
+// that knows no such locks has every one lock it.
+func lockFolder(dir string) (f *os.File, busy bool, err error) {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, false, nil
+	}
+	if f, err = os.Open(dir); err != nil {
+		return nil, false, cli.BadInput(fmt.Errorf("--out: %w", err))
+	}
+	return f, errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK), nil
+}
+
+func underWay(dir string) error {
+	return cli.BadInput(fmt.Errorf("--out %s: another run is under way there; give another folder, or wait for its end",
+		dir))
+}
+
+// held is what a process says of the run's folder, as its host has it.
+type held struct {
+	Holds  bool   // the process
+	Busy   bool   // another process does, of this run or of another
+	Folder uint64 // its number on its file system; hosts that share that have the same
+}
+
+// folderHeld is what is said of a folder; nil: there is none.
+func folderHeld(f *os.File, busy bool) (held, error) {
+	if f == nil {
+		return held{}, nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return held{}, err
+	}
+	h := held{Holds: !busy, Busy: busy}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		h.Folder = s.Ino
+	}
+	return h, nil
+}
+
+// hold has this process hold the run's folder, where that is there. Of several that share it one does.
+func (t *training) hold(dir string) (held, error) {
+	f, busy, err := lockFolder(dir)
+	if err != nil {
+		return held{}, err
+	}
+	h, err := folderHeld(f, busy)
+	if t.fellow = busy; busy {
+		return h, errors.Join(err, f.Close())
+	}
+	t.folder = f
+	return h, err
+}
+
+// holdOthers has every process hold the run's folder as its host has it, and refuses one that another run holds before
+// anything is written on any host.
+func (t *training) holdOthers(j *job.Job) error {
+	if t.dry {
+		return nil
+	}
+	own, err := folderHeld(t.folder, false)
+	if err != nil {
+		return err
+	}
+	all := make([]held, t.party.World.Size)
+	all[0] = own
+	if err := t.others.All(askHold, j.Out, func(rank int) any { return &all[rank] }); err != nil {
+		return err
+	}
+	for rank, one := range all {
+		ours := func(o held) bool { return o.Holds && o.Folder == one.Folder }
+		if one.Busy && !slices.ContainsFunc(all, ours) {
+			return cli.BadInput(fmt.Errorf("%s: %w", t.party.Name(rank), underWay(j.Out)))
+		}
+	}
+	return nil
 }

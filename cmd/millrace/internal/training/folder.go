@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
@@ -71,16 +72,29 @@ func noteRun(dir, run string) error {
 	return document.WriteJSON(filepath.Join(dir, RecordName), r)
 }
 
-// claim makes a folder that rank 0 does not have a run's, and holds it until the process ends. A file of the record's
-// name that is none stays: such a folder does not say whose it is.
-func (t *training) claim(dir, run string) (err error) {
-	if t.folder, err = TakeFolder(dir); err != nil {
+// claim makes a folder that rank 0 does not have a run's, behind arrange, which sets aside what is there, and holds it
+// until the process ends. Another run may have been there since the folder was looked at. A file of the record's name
+// that is none stays: such a folder does not say whose it is.
+func (t *training) claim(j *job.Job, run string, arrange func() error) (err error) {
+	if t.folder == nil && !t.fellow {
+		if t.folder, err = TakeFolder(j.Out); err != nil {
+			return err
+		}
+	}
+	from, err := t.goesOnHere(j)
+	if err == nil {
+		err = checkOut(j, from)
+	}
+	if err == nil {
+		err = arrange()
+	}
+	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(filepath.Join(dir, RecordName)); err == nil && ReadRecord(dir) == nil {
+	if _, err := os.Lstat(filepath.Join(j.Out, RecordName)); err == nil && ReadRecord(j.Out) == nil {
 		return nil
 	}
-	return noteRun(dir, run)
+	return noteRun(j.Out, run)
 }
 
 // makeRoom sets aside what is in the run's folder and is not of this training: where the run goes on from a

@@ -122,7 +122,7 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 			return err
 		}
 	}
-	return nil
+	return t.holdOthers(j)
 }
 
 // opening is what the others are told to open.
@@ -260,7 +260,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				return nil, err
 			}
 			t.place(&config, &k, j)
-			config.Checkpoint.Claim = func() error { return t.claim(j.Out, w.RunID) }
+			config.Checkpoint.Claim = func(arrange func() error) error { return t.claim(j, w.RunID, arrange) }
 			return nil, nil
 		},
 		askBegin: func(context.Context, json.RawMessage) (any, error) {

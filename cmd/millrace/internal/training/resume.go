@@ -123,24 +123,28 @@ func isFolder(path string) bool {
 }
 
 // goOn has a job of a run that its launcher has started again go on from what an earlier start has left in its folder,
-// on any host: the newest whole checkpoint. Where there is none, or no start of the run has come to a folder, it is as
-// for the first.
+// on any host: the newest whole checkpoint of those whose folder is the run's. Where there is none, or no start of the
+// run has come to a folder, it is as for the first.
 func (t *training) goOn(j *job.Job, run string) error {
 	if j.Model == "" || run == "" {
 		return nil
 	}
-	if been, err := t.hasBeen(j, run); err != nil || !been {
+	members, err := t.membersOf(j, run)
+	if err != nil || !slices.Contains(members, true) {
 		return err
 	}
 	at := checkpoints(j)
-	err := t.choose(at)
+	t.members = members
+	err = t.choose(at)
 	var damaged *checkpoint.DamagedError
 	switch {
 	case err == nil:
 		j.Resume = at
 	case errors.As(err, &damaged) && damaged.Whole != "":
 		j.Resume = damaged.Whole
-	case !errors.Is(err, checkpoint.ErrNone):
+	case errors.Is(err, checkpoint.ErrNone):
+		t.members = nil
+	default:
 		return err
 	}
 	return nil

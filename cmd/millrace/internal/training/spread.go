@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/millrace-ml/millrace/cmd/internal/together"
@@ -23,6 +22,7 @@ import (
 // What rank 0 asks the others about checkpoints.
 const (
 	askRun   = "run"         // which their folder is of
+	askHold  = "hold"        // to hold it
 	askLook  = "checkpoints" // which they have
 	askText  = "manifest"    // for one of them
 	askCheck = "checksums"   // of files
@@ -87,6 +87,8 @@ type looked struct {
 	checkpoint.Survey
 }
 
+// Look leaves out which checkpoints a process has whose folder is of another run than the one that is to go on: a host
+// that has joined. Files may be anywhere: they are held against their checksums.
 func (a among) Look() ([]checkpoint.Survey, error) {
 	own, err := a.shelf.Look()
 	if err != nil {
@@ -100,6 +102,9 @@ func (a among) Look() ([]checkpoint.Survey, error) {
 			all[rank] = own
 		}
 		all[rank].Host = a.party.Places[rank].Host
+		if a.members != nil && !a.members[rank] {
+			all[rank].Copies, all[rank].Damaged = nil, nil
+		}
 	}
 	return all, err
 }
@@ -204,16 +209,20 @@ func liesIn(j *job.Job, path string, m *checkpoint.Manifest) (bool, error) {
 	return !another, err
 }
 
-// hasBeen says whether the folder of a job is a run's on any host.
-func (t *training) hasBeen(j *job.Job, run string) (bool, error) {
+// membersOf says of each process whether the folder of a job, as it has it, is a run's.
+func (t *training) membersOf(j *job.Job, run string) ([]bool, error) {
 	runs := []string{readRecord(j.Out).Run}
 	if t.others != nil {
 		runs = append(runs, make([]string, t.party.World.Size-1)...)
 		if err := t.others.All(askRun, j.Out, func(rank int) any { return &runs[rank] }); err != nil {
-			return false, err
+			return nil, err
 		}
 	}
-	return slices.Contains(runs, run), nil
+	members := make([]bool, len(runs))
+	for rank, of := range runs {
+		members[rank] = of == run
+	}
+	return members, nil
 }
 
 // lookers are what a process does for rank 0 while that looks for a checkpoint.
@@ -228,7 +237,8 @@ func (t *training) lookers() map[string]setup.Handler {
 		})
 	}
 	return map[string]setup.Handler{
-		askRun: answering(func(_ context.Context, out string) (any, error) { return readRecord(out).Run, nil }),
+		askRun:  answering(func(_ context.Context, out string) (any, error) { return readRecord(out).Run, nil }),
+		askHold: answering(func(_ context.Context, out string) (any, error) { return t.hold(out) }),
 		askLook: at(func(_ context.Context, s *checkpoint.Shelf, w wanted) (any, error) {
 			own, err := s.Look()
 			if err == nil && own.Digest() == w.Known {

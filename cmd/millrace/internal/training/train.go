@@ -30,7 +30,9 @@ type training struct {
 	asJSON, dry bool
 	from        *resumption
 	spread      *spread         // where that is, in a run of several processes
+	members     []bool          // by rank, whose checkpoints the run may go on from; nil: everybody's
 	folder      *os.File        // the job's, where it is there and is held
+	fellow      bool            // another process of the run holds it
 	party       *together.Party // nil: this process is alone
 	each        int             // workers of a process of the party
 	others      *setup.Leader   // that rank 0 leads

@@ -1,0 +1,38 @@
+package training
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/job"
+)
+
+// A folder in which another run has left a checkpoint since it was looked at is not claimed, and stays as it is.
+func TestAFolderIsLookedAtAgainWhereItIsClaimed(t *testing.T) {
+	j := &job.Job{Out: filepath.Join(t.TempDir(), "r")}
+	claim := func() (arranged bool, err error) {
+		one := &training{}
+		err = one.claim(j, "this", func() error { arranged = true; return nil })
+		one.folder.Close()
+		return arranged, err
+	}
+	if arranged, err := claim(); !arranged || err != nil || readRecord(j.Out).Run != "this" {
+		t.Error(arranged, err)
+	}
+	if err := os.MkdirAll(filepath.Join(checkpoints(j), "step-00000002"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := noteRun(j.Out, "another"); err != nil {
+		t.Fatal(err)
+	}
+	if arranged, err := claim(); arranged || err == nil || !strings.Contains(err.Error(), "r has checkpoints of an earlier") ||
+		readRecord(j.Out).Run != "another" {
+		t.Error(arranged, err)
+	}
+	j.Overwrite = true
+	if arranged, err := claim(); !arranged || err != nil {
+		t.Error(arranged, err)
+	}
+}
