@@ -38,9 +38,12 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 	if err := c.Write(filepath.Join(p.Dir, "other.yaml")); err != nil {
 		t.Fatal(err)
 	}
+	// Each worker's limit is no memory that a host must have for all.
+	limit := fmt.Sprintf(" --memory-limit %dMiB", c.MemoryBytes(0)*6/5>>20)
 	const on = "--model mlp --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --cluster "
 	for _, line := range []string{"plan " + on + "cluster.yaml -o plan.json", "plan " + on + "other.yaml -o other.json",
-		"launch -n 2 -- " + small + "two --cluster cluster.yaml", "launch -n 2 -- " + small + "planned --plan plan.json"} {
+		"launch -n 2 -- " + small + "two --cluster cluster.yaml", "launch -n 2 -- " + small + "planned --plan plan.json",
+		"launch -n 2 -- " + small + "limited" + limit, "launch -n 2 -- " + small + "again --plan limited/plan.json" + limit} {
 		if code, out := started(t, p, line); code != 0 {
 			t.Errorf("%s: code %d\n%s", line, code, out)
 		}

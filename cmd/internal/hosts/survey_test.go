@@ -242,27 +242,12 @@ func TestFits(t *testing.T) {
 
 // TestSuits: a plan's cluster is held against the hosts that there are, as far as both go.
 func TestSuits(t *testing.T) {
-	of := func(workers int, processes string) *cluster.Cluster {
-		t.Helper()
-		s := world(workers, processes)
-		types := map[string]cluster.DeviceType{}
-		for _, k := range s.Types(1) {
-			types[k.Name] = cluster.DeviceType{}
-		}
-		link := cluster.Link{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e9}
-		c, err := s.Cluster(1, types, Links{link, link, link})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
 	for _, k := range []struct {
 		plan, here *Survey
 		want       string
 	}{
 		{world(1, "a:01 b:0"), world(1, "c:01 d:0"), ""},
-		{world(1, "a:01 b:0"), world(1, "c:0 d:01"), "-2c-"},
-		{world(1, "a:01 b:0 c:0"), world(1, "c:0 d:01 e:0"), "rank 0 on host c, where it would be, is of type intel-xeon"},
+		{world(1, "a:01 b:0 c:0"), world(1, "c:01 d:01 e:0"), "rank 1 on host d, where it would be, is of type intel-xeon"},
 		{world(1, "a:01 b:0 c:0"), world(1, "c:0 d:0 e:1"), "is of the same host type as one of type"},
 		{world(1, "a:01 b:0"), world(1, "c:01 d:01"), "is of the same host type as one of type"},
 		{world(1, "a:01 b:01"), world(1, "c:01 d:0"), "devices 0 and 1 are of type"},
@@ -273,11 +258,58 @@ func TestSuits(t *testing.T) {
 		{world(1, "a:01 a:01 b:01 b:01"), world(1, "c:01 c:01 d:01"), ""}, // of which the plan uses three
 		{world(1, "a:01 b:01"), world(1, "c:01 d:01 e:01"), ""},
 	} {
-		err := k.here.Suits(of(k.plan.Workers, text(k.plan)))
+		err := k.here.Suits(clusterOf(t, k.plan))
 		if (err == nil) != (k.want == "") || err != nil && !strings.Contains(err.Error(), k.want) {
 			t.Errorf("a plan for %s on %s: %v, want %q", text(k.plan), text(k.here), err, k.want)
 		}
 	}
+}
+
+// TestAPlansHostsAreFound: hosts that a launcher numbers otherwise this time have the places that the plan has for them.
+func TestAPlansHostsAreFound(t *testing.T) {
+	for _, k := range []struct {
+		plan, here string
+		want       []int // the processes, as devices are numbered
+	}{
+		{"a:01 b:0", "c:01 d:0", []int{0, 1}},
+		{"a:01 b:0", "c:0 d:01", []int{1, 0}},
+		{"a:01 b:0 c:0", "c:0 d:01 e:0", []int{1, 0, 2}},
+		{"a:01 b:0 c:01", "c:01 d:01 e:0", []int{0, 2, 1}},
+		{"a:01 b:0 b:0", "c:0 d:01 c:0", []int{1, 0, 2}},
+		{"a:01 b:0", "c:0 d:0 e:01", []int{2, 0, 1}},
+	} {
+		s := world(1, k.here)
+		planned := clusterOf(t, world(1, k.plan))
+		if err := s.Suits(planned); err != nil {
+			t.Errorf("a plan for %s on %s: %v", k.plan, k.here, err)
+			continue
+		}
+		var got []int
+		for d := range k.want {
+			got = append(got, s.Places([]int{d})[0].Process)
+		}
+		if !slices.Equal(got, k.want) {
+			t.Errorf("a plan for %s on %s is placed on %v; want %v", k.plan, k.here, got, k.want)
+		}
+		if c := clusterOf(t, s); !slices.Equal(c.Devices[:len(planned.Devices)], planned.Devices) {
+			t.Errorf("%s for a plan for %s has devices %v; want %v", k.here, k.plan, c.Devices, planned.Devices)
+		}
+	}
+}
+
+// clusterOf is the cluster of a survey.
+func clusterOf(t *testing.T, s *Survey) *cluster.Cluster {
+	t.Helper()
+	types := map[string]cluster.DeviceType{}
+	for _, k := range s.Types(1) {
+		types[k.Name] = cluster.DeviceType{}
+	}
+	link := cluster.Link{LatencyS: 1e-5, BandwidthBytesPerSecond: 1e9}
+	c, err := s.Cluster(1, types, Links{link, link, link})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // text is what world makes a survey of.

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,8 @@ type Prepared struct {
 	Cluster *cluster.Cluster
 	Plan    *plan.Plan
 	Result  *tune.Result // nil where the plan was given or is another planner's
+
+	unlimited *cluster.Cluster // as it is without the job's limit of memory; nil: there is no other
 }
 
 // Prepare profiles and plans a job, which is then trained or not.
@@ -99,7 +102,7 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 // Placed notes in a plan the hardware that it is for. On a machine whose workers are threads any plan is at home.
 func (p *Prepared) Placed(pl *plan.Plan) {
 	if p.Job.Cluster != "" || p.Cluster.PerHost != nil {
-		pl.On(p.Cluster)
+		pl.On(cmp.Or(p.unlimited, p.Cluster))
 	}
 }
 
@@ -143,7 +146,7 @@ func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 		}
 		return p.Local()
 	}
-	if p.Cluster, err = DescribedCluster(c, p.Job); err != nil {
+	if err := p.Describe(c); err != nil {
 		return err
 	}
 	if p.Job.Profile != "" {
@@ -170,8 +173,21 @@ func (p *Prepared) Sizes() []int {
 	return usual
 }
 
-// DescribedCluster is the cluster that a job names, with as many of its devices and as much of their memory and
-// as many cores as the job gives it, and has the job's workers be its devices.
+// Describe has the cluster that the job names be the hardware, with as much memory as the job gives it.
+func (p *Prepared) Describe(c *cobra.Command) (err error) {
+	if p.Cluster, err = DescribedCluster(c, p.Job); err == nil {
+		p.Limit()
+	}
+	return err
+}
+
+// Limit has devices have as much memory as the job gives them. It says nothing of hosts, and no plan notes it.
+func (p *Prepared) Limit() {
+	p.unlimited, p.Cluster = p.Cluster, p.Cluster.Limited(p.Job.MemoryBytes())
+}
+
+// DescribedCluster is the cluster that a job names, with as many of its devices and as many cores as the job gives it,
+// and has the job's workers be its devices.
 func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	all, err := cluster.Read(j.Cluster)
 	if err != nil {
@@ -185,7 +201,6 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as --workers asks\n", n,
 			len(all.Devices), all.Name)
 	}
-	described = described.Limited(j.MemoryBytes())
 	if j.Cores > 0 {
 		described = described.WithCores(j.Cores, 0)
 	}

@@ -143,7 +143,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 		return nil, err
 	}
 	if f.bare {
-		if p.Cluster, err = prepare.DescribedCluster(c, j); err != nil {
+		if err := p.Describe(c); err != nil {
 			return nil, err
 		}
 		if p.Profile, err = profile.Read(j.Profile); err != nil {

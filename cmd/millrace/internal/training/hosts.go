@@ -83,7 +83,7 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 		err = t.join(crew, p, types, planned)
 	}
 	if err == nil {
-		p.Cluster = p.Cluster.Limited(j.MemoryBytes())
+		p.Limit()
 	}
 	return err
 }

@@ -267,7 +267,7 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	case j.Cluster == "" || j.Profile != "":
 		return p, p.Hardware(c)
 	}
-	if p.Cluster, err = prepare.DescribedCluster(c, j); err != nil {
+	if err := p.Describe(c); err != nil {
 		return nil, err
 	}
 	p.Profile, err = profile.Analyze(p.Model, p.Cluster.DeviceTypes, profile.Analysis{
