@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
@@ -74,11 +75,11 @@ func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 // closeLink says when the leader has closed it, which it does behind everything else.
 type closeLink struct {
 	control.Link
-	closed chan struct{}
+	closed func()
 }
 
 func (l closeLink) Close() error {
-	close(l.closed)
+	l.closed()
 	return l.Link.Close()
 }
 
@@ -117,7 +118,7 @@ func TestAHungProcessIsGivenUp(t *testing.T) {
 		w.change = func(p int, c *Config) {
 			switch {
 			case p == 0:
-				c.World.Links[1] = closeLink{c.World.Links[1], given}
+				c.World.Links[1] = closeLink{c.World.Links[1], sync.OnceFunc(func() { close(given) })}
 			case p == 1 && leaves:
 				c.Engine = hungEngine{c.Engine, free, given}
 			case p == 1:
@@ -140,6 +141,9 @@ func TestAHungProcessIsGivenUp(t *testing.T) {
 		says = "run: rank 1 on host host1 is lost: it has not " + says + within
 		if err := out.errs[0]; err == nil || !strings.Contains(err.Error(), says) || res.Steps != steps {
 			t.Errorf("leader, behind %d steps: %v; want %q", res.Steps, err, says)
+		}
+		if err := out.errs[1]; !leaves && (!errors.As(err, &lost) || lost.Process != 1) {
+			t.Errorf("process 1: %v", err)
 		}
 		if err := out.errs[2]; leaves && err != nil || !leaves && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("process 2: %v", err)
@@ -419,5 +423,55 @@ func TestALongSaveDoesNotEndARunThatIsToStop(t *testing.T) {
 	saving.Wait()
 	if err != nil || !res.Stopped {
 		t.Errorf("stopped: %v, %v", res.Stopped, err)
+	}
+}
+
+// A process of the leader's own in which an order hangs, as on a disk, is not said to be one whose device does.
+func TestTheLeaderSaysWhatHangs(t *testing.T) {
+	l := &leader{job: &process.Job{World: process.Alone(1)}, state: control.NewLeader(1, 1)}
+	if _, err := l.state.Receive(control.Message{N: 1, Body: control.Ready{}}); err != nil {
+		t.Fatal(err)
+	}
+	l.state.Order(control.Prune{})
+	l.giveUp([]int{0}, time.Minute, "it has not carried out a prune")
+	if err := l.hung; err == nil || err.Error() != "run: rank 0 hangs: it has not carried out a prune" {
+		t.Error(err)
+	}
+}
+
+// stubbornLink's end takes nothing any more: a first Close waits for the second.
+type stubbornLink struct {
+	control.Link
+	times *atomic.Int32
+	cut   chan struct{}
+}
+
+func (l stubbornLink) Close() error {
+	if l.times.Add(1) > 1 {
+		close(l.cut)
+		return l.Link.Close()
+	}
+	<-l.cut
+	return nil
+}
+
+// Where a process is lost, the leader does not wait for another one that takes nothing of what it was told.
+func TestTheLeaderCutsOffWhoTakesNothing(t *testing.T) {
+	c, cut := small(t, 3, 1000), make(chan control.Link, 2)
+	w := worlds{of: []int{0, 1, 2}, carriers: pipe.New, links: func(p int, l control.Link) { cut <- l }}
+	w.change = func(p int, c *Config) {
+		if p == 0 {
+			c.World.Links[1] = stubbornLink{c.World.Links[1], new(atomic.Int32), make(chan struct{})}
+		}
+	}
+	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // process 2's, which was made first
+	began := time.Now()
+	for p, err := range w.train(t.Context(), t, c).errs {
+		if err == nil {
+			t.Errorf("process %d has not failed", p)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
 	}
 }

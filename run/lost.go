@@ -9,27 +9,29 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// lose counts a process as gone.
+// lose counts a process as gone. It is told why, too: it may live.
 func (l *leader) lose(process int, err error) {
 	if l.state.HasLeft(process) {
 		return
 	}
-	l.state.Lose(process)
 	l.fail(fmt.Errorf("run: %w", control.NewLost(process, l.job.World.Name(process), err)))
+	l.state.Lose(process)
 }
 
 // leave stops waiting for the leader's own process, whose devices keep what they hold.
-func (l *leader) leave(late time.Duration) {
-	what, behind := "a device of %s hangs", "end"
-	switch {
-	case !l.state.Ready() && l.state.Failed() == nil:
-		behind = "beginning"
-	case l.lost():
-		what = "%s did not wait for its devices"
-	}
+func (l *leader) leave(late time.Duration, why string) {
 	l.state.Lose(0)
-	l.hung = fmt.Errorf("run: "+what+": %v behind the %s of the run %s", l.job.World.Name(0),
-		late.Round(time.Millisecond), behind, l.held())
+	late = late.Round(time.Millisecond)
+	switch name := l.job.World.Name(0); {
+	case l.state.Ordered():
+		l.hung = fmt.Errorf("run: %s hangs: %s", name, why)
+	case !l.state.Ready() && l.state.Failed() == nil:
+		l.hung = fmt.Errorf("run: a device of %s hangs: %v behind the beginning of the run %s", name, late, l.held())
+	case l.lost():
+		l.hung = fmt.Errorf("run: %s did not wait for its devices: %v behind the end of the run %s", name, late, l.held())
+	default:
+		l.hung = fmt.Errorf("run: a device of %s hangs: %v behind the end of the run %s", name, late, l.held())
+	}
 	l.fail(l.hung)
 }
 
@@ -68,11 +70,11 @@ func (l *leader) look() {
 	l.tell(l.state.Beat())
 }
 
-// giveUp counts processes as gone. The leader's own has waited for its device for so long.
+// giveUp counts processes as gone, for a reason. The leader's own has been late for so long.
 func (l *leader) giveUp(processes []int, late time.Duration, why string) {
 	for _, p := range processes {
 		if p == 0 {
-			l.leave(late)
+			l.leave(late, why)
 			continue
 		}
 		l.lose(p, errors.New(why))

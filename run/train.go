@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/control"
@@ -105,7 +106,14 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 		err = l.failure() // of a hook, behind the last step
 	}
 	res, merging := l.result(left.Weights)
-	return res, errors.Join(whenLost(err, l.due()...), left.Err, l.leaving(), merging, closeAll(links))
+	return res, errors.Join(whenLost(err, l.due()...), left.Err, l.leaving(), merging, l.part())
+}
+
+// part closes the Links. A process that has not taken what it was told is not waited for without end.
+func (l *leader) part() error {
+	cut := time.AfterFunc(l.patience()/2, crash.Caught(func() { _ = closeAll(l.links) }))
+	defer cut.Stop()
+	return closeAll(l.links)
 }
 
 // closeAll closes Links, at once: one that is lost may take a moment. Those that are nil are none.

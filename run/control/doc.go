@@ -62,10 +62,11 @@
 //
 // # Lost ends
 //
-// A Link over a connection (Over) ends with an error where the connection ends, where nothing is heard of the
-// other end for some seconds, and where it takes nothing for as long. Each end therefore writes an empty line
-// every second in which it has nothing else to say. An end that is closed says so, a line with a dot, and waits
-// until the other has answered with the same, that is, has read everything.
+// A Link over a connection (Over) ends with an error where the connection ends, and where nothing is heard of the
+// other end for some seconds. Each end therefore writes an empty line every second in which it has nothing else to
+// say. An end that does not deliver as fast as messages come reads nothing for a while, and goes on saying that it is
+// there. An end that is closed says so, a line with a dot, and waits until the other has answered with the same, that
+// is, has read everything.
 //
 // # What whoever drives these must do
 //

@@ -16,8 +16,8 @@ type Link interface {
 	// Send hands a Message over and does not wait for who gets it; that nobody does is delivered. An error is the
 	// Message's own, which has no text that can be sent: nothing is lost, and it was handed to nobody.
 	Send(Message) error
-	// Close ends the Link. What was sent before still comes, unless the other end takes nothing, and then
-	// ErrClosed. A second call does nothing.
+	// Close ends the Link. What was sent before still comes, and then ErrClosed, unless the other end is lost; Close
+	// waits for that, however slowly it comes. A second call has the first one wait no longer.
 	Close() error
 }
 

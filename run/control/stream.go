@@ -15,7 +15,7 @@ import (
 // pace is the times of a Link over a connection.
 type pace struct {
 	beat    time.Duration // an end that has nothing else to say writes beatLine so often
-	silence time.Duration // an end of which so long nothing is heard is lost, and one that takes nothing
+	silence time.Duration // an end of which so long nothing is heard is lost
 }
 
 // usual leaves some seconds of ten for the end of a run.
@@ -27,19 +27,24 @@ var (
 	endLine  = []byte(".\n") // there is nothing more to say, ever; the other end answers it with the same
 )
 
-// pieceBytes is how much of a line is written at once: that an end takes a long one shows by its pieces.
+// pieceBytes is how much of a line is written at once: that an end which says no more takes a long one shows by its
+// pieces.
 const pieceBytes = 64 << 10
+
+// mostCame is how many bytes of lines may wait to be delivered before nothing more is read.
+const mostCame = 256 << 10
 
 // Over carries Messages as lines of JSON over a connection, which is closed with the Link.
 //
-// From Start on an end of which nothing comes for some seconds is lost, and so is one that takes nothing of
-// what is sent; each therefore says something every second, from Over on. Both are of one build: there is no
-// version in what they say.
+// From Start on an end of which nothing comes for some seconds is lost; each therefore says something every second,
+// from Over on. That an end takes nothing is no loss while it is heard of: one to which more has come than it can
+// deliver reads nothing for a while. Both are of one build: there is no version in what they say.
 func Over(connection io.ReadWriteCloser) Link { return over(connection, usual) }
 
 func over(connection io.ReadWriteCloser, p pace) *stream {
 	s := &stream{connection: connection, pace: p, more: make(chan struct{}, 1), written: make(chan struct{}),
 		read: make(chan struct{})}
+	s.room = sync.NewCond(&s.mu)
 	crash.Go(s.write)
 	return s
 }
@@ -58,13 +63,16 @@ type stream struct {
 	mu      sync.Mutex
 	waiting [][]byte   // to be sent
 	came    []incoming // to be delivered
-	telling bool       // somebody is at it; for ever behind an error
+	bytes   int        // of these
+	room    *sync.Cond // is told when they get fewer, and when nothing goes on
+	full    bool       // they are too many, and nothing is read
+	telling bool       // somebody delivers; for ever behind an error
 	started bool
 	closed  bool        // by this end
 	ended   bool        // by the other
+	done    bool        // everything is written
 	failed  error       // why nothing goes on; ErrClosed where it was closed
-	heard   time.Time   // when something last came
-	taking  time.Time   // since when the connection has been taking a piece; zero where it is not
+	heard   time.Time   // when something last came; of an end that says no more, when it last took something
 	due     time.Time   // when watch is to look
 	watched *time.Timer // until then
 }
@@ -88,6 +96,7 @@ func (s *stream) Start(deliver func(Message, error)) {
 // come has something delivered behind what came before it. The caller holds mu.
 func (s *stream) come(c incoming) {
 	s.came = append(s.came, c)
+	s.bytes += len(c.line)
 	if !s.telling {
 		s.telling = true
 		crash.Go(s.tell)
@@ -98,23 +107,27 @@ func (s *stream) come(c incoming) {
 func (s *stream) tell() {
 	for {
 		s.mu.Lock()
-		came := s.came
-		s.came, s.telling = nil, len(came) > 0
-		s.mu.Unlock()
-		if len(came) == 0 {
+		if len(s.came) == 0 {
+			s.came, s.telling = nil, false
+			s.mu.Unlock()
 			return
 		}
-		for _, c := range came {
-			m, err := Message{}, c.over
-			if err == nil {
-				if m, err = Decode(c.line); err != nil {
-					s.fail(err)
-				}
-			}
-			if s.deliver(m, err); err != nil {
-				return
+		c := s.came[0]
+		s.came[0], s.came = incoming{}, s.came[1:]
+		s.mu.Unlock()
+		m, err := Message{}, c.over
+		if err == nil {
+			if m, err = Decode(c.line); err != nil {
+				s.fail(err)
 			}
 		}
+		if s.deliver(m, err); err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.bytes -= len(c.line)
+		s.room.Signal()
+		s.mu.Unlock()
 	}
 }
 
@@ -128,18 +141,31 @@ func (s *stream) listen() {
 			s.fail(err)
 			return
 		}
-		if len(text) == 0 { // the other end is there
-			continue
-		}
 		s.mu.Lock()
-		if s.ended = string(text) == "."; s.ended {
+		switch string(text) {
+		case "": // the other end is there
+		case ".":
+			s.ended = true
 			s.ring()
 			s.come(incoming{over: ErrClosed})
 			s.mu.Unlock()
 			return
+		default:
+			s.come(incoming{line: text})
+			s.makeRoom()
 		}
-		s.come(incoming{line: text})
 		s.mu.Unlock()
+	}
+}
+
+// makeRoom waits while too much waits to be delivered. The caller holds mu.
+func (s *stream) makeRoom() {
+	for s.bytes > mostCame && s.failed == nil {
+		s.full = true
+		s.room.Wait()
+	}
+	if s.full {
+		s.full, s.heard = false, time.Now()
 	}
 }
 
@@ -179,36 +205,29 @@ func lineOf(r *bufio.Reader) ([]byte, error) {
 	return nil, fmt.Errorf("control: the connection to it has ended: %w", err)
 }
 
-// watch is called when the other end may have been silent, or taken nothing, for too long.
+// watch is called when the other end may have been silent for too long.
 func (s *stream) watch() {
 	s.mu.Lock()
-	if s.failed != nil || s.ended {
+	if s.failed != nil || s.ended && s.done {
 		s.mu.Unlock()
 		return
 	}
 	now := time.Now()
-	if now.Sub(s.due) > s.beat { // this process has not run itself: what has come meanwhile may not be read yet
+	switch {
+	case s.full: // what this end does not read the other one may have said
+		s.heard = now
+	case now.Sub(s.due) > s.beat: // this process has not run itself: what has come meanwhile may not be read yet
 		s.heard = latest(s.heard, now.Add(s.beat-s.silence))
-		if !s.taking.IsZero() {
-			s.taking = latest(s.taking, s.heard)
-		}
 	}
-	quiet, full := now.Sub(s.heard), time.Duration(0)
-	if !s.taking.IsZero() {
-		full = now.Sub(s.taking)
-	}
-	if worst := max(quiet, full); worst < s.silence {
-		s.due = now.Add(s.silence - worst)
-		s.watched.Reset(s.silence - worst)
+	quiet := now.Sub(s.heard)
+	if quiet < s.silence {
+		s.due = now.Add(s.silence - quiet)
+		s.watched.Reset(s.silence - quiet)
 		s.mu.Unlock()
 		return
 	}
 	s.mu.Unlock()
-	if quiet >= s.silence {
-		s.fail(fmt.Errorf("control: nothing was heard of it for %v", quiet.Round(s.beat/10)))
-	} else {
-		s.fail(fmt.Errorf("control: it has taken nothing for %v", full.Round(s.beat/10)))
-	}
+	s.fail(fmt.Errorf("control: nothing was heard of it for %v", quiet.Round(s.beat/10)))
 }
 
 func latest(a, b time.Time) time.Time {
@@ -230,6 +249,7 @@ func (s *stream) fail(err error) {
 	}
 	s.failed, s.waiting = err, nil
 	s.ring()
+	s.room.Signal()
 	s.come(incoming{over: err})
 	s.mu.Unlock()
 	_ = s.connection.Close() // whose end is for a reason already
@@ -281,6 +301,9 @@ func (s *stream) write() {
 			said = true
 		}
 		if last {
+			s.mu.Lock()
+			s.done = true
+			s.mu.Unlock()
 			return
 		}
 		select {
@@ -299,67 +322,45 @@ func (s *stream) write() {
 func (s *stream) put(text []byte) bool {
 	for len(text) > 0 {
 		n := min(len(text), pieceBytes)
-		s.take(time.Now())
-		_, err := s.connection.Write(text[:n])
-		s.take(time.Time{})
-		if err != nil {
+		if _, err := s.connection.Write(text[:n]); err != nil {
 			return false
 		}
 		text = text[n:]
+		s.mu.Lock()
+		if s.ended {
+			s.heard = time.Now()
+		}
+		s.mu.Unlock()
 	}
 	return true
-}
-
-// take notes since when the connection has been taking a piece.
-func (s *stream) take(since time.Time) {
-	s.mu.Lock()
-	s.taking = since
-	s.mu.Unlock()
 }
 
 func (s *stream) Close() error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
+		s.fail(ErrClosed)
 		return nil
 	}
 	s.closed = true
 	s.ring()
-	started, gone := s.started, s.failed != nil
+	started := s.started
 	s.mu.Unlock()
 	if !started {
 		s.Start(func(Message, error) {})
 	}
-	s.settle()
-	s.watched.Stop()
-	err := s.connection.Close() // which ends a write that nobody takes
+	// A connection that is closed while something comes may lose what is on its way. Where nothing does watch knows.
 	<-s.written
+	<-s.read
+	s.mu.Lock()
+	gone := s.failed != nil
+	if !gone {
+		s.failed = ErrClosed
+	}
+	s.watched.Stop()
+	s.mu.Unlock()
 	if gone {
 		return nil // it was closed when it failed
 	}
-	return err
-}
-
-// settle waits until the other end has all that was sent, or it cannot be told: a connection that is closed
-// while something comes may lose what is on its way.
-func (s *stream) settle() {
-	look := time.NewTicker(s.beat / 4)
-	defer look.Stop()
-	for began := time.Now(); ; {
-		s.mu.Lock()
-		quiet := time.Since(s.heard)
-		s.mu.Unlock()
-		if quiet > 2*s.beat || time.Since(began) > s.silence {
-			return
-		}
-		select {
-		case <-s.read:
-			select {
-			case <-s.written:
-				return
-			case <-look.C:
-			}
-		case <-look.C:
-		}
-	}
+	return s.connection.Close()
 }
