@@ -25,8 +25,8 @@ func (s *Spec) onePod() error {
 			"host (--workers-per-process)", n)
 	}
 	if mixed := s.mixed(); mixed != nil {
-		return fmt.Errorf("%w, and all pods of a run have one node selector, which cannot say which pod goes to which; start "+
-			"unequal hosts by slurm or mpirun", mixed)
+		return fmt.Errorf("%w, and all pods of a run have one node selector, which cannot say which pod goes to which; "+
+			"start unequal hosts by slurm or mpirun", mixed)
 	}
 	if s.named() {
 		return fmt.Errorf("host %q has a name, and pods go to any node that --node-selector allows; leave names out",
