@@ -98,8 +98,8 @@ func (l *local) startOne(o *order, i, rank int) error {
 		l.mu.Lock()
 		delete(l.all, rank)
 		l.mu.Unlock()
-		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what it has started
-		_ = c.Wait()                                      // its state says how it ended
+		killGroup(c.Process.Pid)
+		_ = c.Wait() // its state says how it ended
 		printed.rest()
 		out.flush()
 		errs.flush()
@@ -116,6 +116,9 @@ func untilEnded(pid int) error {
 		}
 	}
 }
+
+// killGroup kills a process that has not been waited for, and what it has started.
+var killGroup = func(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
 func (l *local) signal(s syscall.Signal) {
 	l.mu.Lock()

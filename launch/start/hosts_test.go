@@ -3,6 +3,7 @@ package start
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -316,4 +318,45 @@ func TestParseHosts(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
+}
+
+// slow is whoever hears what processes print, and takes a while.
+type slow struct{ hears, goesOn chan struct{} }
+
+func (s slow) says(int, bool, []byte) error {
+	s.hears <- struct{}{}
+	<-s.goesOn
+	return nil
+}
+
+func (s slow) ended(end) {}
+
+// An ssh that has ended is not killed, nor who has its number by then, however long its last output takes.
+func TestAnEndedConnectionIsNotKilled(t *testing.T) {
+	s, _, _ := overSSH(t, "a", "")
+	defer func(was func(int)) { killGroup = was }(killGroup)
+	var kills atomic.Int32
+	killGroup = func(int) { kills.Add(1) }
+	s.Program = "sh"
+	s.Remote = []string{"-c", `echo '{"Hello":{"Version":1,"Port":"1"}}'; read -r order; echo '{"Started":{}}'
+echo '{"Said":{"Rank":0,"Line":""}}'`}
+	to := slow{make(chan struct{}), make(chan struct{})}
+	r, err := reach(t.Context(), &s, s.Hosts[0], to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.start(order{Ranks: []int{0}}); err != nil {
+		t.Fatal(err)
+	}
+	<-to.hears
+	if !soon(func() bool { return errors.Is(syscall.Kill(r.cmd.Process.Pid, 0), syscall.ESRCH) }) {
+		t.Fatal("ssh goes on")
+	}
+	before := kills.Load()
+	r.end()
+	if n := kills.Load(); n != before {
+		t.Errorf("%d kills behind its end", n-before)
+	}
+	close(to.goesOn)
+	<-r.over
 }

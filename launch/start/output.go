@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
@@ -55,29 +57,22 @@ func (o *output) rest() {
 // pipe by then, and what comes later is of processes that it has left behind, which nobody waits for.
 func drain(r *os.File, to io.Writer) {
 	defer r.Close()
-	text := make([]byte, 32<<10)
-	for left := -1; left != 0; {
-		if left > 0 {
-			_ = r.SetReadDeadline(time.Now().Add(together))
-		}
-		n, err := r.Read(text)
-		if n > 0 {
-			if _, gone := to.Write(text[:n]); gone != nil {
-				return
-			}
-		}
-		if left > 0 {
-			left = max(0, left-n)
-		}
-		switch {
-		case err == nil:
-		case left < 0 && errors.Is(err, os.ErrDeadlineExceeded):
-			left = maxPipe
-		default:
-			return
-		}
+	if _, err := io.Copy(to, r); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return // at the end, or nobody takes it
 	}
+	_ = r.SetReadDeadline(time.Time{})
+	_, _ = io.CopyN(to, r, held(r))
 }
 
-// maxPipe is the most bytes that a pipe holds, unless its owner has asked for more.
-const maxPipe = 64 << 10
+// held is how many bytes a pipe has that nobody has read.
+func held(r *os.File) (n int64) {
+	raw, err := r.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			var has int
+			has, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+			n = int64(has)
+		})
+	}
+	return n
+}

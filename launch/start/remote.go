@@ -45,6 +45,7 @@ type remote struct {
 	answers chan answer // the first is a hello, the second to the order
 	mu      sync.Mutex
 	left    []int // ranks that have not ended
+	ended   bool  // ssh has: its number may be another's
 }
 
 // answer is what the other end says of itself.
@@ -76,6 +77,11 @@ func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 		return nil, fmt.Errorf("host %s: %w", h.Name, err)
 	}
 	crash.Go(func() {
+		_ = untilEnded(r.cmd.Process.Pid) // an error is Wait's to find
+		r.mu.Lock()
+		r.ended = true
+		r.mu.Unlock()
+		killGroup(r.cmd.Process.Pid)
 		ended := r.cmd.Wait()
 		printed.rest()
 		ours.Close()
@@ -211,18 +217,16 @@ func (r *remote) signal(s syscall.Signal) {
 }
 
 // endIn ends the connection where it does not end by itself in a while.
-func (r *remote) endIn(d time.Duration) {
-	late := time.AfterFunc(d, crash.Caught(r.end))
-	crash.Go(func() {
-		<-r.over
-		late.Stop()
-	})
-}
+func (r *remote) endIn(d time.Duration) { time.AfterFunc(d, crash.Caught(r.end)) }
 
-// end ends the connection.
+// end ends the connection, if it has not ended.
 func (r *remote) end() {
 	_ = r.in.Close()
-	_ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		killGroup(r.cmd.Process.Pid)
+	}
 }
 
 func (r *remote) leave() error {
