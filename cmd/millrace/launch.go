@@ -20,15 +20,18 @@ import (
 	"github.com/millrace-ml/millrace/launch/start"
 )
 
-// launchable are the verbs that processes of a run may be, and whether rank 0 alone prints, given the arguments behind.
-var launchable = map[string]func(args []string) bool{
-	"train": func([]string) bool { return true },
-	"doctor": func(args []string) bool {
-		c := doctorCommand()
-		err := c.ParseFlags(args) // an error is the processes' to say
-		links, _ := c.Flags().GetBool("links")
-		return err == nil && links
-	},
+// launchable are the verbs that processes of a run may be.
+var launchable = []string{"train", "doctor"}
+
+// printsAlone says whether rank 0 alone prints what a verb comes to. The arguments are read as the processes read
+// them, whose errors are theirs to say.
+func printsAlone(args []string) bool {
+	c, flags, err := command().Find(args)
+	if err == nil {
+		err = c.ParseFlags(flags)
+	}
+	links, _ := c.Flags().GetBool("links") // false where there is none
+	return err == nil && (c.Name() != "doctor" || links)
 }
 
 // otherHalf is the verb by which launch starts processes on another host.
@@ -159,7 +162,7 @@ func launchedVerb(c *cobra.Command, args []string) ([]string, error) {
 	case args[0] == "millrace":
 		return nil, fmt.Errorf("behind -- stands the verb alone; leave %q out", args[0])
 	}
-	if _, known := launchable[args[0]]; !known {
+	if !slices.Contains(launchable, args[0]) {
 		return nil, fmt.Errorf("%q is not started in several processes; train and doctor are", args[0])
 	}
 	return args, nil
@@ -173,7 +176,7 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 	if err := cli.LeavesToOthers(c); err != nil {
 		return err
 	}
-	s.Stdout, s.Stderr, s.Bare = c.OutOrStdout(), c.ErrOrStderr(), launchable[s.Args[0]](s.Args[1:])
+	s.Stdout, s.Stderr, s.Bare = c.OutOrStdout(), c.ErrOrStderr(), printsAlone(s.Args)
 	s.Again = func(number int, after start.Outcome) {
 		cli.Say(fmt.Sprintf("launch: %s; start %d of at most %d", after.How, number+1, s.Restarts+1), "start", number+1)
 	}

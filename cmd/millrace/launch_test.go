@@ -68,7 +68,7 @@ func TestLaunchedDoctorPrintsJSON(t *testing.T) {
 	if len(ranks) != 2 || !ranks[0] || !ranks[1] {
 		t.Errorf("ranks %v", ranks)
 	}
-	c = p.Command(t, strings.Fields("launch -n 2 -- doctor --links --json"))
+	c = p.Command(t, strings.Fields("launch -n 2 -- doctor --links --log json --json"))
 	var rows []hosts.Row
 	if out, err = c.Output(); err != nil {
 		t.Fatal(err)
