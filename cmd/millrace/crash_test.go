@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -84,5 +85,48 @@ func TestSecretsAreLeftOut(t *testing.T) {
 	if got := strings.Join(cli.WithoutSecrets(args), " "); got != "train --metrics 0.0.0.0:1 --token *** --password=*** "+
 		"--token-file f --name token" {
 		t.Error(got)
+	}
+}
+
+// A process that is killed while another one measures for it leaves none behind.
+func TestAKilledProcessMeasuresNoMore(t *testing.T) {
+	p := clitest.Trainer(t)
+	// It takes longer to measure than this test waits.
+	c := p.Command(t, strings.Fields("train --model mlp --set hidden=2048,2048 --data digits --batch 4096 "+
+		"--micro-batches 1 --workers 2 --steps 1 --out run"))
+	c.Env = append(c.Env, "TMPDIR="+t.TempDir()) // where it leaves what the other one is to measure
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}()
+	child := 0
+	for began := time.Now(); child == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("nothing measures")
+		}
+		for pid := range childrenOf(c.Process.Pid) {
+			child = pid
+		}
+	}
+	measuring, err := os.FindProcess(child) // no other one, whoever has its number by then
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, begun := state(child)
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		if runs, _, since := state(child); !runs || since != begun {
+			break
+		}
+		if time.Since(began) > 20*time.Second {
+			_ = measuring.Kill()
+			t.Fatal("it goes on measuring")
+		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -71,13 +73,17 @@ func trains(t *testing.T, p *clitest.Program, line string, env ...string) *gang 
 	g := &gang{t: t, dir: filepath.Join(p.Dir, words[len(words)-1]), c: p.Command(t, words),
 		end: make(chan struct{})}
 	g.c.Stdout, g.c.Stderr, g.c.Env = &g.out, &g.out, append(g.c.Env, env...)
-	if err := g.c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	g.c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is late ends without Cleanup
+	begun := make(chan error)
 	go func() {
+		runtime.LockOSThread() // the thread's end is what Pdeathsig goes by
+		begun <- g.c.Start()
 		_ = g.c.Wait() // the exit code says how it went
 		close(g.end)
 	}()
+	if err := <-begun; err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { // what a test that has failed leaves
 		for _, pid := range g.processes() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -88,16 +94,25 @@ func trains(t *testing.T, p *clitest.Program, line string, env ...string) *gang 
 	return g
 }
 
+// state says whether a process runs, and is not one that has ended and that nobody has waited for; who its parent is,
+// and since when it is there.
+func state(pid int) (runs bool, parent, since string) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // of one that has ended there is none
+	fields := strings.Fields(string(text))
+	if len(fields) < 22 || fields[2] == "Z" {
+		return false, "", ""
+	}
+	return true, fields[3], fields[21]
+}
+
 // childrenOf is what a process has started and has not ended, each with its environment.
 func childrenOf(process int) map[int]string {
 	all := map[int]string{}
-	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is one
+	paths, _ := filepath.Glob("/proc/[0-9]*") // the pattern is one
 	for _, path := range paths {
-		var pid, parent int
-		var name, state string
-		text, _ := os.ReadFile(path) // one that has ended meanwhile
-		if _, err := fmt.Sscan(string(text), &pid, &name, &state, &parent); err == nil && parent == process && state != "Z" {
-			env, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
+		pid, _ := strconv.Atoi(filepath.Base(path))
+		if runs, parent, _ := state(pid); runs && parent == strconv.Itoa(process) {
+			env, _ := os.ReadFile(filepath.Join(path, "environ"))
 			all[pid] = string(env)
 		}
 	}
@@ -342,40 +357,5 @@ func TestAnErrorIsInTheRunsFolder(t *testing.T) {
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("a run that has ended well leaves error.json")
-	}
-}
-
-// A process that is killed while another one measures for it leaves none behind.
-func TestAKilledProcessMeasuresNoMore(t *testing.T) {
-	p := clitest.Trainer(t)
-	// It takes longer to measure than this test waits.
-	c := p.Command(t, strings.Fields("train --model mlp --set hidden=2048,2048 --data digits --batch 4096 "+
-		"--micro-batches 1 --workers 2 --steps 1 --out run"))
-	c.Env = append(c.Env, "TMPDIR="+t.TempDir()) // where it leaves what the other one is to measure
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-	}()
-	child := 0
-	for began := time.Now(); child == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatal("nothing measures")
-		}
-		for pid := range childrenOf(c.Process.Pid) {
-			child = pid
-		}
-	}
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Wait()
-	for began := time.Now(); syscall.Kill(child, 0) == nil; time.Sleep(5 * time.Millisecond) {
-		if time.Since(began) > 20*time.Second {
-			_ = syscall.Kill(child, syscall.SIGKILL)
-			t.Fatal("it goes on measuring")
-		}
 	}
 }

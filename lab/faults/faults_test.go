@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,18 @@ func TestTriesAreCounted(t *testing.T) {
 	if got := strings.Join(strings.Fields(strings.Split(out.String(), "\n")[1]), " "); got != want || r.wrong() != 1 ||
 		sum.Found[0] != "try 1: took 11s to end" {
 		t.Errorf("%q; want %q; %d wrong, %q", got, want, r.wrong(), sum.Found)
+	}
+	path := filepath.Join(t.TempDir(), "faults.json")
+	err := r.write(path)
+	if _, none := os.Stat(path); err == nil || none == nil {
+		t.Errorf("%v, and what went wrong is written (%v)", err, none)
+	}
+	r.Ways = r.Ways[1:]
+	if err := r.write(path); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
 	}
 }
 

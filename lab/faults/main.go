@@ -29,7 +29,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -133,15 +132,14 @@ func (c *campaign) all(ctx context.Context, ways []way, tries, one int, to strin
 		r.Ways = append(r.Ways, sum)
 	}
 	r.print(c.out)
-	var err error
-	if to != "" {
+	err := ctx.Err()
+	if err == nil && to != "" {
 		err = r.write(to)
 	}
-	if err = errors.Join(err, ctx.Err()); err != nil {
+	if err != nil {
 		fmt.Fprintln(errs, "faults:", err)
-		return 1
 	}
-	if r.wrong() > 0 {
+	if err != nil || r.wrong() > 0 {
 		return 1
 	}
 	return 0

@@ -24,13 +24,13 @@ type summary struct {
 	Way           string   `json:"way"`
 	What          string   `json:"what"`
 	Tries         int      `json:"tries"`
-	WorstEndS     float64  `json:"worst_end_s"`    // from the fault to the end of the last process that could run
-	Named         int      `json:"named"`          // tries in which every process named the lost one
-	WeightsRight  int      `json:"weights_right"`  // in which the weights at the end were right
-	NothingIsLeft int      `json:"nothing_left"`   // and nothing was left running, or half-written
-	Fewer         int      `json:"fewer"`          // that went on in fewer processes
-	ByLaunch      int      `json:"by_launch"`      // that millrace launch started again by itself
-	Found         []string `json:"found,omitzero"` // what went wrong
+	WorstEndS     float64  `json:"worst_end_s"`   // from the fault to the end of the last process that could run
+	Named         int      `json:"named"`         // tries in which every process named the lost one
+	WeightsRight  int      `json:"weights_right"` // in which the weights at the end were right
+	NothingIsLeft int      `json:"nothing_left"`  // and nothing was left running, or half-written
+	Fewer         int      `json:"fewer"`         // that went on in fewer processes
+	ByLaunch      int      `json:"by_launch"`     // that millrace launch started again by itself
+	Found         []string `json:"-"`             // what went wrong
 }
 
 func (s *summary) add(t *try) {
@@ -67,7 +67,13 @@ func (r *results) print(out io.Writer) {
 	}
 }
 
-func (r *results) write(path string) error { return document.WriteJSON(path, r) }
+// write writes what went as it should; of a campaign in which anything did not there are no results.
+func (r *results) write(path string) error {
+	if n := r.wrong(); n > 0 {
+		return fmt.Errorf("%d went wrong; %s is not written", n, path)
+	}
+	return document.WriteJSON(path, r)
+}
 
 // found is what went wrong in a try, as lines below its own.
 func (t *try) found() string {
