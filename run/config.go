@@ -104,6 +104,8 @@ type Config struct {
 	// for devices that return before they have done anything, and cores that are shared require 0.
 	Ahead int
 	World *process.World // where the workers are; nil: all in this process
+	// Class says what kind of error one is, which those of the other processes are told (control.Failed); nil: none.
+	Class func(error) string
 	// Place is what the run may change of its process, and of the processors it has; nil: nothing.
 	Place *place.Policy
 

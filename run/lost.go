@@ -37,7 +37,7 @@ func (l *leader) leave(late time.Duration, why string) {
 
 // fail ends the run.
 func (l *leader) fail(err error) {
-	l.tell(l.state.Fail(process.FailedOf(0, err)))
+	l.tell(l.state.Fail(l.job.FailedOf(err)))
 }
 
 // lost says whether the run is over because a process is lost.

@@ -29,7 +29,7 @@ func newJob(c Config) (*process.Job, error) {
 		Slots: c.Slots, Ahead: c.Ahead, BucketBytes: c.BucketBytes, Placement: settings.Placement, KeepSteps: c.KeepSteps,
 		WantStep:    c.WantStep,
 		KeepWeights: c.KeepWeights, OnPart: c.Hooks.OnPart,
-		World: c.World, Carriers: c.Carriers, Meet: c.Meet, Decide: c.decide, Without: c.without,
+		World: c.World, Class: c.Class, Carriers: c.Carriers, Meet: c.Meet, Decide: c.decide, Without: c.without,
 	}
 	if c.Checkpoint.Dir != "" {
 		j.Store = &checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep}

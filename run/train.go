@@ -52,9 +52,10 @@ func (c *Config) refused(err error) error {
 	if c.World == nil {
 		return err
 	}
+	failed := (&process.Job{World: c.World, Class: c.Class}).FailedOf(err)
 	for _, link := range c.World.Links {
 		if link != nil {
-			_ = link.Send(control.Message{N: 1, From: c.World.Rank, Body: process.FailedOf(c.World.Rank, err)})
+			_ = link.Send(control.Message{N: 1, From: c.World.Rank, Body: failed})
 		}
 	}
 	return errors.Join(err, closeAll(c.World.Links))

@@ -171,6 +171,7 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 	why := errors.New("the device is on fire")
 	for worker := range 3 {
 		c := small(t, 3, 50)
+		c.Class = func(err error) string { return fmt.Sprint(errors.Is(err, why)) }
 		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
 		w.change = func(p int, c *Config) {
 			if p == worker {
@@ -186,6 +187,10 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 			if here := p == worker; err != nil && errors.Is(err, why) != here || !here &&
 				!strings.Contains(err.Error(), fmt.Sprintf("rank %d on host host%d", worker, worker)) {
 				t.Errorf("worker %d fails; process %d does not say where: %v", worker, p, err)
+			}
+			var failed *control.Failed
+			if errors.As(err, &failed) != (p != worker) || failed != nil && failed.Class != "true" {
+				t.Errorf("worker %d fails; process %d has it of the class of %+v", worker, p, failed)
 			}
 		}
 		if out.results[0].Steps >= 50 {

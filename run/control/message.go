@@ -242,8 +242,13 @@ type Failed struct {
 // Error is its text.
 func (f *Failed) Error() string { return f.Text }
 
-// Unwrap is the error itself, if it is of this process.
-func (f *Failed) Unwrap() error { return f.Err }
+// Unwrap is the error itself, if it is of this process, or the LostError that it is.
+func (f *Failed) Unwrap() error {
+	if f.Err == nil && f.Lost != nil {
+		return f.Lost
+	}
+	return f.Err
+}
 
 // Ask has a process do something before the run, by name, and answer.
 type Ask struct {

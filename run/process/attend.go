@@ -181,7 +181,7 @@ func (x *Process) depart(herald *sync.WaitGroup, gone <-chan departure, release 
 		left.Timeline.PeakBytes[k] = byRank[k].memory.PeakBytes
 	}
 	if left.Err != nil {
-		failed := FailedOf(x.job.World.Rank, left.Err)
+		failed := x.job.FailedOf(left.Err)
 		left.Failed = &failed
 	}
 	left.Due = x.Due()
@@ -354,7 +354,7 @@ func (x *Process) end() {
 	}
 	e := control.Ended{Minibatches: min(x.limit, x.minibatches)}
 	if x.refused != nil {
-		refused := FailedOf(x.job.World.Rank, x.refused)
+		refused := x.job.FailedOf(x.refused)
 		e.Refused = &refused
 	}
 	for _, k := range x.mine {

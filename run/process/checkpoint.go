@@ -137,7 +137,7 @@ func (x *Process) carriedOut(order control.Body) (control.Done, error) {
 		if err == nil || order.Others || !s.Drafted(order.Draft) { // the checkpoint is whole
 			return control.Done{}, err
 		}
-		refused := FailedOf(rank, fmt.Errorf("run: %w", err))
+		refused := x.job.FailedOf(fmt.Errorf("run: %w", err))
 		return control.Done{Refused: &refused}, nil
 	case control.Prune:
 		if !x.keeps {

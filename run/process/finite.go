@@ -44,11 +44,14 @@ func (e *notFiniteError) Is(target error) bool { return target == ErrNotFinite }
 // classNotFinite is what an ErrNotFinite of another process is of.
 const classNotFinite = "not finite"
 
-// FailedOf is an error as a process tells it to others.
-func FailedOf(process int, err error) control.Failed {
-	f := control.Failed{Process: process, Text: err.Error(), Err: err}
-	if errors.Is(err, ErrNotFinite) {
+// FailedOf is an error as this process tells it to others.
+func (j *Job) FailedOf(err error) control.Failed {
+	f := control.Failed{Process: j.World.Rank, Text: err.Error(), Err: err}
+	switch {
+	case errors.Is(err, ErrNotFinite):
 		f.Class = classNotFinite
+	case j.Class != nil:
+		f.Class = j.Class(err)
 	}
 	errors.As(err, &f.Lost)
 	return f
@@ -75,13 +78,8 @@ func (e *remoteError) Is(target error) bool {
 	return target == ErrNotFinite && e.failed.Class == classNotFinite
 }
 
-// Unwrap is the LostError that it is.
-func (e *remoteError) Unwrap() error {
-	if e.failed.Lost == nil {
-		return nil
-	}
-	return e.failed.Lost
-}
+// Unwrap says of what kind it is.
+func (e *remoteError) Unwrap() error { return e.failed }
 
 // isFinite says whether x is a number and not infinite.
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }

@@ -42,6 +42,7 @@ type Job struct {
 	From        *checkpoint.Checkpoint           // nil: from the start
 	Store       *checkpoint.Store                // this process's folder of checkpoints; nil: none is saved
 	Claim       func(arrange func() error) error // arranges a folder that is not the leader's; nil: nobody asks
+	Class       func(error) string               // what kind of error one is, for the other processes; nil: nobody asks
 	World       *World
 	Carriers    func(workers int) ([]wire.Carrier, error)
 	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start

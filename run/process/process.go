@@ -145,7 +145,7 @@ func (x *Process) failLocked(worker int, err error) {
 	x.err, x.failing, x.cut = err, worker, x.program == nil || !x.ended
 	x.cancel() // which has the herald tell the wire
 	x.wakeAll()
-	x.say(FailedOf(x.job.World.Rank, err))
+	x.say(x.job.FailedOf(err))
 }
 
 // breakage is what a worker's port has ended with by itself.

@@ -46,15 +46,15 @@ func CodeOf(err error) int {
 	var left *setup.StoppedError
 	var lost *control.LostError
 	var refused *rendezvous.Refused
+	var failed *control.Failed
+	class := ""
 	switch {
 	case errors.As(err, &exit):
 		return exit.Code
 	case errors.As(err, &stopped):
 		return stopped.code()
 	case errors.As(err, &said):
-		if code, err := strconv.Atoi(said.Class); err == nil {
-			return code
-		}
+		class = said.Class
 	case errors.As(err, &left):
 		return ExitStopped
 	case errors.As(err, &lost):
@@ -63,6 +63,11 @@ func CodeOf(err error) int {
 		return launch.LostPeer
 	case errors.As(err, &refused):
 		return ExitBadInput
+	case errors.As(err, &failed):
+		class = failed.Class
+	}
+	if code, err := strconv.Atoi(class); err == nil {
+		return code
 	}
 	return ExitFailed
 }

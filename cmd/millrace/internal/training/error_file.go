@@ -1,6 +1,7 @@
 package training
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ func (t *training) leaveError(rank int, err error) error {
 		return err
 	case rank > 0 && (lost == nil || lost.Rank != 0):
 		return err
-	case isErrorFile(path) && t.ran: // another process has written it: the first cause stays
+	case t.ran && t.isSaid(path): // another process has written it: the first cause stays
 		return err
 	}
 	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Rank: rank, Cause: err.Error(), ExitCode: code,
@@ -82,6 +83,19 @@ func (t *training) leaveError(rank int, err error) error {
 		return errors.Join(err, fmt.Errorf("the reason is not in %s: %w", path, failed))
 	}
 	return err
+}
+
+// began notes what an earlier start has left, as this process's part of the run begins. Whoever has the folder removes
+// it; nobody may come to that.
+func (t *training) began() {
+	t.ran = true
+	t.earlier, _ = os.ReadFile(filepath.Join(t.out, ErrorName)) // without one there is nothing to tell apart
+}
+
+// isSaid says whether a process of this run has said why it has failed.
+func (t *training) isSaid(path string) bool {
+	text, _ := os.ReadFile(path) // as isErrorFile does
+	return isErrorFile(path) && !bytes.Equal(text, t.earlier)
 }
 
 // lostOf is the process that was lost; nil where none was.

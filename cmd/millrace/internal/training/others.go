@@ -260,15 +260,16 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				return nil, err
 			}
 			t.place(&config, &k, j)
-			config.Checkpoint.Claim = func(arrange func() error) error { return t.claim(j, w.RunID, arrange) }
+			config.Checkpoint.Claim = func(arrange func() error) error {
+				if err := t.claim(j, w.RunID, arrange); err != nil {
+					return err
+				}
+				return dropError(filepath.Join(t.out, ErrorName))
+			}
 			return nil, nil
 		},
 		askBegin: func(context.Context, json.RawMessage) (any, error) {
-			if err := cli.FinishesItsStep(t.Command); err != nil {
-				return nil, err
-			}
-			t.ran = true
-			return nil, dropError(filepath.Join(t.out, ErrorName))
+			return nil, cli.FinishesItsStep(t.Command)
 		},
 	})
 	maps.Copy(handlers, t.lookers())
@@ -276,6 +277,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 	if err != nil || link == nil {
 		return err
 	}
+	t.began()
 	config.World.Links = append(config.World.Links, link)
 	slog.Debug("the run begins", "steps", config.Steps)
 	result, err := run.Train(t.Context(), config)

@@ -66,7 +66,7 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 		Model: n.model, Plan: k.Plan, Engine: n.engine,
 		Data:      run.Data{Train: data.Prefetch(n.data.Train, 4), Test: n.data.Test},
 		Optimizer: j.Optimizer, Rate: k.Rate, RateScale: j.RateScale, RateFactor: k.RateFactor, Clip: j.Clip, Seed: j.Seed,
-		Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder,
+		Class: cli.ClassOf, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder,
 		ThreadsPerWorker: j.ThreadsPerWorker, Place: &place.Policy{Bind: place.Binding(j.Bind)},
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},
 		EvalEvery:  j.EvalEvery, EvalRows: j.EvalRows, Resume: k.Resume, AverageResumed: j.ResumeAveraged,

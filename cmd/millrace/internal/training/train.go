@@ -43,6 +43,7 @@ type training struct {
 	unlike      string          // what differs between hosts, of what bits depend on; empty: nothing
 	out         string          // the run's folder, once it is known that this run may write there
 	ran         bool            // and has written there
+	earlier     []byte          // error.json of an earlier start, as the run began; nil: none, or it is gone
 	steps       *int            // done, once the run has ended; nil: not known
 	saved       string          // the last checkpoint
 }
