@@ -57,9 +57,9 @@ func Among(path string, others Others) (*Spread, error) {
 			damaged = append(damaged, c)
 			continue
 		}
-		dir, _ := folder(path)
 		if len(damaged) > 0 && damaged[0].Steps > c.Steps { // else another of the same step was to give way to it
-			return nil, &DamagedError{errors.New("checkpoint: " + damaged[0].wrong), filepath.Join(dir, NameOf(c.Steps))}
+			return nil, &DamagedError{errors.New("checkpoint: " + damaged[0].wrong),
+				filepath.Join(surveys[c.at].Folder, NameOf(c.Steps))}
 		}
 		c.spread.Passed = passed
 		return &c.spread, nil

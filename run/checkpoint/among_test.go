@@ -251,6 +251,19 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 		damaged.Whole != filepath.Join(h.dirs[0], "step-00000002") {
 		t.Error(err)
 	}
+	// A run's folder stands for its checkpoints where it has them, which the first host does not.
+	run := filepath.Join(t.TempDir(), "run")
+	joined := &hosts{dirs: []string{filepath.Join(t.TempDir(), "new"), run, h.dirs[0]}}
+	if err := os.MkdirAll(run, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(run, "checkpoints"), os.DirFS(h.dirs[1])); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = Among(joined.dirs[0], joined); !errors.As(err, &damaged) ||
+		damaged.Whole != filepath.Join(run, "checkpoints", "step-00000002") {
+		t.Error(err)
+	}
 	if err := os.WriteFile(filepath.Join(h.dirs[0], "step-00000004", "stage-1.safetensors"), whole, 0o644); err != nil {
 		t.Fatal(err)
 	}

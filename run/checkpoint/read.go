@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,14 +218,15 @@ func openRegular(path string) (*os.File, int64, error) {
 	return f, info.Size(), err
 }
 
-// local is a file of this host.
+// local is a file of this host: of several that may be it the first that is as it was written, which check finds.
 type local struct {
-	counted
-	want File
+	copies []counted
+	want   File
 
 	mu      sync.Mutex
 	checked bool
 	wrong   error // of check
+	chosen  int
 }
 
 // openFile opens a file that has the length that the manifest says.
@@ -237,7 +239,19 @@ func openFile(path string, want File) (*local, error) {
 		return nil, errors.Join(fmt.Errorf("%d bytes; the manifest says %d: the file is cut short or not the one that was "+
 			"written", size, want.Bytes), f.Close())
 	}
-	return &local{counted: counted{f}, want: want}, nil
+	return &local{copies: []counted{{f}}, want: want}, nil
+}
+
+// ReadAt reads behind check.
+func (f *local) ReadAt(into []byte, at int64) (int, error) {
+	return f.copies[f.chosen].ReadAt(into, at)
+}
+
+func (f *local) Close() (err error) {
+	for _, c := range f.copies {
+		err = errors.Join(err, c.Close())
+	}
+	return err
 }
 
 // check holds all of the file against its checksum, once. It ends early with the context, whose error it returns.
@@ -247,26 +261,43 @@ func (f *local) check(ctx context.Context) error {
 	if f.checked {
 		return f.wrong
 	}
-	sum := crc32.New(castagnoli)
-	from := io.NewSectionReader(f, 0, f.want.Bytes)
-	for {
-		if ctx.Err() != nil {
+	var wrong, unread error
+	for i, c := range f.copies {
+		got, err := checksumOf(ctx, c, f.want.Bytes)
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case err != nil:
+			unread = cmp.Or(unread, err)
+		case got == f.want.CRC32C:
+			f.chosen, f.checked = i, true
+			return nil
+		case wrong == nil:
+			wrong = fmt.Errorf("checksum %s; the manifest says %s: the file has changed since it was written", got,
+				f.want.CRC32C)
 		}
+	}
+	if unread != nil {
+		return unread
+	}
+	f.wrong, f.checked = wrong, true
+	return wrong
+}
+
+// checksumOf is that of so many bytes.
+func checksumOf(ctx context.Context, of io.ReaderAt, n int64) (string, error) {
+	sum := crc32.New(castagnoli)
+	from := io.NewSectionReader(of, 0, n)
+	for ctx.Err() == nil {
 		n, err := io.CopyN(sum, from, 1<<20)
 		if err != nil && !errors.Is(err, io.EOF) {
-			return err
+			return "", err
 		}
 		if n == 0 {
 			break
 		}
 	}
-	if got := fmt.Sprintf("%08x", sum.Sum32()); got != f.want.CRC32C {
-		f.wrong = fmt.Errorf("checksum %s; the manifest says %s: the file has changed since it was written", got,
-			f.want.CRC32C)
-	}
-	f.checked = true
-	return f.wrong
+	return fmt.Sprintf("%08x", sum.Sum32()), ctx.Err()
 }
 
 // isIn says whether a directory has this file, as it was written.

@@ -96,7 +96,7 @@ func (s *Shelf) file(r request) (*local, error) {
 	case r.Offset < 0 || r.Bytes < 0 || r.Offset > of.Bytes || r.Bytes > of.Bytes-r.Offset:
 		return nil, fmt.Errorf("%d bytes from %d on of %s, which has %d", r.Bytes, r.Offset, r.File, of.Bytes)
 	}
-	return s.take(s.ctx, steps, *of)
+	return s.take(steps, *of)
 }
 
 // wait says that it is busy until work is done, which ends where nobody hears that.

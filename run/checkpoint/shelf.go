@@ -65,7 +65,8 @@ func (s *Shelf) Close() error {
 
 // Survey is what a process finds of checkpoints in its folder, by names and lengths alone.
 type Survey struct {
-	Host    string  `json:"host,omitempty"` // as errors are to call it
+	Host    string  `json:"host,omitempty"`   // as errors are to call it
+	Folder  string  `json:"folder,omitempty"` // where they are
 	Copies  []Copy  `json:"copies,omitempty"`
 	Files   []Held  `json:"files,omitempty"`
 	Damaged []Fault `json:"damaged,omitempty"`
@@ -107,6 +108,7 @@ func (s *Shelf) Look() (Survey, error) {
 	if err != nil {
 		return all, fmt.Errorf("checkpoint: %w", err)
 	}
+	all.Folder = s.dir
 	for _, e := range entries {
 		steps, ok := stepsOf(e.Name())
 		if !ok || !e.IsDir() || s.only >= 0 && steps != s.only {
@@ -173,7 +175,7 @@ func (s *Shelf) Check(ctx context.Context, steps int, files []File) (map[string]
 	all := map[string]Verdict{}
 	for _, f := range files {
 		var v Verdict
-		one, err := s.take(ctx, steps, f)
+		one, err := s.take(steps, f)
 		if err == nil {
 			err = one.check(ctx)
 		}
@@ -194,9 +196,9 @@ func (s *Shelf) Check(ctx context.Context, steps int, files []File) (map[string]
 	return all, nil
 }
 
-// take is a file of a checkpoint, or of a draft of it, that has the right length; of several that have the one with
-// the right checksum.
-func (s *Shelf) take(ctx context.Context, steps int, f File) (*local, error) {
+// take opens a file of a checkpoint, or of a draft of it, that has the right length; its check finds of several the one
+// with the right checksum. Nothing of it is read: others want other files meanwhile.
+func (s *Shelf) take(steps int, f File) (*local, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.files == nil {
@@ -206,45 +208,34 @@ func (s *Shelf) take(ctx context.Context, steps int, f File) (*local, error) {
 	if one := s.files[key]; one != nil {
 		return one, nil
 	}
-	one, err := lying(ctx, s.dir, steps, f)
+	one, err := lying(s.dir, steps, f)
 	if err == nil {
 		s.files[key] = one
 	}
 	return one, err
 }
 
-// lying opens such a file.
-func lying(ctx context.Context, dir string, steps int, want File) (*local, error) {
+// lying opens all that may be such a file.
+func lying(dir string, steps int, want File) (*local, error) {
 	dirs, err := draftsOf(dir, steps)
 	if err != nil {
 		return nil, err
 	}
 	dirs = append([]string{filepath.Join(dir, NameOf(steps)), filepath.Join(dir, NameOf(steps)+replaced)}, dirs...)
 	var first error
-	var found []*local
+	found := &local{want: want}
 	for _, at := range dirs {
 		f, err := openFile(filepath.Join(at, want.Name), want)
 		if err == nil {
-			found = append(found, f)
+			found.copies = append(found.copies, f.copies...)
 		} else if first == nil || errors.Is(first, os.ErrNotExist) {
 			first = err
 		}
 	}
-	if len(found) == 0 {
+	if len(found.copies) == 0 {
 		return nil, first
 	}
-	chosen := found[0]
-	for _, f := range found[1:] {
-		if chosen.check(ctx) != nil && f.check(ctx) == nil {
-			chosen = f
-		}
-	}
-	for _, f := range found {
-		if f != chosen {
-			_ = f.Close() // nothing was written
-		}
-	}
-	return chosen, nil
+	return found, nil
 }
 
 // At is where a checkpoint after so many steps is, or would be.
@@ -298,7 +289,7 @@ func (s *Shelf) Open(from *Spread, rank int, dial func(process int) (io.ReadWrit
 				dial: func() (io.ReadWriteCloser, error) { return dial(process) }}
 		}
 		p := &part{want: f, find: func(ctx context.Context) (io.ReaderAt, error) {
-			here, err := s.take(ctx, m.Steps, f)
+			here, err := s.take(m.Steps, f)
 			if err == nil {
 				err = here.check(ctx)
 			}

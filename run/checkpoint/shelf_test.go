@@ -7,12 +7,101 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
 
-// What holds a file against its checksum ends with its context, has said nothing then, and does it once.
-func TestACheckEndsWithItsContext(t *testing.T) {
+// large is a file that takes long to read, and no room.
+const large = 16 << 30
+
+// holed is the Shelf of a checkpoint of two stages and a large file, which is all holes, in its folder and in a draft.
+func holed(t *testing.T) (*Shelf, File) {
+	t.Helper()
+	s, dir := shelf(t)
+	f := File{Name: "stage-2.safetensors", Bytes: large, CRC32C: "00000001"}
+	for _, in := range []string{NameOf(2), DraftName(2, 9)} {
+		at := filepath.Join(dir, in, f.Name)
+		if err := MakeDraft(filepath.Dir(at)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(at, large); err != nil {
+			t.Skip("no large files here: ", err)
+		}
+	}
+	s.manifest.Files = append(s.manifest.Files, f)
+	return s, f
+}
+
+// begun waits until something is read.
+func begun(t *testing.T, since int64) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); Moved() == since; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("nothing is read")
+		}
+	}
+}
+
+// Whoever holds a large file against its checksum stops where its context ends, or the Shelf is closed.
+func TestACheckEndsInTheMiddle(t *testing.T) {
+	for name, c := range map[string]struct {
+		check func(ctx context.Context, s *Shelf, f File) error
+		ends  string
+	}{
+		"with its context": {func(ctx context.Context, s *Shelf, f File) error {
+			_, err := s.Check(ctx, 2, []File{f})
+			return err
+		}, "the leader is lost"},
+		"with its Shelf": {func(_ context.Context, s *Shelf, f File) error {
+			r := ask(s)
+			r.ctx = context.Background() // whoever asks is there yet
+			return r.read(request{File: f.Name, Bytes: 1}, make([]byte, 1))
+		}, errEnded.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, f := holed(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			done, before := make(chan error, 1), Moved()
+			go func() { done <- c.check(ctx, s, f) }()
+			begun(t, before)
+			if cancel(errors.New("the leader is lost")); c.ends == errEnded.Error() {
+				s.Close()
+			}
+			if err := <-done; err == nil || !strings.Contains(err.Error(), c.ends) {
+				t.Errorf("%v; want something about %q", err, c.ends)
+			}
+			if read := Moved() - before; read > large/2 {
+				t.Errorf("%d bytes of %d are read", read, int64(large))
+			}
+		})
+	}
+}
+
+// While a process checks copies of a large file, others get another file from it.
+func TestALargeFileIsInNobodysWay(t *testing.T) {
+	s, f := holed(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done, before := make(chan error, 1), Moved()
+	go func() {
+		_, err := s.Check(ctx, 2, []File{f})
+		done <- err
+	}()
+	begun(t, before)
+	if err := ask(s).read(request{File: "stage-0.safetensors", Bytes: 4}, make([]byte, 4)); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// What holds a file against its checksum has said nothing where its context ends, and does it once.
+func TestACheckIsMadeOnce(t *testing.T) {
 	dirs := folders(t, 1)
 	spread(t, dirs, 2, 0)
 	h := &hosts{dirs: dirs}

@@ -39,7 +39,7 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 	return s.fitsTypes(c, have, s.kind)
 }
 
-// Suits orders the hosts as a plan's cluster has their types, however a launcher numbers them this time, and refuses one
+// Suits orders the hosts as a plan's cluster has their types, however a launcher numbers them now, and refuses one
 // where the devices that both have are not the same: on other hosts, of other types, or with more memory than there
 // is. How many processes they are in is the run's business.
 func (s *Survey) Suits(c *cluster.Cluster) error {

@@ -27,7 +27,8 @@ func TestAFolderIsLookedAtAgainWhereItIsClaimed(t *testing.T) {
 	if err := noteRun(j.Out, "another"); err != nil {
 		t.Fatal(err)
 	}
-	if arranged, err := claim(); arranged || err == nil || !strings.Contains(err.Error(), "r has checkpoints of an earlier") ||
+	arranged, err := claim()
+	if arranged || err == nil || !strings.Contains(err.Error(), "r has checkpoints of an earlier run") ||
 		readRecord(j.Out).Run != "another" {
 		t.Error(arranged, err)
 	}
