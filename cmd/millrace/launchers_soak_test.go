@@ -59,6 +59,7 @@ func slurm(t *testing.T) (env []string) {
 func TestSlurmLeavesTheSameWeights(t *testing.T) {
 	env := slurm(t)
 	p := profiled(t)
+	replicas(t, p, "--batch", "16", "--micro-batches", "4")
 	for i, r := range launchedRuns {
 		flags := strings.Fields(launchedFlags + r.flags)
 		n, workers, each := fmt.Sprint(r.processes), fmt.Sprint(r.processes*r.each), fmt.Sprint(r.each)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/plan"
 )
 
 // launcher starts so many processes of a command line, and waits for them. There are those who do so in a moment.
@@ -129,12 +130,39 @@ var launchedRuns = []struct {
 	env       []string
 }{
 	{"a pipeline of two", 2, 1, "--split 2 --schedule 1f1b --clip 0.5 --optimizer adam --save-every 4", true, nil},
-	{"two replicas", 2, 1, "--stages 1 --schedule dp --optimizer sgd --momentum 0.9", false, nil},
+	{"two replicas", 2, 1, "--plan replicas.json --optimizer sgd --momentum 0.9", false, nil},
 	{"three, without a flush", 3, 1, "--split 1,2 --schedule 1f1b-rr --weights stash --batch 4 --micro-batches 1 " +
 		"--lr 0.02", false, nil},
 	{"three, with split backwards", 3, 1, "--split 1,2 --schedule zb-h1 --clip 0.5", false, nil},
 	{"two of two workers each", 2, 2, "--split 1,2,3 --schedule 1f1b", false, nil},
 	{"two, over TLS", 2, 1, "--split 2 --schedule 1f1b", false, []string{launch.TLSVar + "=on"}},
+}
+
+// replicas writes a plan of two replicas. Where links are measured as slow, one worker would be planned.
+func replicas(t *testing.T, p *clitest.Program, batches ...string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(p.Dir, "fast.yaml"), []byte(`name: fast
+device_types: {cpu: {peak: 1GFLOPS, memory_bandwidth: 1GB/s}}
+device: cpu
+levels:
+  - {name: machine, size: 2, bandwidth: 1000GB/s, latency: 1ns}
+`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := p.Run(t, append(strings.Fields("plan --model mlp --cluster fast.yaml --stages 1 --schedule dp -o replicas.json"),
+		batches...), true)
+	if out != "" {
+		t.Fatal(out)
+	}
+	path := filepath.Join(p.Dir, "replicas.json")
+	made, err := plan.Read(path)
+	if err != nil || len(made.Devices()) != 2 {
+		t.Fatalf("%v of %+v", err, made)
+	}
+	made.Cluster, made.Hardware = "", nil // it is for any hosts
+	if err := made.Write(path); err != nil {
+		t.Fatal(err)
+	}
 }
 
 const launchedFlags = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batches 4 --steps 6 " +
@@ -167,6 +195,7 @@ func left(t *testing.T, dir string) string {
 // Whoever starts the processes, they leave the weights that one process leaves.
 func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 	p := profiled(t)
+	replicas(t, p, "--batch", "16", "--micro-batches", "4")
 	long := os.Getenv("MILLRACE_SOAK") != ""
 	for i, r := range launchedRuns {
 		if !r.quick && !long {

@@ -24,8 +24,8 @@ import (
 const long = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 3 " +
 	"--eval-rows 8 --steps 1000000 --save-every 20 --keep 3 --out "
 
-// native is one of three replicas, whose gradients Gloo sums.
-var native = strings.Replace(long, "--stages 3", "--stages 1 --schedule dp --collectives native", 1)
+// native is one of two replicas, whose gradients Gloo sums, as replicas plans it.
+var native = strings.Replace(long, "--stages 3", "--plan replicas.json --collectives native", 1)
 
 // needGloo skips a test where the native library was built without Gloo.
 func needGloo(t *testing.T) {
@@ -210,6 +210,7 @@ func errorsOf(said string) map[int]string {
 // run's folder; what it has saved is whole.
 func TestALostProcessEndsTheRun(t *testing.T) {
 	p := profiled(t)
+	replicas(t, p, "--batch", "8", "--micro-batch", "4")
 	for _, c := range []struct {
 		name   string
 		rank   int
