@@ -35,7 +35,7 @@ func (c *campaign) args(w way, workers int, out string, more ...string) []string
 	args := append(training[:len(training):len(training)], "--out", out)
 	switch {
 	case w.native:
-		args = append(args, "--schedule", "dp", "--stages", "1", "--collectives", "native")
+		args = append(args, "--plan", filepath.Join(c.scratch, replicas), "--collectives", "native")
 	case workers == 0:
 		args = append(args, "--schedule", "1f1b")
 	default:
@@ -43,6 +43,9 @@ func (c *campaign) args(w way, workers int, out string, more ...string) []string
 	}
 	return append(args, more...)
 }
+
+// replicas is a plan of this machine's: between hosts one worker may be as fast, and then nothing is summed.
+const replicas = "replicas.json"
 
 // profile has a training plan with what was measured before, and not measure.
 func (c *campaign) profile() []string {
@@ -66,7 +69,9 @@ func (c *campaign) prepare(ctx context.Context, ways []way) error {
 		switch {
 		case !slices.ContainsFunc(ways, func(other way) bool { return other.native == w.native }):
 		case w.native:
-			lines = append(lines, append([]string{"launch", "-n", all, "--"}, args...))
+			planned := strings.Fields("plan --model mlp --profile profile.json --batch 32 --micro-batch 16 --stages 1 " +
+				"--schedule dp -o " + replicas)
+			lines = append(lines, append(planned, "--workers", all), append([]string{"launch", "-n", all, "--"}, args...))
 		default:
 			lines = append(lines, append(args, "--workers", all))
 		}
