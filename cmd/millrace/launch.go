@@ -53,8 +53,9 @@ others find by its name here, or by ` + launch.MasterAddrVar + `; processes then
 those who know the token.
 
 Where one process fails the others have 15 s to end by themselves; then they are told to stop, and a minute later
-killed. A signal is handed on. With --restarts all start again after a process was lost or killed, not after an
-error, and go on from the last whole checkpoint; hosts that no longer answer are left out.`
+killed. With --restarts all start again after a process was lost (exit code 3), killed (137) or told to stop (129,
+130, 143), not after any other end, and go on from the last whole checkpoint; hosts that no longer answer are left
+out. A signal to launch is handed on, and is the end.`
 
 // launchFlags are what launch was told.
 type launchFlags struct {
