@@ -32,12 +32,12 @@ var gone = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIP
 
 // Gone says whether an error of a connection is that its other end, or the way there, is not there any more: it ends,
 // nobody is there, or nothing comes in time. All else is a trouble of this process's own or of what was said, such as
-// no files or ports left, a firewall of this host's, or a certificate that is refused.
+// no files or ports left, a firewall or a resolver of this host's, or a certificate that is refused.
 func Gone(err error) bool {
 	var late interface{ Timeout() bool }
 	var name *net.DNSError
 	return slices.ContainsFunc(gone, func(end error) bool { return errors.Is(err, end) }) ||
-		errors.As(err, &late) && late.Timeout() || errors.As(err, &name)
+		errors.As(err, &late) && late.Timeout() || errors.As(err, &name) && name.IsNotFound
 }
 
 // failed is a PeerError between processes.

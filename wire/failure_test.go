@@ -29,7 +29,9 @@ func TestGone(t *testing.T) {
 	for _, err := range []error{nil, errors.New("frame 3 comes twice"), call("socket", syscall.EMFILE),
 		call("socket", syscall.ENFILE), call("connect", syscall.EADDRNOTAVAIL), call("connect", syscall.EACCES),
 		call("connect", syscall.EPERM), call("socket", syscall.ENOBUFS), on("remote error", tls.AlertError(42)),
-		on("read", net.ErrClosed), context.Canceled} {
+		on("read", net.ErrClosed), context.Canceled,
+		on("dial", &net.DNSError{Err: "server misbehaving", Name: "b", IsTemporary: true}),
+		on("dial", &net.DNSError{Err: "too many open files", Name: "b", UnwrapErr: call("socket", syscall.EMFILE)})} {
 		if Gone(err) {
 			t.Errorf("%v is taken for the other end's", err)
 		}
