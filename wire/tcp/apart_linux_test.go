@@ -1,10 +1,21 @@
 package tcp
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
+	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/millrace-ml/millrace/wire"
 )
 
 // apart has the kernel refuse this process to read its parent, which is root's, or its parent, which is not, to
@@ -14,4 +25,225 @@ func apart() error {
 		return syscall.Setuid(65534)
 	}
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+}
+
+// reads says what the kernel still allows: a child that is apart to read this process, and this process to read it.
+func reads(t *testing.T) (out, in bool) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		const trace = 1 << 19 // CAP_SYS_PTRACE
+		text, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, behind, _ := strings.Cut(string(text), "CapEff:")
+		may, err := strconv.ParseUint(strings.Fields(behind)[0], 16, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return false, may&trace != 0
+	}
+	return yama() < 2, false
+}
+
+// yama is what restricts the reading of other processes' memory: 1 to relatives and those that were let in, 2 and 3 to
+// root and nobody.
+func yama() int {
+	text, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // none where there is no such module
+	scope, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return scope
+}
+
+// room is memory that is given back to the kernel, as an engine's is.
+func room(n int) []byte {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// sizeOf is how long a frame of give's is: what is lent, in pieces, and what is not, in turns.
+func sizeOf(n int) int {
+	if n%2 == 1 {
+		return 1000
+	}
+	return 3*copyBytes + n%100
+}
+
+// give sends frames of one byte each, several at a time, in memory that goes as soon as each has ended.
+func give(c wire.Carrier, frames int, behind func(n int) error) error {
+	const atOnce = 6
+	e := wire.Edge{ID: 9, From: c.Rank(), To: 1 - c.Rank()}
+	said := make(chan error, atOnce)
+	for n := range frames + atOnce {
+		if n >= atOnce {
+			if err := <-said; err != nil {
+				return err
+			}
+			if err := behind(n - atOnce); err != nil {
+				return err
+			}
+		}
+		if n < frames {
+			data := room(sizeOf(n))
+			for i := range data {
+				data[i] = byte(n % 251)
+			}
+			c.Send(1, e, uint32(n), []*wire.Buffer{bufferOf(data)}, func(err error) {
+				said <- errors.Join(err, unix.Munmap(data))
+			})
+		}
+	}
+	return nil
+}
+
+// errBytes is a frame with bytes that were not sent.
+var errBytes = errors.New("other bytes have come")
+
+// take receives what give sends. Few receives are posted, each as one has ended, as for the parts of messages.
+func take(c wire.Carrier, frames int, behind func(n int) error) error {
+	const atOnce = 2
+	e := wire.Edge{ID: 9, From: 1 - c.Rank(), To: c.Rank()}
+	said := make(chan error, atOnce)
+	var rooms [atOnce][]byte
+	post := func(n int) {
+		if n < frames {
+			rooms[n%atOnce] = make([]byte, sizeOf(n))
+			c.Recv(e, uint32(n), bufferOf(rooms[n%atOnce]), func(err error) { said <- err })
+		}
+	}
+	for n := range atOnce {
+		post(n)
+	}
+	for n := range frames {
+		if err := <-said; err != nil {
+			return err
+		}
+		if got := rooms[n%atOnce]; bytes.Count(got, []byte{byte(n % 251)}) != len(got) {
+			return fmt.Errorf("frame %d: %w", n, errBytes)
+		}
+		if err := behind(n); err != nil {
+			return err
+		}
+		post(n + atOnce)
+	}
+	return nil
+}
+
+// loanFrames are as many as have memory refused in their middle.
+const loanFrames = 60
+
+// loans gives or takes frames.
+func (k task) loans(all []wire.Carrier, rank int) (string, error) {
+	frames, does := math.MaxInt-10, give
+	if k.Apart {
+		frames = loanFrames
+	}
+	if k.Does == "take" {
+		does = take
+	}
+	return "all", does(all[rank], frames, func(n int) error {
+		if k.Apart && n == k.Behind {
+			time.Sleep(50 * time.Millisecond) // until as much is under way as can be
+			return apart()
+		}
+		return nil
+	})
+}
+
+// withLoans has a child give or take, and this process the other. behind is told of each frame that has ended here, and
+// whether memory is read; lent says that it was at some time.
+func withLoans(t *testing.T, k task, frames int, behind func(p *process, n int, lent bool)) (p *process, lent bool, err error) {
+	t.Helper()
+	k.Rank = 1
+	p = begin(t, k)
+	c := task{Rank: 0}.config()
+	c.limits.grace = 100 * time.Millisecond
+	e, _ := listen(t, c)
+	at := []wire.Address{e.Address(), p.at}
+	all, err := e.Carriers(1, at, []int{0}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.in.Encode(at); err != nil {
+		t.Fatal(err)
+	}
+	does, way := take, wire.Edge{From: 1, To: 0}
+	if k.Does == "take" {
+		does, way = give, wire.Edge{From: 0, To: 1}
+	}
+	err = does(all[0], frames, func(n int) error {
+		now := strings.Contains(all[0].Describe(way), "read from memory")
+		lent = lent || now
+		behind(p, n, now)
+		return nil
+	})
+	return p, lent, err
+}
+
+// Where the kernel refuses in the middle of a run what it has allowed, all that is lent or will be travels.
+func TestMemoryThatIsRefusedLater(t *testing.T) {
+	if yama() > 1 {
+		t.Skip("the kernel reads no memory of other processes here: ptrace_scope", yama())
+	}
+	k := task{Does: "take", Apart: true, Behind: loanFrames / 2} // it may not read any more
+	if os.Geteuid() != 0 {
+		k.Does = "give" // it may not be read any more
+	}
+	last := false
+	p, lent, err := withLoans(t, k, loanFrames, func(_ *process, _ int, lent bool) { last = lent })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := p.line(t); said != "all" || !lent || k.Does == "take" && last {
+		t.Errorf("the child says %s; memory was read: %v, and in the end: %v", said, lent, last)
+	}
+}
+
+// Whichever of two processes is killed while memory is read, the other ends with it, and takes no other bytes.
+func TestProcessesThatAreKilledAsTheyLend(t *testing.T) {
+	if os.Geteuid() != 0 && yama() > 1 {
+		t.Skip("the kernel reads no memory of other processes here: ptrace_scope", yama())
+	}
+	turns := 3
+	if os.Getenv("MILLRACE_SOAK") != "" {
+		turns = 50
+	}
+	for turn := range turns {
+		for _, does := range []string{"give", "take"} {
+			last := 20 + rand.IntN(40)
+			_, lent, err := withLoans(t, task{Does: does}, math.MaxInt-10, func(p *process, n int, _ bool) {
+				if n == last {
+					time.AfterFunc(time.Duration(rand.IntN(5000))*time.Microsecond, func() { _ = p.command.Process.Kill() })
+				}
+			})
+			var peer *wire.PeerError
+			if !errors.As(err, &peer) || peer.Rank != 1 || !peer.Lost || errors.Is(err, errBytes) || !lent {
+				t.Errorf("%d, it was to %s: %v; memory was read: %v", turn, does, err, lent)
+			}
+		}
+	}
+}
+
+// What a sender has lent and freed as it ended is not its receiver's failure.
+func TestWhatIsLentIsFreed(t *testing.T) {
+	all := pairThatLends(t)
+	defer closeAll(t, all)
+	e, data := wire.Edge{ID: 7, From: 0, To: 1}, room(3*copyBytes)
+	sent, came := make(chan error, 1), make(chan error, 1)
+	all[0].Send(1, e, 0, []*wire.Buffer{bufferOf(data)}, func(err error) { sent <- errors.Join(err, unix.Munmap(data)) })
+	time.Sleep(20 * time.Millisecond) // so that it is lent
+	if err := all[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errorOf(t, sent, "the send"); !errors.Is(err, wire.ErrClosed) {
+		t.Error(err)
+	}
+	all[1].Recv(e, 0, bufferOf(make([]byte, len(data))), func(err error) { came <- err })
+	select {
+	case err := <-came:
+		t.Errorf("of one that has left in good order: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
 }

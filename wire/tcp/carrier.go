@@ -78,7 +78,7 @@ func (c *carrier) peer(rank int) (*peer, error) {
 	p := c.peers[rank]
 	if p == nil {
 		p = &peer{c: c, rank: rank, out: newTarget(c.e.limits.lent), in: newSource()}
-		p.out.moved, p.in.moved = &c.moved, &c.moved
+		p.out.moved, p.in.moved, p.in.refused = &c.moved, &c.moved, c.e.unread
 		p.ctx, p.cancel = context.WithCancel(context.Background())
 		c.peers[rank] = p
 	}
@@ -92,7 +92,7 @@ func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffe
 		c.running.Add(1)
 		defer c.running.Done()
 		for _, w := range p.out.begin(c.streams) {
-			c.running.Go(crash.Caught(func() { p.write(w) }))
+			p.begin(w)
 		}
 	}
 	c.mu.Unlock()
@@ -117,16 +117,18 @@ func (c *carrier) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) 
 	p.in.post(e, n, b, done)
 }
 
+func (p *peer) begin(w *stream) { p.c.running.Go(crash.Caught(func() { p.write(w) })) }
+
 // write dials a stream and writes what is posted.
 func (p *peer) write(w *stream) {
 	p.c.mu.Lock()
 	at := p.c.at[p.rank]
 	p.c.mu.Unlock()
 	e := p.c.e
-	ctx, cancel := context.WithTimeout(p.ctx, e.limits.dial)
+	ctx, cancel := context.WithTimeout(p.ctx, e.patience(e.limits.dial))
 	defer cancel()
 	conn, err := e.dial(ctx, at, hello{service: frames, from: uint32(p.c.rank), to: uint32(p.rank),
-		session: p.c.session, stream: uint16(w.number), streams: uint16(p.c.streams)})
+		session: p.c.session, stream: uint16(w.number), streams: uint16(max(p.c.streams, w.number+1))})
 	if err != nil {
 		var said *refused
 		if !errors.As(err, &said) || said.code != over { // it has left, otherwise
@@ -134,13 +136,18 @@ func (p *peer) write(w *stream) {
 		}
 		return
 	}
-	conn.offers()
+	if !w.again {
+		conn.offers()
+	}
 	if !w.up(conn) {
 		conn.leave()
 		return
 	}
+	if w.number == 0 {
+		p.tellWay()
+	}
 	p.c.running.Go(crash.Caught(func() {
-		if err := w.heed(); err != nil {
+		if err := w.heed(p.tellWay, p.begin); err != nil {
 			p.lost(at.String(), err)
 		}
 	}))
@@ -148,6 +155,11 @@ func (p *peer) write(w *stream) {
 		conn.blame(err)
 		_ = conn.SetReadDeadline(time.Now().Add(e.limits.grace)) // if it has left, it has said so by then
 	}
+}
+
+// tellWay logs how frames go to a worker.
+func (p *peer) tellWay() {
+	p.c.e.config.Log.Debug("messages", "how", p.c.Describe(wire.Edge{From: p.c.rank, To: p.rank}))
 }
 
 // has says whether a connection is there already.
@@ -188,7 +200,8 @@ func (p *peer) lost(at string, err error) {
 			break
 		}
 	}
-	ended := wire.Gone(err)
+	var said *refused
+	ended := wire.Gone(err) || errors.As(err, &said) && said.code == another
 	err = fmt.Errorf("tcp: its connection with worker %d, at %s: %w", p.c.rank, at, err)
 	p.end(&wire.PeerError{Rank: p.rank, Err: err, Lost: ended})
 }

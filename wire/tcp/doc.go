@@ -54,7 +54,10 @@
 // kind 6 and the tag. Until then the memory is the carrier's, or until the carrier ends all with the receiver,
 // which then finds the proof wiped and throws away what it has read. So it is with TLS, too: what is copied
 // within the host is on no network. Where the kernel refuses, the receiver never says kind 4, and all frames
-// travel.
+// travel. Where it refuses later on, or there is nothing at the place that was said, the receiver answers with
+// kind 7 and the tag instead, and the sender lends nothing any more: what has come back to it travels over one
+// more connection, since those that there are may not be read on before the receiver has it. So memory that
+// cannot be read is never why a run fails.
 //
 // # Handshake
 //
@@ -62,8 +65,8 @@
 // bytes. The listener answers with 32 of its own. The dialler proves that it knows the token, by an
 // HMAC-SHA256 with it over both and over the TLS channel, and the listener proves the same. The token itself
 // never travels, and what was recorded is of no use, since the random bytes are others each time. All of it has
-// a deadline of some seconds, and a listener never has more than a set number of unfinished ones: the oldest
-// goes.
+// a deadline of some seconds, and of more the more of a session's there may be at once; and a listener never has
+// more than a set number of unfinished ones: the oldest goes.
 //
 // With TLS (1.3) both prove it over that very channel. So a certificate of the Endpoint's own making is
 // enough: whoever sits between has another channel with each. Certificates of a site's own are held against its

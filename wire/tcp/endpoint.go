@@ -48,7 +48,7 @@ type limits struct {
 }
 
 var usual = limits{handshake: 5 * time.Second, dial: 5 * time.Second, grace: 2 * time.Second, silence: 6 * time.Second,
-	look: time.Second, pending: 256, parked: 4096, lines: 10, lent: 64 << 10}
+	look: time.Second, pending: 256, parked: 4096, lines: 10, lent: 128 << 10}
 
 // Endpoint is a process's end of all connections. Its methods may be called from any goroutine.
 type Endpoint struct {
@@ -74,6 +74,7 @@ type Endpoint struct {
 	carriers map[int]*carrier // of the session, that are open
 	mine     []int            // workers of the session
 	parked   []parked
+	unlent   sync.Once // memory that cannot be read was logged
 	services map[Service]*service
 }
 
@@ -225,6 +226,17 @@ func (e *Endpoint) accept() {
 // caller holds mu.
 func (e *Endpoint) most() int { return max(e.limits.pending, e.members) }
 
+// together is how many of a session's handshakes at once have as long as one has alone.
+const together = 100
+
+// patience is how long a handshake may take, or all of a dial, that takes so long at most where it is the only one. All
+// of a session's may be under way at the same time, and have but the processors that there are.
+func (e *Endpoint) patience(alone time.Duration) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return alone + alone*time.Duration(e.members)/together
+}
+
 // begins waits until one more connection may shake hands.
 func (e *Endpoint) begins() {
 	e.mu.Lock()
@@ -295,6 +307,13 @@ func (e *Endpoint) serve(raw net.Conn) error {
 	return err
 }
 
+// unread says, once, that this process cannot read memory that it is lent.
+func (e *Endpoint) unread(err error) {
+	e.unlent.Do(func() {
+		e.config.Log.Info("messages within this host go over TCP, since memory cannot be read", "why", err.Error())
+	})
+}
+
 // keep has a connection watched.
 func (e *Endpoint) keep(c *Conn) *Conn {
 	e.mu.Lock()
@@ -312,7 +331,7 @@ func (e *Endpoint) forget(c *Conn) {
 // check says why somebody who knows the token is refused.
 func (e *Endpoint) check(h hello) error {
 	if h.run != e.run {
-		return &refused{notHere, "it is of another run, or of another start of it"}
+		return &refused{another, "it is of another run, or of another start of it"}
 	}
 	if h.service != frames {
 		if int(h.to) != e.config.Process {

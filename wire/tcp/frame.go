@@ -22,6 +22,7 @@ const (
 	kindReads            // in answer to it: what is lent is read
 	kindLent             // a whole frame, which lies in the sender's memory
 	kindTaken            // in answer to it: it has been read
+	kindBack             // or it cannot be read, and is to travel
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -87,7 +88,7 @@ func readPrefix(p []byte) (kind byte, c chunk, err error) {
 			return 0, c, fmt.Errorf("chunk %d of a frame of %d bytes, which has %d", c.index, c.total, chunksOf(c.total))
 		}
 	case kindOffer:
-	case kindTaken:
+	case kindTaken, kindBack:
 		odd = c != chunk{tag: c.tag}
 	default:
 		odd = c != chunk{} || kind != kindLeave && kind != kindReads

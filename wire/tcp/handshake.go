@@ -66,6 +66,7 @@ const (
 	notOne  = iota + 1 // of those who know the token
 	notHere            // what it wants is not
 	over               // what it wants is over
+	another            // run, or start of one, is here; which was, has gone
 )
 
 // refused is why a listener refuses a connection, or what it says of it.
@@ -169,7 +170,7 @@ type proofs struct{ listener, lender []byte }
 
 // receive shakes hands with whoever has dialled, as far as the last answer: welcome it, or refuse.
 func (e *Endpoint) receive(raw net.Conn) (h hello, c net.Conn, p proofs, err error) {
-	_ = raw.SetDeadline(time.Now().Add(e.limits.handshake))
+	_ = raw.SetDeadline(time.Now().Add(e.patience(e.limits.handshake)))
 	c, channel, err := e.tls.listens(raw)
 	if err != nil {
 		return h, raw, p, err
@@ -204,7 +205,7 @@ func refuse(c net.Conn, r *refused) {
 
 // greet shakes hands with a listener. lends is what proves that memory is this process's.
 func (e *Endpoint) greet(raw net.Conn, h hello) (c net.Conn, lends []byte, err error) {
-	_ = raw.SetDeadline(time.Now().Add(e.limits.handshake))
+	_ = raw.SetDeadline(time.Now().Add(e.patience(e.limits.handshake)))
 	c, channel, err := e.tls.dials(raw)
 	if err != nil {
 		return nil, nil, err

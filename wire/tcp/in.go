@@ -30,7 +30,8 @@ type source struct {
 	waiting int        // readers that wait for one
 	lanes   map[uint32]*lane
 	streams map[uint16]*Conn
-	reads   bool // the sender's memory
+	reads   bool        // the sender's memory
+	refused func(error) // is told why that cannot be read
 	moved   *atomic.Int64
 	err     error // nothing more is received
 }
@@ -54,7 +55,7 @@ type receive struct {
 }
 
 func newSource() *source {
-	s := &source{moved: new(atomic.Int64), lanes: map[uint32]*lane{}, streams: map[uint16]*Conn{}}
+	s := &source{moved: new(atomic.Int64), refused: func(error) {}, lanes: map[uint32]*lane{}, streams: map[uint16]*Conn{}}
 	s.posted = sync.NewCond(&s.mu)
 	return s
 }
@@ -117,13 +118,15 @@ func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) erro
 		case err != nil || kind == kindLeave:
 			return err
 		case kind == kindOffer && lent == nil:
-			if lent = memory.Open(c.loan(), proof); lent != nil {
-				s.mu.Lock()
-				s.reads = true
-				s.mu.Unlock()
-				if _, err := from.Write(appendPrefix(nil, kindReads, chunk{})); err != nil {
-					return err
-				}
+			if lent, err = memory.Open(c.loan(), proof); err != nil {
+				s.refused(err)
+				continue
+			}
+			s.mu.Lock()
+			s.reads = true
+			s.mu.Unlock()
+			if _, err := from.Write(appendPrefix(nil, kindReads, chunk{})); err != nil {
+				return err
 			}
 			continue
 		case kind != kindChunk && (kind != kindLent || lent == nil):
@@ -140,13 +143,23 @@ func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) erro
 		} else {
 			err = s.copy(lent, r.b.Data, c.at)
 		}
-		back.hold()
-		s.landed(l, r, err)
-		back.release()
-		if kind == kindLent && err == nil { // the worker is told first, who may be waiting
-			_, err = from.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
+		switch {
+		case kind == kindChunk || err == nil || errors.Is(err, errEnded):
+			back.hold()
+			s.landed(l, r, err)
+			back.release()
+			if kind == kindLent && err == nil { // the worker is told first, who may be waiting
+				_, err = from.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
+			}
+		case errors.Is(err, memory.ErrGone): // how it has gone is what follows
+			s.awaits(l, r)
+			err = nil
+		default:
+			s.refused(err)
+			s.awaits(l, r)
+			_, err = from.Write(appendPrefix(nil, kindBack, chunk{tag: c.tag}))
 		}
-		if err != nil && !errors.Is(err, memory.ErrGone) { // how it has gone is what follows
+		if err != nil {
 			return err
 		}
 	}
@@ -231,6 +244,14 @@ func (s *source) landed(l *lane, r *receive, err error) {
 	if r.busy--; err == nil {
 		r.left--
 	}
+	s.tell(l)
+}
+
+// awaits says that a frame that was lent cannot be read: its chunks are to come.
+func (s *source) awaits(l *lane, r *receive) {
+	s.mu.Lock()
+	r.busy--
+	r.came, r.left = nil, chunksOf(int64(len(r.b.Data)))
 	s.tell(l)
 }
 

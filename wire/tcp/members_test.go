@@ -41,7 +41,7 @@ func TestMembersThatSendWhatIsWrong(t *testing.T) {
 		"damaged":        {"is no frame", damaged, 8},
 		"oversize":       {"a frame of 1099511627777 bytes; it has at most 1099511627776", large, 8},
 		"beyond its end": {"chunk 1 of a frame of 8 bytes, which has 1", part(1, 8, 0), 8},
-		"another kind":   {"a frame of kind 7", appendPrefix(nil, 7, chunk{}), 8},
+		"another kind":   {"a frame of kind 8", appendPrefix(nil, 8, chunk{}), 8},
 		"another length": {"to worker 1 has 9 bytes; the receive posted for it has 8", part(0, 9, 0), 8},
 		"said again":     {"frame 0 of edge 5 comes where 1 is due", append(whole(0), whole(0)...), 8},
 		"said twice": {"chunk 0 of frame 0 of edge 5 comes twice",

@@ -23,11 +23,12 @@ type target struct {
 	urgent  []*send    // credits, which go first
 	held    int        // readers whose worker is being told: its credits wait for a message to go with
 	queue   []*send
+	back    []*send            // what was lent and cannot be read, for a stream of its own
 	open    map[*send]struct{} // whose done has not been called
 	streams []*stream          // nil: nothing was posted yet
 	moved   *atomic.Int64
 	lends   int   // streams over which memory is lent
-	least   int   // bytes of a frame that is lent where memory is
+	least   int   // bytes of a frame that is lent where memory is; none is once one has come back
 	err     error // nothing more is sent
 }
 
@@ -49,6 +50,7 @@ type send struct {
 type stream struct {
 	to      *target
 	number  int
+	again   bool    // for what was lent and cannot be read
 	conn    *Conn   // nil until it is dialled
 	writing bool    // there is a batch
 	failed  bool    // nothing is written any more
@@ -100,7 +102,7 @@ func (t *target) post(e wire.Edge, tag uint64, frames []*wire.Buffer, done func(
 		done(err)
 		return
 	}
-	if t.lends > 0 && t.lends == len(t.streams) && t.lendable(frames) {
+	if t.lending() && t.lendable(frames) {
 		s.least = t.least
 	}
 	for i, b := range frames {
@@ -122,6 +124,11 @@ func (t *target) post(e wire.Edge, tag uint64, frames []*wire.Buffer, done func(
 	t.start()
 }
 
+// lending says whether long frames are lent. The caller holds mu.
+func (t *target) lending() bool {
+	return t.lends > 0 && t.lends == len(t.streams) && t.least < math.MaxInt
+}
+
 // lendable says whether all that is long among some frames can be read by another process.
 func (t *target) lendable(frames []*wire.Buffer) bool {
 	for _, b := range frames {
@@ -135,12 +142,47 @@ func (t *target) lendable(frames []*wire.Buffer) bool {
 // lent says whether a frame is lent.
 func (s *send) lent(frame int) bool { return len(s.frames[frame].Data) >= s.least }
 
-// lend has a stream's receiver read memory. It is lent once all of them do.
-func (t *target) lend(w *stream) {
+// lend has a stream's receiver read memory. It is lent once all of them do, which is said of the last.
+func (t *target) lend(w *stream) (all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w.lends = true
 	t.lends++
+	return t.lending()
+}
+
+// takeBack has a frame travel that was lent and cannot be read; nothing is lent any more. It goes over a stream of its
+// own, which is returned where it is new: a receiver may not read the others on before it has the frame. The caller
+// holds mu.
+func (t *target) takeBack(p piece) (fresh *stream) {
+	t.least = math.MaxInt
+	whole, data := p.of, p.of.frames[p.frame:p.frame+1]
+	s := &send{tag: p.chunk().tag, frames: data, least: math.MaxInt, size: int64(len(data[0].Data))}
+	s.done = func(err error) {
+		t.mu.Lock()
+		whole.torn = whole.torn || err != nil
+		over, ended := t.settle(whole), t.err
+		t.mu.Unlock()
+		if over {
+			whole.end(ended)
+		}
+	}
+	t.open[s] = struct{}{}
+	t.back = append(t.back, s)
+	t.more.Broadcast()
+	if last := t.streams[len(t.streams)-1]; !last.again {
+		fresh = &stream{to: t, number: len(t.streams), again: true}
+		t.streams = append(t.streams, fresh)
+	}
+	return fresh
+}
+
+// end is done, of a send that is over: whole, unless its target has ended first.
+func (s *send) end(ended error) {
+	if !s.torn && s.frame == len(s.frames) {
+		ended = nil
+	}
+	s.done(ended)
 }
 
 // settle says that a chunk is not needed any more, and whether its send is over. The caller holds mu.
@@ -218,7 +260,7 @@ func (w *stream) take() []piece {
 func (w *stream) fill() bool {
 	w.batch = w.batch[:0]
 	for size := 0; size < chunkBytes && len(w.batch) < mostChunks; {
-		p, more := w.to.next(w.number > 0)
+		p, more := w.next()
 		if !more {
 			break
 		}
@@ -232,19 +274,21 @@ func (w *stream) fill() bool {
 }
 
 // next takes the chunk that is due. The caller holds mu.
-func (t *target) next(long bool) (p piece, more bool) {
-	if !long && len(t.urgent) > 0 {
-		s := t.urgent[0]
-		t.urgent = without(t.urgent, 0)
-		return s.take(), true
+func (w *stream) next() (p piece, more bool) {
+	queue := &w.to.queue
+	switch {
+	case w.again:
+		queue = &w.to.back
+	case w.number == 0 && len(w.to.urgent) > 0:
+		queue = &w.to.urgent
 	}
-	for i, s := range t.queue {
-		if long && s.short {
+	for i, s := range *queue {
+		if w.number > 0 && s.short {
 			continue
 		}
 		p = s.take()
 		if s.frame == len(s.frames) {
-			t.queue = without(t.queue, i)
+			*queue = without(*queue, i)
 		}
 		return p, true
 	}
@@ -303,7 +347,7 @@ func (t *target) end(err error) {
 		return
 	}
 	t.err = err
-	t.urgent, t.queue = nil, nil
+	t.urgent, t.queue, t.back = nil, nil, nil
 	for _, w := range t.streams {
 		if w.conn != nil {
 			clear(w.conn.proof[:])
@@ -345,5 +389,5 @@ func (t *target) ways() (all []*Conn, reads bool) {
 			all = append(all, w.conn)
 		}
 	}
-	return all, t.lends > 0 && t.lends == len(t.streams)
+	return all, t.lending()
 }

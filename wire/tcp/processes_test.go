@@ -34,12 +34,13 @@ type task struct {
 	Streams int
 	Silence time.Duration // 0: the usual
 	Lent    int           // bytes of frames that are lent; 0: the usual
-	Apart   bool          // one of both may not read the other's memory
-	Does    string        // exchange, flood, idle, or echo
-	Echo    string        // raw, frames, or messages
-	Size    int           // bytes of what is echoed
-	Turns   int           // how often
-	Raw     string        // an address without a carrier
+	Apart   bool          // one of both may not read the other's memory: of give or take, behind so many frames:
+	Behind  int
+	Does    string // exchange, flood, idle, echo, give, or take
+	Echo    string // raw, frames, or messages
+	Size    int    // bytes of what is echoed
+	Turns   int    // how often
+	Raw     string // an address without a carrier
 }
 
 func (k task) does() func(all []wire.Carrier, rank int) (string, error) {
@@ -48,6 +49,8 @@ func (k task) does() func(all []wire.Carrier, rank int) (string, error) {
 		return func(all []wire.Carrier, rank int) (string, error) { return flood(all, rank, math.MaxInt) }
 	case "idle":
 		return func(all []wire.Carrier, rank int) (string, error) { return flood(all, rank, 10) }
+	case "give", "take":
+		return k.loans
 	case "echo":
 		return func(all []wire.Carrier, _ int) (string, error) { return k.echo(all) }
 	}
@@ -76,7 +79,7 @@ func child(in io.Reader, out io.Writer) error {
 	if err := said.Decode(&k); err != nil {
 		return err
 	}
-	if k.Apart {
+	if k.Apart && k.Behind == 0 {
 		if err := apart(); err != nil {
 			return err
 		}

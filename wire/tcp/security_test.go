@@ -310,6 +310,50 @@ func TestAllMembersShakeHandsAtOnce(t *testing.T) {
 	t.Errorf("of %d members some are sent away: %s", len(members), log.String())
 }
 
+// All of a session have time enough to shake hands at once, though each alone would have half of what it takes.
+func TestAllMembersHaveTimeEnough(t *testing.T) {
+	const workers = 400
+	shake := func(each time.Duration) (took time.Duration, failed error) {
+		c := Config{TLS: &TLS{}, limits: usual}
+		c.limits.dial, c.limits.handshake = each, each
+		to, _ := listen(t, c)
+		c.Process = 1
+		from, _ := listen(t, c)
+		at, mine := []wire.Address{to.Address()}, []int(nil)
+		for w := range workers {
+			at, mine = append(at, from.Address()), append(mine, w+1)
+		}
+		one, err := to.Carriers(1, at, []int{0}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := from.Carriers(1, at, mine, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began, said := time.Now(), make(chan error, 2*workers)
+		for _, w := range mine {
+			e := wire.Edge{ID: uint32(w), From: w, To: 0}
+			one[0].Recv(e, 0, bufferOf(make([]byte, 8)), func(err error) { said <- err })
+			all[w].Send(1, e, 0, []*wire.Buffer{bufferOf(make([]byte, 8))}, func(err error) { said <- err })
+		}
+		for left := cap(said); left > 0 && failed == nil; left-- {
+			failed = errorOf(t, said, "a frame")
+		}
+		took = time.Since(began)
+		all[0] = one[0]
+		closeAll(t, all)
+		return took, failed
+	}
+	took, err := shake(soon)
+	if err == nil {
+		_, err = shake(took / 2)
+	}
+	if err != nil {
+		t.Errorf("all take %v; where each has half of that: %v", took, err)
+	}
+}
+
 func inUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

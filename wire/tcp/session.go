@@ -14,8 +14,8 @@ import (
 // there is but the address. at is the address of each worker's process; this one's is not looked at. Each of mine
 // sends to each other worker over so many streams, which are connections.
 func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, streams int) ([]wire.Carrier, error) {
-	if streams < 1 || streams > mostStream {
-		return nil, fmt.Errorf("tcp: %d streams; there are 1 to %d", streams, mostStream)
+	if most := mostStream - 1; streams < 1 || streams > most { // another is for frames that were lent and come back
+		return nil, fmt.Errorf("tcp: %d streams; there are 1 to %d", streams, most)
 	}
 	all := make([]wire.Carrier, len(at))
 	places := make([]place, len(at))

@@ -79,11 +79,7 @@ func (w *stream) written(err error) {
 	ended := t.err
 	t.mu.Unlock()
 	for _, s := range over {
-		if s.torn || s.frame < len(s.frames) {
-			s.done(ended)
-		} else {
-			s.done(nil)
-		}
+		s.end(ended)
 	}
 }
 
@@ -121,8 +117,9 @@ func (w *stream) up(c *Conn) bool {
 // errTalks is a receiver that sends.
 var errTalks = errors.New("it sends frames on a connection that it is to receive on")
 
-// heed hears what the receiver has read of this worker's memory, until it leaves or the connection ends.
-func (w *stream) heed() error {
+// heed hears what the receiver has read of this worker's memory, until it leaves or the connection ends. lending is
+// called once all that is long is lent, and more with a stream that is to be dialled.
+func (w *stream) heed(lending func(), more func(*stream)) error {
 	prefix := make([]byte, prefixBytes)
 	for {
 		if _, err := io.ReadFull(w.conn, prefix); err != nil {
@@ -133,9 +130,11 @@ func (w *stream) heed() error {
 		case err != nil || kind == kindLeave:
 			return err
 		case kind == kindReads && !w.lends:
-			w.to.lend(w)
-		case kind == kindTaken:
-			if err := w.taken(c.tag); err != nil {
+			if w.to.lend(w) {
+				lending()
+			}
+		case kind == kindTaken || kind == kindBack:
+			if err := w.answered(kind, c.tag, more); err != nil {
 				return err
 			}
 		default:
@@ -144,8 +143,8 @@ func (w *stream) heed() error {
 	}
 }
 
-// taken says that a frame has been read that was lent.
-func (w *stream) taken(tag uint64) error {
+// answered says that a frame has been read that was lent, or cannot be.
+func (w *stream) answered(kind byte, tag uint64, more func(*stream)) error {
 	t := w.to
 	t.mu.Lock()
 	if t.err != nil { // all has been taken back
@@ -156,13 +155,21 @@ func (w *stream) taken(tag uint64) error {
 		t.mu.Unlock()
 		return fmt.Errorf("it says that it has read what is not the next that was lent to it: %x", tag)
 	}
-	s := w.lent[0].of
-	t.moved.Add(w.lent[0].chunk().total)
+	p := w.lent[0]
 	w.lent = behindFirst(w.lent)
-	over := t.settle(s)
+	if kind == kindBack {
+		fresh := t.takeBack(p)
+		t.mu.Unlock()
+		if fresh != nil {
+			more(fresh)
+		}
+		return nil
+	}
+	t.moved.Add(p.chunk().total)
+	over := t.settle(p.of)
 	t.mu.Unlock()
 	if over {
-		s.done(nil)
+		p.of.done(nil)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/millrace-ml/millrace/wire"
 )
 
 // Certificates that the right authority has not signed are refused on both sides, and so is whoever speaks no
@@ -198,6 +200,30 @@ func TestWhatIsFinal(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := other.Dial(ctx, gone, Control, 0); err == nil || Final(err) || Final(nil) {
+		t.Error(err)
+	}
+}
+
+// A worker whose place another start of the run has taken is gone: that is no failure of whoever sends to it.
+func TestAnotherStartIsThere(t *testing.T) {
+	gone, _ := listen(t, Config{Run: "run 0", Process: 1})
+	at := gone.Address()
+	where := gone.at.String()
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	listen(t, Config{Run: "run 1", Process: 1, Address: where})
+	late, _ := listen(t, Config{Run: "run 0"})
+	all, err := late.Carriers(1, []wire.Address{late.Address(), at}, []int{0}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(t, all[:1])
+	said := make(chan error, 1)
+	all[0].Send(1, wire.Edge{ID: 5, From: 0, To: 1}, 0, []*wire.Buffer{bufferOf(nil)}, func(err error) { said <- err })
+	var peer *wire.PeerError
+	if err := errorOf(t, said, "the send"); !errors.As(err, &peer) || !peer.Lost || peer.Rank != 1 ||
+		!strings.Contains(err.Error(), "another start of it") {
 		t.Error(err)
 	}
 }

@@ -182,9 +182,6 @@ func (p *Party) Carriers(of []int, streams int) func(workers int) ([]wire.Carrie
 		if err != nil {
 			return nil, err
 		}
-		if len(mine) > 0 {
-			p.tellWays(far[mine[0]], of)
-		}
 		if len(mine) < 2 {
 			return far, nil
 		}
@@ -193,15 +190,6 @@ func (p *Party) Carriers(of []int, streams int) func(workers int) ([]wire.Carrie
 			return nil, err
 		}
 		return wire.Split(near, far, mine)
-	}
-}
-
-// tellWays logs how messages go from a worker of this process to those of others.
-func (p *Party) tellWays(from wire.Carrier, of []int) {
-	for worker, rank := range of {
-		if rank != p.World.Rank {
-			slog.Debug("messages", "how", from.Describe(wire.Edge{From: from.Rank(), To: worker}))
-		}
 	}
 }
 

@@ -9,8 +9,10 @@
 // so that what was read is good if it is there. It must be such as nobody else can have.
 //
 // Linux allows it (process_vm_readv) between processes of one user and one process namespace. Where the Yama
-// module restricts it to descendants, a process that lends has its parent's descendants read, too: those that
-// one launcher has started. Elsewhere, and where the kernel refuses, nothing can be read.
+// module restricts it to descendants, a process that lends lets its parent's descendants in, too: those that one
+// launcher has started. The kernel knows no smaller right for it than that to trace the process, and takes it away
+// when that parent ends. Where the parent is process 1, of which all are descendants, nobody is let in. Elsewhere,
+// and where the kernel refuses, nothing can be read.
 package memory
 
 import (
@@ -51,11 +53,14 @@ type Reader struct {
 	proof, found Proof
 }
 
-// Open makes a Reader; nil where this process cannot read the proof, or finds another.
-func Open(l Loan, proof Proof) *Reader {
+// Open makes a Reader, or says why this process cannot read the proof, or that it finds another.
+func Open(l Loan, proof Proof) (*Reader, error) {
 	r := &Reader{loan: l, proof: proof}
-	if l.Host == 0 || l.Host != thisHost() || r.Read(nil, 0) != nil {
-		return nil
+	if l.Host == 0 || l.Host != thisHost() {
+		return nil, errors.New("its process has numbers that this one cannot tell from others")
 	}
-	return r
+	if err := r.Read(nil, 0); err != nil {
+		return nil, err
+	}
+	return r, nil
 }

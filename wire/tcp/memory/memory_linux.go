@@ -28,9 +28,16 @@ var thisHost = sync.OnceValue(func() uint64 {
 func thisProcess() uint32 { return uint32(os.Getpid()) }
 
 // letSiblingsRead has Yama let the descendants of this process's parent read; without Yama nothing changes.
-var letSiblingsRead = sync.OnceFunc(func() {
-	_ = unix.Prctl(unix.PR_SET_PTRACER, uintptr(os.Getppid()), 0, 0, 0)
-})
+var letSiblingsRead = sync.OnceFunc(func() { letDescendantsRead(os.Getppid()) })
+
+// letDescendantsRead lets those of a launcher read, and not those of process 1, which are all that there are.
+func letDescendantsRead(launcher int) {
+	if launcher > 1 { // 0 is one of another process namespace
+		_ = setTracer(launcher)
+	}
+}
+
+var setTracer = func(process int) error { return unix.Prctl(unix.PR_SET_PTRACER, uintptr(process), 0, 0, 0) }
 
 // Readable says whether the kernel can read bytes of this process for another: not those of some devices.
 func Readable(b []byte) bool {
@@ -46,8 +53,17 @@ func Readable(b []byte) bool {
 	return err == nil && n == len(ends)
 }
 
-// Read reads bytes that lie at some place. With ErrGone nobody knows what has been read.
+// Read reads bytes that lie at some place. With an error nobody knows what has been read.
 func (r *Reader) Read(into []byte, at uint64) error {
+	err := r.read(into, at)
+	if err != nil && len(into) > 0 && errors.Is(r.read(nil, 0), ErrGone) { // whoever ends frees what it has lent
+		return ErrGone
+	}
+	return err
+}
+
+// read reads bytes, and the proof behind them.
+func (r *Reader) read(into []byte, at uint64) error {
 	here, there := make([]unix.Iovec, 0, 2), make([]unix.RemoteIovec, 0, 2)
 	if len(into) > 0 {
 		here = append(here, unix.Iovec{Base: &into[0]})

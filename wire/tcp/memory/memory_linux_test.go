@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"errors"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -25,5 +26,48 @@ func TestMemoryThatCannotBeRead(t *testing.T) {
 	}
 	if !Readable(all[:2*page]) {
 		t.Error("what lies in front of it is not")
+	}
+}
+
+// Memory that its process has freed is gone where the proof is; where not, nobody says that the process has ended.
+func TestMemoryThatIsFreed(t *testing.T) {
+	data, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof := &Proof{4, 5, 6}
+	heap = append(heap, proof)
+	loan, ok := Lends(proof)
+	if !ok {
+		t.Skip("the kernel reads no memory of other processes here")
+	}
+	r, err := Open(loan, *proof)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, at := make([]byte, len(data)), At(data)
+	if err := errors.Join(r.Read(got, at), unix.Munmap(data)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Read(got, at); !errors.Is(err, unix.EFAULT) {
+		t.Errorf("of a process that goes on: %v", err)
+	}
+	clear(proof[:])
+	if err := r.Read(got, at); !errors.Is(err, ErrGone) {
+		t.Errorf("of a process that has ended: %v", err)
+	}
+}
+
+// A launcher's processes are let in, and not those of process 1, which are all of a host.
+func TestWhoIsLetIn(t *testing.T) {
+	kernel := setTracer
+	defer func() { setTracer = kernel }()
+	var in []int
+	setTracer = func(process int) error { in = append(in, process); return nil }
+	for _, launcher := range []int{0, 1, 77} {
+		letDescendantsRead(launcher)
+	}
+	if len(in) != 1 || in[0] != 77 {
+		t.Errorf("the descendants of %v are let in", in)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 	runtime.KeepAlive(data)
 }
 
-// borrow starts a child.
+// borrow starts a child, and skips the test where the kernel does not let it be read.
 func borrow(t *testing.T) (l lent, c *exec.Cmd) {
 	t.Helper()
 	if proof := (Proof{1}); !canLend(&proof) {
@@ -78,6 +79,9 @@ func borrow(t *testing.T) (l lent, c *exec.Cmd) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := Open(l.Loan, l.Proof); errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
+		t.Skip(err)
+	}
 	return l, c
 }
 
@@ -89,9 +93,9 @@ func canLend(p *Proof) bool {
 // What another process lends is read as it is, and nothing once it has died.
 func TestAnotherProcess(t *testing.T) {
 	l, c := borrow(t)
-	r := Open(l.Loan, l.Proof)
-	if r == nil {
-		t.Fatal("a child of this process cannot be read")
+	r, err := Open(l.Loan, l.Proof)
+	if err != nil {
+		t.Fatal(err)
 	}
 	got := make([]byte, l.Bytes-1000)
 	if err := r.Read(got, l.At+1000); err != nil {
@@ -125,12 +129,12 @@ func TestFalseLoans(t *testing.T) {
 	} {
 		bad := l
 		change(&bad)
-		if Open(bad.Loan, bad.Proof) != nil {
+		if _, err := Open(bad.Loan, bad.Proof); err == nil {
 			t.Errorf("%s: it is read", name)
 		}
 	}
-	if Open(l.Loan, l.Proof) == nil {
-		t.Error("the true loan is refused")
+	if _, err := Open(l.Loan, l.Proof); err != nil {
+		t.Error("the true loan is refused:", err)
 	}
 }
 
@@ -144,15 +148,15 @@ func TestTheEndOfALoan(t *testing.T) {
 	if !ok {
 		t.Skip("the kernel reads no memory of other processes here")
 	}
-	r := Open(loan, *proof)
-	if r == nil {
-		t.Fatal("a process cannot read its own memory")
+	r, err := Open(loan, *proof)
+	if err != nil {
+		t.Fatal(err)
 	}
 	got := make([]byte, len(data))
 	if err := r.Read(got, At(data)); err != nil || !bytes.Equal(got, data) {
 		t.Fatal(got, err)
 	}
-	err := r.Read(got, 16)
+	err = r.Read(got, 16)
 	if err == nil || errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "memory of process") {
 		t.Errorf("where there is no memory: %v", err)
 	}
