@@ -154,7 +154,8 @@ func (k task) loans(all []wire.Carrier, rank int) (string, error) {
 
 // withLoans has a child give or take, and this process the other. behind is told of each frame that has ended here, and
 // whether memory is read; lent says that it was at some time.
-func withLoans(t *testing.T, k task, frames int, behind func(p *process, n int, lent bool)) (p *process, lent bool, err error) {
+func withLoans(t *testing.T, k task, frames int,
+	behind func(p *process, n int, lent bool)) (p *process, lent bool, err error) {
 	t.Helper()
 	k.Rank = 1
 	p = begin(t, k)

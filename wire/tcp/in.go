@@ -31,6 +31,7 @@ type source struct {
 	lanes   map[uint32]*lane
 	streams map[uint16]*Conn
 	reads   bool        // the sender's memory
+	gone    bool        // the sender, with what it has lent: only how it has gone is to come
 	refused func(error) // is told why that cannot be read
 	moved   *atomic.Int64
 	err     error // nothing more is received
@@ -133,11 +134,17 @@ func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) erro
 			return fmt.Errorf("a frame of kind %d, which nobody has asked for", kind)
 		}
 		l, r, err := s.claim(kind, c)
-		if err != nil {
+		begin, end := c.span()
+		switch {
+		case err != nil:
 			return err
+		case r == nil && kind == kindChunk:
+			_, _ = in.Discard(int(end - begin)) // where it fails, so does what follows
+			continue
+		case r == nil:
+			continue
 		}
 		if kind == kindChunk {
-			begin, end := c.span()
 			_, err = io.ReadFull(in, r.b.Data[begin:end])
 			s.moved.Add(end - begin)
 		} else {
@@ -151,12 +158,12 @@ func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) erro
 			if kind == kindLent && err == nil { // the worker is told first, who may be waiting
 				_, err = from.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
 			}
-		case errors.Is(err, memory.ErrGone): // how it has gone is what follows
-			s.awaits(l, r)
+		case errors.Is(err, memory.ErrGone):
+			s.awaits(l, r, true)
 			err = nil
 		default:
 			s.refused(err)
-			s.awaits(l, r)
+			s.awaits(l, r, false)
 			_, err = from.Write(appendPrefix(nil, kindBack, chunk{tag: c.tag}))
 		}
 		if err != nil {
@@ -182,12 +189,12 @@ func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
 	return nil
 }
 
-// claim waits for the receive that a chunk belongs to, or a frame that is lent. The caller writes into it until
-// landed.
+// claim waits for the receive that a chunk belongs to, or a frame that is lent; none comes where the sender has gone.
+// The caller writes into it until landed.
 func (s *source) claim(kind byte, c chunk) (*lane, *receive, error) {
 	s.mu.Lock()
 	l := s.lane(c.edge())
-	for s.err == nil && int32(c.number()-l.first) >= int32(len(l.queue)) {
+	for s.err == nil && !s.gone && int32(c.number()-l.first) >= int32(len(l.queue)) {
 		s.waiting++
 		s.posted.Wait()
 		s.waiting--
@@ -198,6 +205,7 @@ func (s *source) claim(kind byte, c chunk) (*lane, *receive, error) {
 		err = errEnded
 	case at < 0:
 		err = fmt.Errorf("frame %d of edge %d comes where %d is due", c.number(), c.edge(), l.first)
+	case int(at) >= len(l.queue):
 	default:
 		r := l.queue[at]
 		if err = r.claim(l.edge, kind, c); err == nil {
@@ -247,9 +255,13 @@ func (s *source) landed(l *lane, r *receive, err error) {
 	s.tell(l)
 }
 
-// awaits says that a frame that was lent cannot be read: its chunks are to come.
-func (s *source) awaits(l *lane, r *receive) {
+// awaits says that a frame that was lent cannot be read: its chunks are to come, or nothing, where its sender has gone.
+func (s *source) awaits(l *lane, r *receive, gone bool) {
 	s.mu.Lock()
+	if gone {
+		s.gone = true
+		s.posted.Broadcast() // nobody waits for what comes behind it
+	}
 	r.busy--
 	r.came, r.left = nil, chunksOf(int64(len(r.b.Data)))
 	s.tell(l)

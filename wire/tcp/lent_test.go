@@ -234,6 +234,33 @@ func TestMemoryThatIsNotThere(t *testing.T) {
 	}
 }
 
+// How whoever has lent memory has gone is heard, though frames are in front of it that wait for what does not come.
+func TestLendersThatAreGone(t *testing.T) {
+	lends(t)
+	_, m, said := receiver(t)
+	l, _ := memory.Lends(&m.proof)
+	answer := make([]byte, prefixBytes)
+	if _, err := m.Write(appendPrefix(nil, kindOffer, offer(l))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(m, answer); err != nil {
+		t.Fatal(err)
+	}
+	clear(m.proof[:])
+	lent := chunk{tag: wire.TagOf(1, 5, 0), total: 8, at: memory.At(loan.data[:])}
+	next := chunk{tag: wire.TagOf(1, 5, 1), total: 8} // for which no receive is posted
+	text := append(appendPrefix(appendPrefix(nil, kindLent, lent), kindChunk, next), loan.data[:8]...)
+	next.tag, next.at = next.tag+1, lent.at
+	if _, err := m.Write(appendPrefix(text, kindLent, next)); err != nil {
+		t.Fatal(err)
+	}
+	m.raw.Close()
+	var peer *wire.PeerError
+	if err := errorOf(t, said, "the receive"); !errors.As(err, &peer) || peer.Rank != 0 || !peer.Lost {
+		t.Error(err)
+	}
+}
+
 // A receiver that has read what was not lent to it is none.
 func TestReceiversThatReadWhatIsNotLent(t *testing.T) {
 	for name, text := range map[string][]byte{

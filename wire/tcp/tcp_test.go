@@ -152,7 +152,7 @@ func TestAddresses(t *testing.T) {
 	}
 	for _, streams := range []int{-1, 0, 17} {
 		_, err := e.Carriers(1, []wire.Address{e.Address(), e.Address()}, []int{0}, streams)
-		if err == nil || !strings.HasSuffix(err.Error(), "streams; there are 1 to 16") {
+		if err == nil || !strings.HasSuffix(err.Error(), "streams; there are 1 to 15") {
 			t.Errorf("%d streams: %v", streams, err)
 		}
 	}
