@@ -75,7 +75,8 @@ func (r *Reader) read(into []byte, at uint64) error {
 	there = append(there, unix.RemoteIovec{Base: uintptr(r.loan.At), Len: len(r.proof)})
 	n, err := unix.ProcessVMReadv(int(r.loan.Process), here, there, 0)
 	switch {
-	case errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EFAULT) && len(into) == 0 || err == nil && n == len(into)+len(r.proof) && r.found != r.proof:
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EFAULT) && len(into) == 0,
+		err == nil && n == len(into)+len(r.proof) && r.found != r.proof:
 		return ErrGone
 	case err != nil:
 		return fmt.Errorf("memory of process %d cannot be read: %w", r.loan.Process, err)
