@@ -78,10 +78,22 @@ func end(sibling string) {
 // Scratch begins after it.
 func Abandon() {
 	unfinished.Lock()
+	dropped()
+	abandonScratch()
+}
+
+// Drop removes what is half-written, for a process that ends soon: who writes it fails.
+func Drop() {
+	unfinished.Lock()
+	defer unfinished.Unlock()
+	dropped()
+}
+
+// dropped removes the siblings. The caller holds the lock.
+func dropped() {
 	for path := range unfinished.paths {
 		_ = os.Remove(path) // it may have its file's name already
 	}
-	abandonScratch()
 }
 
 // Write writes a file through a sibling that takes its name once it is whole and on

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
@@ -182,6 +183,20 @@ func (w *runDir) finish(r *run.Result) (report.Inputs, error) {
 		document.Write(w.page(), func(f io.Writer) error { return report.HTML(f, in) }),
 		document.Write(w.path("trace.perfetto"), func(f io.Writer) error { return report.Perfetto(f, t) }),
 		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, t) }))
+}
+
+// inTime waits for what writes files, so long at most, in a process that then ends: a file is whole or not there.
+func inTime(most time.Duration, write func()) {
+	whole := make(chan struct{})
+	crash.Go(func() {
+		defer close(whole)
+		write()
+	})
+	select {
+	case <-whole:
+	case <-time.After(most):
+		document.Drop()
+	}
 }
 
 // page is where the report is.

@@ -207,6 +207,10 @@ func (t *training) lead(world *launch.World) error {
 	if err != nil { // before the report of many steps, which takes its time; what goes wrong here the end says
 		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.saved))
 	}
+	if lostOf(err) != nil { // most of the ten seconds is over by then
+		inTime(cli.StopGrace, func() { _, _ = w.finish(result) })
+		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, t.from.at()))
+	}
 	in, writing := w.finish(result)
 	if !isFull(err) { // of a full disk every file says so
 		err = errors.Join(err, writing)
