@@ -151,11 +151,14 @@ type Crew struct {
 	party  *together.Party
 	others *setup.Leader
 	own    map[string]setup.Handler
+	ask    func(ctx context.Context, rank int, name string, with, answer any) error
 }
 
 // NewCrew is the processes of a Party, of which this one leads; without a Party this process alone.
 func NewCrew(ctx context.Context, p *together.Party, others *setup.Leader, log io.Writer) *Crew {
-	return &Crew{ctx: ctx, party: p, others: others, own: Handlers(p, log)}
+	c := &Crew{ctx: ctx, party: p, others: others, own: Handlers(p, log)}
+	c.ask = c.asked
+	return c
 }
 
 // name is how errors call a process.
@@ -166,9 +169,9 @@ func (c *Crew) name(rank int) string {
 	return c.party.Name(rank)
 }
 
-// ask asks a process, this one too. Where ctx ends, the answer of another is not waited for: whoever asked dismisses
+// asked asks a process, this one too. Where ctx ends, the answer of another is not waited for: whoever asked dismisses
 // it.
-func (c *Crew) ask(ctx context.Context, rank int, name string, with, answer any) error {
+func (c *Crew) asked(ctx context.Context, rank int, name string, with, answer any) error {
 	if rank > 0 {
 		said := make(chan error, 1)
 		crash.Go(func() { said <- c.others.Ask(rank, name, with, answer) })
