@@ -149,9 +149,8 @@ levels:
 `), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out := p.Run(t, append(strings.Fields("plan --model mlp --cluster fast.yaml --stages 1 --schedule dp -o replicas.json"),
-		batches...), true)
-	if out != "" {
+	planned := strings.Fields("plan --model mlp --cluster fast.yaml --stages 1 --schedule dp -o replicas.json")
+	if out := p.Run(t, append(planned, batches...), true); out != "" {
 		t.Fatal(out)
 	}
 	path := filepath.Join(p.Dir, "replicas.json")
