@@ -171,11 +171,8 @@ type watched struct {
 // watch watches a run until it is told that this is over, and metrics are answered again.
 func watch(metrics string, ranks map[int]int, over <-chan struct{}) (w watched, err error) {
 	w.most = map[int]int64{}
-	first, err := stepsOf(metrics)
-	if err != nil {
-		return w, err
-	}
-	began, last, since := time.Now(), first, time.Now()
+	var first, last float64
+	began, since := time.Now(), time.Now()
 	for ended := (time.Time{}); ; {
 		select {
 		case <-over:
@@ -200,7 +197,9 @@ func watch(metrics string, ranks map[int]int, over <-chan struct{}) (w watched, 
 			}
 			continue
 		}
-		w.answered++
+		if w.answered++; w.answered == 1 {
+			first, last, began = steps, steps, time.Now()
+		}
 		w.pause = max(w.pause, time.Since(since).Seconds())
 		if steps > last {
 			last, since = steps, time.Now()
