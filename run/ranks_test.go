@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -53,6 +54,7 @@ type readiness struct {
 type grown struct {
 	Ranks        int     `json:"ranks"`
 	Stages       int     `json:"stages"`
+	MicroBatches int     `json:"micro_batches"` // of a step of the Program
 	Seconds      float64 `json:"seconds"`
 	SlotsSeconds float64 `json:"slots_seconds"` // of them, for rank 0 to find the slots of an edge
 	BytesEach    int     `json:"bytes_each"`    // in use at the peak: alive on the heap, and stacks
@@ -69,7 +71,7 @@ func (r *ranks) size() int { return r.stages * r.replicas }
 func play(t *testing.T, stages, replicas, micros int) grown {
 	t.Helper()
 	r := &ranks{stages: stages, replicas: replicas, micros: micros, hub: newFakeHub(), dialled: make(chan net.Conn)}
-	g := grown{Ranks: r.size(), Stages: stages}
+	g := grown{Ranks: r.size(), Stages: stages, MicroBatches: micros}
 	p, err := programs.Build(r.ready(t).Plan, nil, false, rankSteps)
 	if err != nil {
 		t.Fatal(err)
@@ -92,8 +94,11 @@ func play(t *testing.T, stages, replicas, micros int) grown {
 	g.SaidBytes, g.Frames, g.Edges = int(r.said.Load()), int(r.hub.frames.Load()), len(r.hub.lanes)
 	for rank, err := range errs {
 		if err != nil {
-			t.Fatalf("rank %d of %d: %v", rank, g.Ranks, err)
+			t.Errorf("rank %d of %d: %v", rank, g.Ranks, err)
 		}
+	}
+	if t.Failed() {
+		t.FailNow()
 	}
 	return g
 }
@@ -111,7 +116,7 @@ func (r *ranks) rank(t *testing.T, rank int) error {
 		Host: fmt.Sprint("host", rank/8), PID: 100 + rank, Address: make([]byte, 100),
 		Facts: []rendezvous.Fact{{Name: "build", Value: "b1", Must: true}, {Name: "data", Value: "d1", Must: true}}}}
 	names := setup.Config{Name: func(rank int) string { return fmt.Sprint("rank ", rank) },
-		Class: func(error) string { return "" }}
+		Class: func(error) string { return "" }, Log: slog.New(slog.DiscardHandler)}
 	if rank > 0 {
 		m, err := rendezvous.Join(t.Context(), r.dial, c)
 		if err != nil {
@@ -395,7 +400,7 @@ func watchMemory() func() uint64 {
 // and where all are, go to each.
 func TestRanksGrowAsTheyShould(t *testing.T) {
 	play(t, 2, 4, 2) // memory is new
-	small, deep, wide := play(t, 8, 4, 2), play(t, 16, 4, 2), play(t, 8, 8, 2)
+	small, deep, wide, long := play(t, 8, 4, 2), play(t, 16, 4, 2), play(t, 8, 8, 2), play(t, 8, 4, 4)
 	for what, c := range map[string]struct {
 		of   func(grown) int
 		most float64 // power of the ranks
@@ -413,11 +418,14 @@ func TestRanksGrowAsTheyShould(t *testing.T) {
 		if power := math.Log2(float64(c.of(wide)) / before); power > c.wide {
 			t.Errorf("twice as many replicas: %s from %v with the power %.2f", what, before, power)
 		}
+		if power := math.Log2(float64(c.of(long)) / before); power > 1.1 {
+			t.Errorf("twice as many micro-batches: %s from %v with the power %.2f", what, before, power)
+		}
 	}
-	t.Logf("%+v\n%+v\n%+v", small, deep, wide)
+	t.Logf("%+v\n%+v\n%+v\n%+v", small, deep, wide, long)
 }
 
-// 1,024 ranks run in time and in little memory.
+// 1,024 ranks run in time and in little memory, with the least Program that there is: one micro-batch a step.
 func TestManyRanks(t *testing.T) {
 	if os.Getenv("MILLRACE_SOAK") == "" {
 		t.Skip("make soak plays 1,024 ranks")
@@ -453,8 +461,9 @@ func TestRanksGrow(t *testing.T) {
 		Date    string   `json:"date"`
 		Deeper  []grown  `json:"deeper"` // more stages of 16 replicas
 		Wider   []grown  `json:"wider"`  // more replicas of 4 stages
+		Longer  []grown  `json:"longer"` // more micro-batches a step, of 16 replicas of 16 stages
 		Steeper []string `json:"faster_than_linear"`
-	}{Version: 2, What: "Ranks of one process meet, are ready, load a Program and train ten steps, over fake carriers",
+	}{Version: 3, What: "Ranks of one process meet, are ready, load a Program and train ten steps, over fake carriers",
 		Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
 	play(t, 4, 4, 1) // memory is new
 	for _, stages := range []int{8, 16, 32, 64} {
@@ -463,6 +472,12 @@ func TestRanksGrow(t *testing.T) {
 	for _, replicas := range []int{16, 32, 64} {
 		found.Wider = append(found.Wider, play(t, 4, replicas, 1))
 	}
+	for _, micros := range []int{1, 2, 4, 8} {
+		found.Longer = append(found.Longer, play(t, 16, 16, micros))
+	}
+	more := found.Longer[len(found.Longer)-1].BytesEach - found.Longer[0].BytesEach
+	found.Steeper = append(found.Steeper, fmt.Sprintf("more micro-batches: the memory of a rank, by %d bytes for each of a "+
+		"step of 256 ranks, as each reads the lists of all", more/7))
 	for name, rows := range map[string][]grown{"stages": found.Deeper, "replicas": found.Wider} {
 		a, b := rows[len(rows)-2], rows[len(rows)-1]
 		grows := func(what string, before, after float64) {

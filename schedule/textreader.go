@@ -228,7 +228,11 @@ func (t *textReader) list(line string) error {
 	if (*t.part)[w] != nil {
 		return fmt.Errorf("worker %d has its list already", w)
 	}
-	list := List{}
+	n := 0
+	for range strings.FieldsSeq(text) {
+		n++
+	}
+	list := make(List, 0, min(n, MaxInstructions)) // every process has the lists of all workers
 	for word := range strings.FieldsSeq(text) {
 		if t.count++; t.count > MaxInstructions {
 			return fmt.Errorf("worker %d, instruction %d: a program can have %d instructions in its lists", w,

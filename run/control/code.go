@@ -6,18 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // MaxLine bounds the text of a Message.
 const MaxLine = 64 << 20
 
-// line is the form of a Message on a Link between processes.
-type line struct {
-	N     uint64          `json:"n"`
-	From  int             `json:"from"`
-	Epoch uint32          `json:"epoch,omitempty"`
-	Kind  string          `json:"kind"`
-	Body  json.RawMessage `json:"body"`
+// head begins the form of a Message on a Link between processes. The body stands behind it: one within it would be
+// copied once more, and a Program is long.
+type head struct {
+	N     uint64 `json:"n"`
+	From  int    `json:"from"`
+	Epoch uint32 `json:"epoch,omitempty"`
+	Kind  string `json:"kind"`
 }
 
 // readers read a body of each kind.
@@ -82,20 +83,22 @@ func Encode(m Message) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control: %s: %w", m.Body.kind(), err)
 	}
-	text, err := json.Marshal(line{N: m.N, From: m.From, Epoch: m.Epoch, Kind: m.Body.kind(), Body: body})
-	switch {
-	case err != nil:
+	text, err := json.Marshal(head{N: m.N, From: m.From, Epoch: m.Epoch, Kind: m.Body.kind()})
+	if err != nil {
 		return nil, fmt.Errorf("control: %s: %w", m.Body.kind(), err)
-	case len(text) >= MaxLine:
-		return nil, fmt.Errorf("control: %s has %d bytes; a message has at most %d", m.Body.kind(), len(text), MaxLine-1)
 	}
-	return append(text, '\n'), nil
+	if n := len(text) + len(body); n >= MaxLine {
+		return nil, fmt.Errorf("control: %s has %d bytes; a message has at most %d", m.Body.kind(), n, MaxLine-1)
+	}
+	return slices.Concat(text, body, []byte("\n")), nil
 }
 
 // Decode reads a line that Encode wrote, without its end.
 func Decode(text []byte) (Message, error) {
-	var l line
-	if err := strictly(text, &l); err != nil {
+	var l head
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&l); err != nil {
 		return Message{}, fmt.Errorf("control: a message of %d bytes: %w", len(text), err)
 	}
 	read, known := readers[l.Kind]
@@ -106,7 +109,7 @@ func Decode(text []byte) (Message, error) {
 	if l.From < 0 {
 		return Message{}, fmt.Errorf("control: message %d is from process %d", l.N, l.From)
 	}
-	body, err := read(l.Body)
+	body, err := read(text[d.InputOffset():])
 	if err != nil {
 		return Message{}, fmt.Errorf("control: message %d of process %d, %s: %w", l.N, l.From, l.Kind, err)
 	}

@@ -85,19 +85,19 @@ func TestMessagesAreReadBack(t *testing.T) {
 
 func TestWhatIsNoMessageIsRefused(t *testing.T) {
 	for text, says := range map[string]string{
-		``:     "a message of 0 bytes",
-		`null`: `of kind ""`,
-		`{}`:   `of kind ""`,
-		`[1]`:  "cannot unmarshal",
-		`{"n":1,"from":0,"kind":"stop","body":{}} {}`:                    "more behind it",
-		`{"n":1,"from":0,"kind":"stop","body":{},"x":1}`:                 `unknown field "x"`,
-		`{"n":1,"from":0,"kind":"stop","body":{"x":1}}`:                  `process 0, stop: json: unknown field "x"`,
-		`{"n":1,"from":0,"kind":"stop"}`:                                 "EOF",
-		`{"n":1,"from":-1,"kind":"stop","body":{}}`:                      "from process -1",
-		`{"n":-1,"from":0,"kind":"stop","body":{}}`:                      "cannot unmarshal",
-		`{"n":1,"from":0,"kind":"dance","body":{}}`:                      `of kind "dance"`,
-		`{"n":1,"from":0,"kind":"begun","body":{"minibatch":1.5}}`:       "cannot unmarshal",
-		`{"n":1,"from":0,"kind":"needs","body":{"waits":[{"at":"F0"}]}}`: "no stage number",
+		``:                                       "a message of 0 bytes",
+		`null`:                                   `of kind ""`,
+		`{}`:                                     `of kind ""`,
+		`[1]`:                                    "cannot unmarshal",
+		`{"n":1,"from":0,"kind":"stop"}{} {}`:    "more behind it",
+		`{"n":1,"from":0,"kind":"stop","x":1}{}`: `unknown field "x"`,
+		`{"n":1,"from":0,"kind":"stop"}{"x":1}`:  `process 0, stop: json: unknown field "x"`,
+		`{"n":1,"from":0,"kind":"stop"}`:         "EOF",
+		`{"n":1,"from":-1,"kind":"stop"}{}`:      "from process -1",
+		`{"n":-1,"from":0,"kind":"stop"}{}`:      "cannot unmarshal",
+		`{"n":1,"from":0,"kind":"dance"}{}`:      `of kind "dance"`,
+		`{"n":1,"from":0,"kind":"begun"}{"minibatch":1.5}`:       "cannot unmarshal",
+		`{"n":1,"from":0,"kind":"needs"}{"waits":[{"at":"F0"}]}`: "no stage number",
 	} {
 		if m, err := Decode([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, %v; want something about %q", text, m, err, says)
@@ -180,7 +180,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		f.Add(text[:len(text)-1])
 	}
-	f.Add([]byte(`{"n":1,"from":0,"kind":"record","body":{"timeline":{"events":[{"lane":9}]}}}`))
+	f.Add([]byte(`{"n":1,"from":0,"kind":"record"}{"timeline":{"events":[{"lane":9}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := Decode(text)
 		if err != nil {
@@ -292,7 +292,7 @@ func TestABrokenLineEndsTheLink(t *testing.T) {
 	x, y := net.Pipe()
 	l := Over(x)
 	h := hear(l)
-	go io.WriteString(y, `{"n":1,"from":0,"kind":"stop","body":{}}`+"\nnonsense\n")
+	go io.WriteString(y, `{"n":1,"from":0,"kind":"stop"}{}`+"\nnonsense\n")
 	<-h.done
 	if len(h.all) != 1 || h.end == nil || !strings.Contains(h.end.Error(), "a message of 8 bytes") {
 		t.Errorf("%v, and then %v", h.all, h.end)

@@ -151,7 +151,7 @@ func TestAMessageThatCannotBeSentLosesNobody(t *testing.T) {
 		hear(a)
 		atB := hear(b)
 		for says, body := range map[string]Body{
-			"load has 67108925 bytes; a message has at most 67108863": Load{Program: strings.Repeat("p", MaxLine)},
+			"load has 67108917 bytes; a message has at most 67108863": Load{Program: strings.Repeat("p", MaxLine)},
 			"step: json: unsupported value: NaN":                      Step{Norm: math.NaN()},
 		} {
 			if err := a.Send(Message{N: 1, Body: body}); err == nil || !strings.Contains(err.Error(), says) {
