@@ -7,11 +7,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -247,4 +250,44 @@ func TestWhatIsLentIsFreed(t *testing.T) {
 		t.Errorf("of one that has left in good order: %v", err)
 	case <-time.After(200 * time.Millisecond):
 	}
+}
+
+// Where a container's rules have the kernel read no memory at all, frames travel, and it is said why.
+func TestMemoryThatIsReadForNobody(t *testing.T) {
+	const inside = "MILLRACE_TCP_RULES"
+	if os.Getenv(inside) == "" {
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMemoryThatIsReadForNobody$", "-test.v")
+		c.Env = append(os.Environ(), inside+"=1")
+		text, err := c.CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %s", err, text)
+		}
+		if strings.Contains(string(text), "--- SKIP") {
+			t.Skipf("%s", text)
+		}
+		return
+	}
+	rules := []unix.SockFilter{ // the call's number; EPERM where it is this one
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_PROCESS_VM_READV},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(rules)), Filter: &rules[0]}
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Skip(err)
+	}
+	if _, _, no := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&program))); no != 0 {
+		t.Skip(no)
+	}
+	a, log := listen(t, Config{Process: 0})
+	b, _ := listen(t, Config{Process: 1})
+	all := carriersOf(t, 1, a, b)
+	defer closeAll(t, all)
+	x := busy(t, all[0], all[1])
+	defer x.end()
+	log.says(t, "memory cannot be read")
+	x.goesOn(t)
 }

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -48,9 +49,12 @@ func (c *Conn) offers() {
 	if here == nil || there == nil || !here.IP.Equal(there.IP) {
 		return
 	}
-	if loan, ok := memory.Lends(&c.proof); ok {
-		_, _ = c.Write(appendPrefix(nil, kindOffer, offer(loan))) // where it fails, so does what follows
+	loan, ok := memory.Lends(&c.proof)
+	if !ok {
+		c.e.unread(errors.New("this process's is read for no other"))
+		return
 	}
+	_, _ = c.Write(appendPrefix(nil, kindOffer, offer(loan))) // where it fails, so does what follows
 }
 
 // why is the cause of an error.
