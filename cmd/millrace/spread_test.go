@@ -242,6 +242,38 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	end(t, hostsOf(t, p, []string{"a", "b", "b"}, line+"2"), 0, 0, 0)
 }
 
+// Files that a host has of a checkpoint which was being saved, and which another host has committed, are not deleted by
+// a new run without being asked for; the run itself goes on from them.
+func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
+	p := profiled(t)
+	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
+		"--stages 2 --out r --steps "
+	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
+	at := filepath.Join(p.Dir, "b/r/checkpoints")
+	if err := os.Rename(filepath.Join(at, "step-00000004"), filepath.Join(at, "step-00000004.77.partial")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(at, "step-00000004.77.partial/manifest.json")); err != nil {
+		t.Fatal(err)
+	}
+	before := in(t, p, "b")
+	another := func(_ int, c *exec.Cmd) { c.Env = append(c.Env, "MILLRACE_RUN_ID=another") }
+	for _, dirs := range [][]string{{"c", "b"}, {"b", "c"}} {
+		all := hostsOf(t, p, dirs, line+"2", another)
+		end(t, all, 2, 2)
+		if said := all[0].said.String(); !strings.Contains(said, "when an earlier run ended (step-00000004.77.partial)") {
+			t.Error(said)
+		}
+		if after := in(t, p, "b"); after != before {
+			t.Errorf("host b has\n%s; had\n%s", after, before)
+		}
+	}
+	end(t, hostsOf(t, p, []string{"a", "b"}, line+"6 --resume r", another), 0, 0)
+	if got := in(t, p, "b"); !strings.HasPrefix(got, "step-00000004/manifest.json step-00000004/stage-001") {
+		t.Errorf("host b has %s", got)
+	}
+}
+
 // A run that is started again does not go on from what a host that joins has of another training, however far that is,
 // and what the others have stays.
 func TestARestartGoesOnFromItsOwn(t *testing.T) {

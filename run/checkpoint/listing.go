@@ -111,12 +111,37 @@ func draftsOf(dir string, steps int) ([]string, error) {
 	return all, nil
 }
 
+// Unfinished is the names of a directory's drafts that have files of a checkpoint.
+func Unfinished(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	var all []string
+	for _, e := range entries {
+		if _, ok := stepsOf(e.Name()); !ok || !strings.HasSuffix(e.Name(), partial) || strings.HasSuffix(e.Name(), gone) {
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("checkpoint: %w", err)
+		}
+		if slices.ContainsFunc(files, func(f os.DirEntry) bool { return !strings.HasPrefix(f.Name(), mark) }) {
+			all = append(all, e.Name())
+		}
+	}
+	return all, nil
+}
+
 // drop removes a checkpoint, or a draft. It loses its name first, so that nobody sees half of one, or writes to it.
 func drop(path string) error {
-	gone := strings.TrimSuffix(path, partial) + ".gone" + partial
-	err := os.Rename(path, gone)
+	to := strings.TrimSuffix(path, partial) + gone
+	err := os.Rename(path, to)
 	if err == nil || errors.Is(err, os.ErrNotExist) { // somebody has removed it already
-		err = os.RemoveAll(gone)
+		err = os.RemoveAll(to)
 	} else {
 		err = os.RemoveAll(path)
 	}

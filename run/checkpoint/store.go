@@ -15,8 +15,9 @@ import (
 const (
 	manifestName = "manifest.json"
 	prefix       = "step-"
-	partial      = ".partial"  // being written, or left by a run that was cut short
-	replaced     = ".replaced" // the older one of two for the same step, about to go
+	partial      = ".partial"        // being written, or left by a run that was cut short
+	gone         = ".gone" + partial // about to be removed
+	replaced     = ".replaced"       // the older one of two for the same step, about to go
 )
 
 // Store is a folder of checkpoints, one directory each, named after the steps done. It drops

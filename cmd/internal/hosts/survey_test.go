@@ -265,7 +265,7 @@ func TestSuits(t *testing.T) {
 	}
 }
 
-// TestAPlansHostsAreFound: hosts that a launcher numbers otherwise this time have the places that the plan has for them.
+// TestAPlansHostsAreFound: hosts that a launcher numbers otherwise now have the places that the plan has for them.
 func TestAPlansHostsAreFound(t *testing.T) {
 	for _, k := range []struct {
 		plan, here string

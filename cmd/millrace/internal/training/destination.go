@@ -13,9 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// checkOut says before anything is measured whether a run may write to its folder. from is what it goes on
-// from.
-func checkOut(j *job.Job, from *resumption) error {
+// checkOut says before anything is measured whether a run, as its launcher names it, may write to its folder. from is
+// what it goes on from.
+func checkOut(j *job.Job, run string, from *resumption) error {
 	if err := cli.CheckFolder("--out", j.Out); err != nil {
 		return err
 	}
@@ -25,13 +25,15 @@ func checkOut(j *job.Job, from *resumption) error {
 			j.Out, within))
 	}
 	dir := checkpoints(j)
-	old, err := checkpoint.Later(dir, -1) // drafts are no checkpoints
+	old, err := checkpoint.Later(dir, -1)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return cli.BadInput(fmt.Errorf("--out: %w", err))
 	}
 	switch {
-	case len(old) == 0 || j.Overwrite || from != nil && from.here:
+	case j.Overwrite || from != nil && from.here:
 		return nil
+	case len(old) == 0:
+		return leftOf(j, run)
 	case from.at() != "":
 		return cli.BadInput(fmt.Errorf("%s has checkpoints of another run than %s is of: "+
 			"give another --out, or write over them with --overwrite",
@@ -39,6 +41,22 @@ func checkOut(j *job.Job, from *resumption) error {
 	}
 	return cli.BadInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, "+
 		"write over them with --overwrite, or give another --out", j.Out, dir))
+}
+
+// leftOf refuses files of a checkpoint that another run with a launcher was killed while saving: other hosts may have
+// committed it. Those of a process that was alone, or of an earlier start of this run, are in nobody's checkpoint.
+func leftOf(j *job.Job, run string) error {
+	was := readRecord(j.Out).Run
+	if was == "" || was == run {
+		return nil
+	}
+	drafts, err := checkpoint.Unfinished(checkpoints(j))
+	if err == nil && len(drafts) > 0 {
+		err = fmt.Errorf("%s has files of a checkpoint that was being saved when an earlier run ended (%s), of which other "+
+			"hosts may have the rest: go on from it with those, write over it with --overwrite, or give another --out",
+			j.Out, drafts[0])
+	}
+	return cli.BadInput(err)
 }
 
 // TakeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process

@@ -83,7 +83,7 @@ func (t *training) claim(j *job.Job, run string, arrange func() error) (err erro
 	}
 	from, err := t.goesOnHere(j)
 	if err == nil {
-		err = checkOut(j, from)
+		err = checkOut(j, run, from)
 	}
 	if err == nil {
 		err = arrange()

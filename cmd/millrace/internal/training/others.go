@@ -236,7 +236,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				if err != nil {
 					return nil, err
 				}
-				if err := checkOut(j, from); err != nil {
+				if err := checkOut(j, w.RunID, from); err != nil {
 					return nil, err
 				}
 				t.out = j.Out // as this host has it

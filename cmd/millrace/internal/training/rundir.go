@@ -57,7 +57,7 @@ func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from
 
 // begin makes the job's folder, which is taken, this run's, and writes everything that is known before the first step.
 func (w *runDir) begin() error {
-	if err := checkOut(w.Job, w.from); err != nil { // another run may have been there meanwhile
+	if err := checkOut(w.Job, w.run, w.from); err != nil { // another run may have been there meanwhile
 		return err
 	}
 	if err := w.makeRoom(); err != nil {

@@ -124,7 +124,7 @@ func (t *training) lead(world *launch.World) error {
 		return err
 	}
 	if !t.dry {
-		if err := checkOut(j, t.from); err != nil {
+		if err := checkOut(j, world.RunID, t.from); err != nil {
 			return err
 		}
 		t.out, t.saved = j.Out, t.from.at()
