@@ -476,8 +476,8 @@ func TestRanksGrow(t *testing.T) {
 		found.Longer = append(found.Longer, play(t, 16, 16, micros))
 	}
 	more := found.Longer[len(found.Longer)-1].BytesEach - found.Longer[0].BytesEach
-	found.Steeper = append(found.Steeper, fmt.Sprintf("more micro-batches: the memory of a rank, by %d bytes for each of a "+
-		"step of 256 ranks, as each reads the lists of all", more/7))
+	found.Steeper = append(found.Steeper, fmt.Sprintf("more micro-batches: the memory of a rank, by %d bytes for each of "+
+		"a step of 256 ranks, as each reads the lists of all", more/7))
 	for name, rows := range map[string][]grown{"stages": found.Deeper, "replicas": found.Wider} {
 		a, b := rows[len(rows)-2], rows[len(rows)-1]
 		grows := func(what string, before, after float64) {
