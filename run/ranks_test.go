@@ -475,14 +475,12 @@ func TestRanksGrow(t *testing.T) {
 	for _, micros := range []int{1, 2, 4, 8} {
 		found.Longer = append(found.Longer, play(t, 16, 16, micros))
 	}
-	more := found.Longer[len(found.Longer)-1].BytesEach - found.Longer[0].BytesEach
-	found.Steeper = append(found.Steeper, fmt.Sprintf("more micro-batches: the memory of a rank, by %d bytes for each of "+
-		"a step of 256 ranks, as each reads the lists of all", more/7))
-	for name, rows := range map[string][]grown{"stages": found.Deeper, "replicas": found.Wider} {
+	for name, rows := range map[string][]grown{"stages": found.Deeper, "replicas": found.Wider,
+		"micro-batches": found.Longer} {
 		a, b := rows[len(rows)-2], rows[len(rows)-1]
 		grows := func(what string, before, after float64) {
 			if power := math.Log2(after / before); power > 1+steeper {
-				found.Steeper = append(found.Steeper, fmt.Sprintf("more %s: %s, with the power %.1f of the ranks", name, what,
+				found.Steeper = append(found.Steeper, fmt.Sprintf("more %s: %s, with the power %.1f of them", name, what,
 					power))
 			}
 		}
