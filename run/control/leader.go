@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
@@ -333,79 +332,4 @@ func (l *Leader) Outcome() (minibatches int, refused *Failed) {
 		}
 	}
 	return minibatches, refused
-}
-
-// Stalled says whether nobody can go on, and what all wait for: each process says that nothing has happened
-// for so many seconds and computes nothing, or one that is alone that it never will.
-func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled bool) {
-	idle := true
-	for i, p := range l.process {
-		n := p.needs
-		if n == nil || !l.under {
-			return 0, nil, false
-		}
-		if n.Stuck {
-			return 0, n.Waits, true
-		}
-		if n.Running || n.QuietS < afterS {
-			return 0, nil, false
-		}
-		if idle = idle && n.Ended; i == 0 || n.QuietS < quietS {
-			quietS = n.QuietS
-		}
-		waits = append(waits, n.Waits...)
-	}
-	return quietS, waits, !idle && l.answered()
-}
-
-// Quiet says for how long nothing has happened anywhere while workers are at an instruction, and what all are at or
-// wait for; false where none is, or a process has yet to say so.
-func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
-	for i, p := range l.process {
-		if p.needs == nil || !l.under {
-			return 0, nil, false
-		}
-		if i == 0 || p.needs.QuietS < quietS {
-			quietS = p.needs.QuietS
-		}
-		waits = append(waits, p.needs.Waits...)
-	}
-	computing = slices.ContainsFunc(waits, func(w Wait) bool { return w.Lack == machine.Running })
-	return quietS, waits, computing
-}
-
-// Owing is what the leader waits for, of which processes: that they answer a Beat, or leave.
-func (l *Leader) Owing() (what string, processes []int) {
-	switch {
-	case l.leaving:
-		return "left", l.those(func(p *told) bool { return !p.left })
-	case l.Asked():
-		return "answered", l.those(func(p *told) bool { return p.needs == nil })
-	}
-	return "", nil
-}
-
-// Still is what the leader waits for, of which processes, in which nothing has happened for so long as they said at the
-// last Beat: that they are ready, or carry out an order. However slow they are, those in which something happens are
-// not among them.
-func (l *Leader) Still(forS float64) (what string, processes []int) {
-	still := func(p *told) bool { return p.needs != nil && p.needs.Owes && p.needs.QuietS >= forS }
-	switch {
-	case l.leaving || l.failed != nil:
-	case !l.Ready():
-		return "said that it is ready", l.those(func(p *told) bool { return !p.ready && still(p) })
-	case l.order != nil:
-		return "carried out a " + l.order.kind(), l.those(func(p *told) bool { return p.did == nil && still(p) })
-	}
-	return "", nil
-}
-
-// those lists processes.
-func (l *Leader) those(are func(*told) bool) (all []int) {
-	for i := range l.process {
-		if are(&l.process[i]) {
-			all = append(all, i)
-		}
-	}
-	return all
 }
