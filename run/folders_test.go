@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
@@ -194,5 +195,29 @@ func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Dir(aside(2))); !errors.Is(err, os.ErrNotExist) {
 		t.Error("what was replaced is there: ", err)
+	}
+}
+
+// What is told to go on from an older checkpoint loses nothing of a newer one that is whole with the draft of another
+// host, as a crash between two commits leaves it.
+func TestADraftIsSetAsideOnItsHost(t *testing.T) {
+	d := fresh(t, 2)
+	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
+	w.train(t.Context(), t, small(t, 2, 4)).whole(t)
+	draft := checkpoint.DraftName(4, 9)
+	if err := errors.Join(os.Rename(filepath.Join(d[1], "step-00000004"), filepath.Join(d[1], draft)),
+		os.Remove(filepath.Join(d[1], draft, "manifest.json"))); err != nil {
+		t.Fatal(err)
+	}
+	named := disks{filepath.Join(d[0], "step-00000002"), filepath.Join(d[1], "step-00000002")}
+	w = worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
+	named.resume(t, &w)
+	w.train(t.Context(), t, small(t, 2, 3)).whole(t)
+	aside := filepath.Join(filepath.Dir(d[1]), "aside-1", filepath.Base(d[1]))
+	if got := lying(t, aside); !slices.Equal(got, []string{draft + "/stage-001.safetensors"}) {
+		t.Errorf("set aside are %v", got)
+	}
+	if got := lying(t, d[1]); len(got) != 4 || !strings.HasPrefix(got[2], "step-00000003/") {
+		t.Errorf("host 1 has %v", got)
 	}
 }

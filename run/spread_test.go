@@ -205,6 +205,9 @@ func TestALinkCutWhileSavingHarmsNothing(t *testing.T) {
 				if there, err := os.ReadDir(dir); err != nil || len(there) != 1 {
 					t.Errorf("process %d has %v, %v", p, there, err)
 				}
+				if aside, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "aside-*")); err != nil || len(aside) > 0 {
+					t.Errorf("process %d has %v, %v", p, aside, err)
+				}
 			}
 		})
 	}

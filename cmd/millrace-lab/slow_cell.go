@@ -241,6 +241,9 @@ func (b *slowBench) profile(ctx context.Context, s slowCell, j *job.Job) (*profi
 	dir := b.dir
 	if b.profiles != "" {
 		dir = b.profiles
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, cli.BadInput(fmt.Errorf("--profiles: %w", err))
+		}
 	}
 	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

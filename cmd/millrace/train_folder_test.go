@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -38,28 +40,33 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 }
 
 // A link to a checkpoint of the run's own folder is that checkpoint. Going back to it gives up the steps
-// behind it: the report of what is left does not show them, and theirs is set aside with their checkpoint.
+// behind it: the report of what is left does not show them, and theirs is set aside with their checkpoint, also where
+// that is whole with a draft alone.
 func TestGoingBackThroughALink(t *testing.T) {
-	p := profiled(t)
-	learn(t, p, shortTraining+"--steps 4 --out run")
-	if err := os.Symlink("run/checkpoints/step-00000002", filepath.Join(p.Dir, "best")); err != nil {
-		t.Fatal(err)
-	}
-	back := learn(t, p, "--steps 2 --out run --resume best")
-	if len(back.Evaluations) != 1 || back.Evaluations[0].Step != 1 ||
-		filepath.Base(back.Checkpoint) != "step-00000002" {
-		t.Errorf("%+v", back)
-	}
-	after, err := trace.ReadFile(filepath.Join(p.Dir, "run/timeline.json.gz"))
-	if err != nil || len(after.Steps) != 0 {
-		t.Errorf("%v: %+v", err, after.Steps)
-	}
-	before, err := trace.ReadFile(filepath.Join(p.Dir, "run/aside-1/timeline.json.gz"))
-	if err != nil || len(before.Steps) != 4 {
-		t.Errorf("%v: %+v", err, before)
-	}
-	if got := p.List(t, "run/checkpoints") + p.List(t, "run/aside-1/checkpoints"); !strings.Contains(got, "00000004") {
-		t.Error(got)
+	for _, last := range []string{"step-00000004", checkpoint.DraftName(4, 9)} {
+		p := profiled(t)
+		learn(t, p, shortTraining+"--steps 4 --out run")
+		whole, passing := filepath.Join(p.Dir, "run/checkpoints/step-00000004"), filepath.Join(p.Dir, "passing")
+		if err := errors.Join(os.Symlink("run/checkpoints/step-00000002", filepath.Join(p.Dir, "best")),
+			os.Rename(whole, passing), os.Rename(passing, filepath.Join(filepath.Dir(whole), last))); err != nil {
+			t.Fatal(err)
+		}
+		back := learn(t, p, "--steps 2 --out run --resume best")
+		if len(back.Evaluations) != 1 || back.Evaluations[0].Step != 1 ||
+			filepath.Base(back.Checkpoint) != "step-00000002" {
+			t.Errorf("%+v", back)
+		}
+		after, err := trace.ReadFile(filepath.Join(p.Dir, "run/timeline.json.gz"))
+		if err != nil || len(after.Steps) != 0 {
+			t.Errorf("%v: %+v", err, after.Steps)
+		}
+		before, err := trace.ReadFile(filepath.Join(p.Dir, "run/aside-1/timeline.json.gz"))
+		if err != nil || len(before.Steps) != 4 {
+			t.Errorf("%v: %+v", err, before)
+		}
+		if _, err := os.Stat(filepath.Join(p.Dir, "run/aside-1/checkpoints", last)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

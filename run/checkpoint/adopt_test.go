@@ -115,3 +115,56 @@ func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 		t.Error("what is replaced is there: ", err)
 	}
 }
+
+// What is told to go on from an older checkpoint sets drafts of newer ones aside, since with files of other hosts they
+// may be whole; what goes on from the newest that is whole prunes them.
+func TestDraftsOfNewerCheckpointsAreSetAside(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		h := &hosts{dirs: folders(t, 2)}
+		spread(t, h.dirs, 2, 0, 1)
+		spread(t, h.dirs, 4, 0)
+		spread(t, h.dirs, 6)
+		older := &hosts{dirs: h.dirs}
+		if named {
+			older.dirs = nil
+			for _, dir := range h.dirs {
+				older.dirs = append(older.dirs, filepath.Join(dir, "step-00000002"))
+			}
+		}
+		s, err := Among(older.dirs[0], older)
+		if err != nil {
+			t.Fatal(err)
+		}
+		aside := &hosts{}
+		for i, dir := range h.dirs {
+			from, _ := older.open(t, s, i)
+			store := &Store{Dir: dir}
+			if err := errors.Join(store.Continue(from), store.SetOthersAside(from), store.Prune()); err != nil {
+				t.Fatal(err)
+			}
+			want, moved := []string{"step-00000002", "step-00000004"}, filepath.Join(filepath.Dir(dir), "aside-1")
+			if named {
+				want = want[:1]
+				at := filepath.Join(t.TempDir(), "aside")
+				if err := os.Rename(moved, at); err != nil {
+					t.Fatal(err)
+				}
+				aside.dirs = append(aside.dirs, filepath.Join(at, filepath.Base(dir)))
+			} else if _, err := os.Stat(moved); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("host %d has set drafts aside that are of no checkpoint: %v", i, err)
+			}
+			if got := names(t, dir); !slices.Equal(got, want) {
+				t.Errorf("named %v: host %d has %v", named, i, got)
+			}
+		}
+		if !named {
+			continue
+		}
+		if s, err = Among(aside.dirs[0], aside); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := aside.read(t, s, 1); err != nil || !slices.Equal(got, []byte{4, 4}) {
+			t.Error(got, err)
+		}
+	}
+}

@@ -111,8 +111,8 @@ func draftsOf(dir string, steps int) ([]string, error) {
 	return all, nil
 }
 
-// Unfinished is the names of a directory's drafts that have files of a checkpoint.
-func Unfinished(dir string) ([]string, error) {
+// Unfinished is the names of a directory's drafts that have files of a checkpoint of more than so many steps.
+func Unfinished(dir string, steps int) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -122,7 +122,8 @@ func Unfinished(dir string) ([]string, error) {
 	}
 	var all []string
 	for _, e := range entries {
-		if _, ok := stepsOf(e.Name()); !ok || !strings.HasSuffix(e.Name(), partial) || strings.HasSuffix(e.Name(), gone) {
+		at, ok := stepsOf(e.Name())
+		if !ok || at <= steps || !strings.HasSuffix(e.Name(), partial) || strings.HasSuffix(e.Name(), gone) {
 			continue
 		}
 		files, err := os.ReadDir(filepath.Join(dir, e.Name()))

@@ -50,6 +50,12 @@ func folder(path string) (string, int) {
 	return path, -1
 }
 
+// NamesOne says whether a path names a checkpoint itself, and not the newest of a folder.
+func NamesOne(path string) bool {
+	_, only := folder(path)
+	return only >= 0
+}
+
 // Close closes the files, and ends whoever reads them. A second one does nothing.
 func (s *Shelf) Close() error {
 	s.cancel(errEnded)
@@ -277,7 +283,7 @@ func (s *Shelf) Open(from *Spread, rank int, dial func(process int) (io.ReadWrit
 		return nil, err
 	}
 	c := newCheckpoint(path, m, []byte(from.Manifest))
-	c.open = []io.Closer{s}
+	c.open, c.named = []io.Closer{s}, s.only >= 0
 	there := map[int]*remote{}
 	for _, f := range m.Files {
 		process, ok := from.Where[f.Name]

@@ -27,7 +27,8 @@
 // the disks of all hosts with the last Ended; a Commit of the leader's own process, with which it is whole; a
 // Commit of the keepers of other folders, which have the manifest then too; and a Prune. Where a run is over in
 // front of the first Commit, or that was refused, Leave names the draft that is to go. Otherwise nobody can know, and
-// drafts stay for the next run: it goes on from a checkpoint with files of a draft, and prunes the others.
+// drafts stay for the next run: it goes on from a checkpoint with files of a draft, and prunes the others, or sets them
+// aside where it was told to go on from an older one.
 //
 // # Stopping
 //

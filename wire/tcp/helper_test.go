@@ -1,8 +1,12 @@
 package tcp
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/json"
 	"log/slog"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -121,4 +125,56 @@ func errorOf(t testing.TB, c <-chan error, what string) error {
 		t.Fatalf("%s: nothing for %v", what, soon)
 		panic("unreachable")
 	}
+}
+
+// process is a worker in another process.
+type process struct {
+	command *exec.Cmd
+	in      *json.Encoder
+	out     *bufio.Reader
+	at      wire.Address
+}
+
+// begin starts a worker, behind a command where that is given.
+func begin(t testing.TB, k task, behind ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := append(behind, self)
+	c := exec.CommandContext(t.Context(), line[0], line[1:]...)
+	c.Env, c.Stderr = append(os.Environ(), childVariable+"=1"), os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	p := &process{command: c, in: json.NewEncoder(in), out: bufio.NewReader(out)}
+	if err := p.in.Encode(k); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(p.line(t)), &p.at); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *process) line(t testing.TB) string {
+	t.Helper()
+	text, err := p.out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("worker: %q, %v", text, err)
+	}
+	return strings.TrimSpace(text)
 }

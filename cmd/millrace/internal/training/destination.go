@@ -50,7 +50,7 @@ func leftOf(j *job.Job, run string) error {
 	if was == "" || was == run {
 		return nil
 	}
-	drafts, err := checkpoint.Unfinished(checkpoints(j))
+	drafts, err := checkpoint.Unfinished(checkpoints(j), -1)
 	if err == nil && len(drafts) > 0 {
 		err = fmt.Errorf("%s has files of a checkpoint that was being saved when an earlier run ended (%s), of which other "+
 			"hosts may have the rest: go on from it with those, write over it with --overwrite, or give another --out",
