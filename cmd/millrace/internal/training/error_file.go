@@ -64,7 +64,7 @@ func (t *training) leaveError(rank int, err error) error {
 		return err
 	case rank > 0 && (lost == nil || lost.Rank != 0):
 		return err
-	case t.ran && t.isSaid(path): // another process has written it: the first cause stays
+	case t.isSaid(path): // another process has written it: the first cause stays
 		return err
 	}
 	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Rank: rank, Cause: err.Error(), ExitCode: code,
@@ -85,11 +85,11 @@ func (t *training) leaveError(rank int, err error) error {
 	return err
 }
 
-// began notes what an earlier start has left, as this process's part of the run begins. Whoever has the folder removes
-// it; nobody may come to that.
-func (t *training) began() {
-	t.ran = true
-	t.earlier, _ = os.ReadFile(filepath.Join(t.out, ErrorName)) // without one there is nothing to tell apart
+// writesTo says in which folder the run is, and notes what an earlier start has left there. Whoever has the folder
+// removes that; nobody may come to it.
+func (t *training) writesTo(out string) {
+	t.out = out
+	t.earlier, _ = os.ReadFile(filepath.Join(out, ErrorName)) // without one there is nothing to tell apart
 }
 
 // isSaid says whether a process of this run has said why it has failed.

@@ -11,7 +11,8 @@ import (
 )
 
 // What an earlier start has said stays until somebody of this run has a reason, or the folder is its own; of several
-// processes that have one the first stays.
+// processes that have one the first stays, be it in front of the first step, as where a process is stopped while one
+// measures, and goes on later.
 func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	earlier := &training{out: dir}
@@ -20,8 +21,8 @@ func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 	}
 	var all []*training
 	for range 2 {
-		one := &training{out: dir}
-		one.began()
+		one := &training{}
+		one.writesTo(dir)
 		all = append(all, one)
 	}
 	said := func() (f errorFile) {

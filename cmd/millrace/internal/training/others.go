@@ -239,7 +239,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				if err := checkOut(j, w.RunID, from); err != nil {
 					return nil, err
 				}
-				t.out = j.Out // as this host has it
+				t.writesTo(j.Out) // as this host has it
 			}
 			return opened(j, own)
 		}),
@@ -277,7 +277,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 	if err != nil || link == nil {
 		return err
 	}
-	t.began()
+	t.ran = true
 	config.World.Links = append(config.World.Links, link)
 	slog.Debug("the run begins", "steps", config.Steps)
 	result, err := run.Train(t.Context(), config)

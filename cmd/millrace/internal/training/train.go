@@ -43,7 +43,7 @@ type training struct {
 	unlike      string          // what differs between hosts, of what bits depend on; empty: nothing
 	out         string          // the run's folder, once it is known that this run may write there
 	ran         bool            // and has written there
-	earlier     []byte          // error.json of an earlier start, as the run began; nil: none, or it is gone
+	earlier     []byte          // error.json of an earlier start; nil: there was none
 	steps       *int            // done, once the run has ended; nil: not known
 	saved       string          // the last checkpoint
 }
@@ -127,7 +127,8 @@ func (t *training) lead(world *launch.World) error {
 		if err := checkOut(j, world.RunID, t.from); err != nil {
 			return err
 		}
-		t.out, t.saved = j.Out, t.from.at()
+		t.writesTo(j.Out)
+		t.saved = t.from.at()
 	}
 	metrics, err := listenForMetrics(j)
 	if err != nil {
