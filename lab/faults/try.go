@@ -19,7 +19,7 @@ import (
 
 const (
 	processes = 3
-	steps     = 300
+	steps     = 600
 	saveEvery = 20
 	promptly  = 10 * time.Second // in which every process that can run ends
 	patience  = 2 * time.Minute  // for anything else
@@ -232,10 +232,10 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 	return t.nothingLeft(g)
 }
 
-// await waits for a moment that is drawn: anywhere in the steps, or where a process of a training measures, as another
-// process on its host.
+// await waits for a moment that is drawn: in the first half of the steps, so that the training does not end before the
+// fault, or where a process of a training measures, as another process on its host.
 func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
-	saved := draw.IntN(steps*4/5/saveEvery) * saveEvery
+	saved := draw.IntN(steps/2/saveEvery) * saveEvery
 	pause := time.Duration(draw.Int64N(int64(200 * time.Millisecond)))
 	what := fmt.Sprintf("step %d", saved)
 	here := func() (bool, error) {
