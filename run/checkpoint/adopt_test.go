@@ -116,55 +116,60 @@ func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	}
 }
 
-// What is told to go on from an older checkpoint sets drafts of newer ones aside, since with files of other hosts they
-// may be whole; what goes on from the newest that is whole prunes them.
+// What goes on from an older checkpoint, by its name or since a host is missing, sets drafts of newer ones aside: with
+// files of other hosts they may be whole. What goes on from the newest prunes them.
 func TestDraftsOfNewerCheckpointsAreSetAside(t *testing.T) {
-	for _, named := range []bool{false, true} {
-		h := &hosts{dirs: folders(t, 2)}
+	for name, c := range map[string]struct{ named, missing bool }{"newest": {}, "named": {named: true},
+		"a host is missing": {missing: true}} {
+		all := folders(t, 3)
+		h := &hosts{dirs: all[:2]}
 		spread(t, h.dirs, 2, 0, 1)
-		spread(t, h.dirs, 4, 0)
-		spread(t, h.dirs, 6)
-		older := &hosts{dirs: h.dirs}
-		if named {
-			older.dirs = nil
-			for _, dir := range h.dirs {
-				older.dirs = append(older.dirs, filepath.Join(dir, "step-00000002"))
-			}
+		if c.missing {
+			spread(t, all, 4, 0)
+		} else {
+			spread(t, h.dirs, 4, 0)
 		}
-		s, err := Among(older.dirs[0], older)
+		spread(t, h.dirs, 6)
+		on := &hosts{dirs: h.dirs}
+		if c.named {
+			on.dirs = []string{filepath.Join(all[0], "step-00000002"), filepath.Join(all[1], "step-00000002")}
+		}
+		s, err := Among(on.dirs[0], on)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatal(name, err)
 		}
 		aside := &hosts{}
 		for i, dir := range h.dirs {
-			from, _ := older.open(t, s, i)
+			from, _ := on.open(t, s, i)
 			store := &Store{Dir: dir}
 			if err := errors.Join(store.Continue(from), store.SetOthersAside(from), store.Prune()); err != nil {
-				t.Fatal(err)
+				t.Fatal(name, err)
 			}
-			want, moved := []string{"step-00000002", "step-00000004"}, filepath.Join(filepath.Dir(dir), "aside-1")
-			if named {
-				want = want[:1]
-				at := filepath.Join(t.TempDir(), "aside")
-				if err := os.Rename(moved, at); err != nil {
-					t.Fatal(err)
+			want, moved := []string{"step-00000002"}, filepath.Join(filepath.Dir(dir), "aside-1")
+			at := filepath.Join(t.TempDir(), "aside")
+			switch err := os.Rename(moved, at); {
+			case !c.named && !c.missing:
+				want = append(want, "step-00000004")
+				if !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("%s: host %d has set drafts aside that are of no checkpoint: %v", name, i, err)
 				}
-				aside.dirs = append(aside.dirs, filepath.Join(at, filepath.Base(dir)))
-			} else if _, err := os.Stat(moved); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("host %d has set drafts aside that are of no checkpoint: %v", i, err)
+			case err != nil:
+				t.Fatal(name, err)
 			}
+			aside.dirs = append(aside.dirs, filepath.Join(at, filepath.Base(dir)))
 			if got := names(t, dir); !slices.Equal(got, want) {
-				t.Errorf("named %v: host %d has %v", named, i, got)
+				t.Errorf("%s: host %d has %v", name, i, got)
 			}
 		}
-		if !named {
+		if !c.named && !c.missing {
 			continue
 		}
+		aside.dirs = append(aside.dirs, all[2])
 		if s, err = Among(aside.dirs[0], aside); err != nil {
-			t.Fatal(err)
+			t.Fatal(name, err)
 		}
 		if got, err := aside.read(t, s, 1); err != nil || !slices.Equal(got, []byte{4, 4}) {
-			t.Error(got, err)
+			t.Error(name, got, err)
 		}
 	}
 }

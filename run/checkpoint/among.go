@@ -24,6 +24,8 @@ type Spread struct {
 	Tensors  map[string][]string `json:"tensors"`  // by file
 	// Passed is later checkpoints that are not whole, and why: such as a crash leaves, or a host that is missing.
 	Passed []string `json:"passed,omitempty"`
+	// Newer is that drafts of later ones may be of checkpoints which are whole: this one was named, or others passed over.
+	Newer bool `json:"newer,omitempty"`
 }
 
 // Among chooses the newest checkpoint that is whole over all processes together. One of which files are on no host
@@ -61,7 +63,7 @@ func Among(path string, others Others) (*Spread, error) {
 			return nil, &DamagedError{errors.New("checkpoint: " + damaged[0].wrong),
 				filepath.Join(surveys[c.at].Folder, NameOf(c.Steps))}
 		}
-		c.spread.Passed = passed
+		c.spread.Passed, c.spread.Newer = passed, len(passed) > 0 || NamesOne(path)
 		return &c.spread, nil
 	}
 	switch {

@@ -13,8 +13,9 @@
 // Several processes may write one checkpoint, to one folder or each to its own: each writes the files of its stages
 // into a draft and waits until they are on disk. The manifest comes last. It lists all files with their checksums,
 // names the hosts that wrote them where there were several, and every folder gets a copy. A folder is one run's at
-// a time: Store.Prune removes all drafts that it finds, but for those that SetOthersAside moves in front of it. Of its
-// checkpoints those are the run's that name its training.
+// a time: Store.Prune removes all drafts that it finds, but for those that SetOthersAside moves in front of it, which
+// the leader's own folder is not asked to do: that is for whoever drives it. Of its checkpoints those are the run's
+// that name its training.
 //
 // Where files are on several hosts, each process has a Shelf of the path, and whoever leads has every one Look, and
 // Among chooses the newest checkpoint that is whole over all of them: any of them may have the manifest, and each file

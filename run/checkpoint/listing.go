@@ -123,11 +123,11 @@ func Unfinished(dir string, steps int) ([]string, error) {
 	var all []string
 	for _, e := range entries {
 		at, ok := stepsOf(e.Name())
-		if !ok || at <= steps || !strings.HasSuffix(e.Name(), partial) || strings.HasSuffix(e.Name(), gone) {
+		if !ok || !e.IsDir() || at <= steps || !strings.HasSuffix(e.Name(), partial) || strings.HasSuffix(e.Name(), gone) {
 			continue
 		}
 		files, err := os.ReadDir(filepath.Join(dir, e.Name()))
-		if err != nil {
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // else another process has removed it
 			return nil, fmt.Errorf("checkpoint: %w", err)
 		}
 		if slices.ContainsFunc(files, func(f os.DirEntry) bool { return !strings.HasPrefix(f.Name(), mark) }) {

@@ -19,7 +19,7 @@ type Checkpoint struct {
 	Path     string // of its directory; of one that is on other hosts alone, where it would be
 	Manifest *Manifest
 	text     []byte // of the manifest
-	named    bool   // it was opened by its name, and need not be the newest
+	newer    bool   // drafts of later ones may be of checkpoints that are whole (Spread.Newer)
 	parts    []*part
 	where    map[string]int  // tensor -> part
 	ctx      context.Context // ends with Interrupt

@@ -283,7 +283,7 @@ func (s *Shelf) Open(from *Spread, rank int, dial func(process int) (io.ReadWrit
 		return nil, err
 	}
 	c := newCheckpoint(path, m, []byte(from.Manifest))
-	c.open, c.named = []io.Closer{s}, s.only >= 0
+	c.open, c.newer = []io.Closer{s}, from.Newer
 	there := map[int]*remote{}
 	for _, f := range m.Files {
 		process, ok := from.Where[f.Name]

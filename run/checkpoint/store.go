@@ -129,9 +129,9 @@ func (s *Store) Has(from *Checkpoint) bool {
 }
 
 // SetOthersAside moves checkpoints that are not the store's own to a folder beside it. Where none of the folder's is
-// gone on from, they are of a run that this one replaces, and go once this one has a checkpoint there. Where the
-// checkpoint that is gone on from was named, and not the newest, drafts of later ones are moved too: with files of
-// other hosts those may be whole.
+// gone on from, they are of a run that this one replaces, and go once this one has a checkpoint there. Where
+// drafts of later ones may be of checkpoints that are whole (Spread.Newer), with files of other hosts, they are moved
+// too.
 func (s *Store) SetOthersAside(from *Checkpoint) error {
 	found, err := list(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -143,7 +143,7 @@ func (s *Store) SetOthersAside(from *Checkpoint) error {
 			others = append(others, filepath.Base(f.path))
 		}
 	}
-	if err == nil && from != nil && from.named {
+	if err == nil && from != nil && from.newer {
 		var drafts []string
 		drafts, err = Unfinished(s.Dir, from.Manifest.Steps)
 		others = append(others, drafts...)

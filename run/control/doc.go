@@ -28,7 +28,7 @@
 // Commit of the keepers of other folders, which have the manifest then too; and a Prune. Where a run is over in
 // front of the first Commit, or that was refused, Leave names the draft that is to go. Otherwise nobody can know, and
 // drafts stay for the next run: it goes on from a checkpoint with files of a draft, and prunes the others, or sets them
-// aside where it was told to go on from an older one.
+// aside where it goes on from an older one by its name, or since newer ones are not whole.
 //
 // # Stopping
 //

@@ -1,7 +1,6 @@
 package training
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -27,6 +26,7 @@ const errorVersion = 1
 type errorFile struct {
 	Version    int       `json:"version"`
 	Time       time.Time `json:"time"`
+	Start      string    `json:"start,omitempty"` // of the run: of one start the first reason stays
 	Rank       int       `json:"rank"` // of the process that says so
 	Host       string    `json:"host"`
 	Cause      string    `json:"cause"`
@@ -54,6 +54,9 @@ func (t *training) leaveError(rank int, err error) error {
 	}
 	path := filepath.Join(t.out, ErrorName)
 	if err == nil {
+		if rank > 0 && t.isSaid(path) {
+			return nil
+		}
 		return dropError(path)
 	}
 	var stopped *cli.Stopped
@@ -67,7 +70,7 @@ func (t *training) leaveError(rank int, err error) error {
 	case t.isSaid(path): // another process has written it: the first cause stays
 		return err
 	}
-	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Rank: rank, Cause: err.Error(), ExitCode: code,
+	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Start: t.start, Rank: rank, Cause: err.Error(), ExitCode: code,
 		Retry: launch.Retry(code), Lost: lost, Steps: t.steps, Checkpoint: t.saved}
 	if f.Host, _ = os.Hostname(); t.party != nil {
 		f.Host = t.party.Places[rank].Host
@@ -85,17 +88,10 @@ func (t *training) leaveError(rank int, err error) error {
 	return err
 }
 
-// writesTo says in which folder the run is, and notes what an earlier start has left there. Whoever has the folder
-// removes that; nobody may come to it.
-func (t *training) writesTo(out string) {
-	t.out = out
-	t.earlier, _ = os.ReadFile(filepath.Join(out, ErrorName)) // without one there is nothing to tell apart
-}
-
-// isSaid says whether a process of this run has said why it has failed.
+// isSaid says whether a process of this start of the run has said why it has failed.
 func (t *training) isSaid(path string) bool {
-	text, _ := os.ReadFile(path) // as isErrorFile does
-	return isErrorFile(path) && !bytes.Equal(text, t.earlier)
+	f, ok := readError(path)
+	return ok && t.start != "" && f.Start == t.start
 }
 
 // lostOf is the process that was lost; nil where none was.
@@ -118,7 +114,7 @@ func newest(dir string) string {
 
 // dropError removes what an earlier start has left. Another file of that name is somebody else's.
 func dropError(path string) error {
-	if !isErrorFile(path) {
+	if _, ok := readError(path); !ok {
 		return nil
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another process may be faster
@@ -127,9 +123,10 @@ func dropError(path string) error {
 	return nil
 }
 
-func isErrorFile(path string) bool {
+// readError is what stands in a file of that name; false where it is somebody else's, or not there.
+func readError(path string) (f errorFile, ok bool) {
 	text, err := os.ReadFile(path)
-	return err == nil && document.Decode(text, errorVersion, new(errorFile)) == nil
+	return f, err == nil && document.Decode(text, errorVersion, &f) == nil
 }
 
 // ended notes how far the run came. ran says that its folder is its own.

@@ -15,15 +15,13 @@ import (
 // measures, and goes on later.
 func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 	dir := t.TempDir()
-	earlier := &training{out: dir}
+	earlier := &training{out: dir, start: "a"}
 	if err := earlier.leaveError(0, errors.New("the earlier one")); err == nil {
 		t.Fatal("no error is left")
 	}
 	var all []*training
 	for range 2 {
-		one := &training{}
-		one.writesTo(dir)
-		all = append(all, one)
+		all = append(all, &training{out: dir, start: "b"})
 	}
 	said := func() (f errorFile) {
 		text, err := os.ReadFile(filepath.Join(dir, ErrorName))
@@ -40,5 +38,12 @@ func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 		if f := said(); f.Rank != 1 || f.Lost == nil {
 			t.Errorf("behind process %d it is %+v", i+1, f)
 		}
+	}
+	_ = earlier.leaveError(2, control.NewLost(0, "rank 0", errors.New("late"))) // it ends while the next start prepares
+	if _ = all[0].leaveError(0, errors.New("no memory")); said().Cause != "no memory" {
+		t.Errorf("behind a late process of the start before it is %+v", said())
+	}
+	if err := all[1].leaveError(2, nil); err != nil || said().Cause != "no memory" {
+		t.Errorf("one that ends well leaves %+v, %v", said(), err)
 	}
 }

@@ -173,7 +173,7 @@ func (w *runDir) present(names []string) ([]string, error) {
 func (w *runDir) setLaterAside() error {
 	dir := checkpoints(w.Job)
 	later, err := checkpoint.Later(dir, w.from.steps())
-	if err == nil && checkpoint.NamesOne(w.Job.Resume) { // with files of other hosts drafts may be whole
+	if err == nil && w.from.newer {
 		var drafts []string
 		drafts, err = checkpoint.Unfinished(dir, w.from.steps())
 		later = append(later, drafts...)

@@ -105,7 +105,7 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	what := opening{Job: text, Dry: t.dry}
+	what := opening{Job: text, Dry: t.dry, Start: t.start}
 	own, err := opened(j, n)
 	if err == nil {
 		own, err = travelled(own)
@@ -127,8 +127,9 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 
 // opening is what the others are told to open.
 type opening struct {
-	Job string
-	Dry bool // nothing is written
+	Job   string
+	Dry   bool   // nothing is written
+	Start string // of the run, which no other has
 }
 
 // opened is what a process has opened for a job.
@@ -239,7 +240,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				if err := checkOut(j, w.RunID, from); err != nil {
 					return nil, err
 				}
-				t.writesTo(j.Out) // as this host has it
+				t.out, t.start = j.Out, o.Start // as this host has it
 			}
 			return opened(j, own)
 		}),
@@ -277,7 +278,6 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 	if err != nil || link == nil {
 		return err
 	}
-	t.ran = true
 	config.World.Links = append(config.World.Links, link)
 	slog.Debug("the run begins", "steps", config.Steps)
 	result, err := run.Train(t.Context(), config)

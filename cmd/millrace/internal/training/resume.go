@@ -26,6 +26,7 @@ type resumption struct {
 	path     string
 	manifest *checkpoint.Manifest
 	here     bool     // the checkpoint is one of the job's own folder
+	newer    bool     // drafts of later ones there may be of checkpoints that are whole, with files of other hosts
 	anew     bool     // that folder has no checkpoint yet: the run was killed before its first
 	taken    []string // settings as the checkpoint has them
 	changed  []string // settings that a flag or the job file has changed
@@ -95,6 +96,9 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 		return nil, err
 	}
 	r := &resumption{path: path, manifest: m}
+	if r.newer = t.spread.Spread != nil && t.spread.Newer; t.others == nil { // else of a process that was always alone
+		r.newer = checkpoint.NamesOne(j.Resume) && readRecord(j.Out).Run != ""
+	}
 	if isFolder(checkpoints(j)) {
 		if r.here, err = liesIn(j, path, m); err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,7 @@ type training struct {
 	unlike      string          // what differs between hosts, of what bits depend on; empty: nothing
 	out         string          // the run's folder, once it is known that this run may write there
 	ran         bool            // and has written there
-	earlier     []byte          // error.json of an earlier start; nil: there was none
+	start       string          // of the run, for error.json: drawn by rank 0
 	steps       *int            // done, once the run has ended; nil: not known
 	saved       string          // the last checkpoint
 }
@@ -84,6 +85,9 @@ func (t *training) do(w *launch.World) (err error) {
 	defer func() { t.folder.Close() }()
 	defer func() { t.spread.close() }()
 	defer func() { err = t.leaveError(w.Rank, err) }()
+	if w.Rank == 0 {
+		t.start = fmt.Sprintf("%016x", rand.Uint64())
+	}
 	if w.Size > 1 {
 		return t.together(w)
 	}
@@ -127,8 +131,7 @@ func (t *training) lead(world *launch.World) error {
 		if err := checkOut(j, world.RunID, t.from); err != nil {
 			return err
 		}
-		t.writesTo(j.Out)
-		t.saved = t.from.at()
+		t.out, t.saved = j.Out, t.from.at()
 	}
 	metrics, err := listenForMetrics(j)
 	if err != nil {
