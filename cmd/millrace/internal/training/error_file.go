@@ -70,8 +70,8 @@ func (t *training) leaveError(rank int, err error) error {
 	case t.isSaid(path): // another process has written it: the first cause stays
 		return err
 	}
-	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Start: t.start, Rank: rank, Cause: err.Error(), ExitCode: code,
-		Retry: launch.Retry(code), Lost: lost, Steps: t.steps, Checkpoint: t.saved}
+	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Start: t.start, Rank: rank, Cause: err.Error(),
+		ExitCode: code, Retry: launch.Retry(code), Lost: lost, Steps: t.steps, Checkpoint: t.saved}
 	if f.Host, _ = os.Hostname(); t.party != nil {
 		f.Host = t.party.Places[rank].Host
 	}
