@@ -27,7 +27,7 @@ type errorFile struct {
 	Version    int       `json:"version"`
 	Time       time.Time `json:"time"`
 	Start      string    `json:"start,omitempty"` // of the run: of one start the first reason stays
-	Rank       int       `json:"rank"` // of the process that says so
+	Rank       int       `json:"rank"`            // of the process that says so
 	Host       string    `json:"host"`
 	Cause      string    `json:"cause"`
 	ExitCode   int       `json:"exit_code"`
