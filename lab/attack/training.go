@@ -102,6 +102,9 @@ func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (
 	if err := c.Close(); err != nil {
 		return nil, err
 	}
+	if done == 0 { // no run has so few
+		return nil, nil
+	}
 	home := filepath.Join(dir, "afresh")
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return nil, err
