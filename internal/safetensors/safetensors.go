@@ -1,0 +1,240 @@
+// Package safetensors writes and reads what stands in front of the tensors of a safetensors file.
+//
+// In: names, types of elements and shapes, or a file. Out: a header, or an Index of the file: where the elements of
+// each tensor lie. Elements themselves are neither written nor read.
+// Refused: files cut short, headers that overlap, leave holes or repeat a name, sizes that do not fit their shapes,
+// types of elements that the caller does not take, headers longer than the caller's bound.
+// Its driver says which room an error is of, and closes the file.
+//
+// The layout (https://github.com/huggingface/safetensors): 8 bytes, little-endian, that say how long the header is;
+// the header, a JSON object from name to {dtype, shape, data_offsets}; the data, tensor after tensor without holes.
+// Elements are little-endian, which every machine millrace runs on is.
+package safetensors
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// LongestHeader is the longest header that any reader takes; the reference implementation has the same limit.
+const LongestHeader = 100_000_000
+
+// maxRank bounds what a header may call a shape.
+const maxRank = 16
+
+// sizes is the bytes of an element, by the names that headers use.
+var sizes = map[string]int64{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
+	"BOOL": 1}
+
+// Entry is what a header says of one tensor.
+type Entry struct {
+	DType   string   `json:"dtype"`
+	Shape   []int64  `json:"shape"`
+	Offsets [2]int64 `json:"data_offsets"`
+}
+
+// Named is an Entry with its name; Offsets do not count.
+type Named struct {
+	Name string
+	Entry
+}
+
+// Size is the bytes of a tensor, or why it can have none.
+func Size(dtype string, shape []int64) (int64, error) {
+	size := sizes[dtype]
+	if size == 0 {
+		return 0, fmt.Errorf("element type %v is not one that millrace keeps", dtype)
+	}
+	if len(shape) > maxRank {
+		return 0, fmt.Errorf("%d dimensions; at most %d are read", len(shape), maxRank)
+	}
+	for _, n := range shape {
+		if n < 0 {
+			return 0, fmt.Errorf("shape %v has a negative dimension", shape)
+		}
+		if n > 0 && size > math.MaxInt64/n {
+			return 0, fmt.Errorf("shape %v has more bytes than can be counted", shape)
+		}
+		size *= n
+	}
+	return size, nil
+}
+
+// Header is what stands in front of tensors: a length, and JSON padded with spaces so that the data is aligned.
+func Header(tensors []Named, metadata map[string]string) ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteString("        {") // where the length goes
+	field := func(name string, v any) error {
+		if b.Len() > 9 {
+			b.WriteByte(',')
+		}
+		k, err := json.Marshal(name)
+		if err != nil {
+			return err
+		}
+		j, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		b.Write(k)
+		b.WriteByte(':')
+		b.Write(j)
+		return nil
+	}
+	if len(metadata) > 0 {
+		if err := field("__metadata__", metadata); err != nil {
+			return nil, err
+		}
+	}
+	seen := map[string]bool{}
+	var at int64
+	for _, t := range tensors {
+		size, err := Size(t.DType, t.Shape)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+		case seen[t.Name] || t.Name == "__metadata__":
+			return nil, fmt.Errorf("tensor %q: the name is taken", t.Name)
+		}
+		seen[t.Name] = true
+		e := Entry{DType: t.DType, Shape: t.Shape, Offsets: [2]int64{at, at + size}}
+		if e.Shape == nil {
+			e.Shape = []int64{}
+		}
+		if err := field(t.Name, e); err != nil {
+			return nil, err
+		}
+		at += size
+	}
+	b.WriteByte('}')
+	for b.Len()%8 != 0 {
+		b.WriteByte(' ')
+	}
+	binary.LittleEndian.PutUint64(b.Bytes(), uint64(b.Len()-8))
+	return b.Bytes(), nil
+}
+
+// Index is what a file says it holds, checked against its length.
+type Index struct {
+	Metadata map[string]string
+	Names    []string // in the order of the data
+	Entries  map[string]Entry
+	Start    int64 // where the data begins
+}
+
+// ReadIndex reads and checks the header of a file of size bytes. It has at most longest bytes, and these types of
+// elements alone are taken.
+func ReadIndex(r io.ReaderAt, size, longest int64, types ...string) (*Index, error) {
+	var length [8]byte
+	if size < 8 {
+		return nil, fmt.Errorf("%d bytes are no safetensors file: the first 8 hold the header's length", size)
+	}
+	if _, err := r.ReadAt(length[:], 0); err != nil {
+		return nil, fmt.Errorf("header length: %w", err)
+	}
+	n := binary.LittleEndian.Uint64(length[:])
+	if n > uint64(longest) || int64(n) > size-8 {
+		return nil, fmt.Errorf("the header is said to have %d bytes in a file of %d: the file is cut short or "+
+			"is no safetensors file", n, size)
+	}
+	header := make([]byte, n)
+	if _, err := r.ReadAt(header, 8); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	x, err := decode(header)
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	x.Start = 8 + int64(n)
+	return x, x.check(size-x.Start, types)
+}
+
+// decode reads the header's object field by field, because encoding/json would
+// let the last of two equal names win.
+func decode(header []byte) (*Index, error) {
+	x := &Index{Entries: map[string]Entry{}}
+	dec := json.NewDecoder(bytes.NewReader(header))
+	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
+		return nil, fmt.Errorf("it is no JSON object")
+	}
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		name := tok.(string) // a key is always one
+		if name == "__metadata__" {
+			if x.Metadata != nil {
+				return nil, fmt.Errorf("__metadata__ is there twice")
+			}
+			if err := dec.Decode(&x.Metadata); err != nil {
+				return nil, fmt.Errorf("__metadata__: %w", err)
+			}
+			continue
+		}
+		var e Entry
+		if err := dec.Decode(&e); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", name, err)
+		}
+		if _, twice := x.Entries[name]; twice {
+			return nil, fmt.Errorf("tensor %q is there twice", name)
+		}
+		x.Entries[name] = e
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("something follows the object")
+	}
+	return x, nil
+}
+
+// check compares every entry with its shape and the file's data.
+func (x *Index) check(data int64, types []string) error {
+	x.Names = slices.SortedFunc(maps.Keys(x.Entries), func(a, b string) int {
+		ea, eb := x.Entries[a], x.Entries[b]
+		if c := cmp.Compare(ea.Offsets[0], eb.Offsets[0]); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(ea.Offsets[1], eb.Offsets[1]); c != 0 {
+			return c
+		}
+		return cmp.Compare(a, b)
+	})
+	var at int64
+	for _, name := range x.Names {
+		e := x.Entries[name]
+		if !slices.Contains(types, e.DType) {
+			last := len(types) - 1
+			return fmt.Errorf("tensor %q: element type %q; %s and %s are read", name, e.DType,
+				strings.Join(types[:last], ", "), types[last])
+		}
+		size, err := Size(e.DType, e.Shape)
+		switch {
+		case err != nil:
+			return fmt.Errorf("tensor %q: %w", name, err)
+		case e.Offsets[0] != at:
+			return fmt.Errorf("tensor %q begins at byte %d of the data; the one before it ends at %d", name, e.Offsets[0], at)
+		case e.Offsets[1]-e.Offsets[0] != size:
+			return fmt.Errorf("tensor %q: offsets %v; %s%v has %d bytes", name, e.Offsets, e.DType, e.Shape, size)
+		}
+		at = e.Offsets[1]
+		if at > data {
+			return fmt.Errorf("tensor %q ends at byte %d of %d: the file is cut short", name, at, data)
+		}
+	}
+	if at != data {
+		return fmt.Errorf("%d bytes follow the last tensor", data-at)
+	}
+	return nil
+}
