@@ -4,440 +4,397 @@
     python3 millrace_export.py SPEC.py:build -o MODEL [--loss cross_entropy|mse|bce]
 
 build() returns (module, inputs). inputs is a tuple of example tensors, all with the batch as their first dimension.
-module(*inputs) returns the mean loss over the batch, or the loss and numbers to report (a tuple, a named tuple or a
-dict with the key "loss"); its last input is the target. With --loss the module returns outputs, and the loss is added:
-build() gives the target as the last of its inputs, behind those of the module, or leaves it out, and it is derived from
-the outputs.
+module(*inputs) returns the mean loss, or the loss and numbers to report (a tuple, or a dict with the key "loss"); its
+last input is the target. With --loss it returns outputs, and the loss is added: the last input is the target, behind
+those of forward; where forward needs them all, a target is made.
 
-The file is a zip archive that compresses nothing: graph.json has the operators that the module calls in training mode,
-weights.safetensors its parameters, buffers and constants by PyTorch's names. It needs torch 1.8 or later and nothing
-else. What cannot be exported is said in one line, with exit code 2.
+The file is a zip archive: graph.json has the operators that the module calls in training mode, weights.safetensors its
+parameters, buffers and constants by PyTorch's names. It needs torch 1.8 or later alone. Random numbers begin at seed 0:
+the same module is the same file. What cannot be exported is said in one line, with exit code 2.
 """
+import argparse, ctypes, functools, hashlib, importlib.util, inspect, itertools, json, math, os, re, struct
+import sys, tempfile, traceback, warnings, zipfile
 
-import argparse
-import importlib.util
-import inspect
-import json
-import math
-import os
-import struct
-import sys
-import tempfile
-import warnings
-import zipfile
+try:
+    import torch
+except ImportError as missing:
+    print("millrace_export: %s; give a Python with torch (Debian: python3-torch)" % missing, file=sys.stderr)
+    sys.exit(2)
 
-import torch
-
-VERSION = 1
-DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-          torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
-          torch.bool: "BOOL"}
-LOSSES = ("cross_entropy", "mse", "bce")
-
+PIECE = 16 << 20  # bytes of a tensor that are copied at once
+TYPES = [of.split() for of in (  # of elements: what TorchScript, torch and safetensors call them
+    "Double float64 F64, Float float32 F32, Half float16 F16, BFloat16 bfloat16 BF16, Long int64 I64, Int int32 I32, "
+    "Short int16 I16, Char int8 I8, Byte uint8 U8, Bool bool BOOL").split(", ")]
+SCALARS, DTYPES = {a: c for a, _, c in TYPES}, {getattr(torch, b): c for _, b, c in TYPES}
+KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string"}
+# A frame of a node's source: of a trace, "path(line): function"; of a script, 'File "path", line 1, in function'.
+FRAME = re.compile(r'^(.+)\((\d+)\): |^ *File "(.+)", line (\d+)', re.M)
+LIBRARIES = re.compile(r".*[/\\](site|dist)-packages[/\\]")
+PYTHON = re.compile("<|%s|%s(?!(site|dist)-packages)" % tuple(  # and PyTorch, whose files nobody edits
+    re.escape(os.path.dirname(os.path.abspath(of.__file__)) + os.sep) for of in (torch, os)))
 
 class Refused(Exception):
     """What cannot be exported, and what would be right."""
 
+def place(frames, folder=None):
+    """Return file:line of the innermost frame that is the user's, or else a library's; not PyTorch's or Python's."""
+    inner = itertools.takewhile(lambda frame: os.path.abspath(frame[0]) != os.path.abspath(__file__), frames)
+    found = sorted((f for f in inner if not PYTHON.match(f[0])), key=lambda frame: bool(LIBRARIES.match(frame[0])))
+    at = "%s:%s" % found[0] if found else ""
+    return at[len(folder) + 1:] if folder and at.startswith(folder + os.sep) else at
 
 def load(spec):
-    """Return what the function of SPEC.py:build returns, and the function's name."""
+    """Return what the function of SPEC.py:build returns, and the folder of its file."""
     path, _, name = spec.rpartition(":")
-    if not path or not name.isidentifier():
-        raise Refused("%s: give a file and a function of it, as in model.py:build" % spec)
-    if not os.path.isfile(path):
-        raise Refused("%s: there is no such file" % path)
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    found = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(path))[0], path)
-    if found is None:
-        raise Refused("%s: give a file that ends with .py" % path)
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module
+    folder, stem = os.path.dirname(os.path.abspath(path)), os.path.splitext(os.path.basename(path))[0]
+    found = importlib.util.spec_from_file_location("_" + stem if stem in sys.modules else stem, path)
+    if found is None or not os.path.isfile(path):
+        raise Refused("%s: there is no such Python file; give a file and a function, as in model.py:build" % spec)
+    sys.path.insert(0, folder)
+    module = sys.modules[found.name] = importlib.util.module_from_spec(found)
+    torch.manual_seed(0)
     found.loader.exec_module(module)
-    build = getattr(module, name, None)
-    if not callable(build):
+    if not callable(getattr(module, name, None)):
         raise Refused("%s has no function %s" % (path, name))
-    built = build()
-    if not isinstance(built, tuple) or len(built) != 2 or not isinstance(built[0], torch.nn.Module):
-        raise Refused("%s returns %s; give a pair: a torch.nn.Module and a tuple of example tensors"
-                      % (spec, type(built).__name__))
-    model, inputs = built
-    if isinstance(inputs, torch.Tensor):
-        inputs = (inputs,)
-    return model, tuple(inputs)
+    built = getattr(module, name)()
+    if not isinstance(built, (tuple, list)) or len(built) != 2 or not isinstance(built[0], torch.nn.Module):
+        raise Refused("%s returns a %s; give a pair: a module and a tuple of tensors" % (spec, type(built).__name__))
+    model, inputs = built[0], (built[1],) if isinstance(built[1], torch.Tensor) else built[1]
+    if not isinstance(inputs, (tuple, list)):
+        raise Refused("%s returns a %s as inputs; give a tuple of example tensors" % (spec, type(inputs).__name__))
+    return getattr(model, "_orig_mod", model), tuple(inputs), folder  # _orig_mod: what torch.compile is of
 
+def check_tensor(name, value):
+    """Refuse a tensor whose elements cannot be written."""
+    if type(value).__name__.startswith("Uninitialized"):
+        raise Refused("%s has no shape yet; call the module once in build()" % name)
+    if value.layout != torch.strided or value.device.type == "meta" or value.dtype not in DTYPES:
+        raise Refused("%s is %s, %s, on %s; give a dense tensor of %s that has its elements"
+                      % (name, value.layout, value.dtype, value.device, ", ".join(b for _, b, _ in TYPES)))
 
 def check_inputs(inputs):
     """Refuse inputs that are no batch of tensors; return the number of rows."""
-    if not inputs:
-        raise Refused("there are no inputs; give a tuple of example tensors")
     for i, x in enumerate(inputs):
         if not isinstance(x, torch.Tensor):
             raise Refused("input %d is a %s; give tensors alone" % (i, type(x).__name__))
+        check_tensor("input %d" % i, x)
         if x.dim() == 0 or x.shape[0] != inputs[0].shape[0]:
-            raise Refused("input %d has the shape %s, and the first one %d rows; the first dimension of each is the "
-                          "batch" % (i, list(x.shape), inputs[0].shape[0] if inputs[0].dim() else 0))
-    if inputs[0].shape[0] < 2:
-        raise Refused("the example has %d row; give 2 or more, so that the batch can be told from a dimension of 1"
-                      % inputs[0].shape[0])
-    return int(inputs[0].shape[0])
-
-
-def takes(model, count):
-    """Say whether a module's forward takes so many inputs."""
-    try:
-        inspect.signature(model.forward).bind(*([None] * count))
-    except TypeError:
-        return False
-    return True
-
+            raise Refused("input %d has the shape %s, and the first one %s; the first dimension of each is the batch"
+                          % (i, list(x.shape), list(inputs[0].shape)))
+    if len(inputs[0]) < 2:
+        raise Refused("the example has one row; give 2 or more, which are told from a dimension of 1")
+    return len(inputs[0])
 
 def names_of(model, count):
-    """Return what forward calls its first inputs."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    given = [p.name for p in inspect.signature(model.forward).parameters.values() if p.kind in kinds]
-    return [given[i] if i < len(given) else "input%d" % i for i in range(count)]
-
+    """Return what forward calls its first inputs; None where it does not take so many."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return [a.name for a in model.forward.schema.arguments[1:count + 1]]
+    try:
+        bound = inspect.signature(model.forward).bind(*range(count)).arguments
+    except TypeError:
+        return None
+    return [one for n, at in bound.items() for one in ([n] if isinstance(at, int) else ["%s%d" % (n, i) for i in at])]
 
 class Example(torch.nn.Module):
     """A module with its loss, which returns a tuple of numbers. look comes first."""
 
     def __init__(self, module, loss, own):
         super().__init__()
-        self.module, self.loss, self.own = module, loss, own  # own: how many inputs are the module's
-        self.names, self.picked, self.left_out = ["loss"], [], []
+        self.module, self.loss, self.own, self.learns = module, loss, own, False  # own: how many inputs it takes
 
     def look(self, inputs):
         """Find out what the module returns; return the inputs with a target, where that was left out."""
         with torch.no_grad():
             out = self.module(*inputs[:self.own])
-            if self.loss:
-                if self.own == len(inputs):
-                    inputs += (derived(self.loss, first_of(out)),)
-                try:
-                    added(self.loss, first_of(out), inputs[-1])
-                except (RuntimeError, ValueError, IndexError) as why:
-                    raise Refused("--loss %s of outputs %s and a target %s of %s: %s" % (
-                        self.loss, list(first_of(out).shape), list(inputs[-1].shape), inputs[-1].dtype,
-                        str(why).split("\n")[0]))
-                return inputs
-        named = named_of(out)
+            if self.loss and self.own == len(inputs):
+                made = torch.zeros_like(first_of(out))
+                inputs += (made.select(1, 0).long() if self.loss == "cross_entropy" else made,)
+            named = self.named(out, inputs)
         loss = named[0][1]
-        if not is_number(loss) or not loss.is_floating_point():
-            said = list(loss.shape) if isinstance(loss, torch.Tensor) else "a " + type(loss).__name__
-            raise Refused("the module returns %s, where its mean loss should be, one number; return that, or give --loss"
-                          % said)
-        for i, (name, value) in enumerate(named):
-            if is_number(value):
-                self.picked.append(i)
-                self.names[len(self.picked) - 1:] = [name if i else "loss"]
-            else:
-                self.left_out.append(name)
+        self.picked = [i for i, (_, x) in enumerate(named) if isinstance(x, torch.Tensor) and x.numel() == 1]
+        if 0 not in self.picked or not loss.is_floating_point():
+            said = "the shape %s" % list(loss.shape) if isinstance(loss, torch.Tensor) else "a " + type(loss).__name__
+            raise Refused("the module returns %s, where its mean loss should be; return that, or give --loss" % said)
+        self.names = ["loss"] + [named[i][0] for i in self.picked[1:]]
+        self.left_out = [name for i, (name, _) in enumerate(named) if i not in self.picked]
         return inputs
 
-    def forward(self, *inputs):
-        out = self.module(*inputs[:self.own])
+    def named(self, out, inputs):
+        """Return what a module returned, each with a name, the loss first."""
         if self.loss:
-            return (added(self.loss, first_of(out), inputs[-1]),)
-        named = named_of(out)
-        return tuple(named[i][1].reshape(()) for i in self.picked)
-
-
-def named_of(out):
-    """Return what a module returns, each with a name, the loss first."""
-    if isinstance(out, torch.Tensor):
-        return [("loss", out)]
-    if isinstance(out, dict):
-        if "loss" not in out:
+            return [("loss", added(self.loss, first_of(out), inputs[-1]))]
+        if isinstance(out, dict) and "loss" not in out:
             raise Refused("the module returns a dict without the key \"loss\", but with %s; add it, or give --loss"
                           % ", ".join(sorted(map(str, out))))
-        return [("loss", out["loss"])] + [(str(k), v) for k, v in out.items() if k != "loss"]
-    if isinstance(out, (tuple, list)) and out:
-        return list(zip(getattr(out, "_fields", ["output%d" % i for i in range(len(out))]), out))
-    raise Refused("the module returns a %s; give its mean loss, or --loss" % type(out).__name__)
+        if isinstance(out, dict):
+            return [("loss", out["loss"])] + [(str(k), v) for k, v in out.items() if k != "loss"]
+        if isinstance(out, (tuple, list)) and out:
+            return list(zip(getattr(out, "_fields", ["output%d" % i for i in range(len(out))]), out))
+        return [("loss", out)]
 
-
-def is_number(x):
-    return isinstance(x, torch.Tensor) and x.numel() == 1
-
+    def forward(self, *inputs):
+        named = self.named(self.module(*inputs[:self.own]), inputs)
+        self.learns = named[0][1].requires_grad
+        return tuple(named[i][1].reshape(()) if named[i][1].dim() else named[i][1] for i in self.picked)
 
 def first_of(out):
     """Return the tensor that a loss is of."""
-    if isinstance(out, dict):
+    if isinstance(out, dict) and out:
         out = out.get("logits", next(iter(out.values())))
     while isinstance(out, (tuple, list)) and out:
         out = out[0]
-    if not isinstance(out, torch.Tensor):
-        raise Refused("the module returns a %s; --loss is of a tensor" % type(out).__name__)
+    if not isinstance(out, torch.Tensor) or out.dim() == 0:
+        raise Refused("the module returns %s; --loss is of a tensor with the batch in front"
+                      % ("one number" if isinstance(out, torch.Tensor) else "a " + type(out).__name__))
     return out
-
 
 def added(loss, out, target):
     """Return the mean loss of outputs."""
-    if loss == "cross_entropy":
-        return torch.nn.functional.cross_entropy(out, target)
-    if loss == "mse":
-        return torch.nn.functional.mse_loss(out, target)
-    return torch.nn.functional.binary_cross_entropy_with_logits(out, target)
+    if loss != "cross_entropy" and out.shape != target.shape:  # PyTorch would spread one over the other
+        raise Refused("--loss %s of outputs %s and a target %s; give the same shape to both"
+                      % (loss, list(out.shape), list(target.shape)))
+    of = torch.nn.functional
+    return {"bce": of.binary_cross_entropy_with_logits, "mse": of.mse_loss}.get(loss, of.cross_entropy)(out, target)
 
+def walk(module, prefix=""):
+    """Yield each parameter and buffer by every name that state_dict has for it."""
+    for buffer, table in enumerate((module._parameters, module._buffers)):
+        for key, value in table.items():
+            if value is not None:
+                yield prefix + key, value, bool(buffer), key in getattr(module, "_non_persistent_buffers_set", ())
+    for key, child in module._modules.items():
+        if child is not None:
+            yield from walk(child, prefix + key + ".")
 
-def derived(loss, out):
-    """Return a target that fits outputs."""
-    if loss == "cross_entropy":
-        if out.dim() < 2:
-            raise Refused("the module returns the shape %s; cross_entropy is of classes in the second dimension"
-                          % list(out.shape))
-        return torch.zeros(out.shape[:1] + out.shape[2:], dtype=torch.int64)
-    return torch.zeros_like(out)
-
+def end_of(value):
+    """Return the address behind a tensor's last element."""
+    return value.data_ptr() + (1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride()))) * value.element_size()
 
 class Graph:
     """The operators of a traced module, as they are written."""
 
-    def __init__(self, example):
-        self.example = example
-        self.tensors, self.records, self.aliases = {}, {}, {}  # by name: value, description; other names of one
-        self.name_of, self.number, self.literal, self.path = {}, {}, {}, {}
-        self.nodes, self.outputs, self.constants = [], [], 0
+    def __init__(self, example, folder):
+        self.example, self.folder, self.aliases, self.nodes, self.outputs = example, folder, [], [], []
+        self.values, self.tensors = {}, {}  # by name: the elements, and what is written of them
+        self.live, self.name_of = {}, {}  # what the module has by each name; the first name of each
+        self.number, self.literal, self.path, self.known, self.fixed = {}, {}, {}, {}, set()
 
-    def own(self, module):
-        """Take a module's parameters and buffers as they are."""
-        own = [(n, p, False) for n, p in module.named_parameters()] + [(n, b, True) for n, b in module.named_buffers()]
-        for name, value, buffer in own:
-            self.name_of[id(value)] = name
-            self.keep(name, value.detach().clone() if buffer else value.detach(), buffer, value.requires_grad)
-        for prefix, child in module.named_modules():
-            held = list(child._parameters.items()) + list(child._buffers.items())
-            for key, value in held:
-                name = prefix + "." + key if prefix else key
-                if value is not None and self.name_of.get(id(value), name) != name:
-                    self.aliases[name] = self.name_of[id(value)]
+    def own(self, module, before):
+        """Take a module's parameters as they are, and its buffers as they were before."""
+        for name, value, buffer, unsaved in walk(module):
+            check_tensor(name, value)
+            self.live[name], first = value, self.name_of.setdefault(id(value), name)
+            if first != name:
+                self.aliases.append({"name": name, "of": first})
+            elif buffer:
+                taken = before[id(value)][1] if id(value) in before else value.detach().clone()
+                self.keep(name, taken, role="buffer", trained=False, unsaved=unsaved)
+            else:
+                self.keep(name, value.detach(), role="parameter", trained=value.requires_grad)
+        spans = sorted((self.live[n].data_ptr(), end_of(self.live[n]), n) for n in self.tensors if self.live[n].numel())
+        for (_, end, one), (start, _, other) in zip(spans, spans[1:]):
+            if start < end and (self.tensors[one]["trained"] or self.tensors[other]["trained"]):
+                raise Refused("%s and %s share memory; make them one parameter, or copy one" % (one, other))
 
-    def keep(self, name, value, buffer, trained):
-        if value.dtype not in DTYPES:
-            raise Refused("%s has the type %s; give one of %s"
-                          % (name, value.dtype, ", ".join(sorted(str(d) for d in DTYPES))))
-        self.tensors[name] = value
-        self.records[name] = {"name": name, "buffer": buffer, "trained": bool(trained)}
+    def keep(self, name, value, **described):
+        self.values[name], self.tensors[name] = value, dict(described, name=name)
 
-    def constant(self, value):
-        """Keep a tensor that the trace has made a constant."""
-        name = "constant%d" % self.constants
-        self.constants += 1
-        self.keep(name, value.detach().clone(), True, False)
-        self.records[name]["constant"] = True
-        return {"tensor": name}
+    def constant(self, value, where):
+        """Keep a tensor that is no parameter or buffer, once for all that have its elements."""
+        check_tensor("%s: a constant" % where, value)
+        for name, p in self.live.items():
+            if value.numel() and p.requires_grad and p.data_ptr() <= value.data_ptr() < end_of(p):
+                raise Refused("%s: what is computed of %s does not follow its training; use .detach(), not .data"
+                              % (where, name))
+        digest = hashlib.sha256(b"".join(pieces(value))).digest()
+        name = "constant%d" % len(self.known)
+        while name in self.live:
+            name += "_"
+        first = self.known.setdefault((value.dtype, tuple(value.shape), digest), name)
+        if first == name:
+            self.keep(name, value.detach(), role="constant", trained=False)
+        return {"tensor": first}
 
-    def read(self, traced, count):
-        """Read a trace whose module has so many inputs."""
+    def read(self, traced):
+        """Read a trace; what nothing comes of is left out."""
         graph = traced.inlined_graph
-        given = list(graph.inputs())
+        given, returned = list(graph.inputs()), list(graph.outputs())
         self.path[given[0].debugName()] = ""
-        for i, v in enumerate(given[1:]):
-            self.number[v.debugName()] = i
-        if len(given) - 1 != count:
-            raise Refused("the trace has %d inputs of %d" % (len(given) - 1, count))
-        for node in graph.nodes():
+        self.number = {v.debugName(): i for i, v in enumerate(given[1:])}
+        needed, kept = {v.debugName() for v in returned}, []
+        for node in reversed(list(graph.nodes())):
+            if writes(node) or any(v.debugName() in needed for v in node.outputs()):
+                needed.update(v.debugName() for v in node.inputs())
+                kept.append(node)
+        for node in reversed(kept):
             self.add(node)
-        for v in self.results(graph):
-            self.outputs.append(self.argument(v))
-
-    def results(self, graph):
-        """Return the values that the graph returns."""
-        found = list(graph.outputs())
-        if len(found) == 1 and found[0].node().kind() == "prim::TupleConstruct":
-            return list(found[0].node().inputs())
-        return found
+        self.outputs = self.argument(returned[0]).get("list", [self.argument(v) for v in returned])
 
     def add(self, node):
-        kind = node.kind()
-        if list(node.blocks()):
-            raise Refused("%s: control flow of a scripted function (%s); trace it away, or write it without one"
-                          % (kind, str(node.sourceRange()).strip().split("\n")[0]))
+        """Take a node over, which comes behind all that it reads of."""
+        kind, outs, ins = node.kind(), [v.debugName() for v in node.outputs()], list(node.inputs())
+        where = place([(a or c, b or d) for a, b, c, d in FRAME.findall(node.sourceRange())], self.folder)[-200:]
+        blame, first = where or scope_of(node.scopeName()) or "the module", ins[0].debugName() if ins else ""
         if kind == "prim::GetAttr":
-            base = self.path[node.input().debugName()]
-            name = base + "." + node.s("name") if base else node.s("name")
-            self.path[node.output().debugName()] = name
-            if node.output().type().kind() == "TensorType":
-                self.literal[node.output().debugName()] = self.held(name)
-            return
-        if kind == "prim::Constant":
-            self.literal[node.output().debugName()] = self.value(node.output().toIValue())
-            return
-        if kind == "prim::TupleConstruct" and all(u.user.kind() == "prim::Return" for u in node.output().uses()):
-            return
-        try:
-            op = node.schema().split("(")[0]
-        except RuntimeError:
-            op = kind
-        if op in ("", "(no schema)"):
-            op = kind
-        arguments = [self.argument(v) for v in node.inputs()]
-        results = []
-        for v in node.outputs():
-            number = self.number[v.debugName()] = len(self.number)
-            results.append(dict(self.described(v), value=number))
-        self.nodes.append({"op": op, "in": arguments, "out": results, "scope": scope_of(node.scopeName())})
+            path = self.path[outs[0]] = (self.path[first] + "." + node.s("name")).lstrip(".")
+            if node.output().type().kind() != "ClassType":
+                self.literal[outs[0]] = self.held(path, blame)
+        elif kind == "prim::Constant":
+            self.literal[outs[0]] = self.value(node.output().toIValue(), blame)
+        elif kind == "prim::TupleConstruct":
+            self.literal[outs[0]] = {"list": [self.argument(v) for v in ins]}
+        elif kind == "prim::TupleUnpack" and "list" in self.literal.get(first, ()):
+            self.literal.update(zip(outs, self.literal[first]["list"]))
+        elif list(node.blocks()) or any(v.type().kind() == "ClassType" for v in ins):
+            raise Refused("%s: %s in a scripted function, whose branches are not exported; give the Python function or "
+                          "module in place of torch.jit.script of it" % (blame, kind))
+        else:
+            reads, of = node.schema().split("->")[0], self.tensors.get(self.literal.get(first, {}).get("tensor"), {})
+            fixed = first in self.fixed or of.get("role") == "constant"
+            if fixed and "(a!" in reads:
+                raise Refused("%s: %s writes into a tensor that is fixed when the module is exported; make it by "
+                              "torch.zeros in forward, or a buffer, or write x = x + y" % (blame, kind))
+            self.fixed.update(outs if fixed and "(a" in reads else ())
+            self.nodes.append({"op": reads.split("(")[0] or kind, "in": [self.argument(v) for v in ins],
+                               "out": [self.described(v, blame) for v in node.outputs()],
+                               "scope": scope_of(node.scopeName()), "where": where})
 
-    def held(self, path):
-        """Return the tensor at a path of the traced module."""
-        at = self.example
-        for step in path.split("."):
-            at = getattr(at, step)
-        name = self.name_of.get(id(at))
-        return {"tensor": name} if name is not None else self.constant(at)
+    def held(self, path, where):
+        """Return what the example has at a path."""
+        if path[len("module."):] in self.live:
+            return {"tensor": self.name_of[id(self.live[path[len("module."):]])]}
+        return self.value(functools.reduce(getattr, path.split("."), self.example), where)
 
     def argument(self, v):
-        name = v.debugName()
-        if name in self.literal:
-            return self.literal[name]
-        return {"value": self.number[name]}
+        return self.literal.get(v.debugName()) or {"value": self.number[v.debugName()]}
 
-    def value(self, x):
+    def value(self, x, where):
         """Return a constant as it is written."""
-        if x is None:
-            return {"none": True}
-        if isinstance(x, bool):
-            return {"bool": x}
-        if isinstance(x, int):
-            return {"int": x}
-        if isinstance(x, float):
-            return {"float": number(x)}
-        if isinstance(x, str):
-            return {"string": x}
+        if isinstance(x, torch.Tensor):
+            return self.constant(x, where)
+        if isinstance(x, (list, tuple)):
+            return {"list": [self.value(one, where) for one in x]}
         if isinstance(x, torch.device):
             return {"device": x.type}
-        if isinstance(x, torch.Tensor):
-            return self.constant(x)
-        if isinstance(x, (list, tuple)):
-            return {"list": [self.value(one) for one in x]}
-        raise Refused("a constant of the type %s: %r" % (type(x).__name__, x))
+        if type(x) in KINDS:
+            return {KINDS[type(x)]: True if x is None else str(x) if x != x or x in (math.inf, -math.inf) else x}
+        raise Refused("%s: a constant of the type %s; give numbers, words or tensors" % (where, type(x).__name__))
 
-    def described(self, v):
-        """Describe a value by the type that the trace has seen."""
-        t = v.type()
-        if t.kind() != "TensorType":
-            return {"type": t.str() if hasattr(t, "str") else str(t)}
-        sizes, dtype = t.sizes(), t.dtype() if hasattr(t, "dtype") else None
-        if sizes is None or dtype is None:
-            return {"type": "Tensor"}
-        return {"type": "Tensor", "shape": sizes, "dtype": DTYPES.get(dtype, str(dtype))}
+    def described(self, v, where):
+        """Number a value and describe it by the type that the trace has seen."""
+        t, said = v.type(), {"value": self.number.setdefault(v.debugName(), len(self.number))}
+        if t.kind() != "TensorType" or t.sizes() is None or t.scalarType() is None:
+            return dict(said, type="Tensor" if t.kind() == "TensorType" else t.str())
+        if t.scalarType() not in SCALARS:
+            raise Refused("%s: %s yields %s, not %s" % (where, v.node().kind(), t.scalarType(), ", ".join(SCALARS)))
+        return dict(said, type="Tensor", shape=t.sizes(), dtype=SCALARS[t.scalarType()])
 
-
-def number(x):
-    """Return a float as JSON has it."""
-    return x if math.isfinite(x) else ("nan" if math.isnan(x) else "inf" if x > 0 else "-inf")
-
+def writes(node):
+    """Say whether a node changes what it reads, itself or in its blocks."""
+    return "!" in node.schema() or "batch_norm" in node.kind() or "instance_norm" in node.kind() or any(
+        writes(inner) for block in node.blocks() for inner in block.nodes())
 
 def scope_of(name):
     """Return the path of the module in which an operator was called."""
-    last = name.split("/")[-1] if name else ""
-    last = last.split("::")[-1] if "::" in last else last
-    for prefix in ("__module.module.", "__module.module", "module.", "__module."):
-        if last.startswith(prefix):
-            return last[len(prefix):]
-    return "" if last in ("module", "__module") else last
+    return re.sub(r"^(__module\.)?module(\.|$)|^__module(\.|$)", "", name.split("/")[-1].split("::")[-1])
 
+def pieces(value):
+    """Yield a tensor's bytes, little-endian, few at a time."""
+    if value.numel() * value.element_size() > PIECE:
+        for part in value.chunk(2, [d for d in range(value.dim()) if value.shape[d] > 1][0]):
+            yield from pieces(part)
+    elif value.numel():
+        value = value.cpu().contiguous()
+        yield ctypes.string_at(value.data_ptr(), value.numel() * value.element_size())
 
-def is_torch(path):
-    """Say whether a file is PyTorch's own, which knows what it does."""
-    return os.path.abspath(path).startswith(os.path.dirname(os.path.abspath(torch.__file__)) + os.sep)
-
-
-def raw(value):
-    """Return a tensor's bytes, little-endian."""
-    value = value.contiguous().cpu()
-    if value.dtype == torch.bfloat16:
-        value = value.view(torch.int16)
-    return value.numpy().tobytes()
-
-
-def write(path, graph, text):
+def write(path, text, values):
     """Write the file whole or not at all."""
     header, at = {}, 0
-    for name, value in graph.tensors.items():
-        size = value.numel() * value.element_size()
-        header[name] = {"dtype": DTYPES[value.dtype], "shape": list(value.shape), "data_offsets": [at, at + size]}
-        at += size
+    for name, x in values.items():
+        end = at + x.numel() * x.element_size()
+        header[name], at = {"dtype": DTYPES[x.dtype], "shape": list(x.shape), "data_offsets": [at, end]}, end
     front = json.dumps(header).encode()
-    front += b" " * (-len(front) % 8)
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise Refused("-o %s: there is no folder %s" % (path, folder))
-    handle, draft = tempfile.mkstemp(prefix=".millrace-", dir=folder)
+    front += b" " * (-len(front) % 8)  # so that the data is aligned
+    weights = itertools.chain((struct.pack("<Q", len(front)), front), *map(pieces, values.values()))
+    handle, draft = tempfile.mkstemp(prefix=".millrace-", dir=os.path.dirname(os.path.abspath(path)))
     try:
-        with os.fdopen(handle, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as z:
-            z.writestr("graph.json", text)
-            with z.open(zipfile.ZipInfo("weights.safetensors"), "w", force_zip64=True) as out:
-                out.write(struct.pack("<Q", len(front)))
-                out.write(front)
-                for value in graph.tensors.values():
-                    out.write(raw(value))
+        with os.fdopen(handle, "wb") as f:
+            with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
+                for name, parts in (("graph.json", (text.encode(),)), ("weights.safetensors", weights)):
+                    info = zipfile.ZipInfo(name)  # of 1980
+                    info.create_system, info.external_attr = 3, 0o644 << 16
+                    with z.open(info, "w", force_zip64=True) as out:
+                        out.writelines(parts)
+            os.fsync(f.fileno())
         os.chmod(draft, 0o644)
         os.replace(draft, path)
     except BaseException:
         os.unlink(draft)
         raise
-    return os.path.getsize(path)
 
-
-def export(model, inputs, loss, path, name):
+def export(model, inputs, folder, loss, path, name):
     """Trace a module in training mode and write it; return what is to be said."""
     model.train()
-    own = len(inputs)
-    if loss and not takes(model, own):
-        own -= 1
-    if own == 0 or not takes(model, own):
-        raise Refused("forward of %s does not take %d inputs" % (type(model).__name__, len(inputs)))
-    rows = check_inputs(inputs)
-    names = names_of(model, own)
-    graph = Graph(Example(model, loss, own))
-    graph.own(model)  # in front of the trace, which changes buffers
-    inputs = graph.example.look(inputs)
-    if len(inputs) > own:
-        names.append("target")
+    given = len(inputs)
+    names = loss and names_of(model, given - 1) or names_of(model, given)
+    if not names:
+        raise Refused("forward of %s does not take %d inputs" % (type(model).__name__, given))
+    rows, example = check_inputs(inputs), Example(model, loss, len(names))
+    for key, value, _, _ in walk(model):
+        check_tensor(key, value)
+    before = {id(x): (x, x.detach().clone()) for _, x, buffer, _ in walk(model) if buffer}
+    inputs = tuple(x.detach().clone() for x in example.look(inputs))  # each its own, for the trace goes by identity
+    names += ["target"] * (len(inputs) - len(names))
     if len(inputs) < 2:
         raise Refused("there is one input; the last one is the target: give it, or --loss")
     check_inputs(inputs)
+    graph = Graph(example, folder)
+    graph.own(model, before)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        traced = torch.jit.trace(graph.example, inputs, check_trace=False)
-    graph.read(traced, len(inputs))
-    described = [{"name": n, "shape": list(x.shape), "dtype": DTYPES.get(x.dtype, str(x.dtype)),
-                  "role": "target" if i == len(inputs) - 1 else "input"}
-                 for i, (n, x) in enumerate(zip(names, inputs))]
-    outputs = [dict(name=n, **v) for n, v in zip(graph.example.names, graph.outputs)]
-    text = json.dumps({
-        "version": VERSION, "torch": torch.__version__, "name": name, "rows": rows, "inputs": described,
-        "tensors": list(graph.records.values()), "aliases": graph.aliases, "nodes": graph.nodes, "outputs": outputs,
-    }, allow_nan=False, indent=1)
-    size = write(path, graph, text)
-    notes = sorted({"%s:%d: Python reads a value here: what follows from it is fixed in the file" % (w.filename, w.lineno)
-                    for w in warned if "Tracer" in w.category.__name__ and not is_torch(w.filename)})
-    notes += ["%s is not one number, and is left out" % n for n in graph.example.left_out]
-    trained = [graph.tensors[n].numel() for n, r in graph.records.items() if r["trained"]]
-    return notes, "%s: %d operators, %d parameters in %d tensors, %d bytes in %s" % (
-        name, len(graph.nodes), sum(trained), len(trained), size, path)
+        traced = torch.jit.trace(example, inputs, check_trace=False)
+    for key, value, buffer, _ in walk(model):
+        if value is not graph.live.get(key) and not key.endswith("num_batches_tracked"):  # torch 1.8 replaces that one
+            raise Refused("forward replaces %s; write into it, as in self.%s.copy_(...)" % (key, key.split(".")[-1]))
+    if not example.learns:
+        raise Refused("the loss does not depend on a parameter that requires a gradient")
+    graph.read(traced)
+    write(path, json.dumps({
+        "version": 1, "torch": torch.__version__, "name": name, "rows": rows, "inputs": [
+            {"name": n, "shape": list(x.shape), "dtype": DTYPES[x.dtype], "target": x is inputs[-1]}
+            for n, x in zip(names, inputs)], "tensors": list(graph.tensors.values()), "aliases": graph.aliases,
+        "nodes": graph.nodes, "outputs": [{"name": n, "of": v} for n, v in zip(example.names, graph.outputs)],
+    }), graph.values)
+    fixed = {place([(w.filename, w.lineno)]) for w in warned if "Tracer" in w.category.__name__} - {""}
+    notes = ["%s: Python reads a value here: what follows from it is fixed in the file" % at for at in sorted(fixed)]
+    notes += ["%s is not one number, and is left out" % n for n in example.left_out]
+    notes += ["the target is made to fit the outputs: %s of %s" % (list(x.shape), x.dtype) for x in inputs[given:]]
+    trained = [graph.values[n].numel() for n, t in graph.tensors.items() if t["trained"]]
+    return notes, "%s: %d operators, %d parameters in %d tensors, in %s" % (
+        name, len(graph.nodes), sum(trained), len(trained), path)
 
-
-def main():
+def main(arguments=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("spec", metavar="SPEC.py:build", help="a file, and a function of it that returns (module, inputs)")
     p.add_argument("-o", "--output", required=True, metavar="MODEL", help="the file to write")
-    p.add_argument("--loss", choices=LOSSES,
-                   help="the mean loss to add to a module that returns outputs; bce takes logits")
+    p.add_argument("--loss", choices=("cross_entropy", "mse", "bce"), help="the mean loss of outputs; bce takes logits")
     p.add_argument("--name", help="what the model is called; default: the module's class")
-    a = p.parse_args()
+    a = p.parse_args(arguments)
     try:
-        model, inputs = load(a.spec)
-        notes, done = export(model, inputs, a.loss, a.output, a.name or type(model).__name__)
-    except Refused as why:
-        print("millrace_export: %s" % why, file=sys.stderr)
+        if os.path.realpath(a.output) == os.path.realpath(a.spec.rpartition(":")[0]):
+            raise Refused("-o %s: it would replace the file that it is made of" % a.output)
+        model, inputs, folder = load(a.spec)
+        notes, done = export(model, inputs, folder, a.loss, a.output, a.name or type(model).__name__)
+    except (Exception, SystemExit) as why:  # what the user's code raises, too
+        frames = [(f.filename, f.lineno) for f in reversed(traceback.extract_tb(why.__traceback__))]
+        if isinstance(why, SyntaxError) and why.filename:
+            frames.insert(0, (why.filename, why.lineno))
+        said = place(frames) or "-o " + a.output, type(why).__name__, " ".join(str(why).split())[:400]
+        print("millrace_export: %s" % (why if isinstance(why, Refused) else "%s: %s: %s" % said), file=sys.stderr)
         return 2
-    for note in notes:
-        print("note: %s" % note, file=sys.stderr)
+    sys.stderr.write("".join("note: %s\n" % note for note in notes))
     print(done)
     return 0
-
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -50,6 +50,7 @@ type Tensor struct {
 	Shape   []int64
 	DType   DType
 	Trained bool // a parameter that requires a gradient
+	Unsaved bool // a buffer that state_dict leaves out
 }
 
 // Node is one call of an operator.
@@ -58,6 +59,7 @@ type Node struct {
 	In    []Arg  // by position, as the schema has them; what is left off at the end has its default
 	Out   []Value
 	Scope string // path of the module that called it: "layer1.0.conv1"
+	Where string // file:line of the user's code, "" where nobody knows: "model.py:12"
 }
 
 // Value is what a node yields.

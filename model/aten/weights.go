@@ -1,0 +1,209 @@
+package aten
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/safetensors"
+)
+
+// The members of an exported model.
+const (
+	graphMember   = "graph.json"
+	weightsMember = "weights.safetensors"
+)
+
+// Bounds of what is read, far beyond what a machine trains.
+const (
+	mostDirectory = 1 << 20  // bytes of the archive's directory
+	mostHeader    = 16 << 20 // bytes of the header of weights
+	mostWeights   = 1 << 40  // bytes of weights
+)
+
+// elements are the types of elements that are read.
+var elements = []string{"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"}
+
+// remedy says how a file comes to be that is read.
+const remedy = "write it with python3 python/millrace_export.py SPEC.py:build -o MODEL"
+
+// Weights is where the elements of tensors lie: little-endian, row by row. They are read when they are asked for.
+type Weights struct {
+	io.Closer
+	Of map[string]*io.SectionReader // by the names of the Graph's tensors
+}
+
+// Read reads what python/millrace_export.py has written. The elements stay in the file until Weights is closed.
+func Read(path string) (*Graph, *Weights, error) {
+	f, err := document.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("aten: %w", err)
+	}
+	info, err := f.Stat()
+	var g *Graph
+	var of map[string]*io.SectionReader
+	if err == nil {
+		g, of, err = read(f, info.Size())
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("aten: %s: %w", names.Shown(path), err), f.Close())
+	}
+	return g, &Weights{f, of}, nil
+}
+
+// read reads an exported model of size bytes.
+func read(r io.ReaderAt, size int64) (*Graph, map[string]*io.SectionReader, error) {
+	members, err := membersOf(r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := textOf(members[graphMember])
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", graphMember, err)
+	}
+	weights, err := section(r, members[weightsMember])
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", weightsMember, err)
+	}
+	x, err := safetensors.ReadIndex(weights, weights.Size(), mostHeader, elements...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", weightsMember, err)
+	}
+	g, err := decode(text, x.Entries)
+	if err == nil {
+		err = g.Check()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", graphMember, err)
+	}
+	if err := whole(members[weightsMember]); err != nil { // behind what is quickly told
+		return nil, nil, fmt.Errorf("%s: %w", weightsMember, err)
+	}
+	of := map[string]*io.SectionReader{}
+	for _, name := range x.Names {
+		of[name] = io.NewSectionReader(weights, x.Start+x.Entries[name].Offsets[0],
+			x.Entries[name].Offsets[1]-x.Entries[name].Offsets[0])
+	}
+	return g, of, nil
+}
+
+// membersOf is the two members of the archive, neither compressed nor encrypted, which lie side by side in the file.
+func membersOf(r io.ReaderAt, size int64) (map[string]*zip.File, error) {
+	bounded := &bounded{r: r, left: mostDirectory}
+	z, err := zip.NewReader(bounded, size)
+	switch {
+	case bounded.left < 0:
+		return nil, fmt.Errorf("the directory of the archive has more than %d bytes; an exported model has two members; "+
+			remedy, mostDirectory)
+	case err != nil:
+		return nil, fmt.Errorf("it is no whole zip archive, which an exported model is (%w); "+remedy, err)
+	}
+	bounded.left = math.MaxInt64
+	members := map[string]*zip.File{}
+	var from, to int64
+	for _, m := range z.File {
+		at, err := m.DataOffset()
+		switch {
+		case m.Name != graphMember && m.Name != weightsMember:
+			return nil, foreign(m.Name)
+		case members[m.Name] != nil:
+			return nil, fmt.Errorf("member %s is there twice", m.Name)
+		case m.Flags&1 != 0:
+			return nil, fmt.Errorf("member %s is encrypted; "+remedy, m.Name)
+		case m.Method != zip.Store || m.CompressedSize64 != m.UncompressedSize64:
+			return nil, fmt.Errorf("member %s is compressed (method %d, %d bytes to %d); only stored ones are read; "+remedy,
+				m.Name, m.Method, m.CompressedSize64, m.UncompressedSize64)
+		case m.UncompressedSize64 > mostWeights:
+			return nil, fmt.Errorf("member %s is said to have %d bytes; at most %d are read", m.Name, m.UncompressedSize64,
+				int64(mostWeights))
+		case err != nil:
+			return nil, fmt.Errorf("member %s: %w: the file is damaged or cut short", m.Name, err)
+		}
+		end := at + int64(m.UncompressedSize64)
+		if end > size {
+			return nil, fmt.Errorf("member %s ends at byte %d of %d: the file is cut short", m.Name, end, size)
+		}
+		if len(members) > 0 && at < to && from < end {
+			return nil, fmt.Errorf("members %s and %s overlap", graphMember, weightsMember)
+		}
+		from, to = at, end
+		members[m.Name] = m
+	}
+	for _, name := range []string{graphMember, weightsMember} {
+		if members[name] == nil {
+			return nil, fmt.Errorf("there is no member %s in the archive; "+remedy, name)
+		}
+	}
+	return members, nil
+}
+
+// foreign refuses a member by its name, and says what file it may be of.
+func foreign(name string) error {
+	switch _, inner, _ := strings.Cut(name, "/"); {
+	case inner == "data.pkl":
+		return fmt.Errorf("it is a file of torch.save, a pickle, which could run any code; " + remedy)
+	case inner == "archive_format" || inner == "models/model.json" || inner == "serialized_exported_program.json":
+		return fmt.Errorf("it is a file of torch.export.save; give --from pt2")
+	}
+	return fmt.Errorf("member %.200q; an exported model has %s and %s alone; "+remedy, name, graphMember, weightsMember)
+}
+
+// bounded reads so many bytes in all, and no more.
+type bounded struct {
+	r    io.ReaderAt
+	left int64
+}
+
+func (b *bounded) ReadAt(p []byte, at int64) (int, error) {
+	if b.left -= int64(len(p)); b.left < 0 {
+		return 0, errors.New("more bytes than are read")
+	}
+	return b.r.ReadAt(p, at)
+}
+
+// textOf is the bytes of a member, which were checked against its checksum.
+func textOf(m *zip.File) ([]byte, error) {
+	if m.UncompressedSize64 > document.MaxBytes {
+		return nil, fmt.Errorf("it has %d bytes; at most %d are read: export fewer turns of a loop that traces away",
+			m.UncompressedSize64, document.MaxBytes)
+	}
+	r, err := m.Open()
+	if err != nil {
+		return nil, err
+	}
+	text := make([]byte, m.UncompressedSize64)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	_, err = io.Copy(io.Discard, r) // whose end has the checksum looked at
+	return text, damaged(errors.Join(err, r.Close()))
+}
+
+// section is where the bytes of a member lie.
+func section(r io.ReaderAt, m *zip.File) (*io.SectionReader, error) {
+	at, err := m.DataOffset()
+	return io.NewSectionReader(r, at, int64(m.UncompressedSize64)), err
+}
+
+// whole reads a member once, and holds it against its checksum.
+func whole(m *zip.File) error {
+	r, err := m.Open()
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, r)
+	return damaged(errors.Join(err, r.Close()))
+}
+
+// damaged says what a checksum that is wrong means.
+func damaged(err error) error {
+	if errors.Is(err, zip.ErrChecksum) {
+		return errors.New("its bytes are not those that were written (CRC-32): the file is damaged; " + remedy)
+	}
+	return err
+}
