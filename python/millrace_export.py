@@ -12,7 +12,7 @@ The file is a zip archive: graph.json has the operators that the module calls in
 parameters, buffers and constants by PyTorch's names. It needs torch 1.8 or later alone. Random numbers begin at seed 0:
 the same module is the same file. What cannot be exported is said in one line, with exit code 2.
 """
-import argparse, ctypes, functools, hashlib, importlib.util, inspect, itertools, json, math, os, re, struct
+import argparse, ctypes, functools, hashlib, importlib.util, inspect, itertools, json, os, re, struct
 import sys, tempfile, traceback, warnings, zipfile
 
 try:
@@ -29,7 +29,6 @@ SCALARS, DTYPES = {a: c for a, _, c in TYPES}, {getattr(torch, b): c for _, b, c
 KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string"}
 # A frame of a node's source: of a trace, "path(line): function"; of a script, 'File "path", line 1, in function'.
 FRAME = re.compile(r'^(.+)\((\d+)\): |^ *File "(.+)", line (\d+)', re.M)
-LIBRARIES = re.compile(r".*[/\\](site|dist)-packages[/\\]")
 PYTHON = re.compile("<|%s|%s(?!(site|dist)-packages)" % tuple(  # and PyTorch, whose files nobody edits
     re.escape(os.path.dirname(os.path.abspath(of.__file__)) + os.sep) for of in (torch, os)))
 
@@ -39,7 +38,7 @@ class Refused(Exception):
 def place(frames, folder=None):
     """Return file:line of the innermost frame that is the user's, or else a library's; not PyTorch's or Python's."""
     inner = itertools.takewhile(lambda frame: os.path.abspath(frame[0]) != os.path.abspath(__file__), frames)
-    found = sorted((f for f in inner if not PYTHON.match(f[0])), key=lambda frame: bool(LIBRARIES.match(frame[0])))
+    found = sorted((f for f in inner if not PYTHON.match(f[0])), key=lambda frame: "-packages" + os.sep in frame[0])
     at = "%s:%s" % found[0] if found else ""
     return at[len(folder) + 1:] if folder and at.startswith(folder + os.sep) else at
 
@@ -73,7 +72,7 @@ def check_tensor(name, value):
                       % (name, value.layout, value.dtype, value.device, ", ".join(b for _, b, _ in TYPES)))
 
 def check_inputs(inputs):
-    """Refuse inputs that are no batch of tensors; return the number of rows."""
+    """Refuse inputs that are no batch of tensors."""
     for i, x in enumerate(inputs):
         if not isinstance(x, torch.Tensor):
             raise Refused("input %d is a %s; give tensors alone" % (i, type(x).__name__))
@@ -81,9 +80,8 @@ def check_inputs(inputs):
         if x.dim() == 0 or x.shape[0] != inputs[0].shape[0]:
             raise Refused("input %d has the shape %s, and the first one %s; the first dimension of each is the batch"
                           % (i, list(x.shape), list(inputs[0].shape)))
-    if len(inputs[0]) < 2:
-        raise Refused("the example has one row; give 2 or more, which are told from a dimension of 1")
-    return len(inputs[0])
+        if len(x) < 2:
+            raise Refused("the example has %d rows; give 2 or more, which are told from a dimension of 1" % len(x))
 
 def names_of(model, count):
     """Return what forward calls its first inputs; None where it does not take so many."""
@@ -245,9 +243,10 @@ class Graph:
             self.literal[outs[0]] = {"list": [self.argument(v) for v in ins]}
         elif kind == "prim::TupleUnpack" and "list" in self.literal.get(first, ()):
             self.literal.update(zip(outs, self.literal[first]["list"]))
-        elif list(node.blocks()) or any(v.type().kind() == "ClassType" for v in ins):
-            raise Refused("%s: %s in a scripted function, whose branches are not exported; give the Python function or "
-                          "module in place of torch.jit.script of it" % (blame, kind))
+        elif list(node.blocks()) or kind[:1] == "^" or kind == "prim::PythonOp" or "ClassType" in (
+                v.type().kind() for v in ins):
+            raise Refused("%s: %s: branches of scripted functions and backwards of autograd.Function are not exported; "
+                          "write it as plain Python" % (blame, kind))
         else:
             reads, of = node.schema().split("->")[0], self.tensors.get(self.literal.get(first, {}).get("tensor"), {})
             fixed = first in self.fixed or of.get("role") == "constant"
@@ -277,7 +276,7 @@ class Graph:
         if isinstance(x, torch.device):
             return {"device": x.type}
         if type(x) in KINDS:
-            return {KINDS[type(x)]: True if x is None else str(x) if x != x or x in (math.inf, -math.inf) else x}
+            return {KINDS[type(x)]: True if x is None else str(x) if str(x) in ("inf", "-inf", "nan") else x}
         raise Refused("%s: a constant of the type %s; give numbers, words or tensors" % (where, type(x).__name__))
 
     def described(self, v, where):
@@ -339,10 +338,11 @@ def export(model, inputs, folder, loss, path, name):
     names = loss and names_of(model, given - 1) or names_of(model, given)
     if not names:
         raise Refused("forward of %s does not take %d inputs" % (type(model).__name__, given))
-    rows, example = check_inputs(inputs), Example(model, loss, len(names))
+    check_inputs(inputs)
     for key, value, _, _ in walk(model):
         check_tensor(key, value)
     before = {id(x): (x, x.detach().clone()) for _, x, buffer, _ in walk(model) if buffer}
+    example = Example(model, loss, len(names))
     inputs = tuple(x.detach().clone() for x in example.look(inputs))  # each its own, for the trace goes by identity
     names += ["target"] * (len(inputs) - len(names))
     if len(inputs) < 2:
@@ -360,7 +360,7 @@ def export(model, inputs, folder, loss, path, name):
         raise Refused("the loss does not depend on a parameter that requires a gradient")
     graph.read(traced)
     write(path, json.dumps({
-        "version": 1, "torch": torch.__version__, "name": name, "rows": rows, "inputs": [
+        "version": 1, "torch": torch.__version__, "name": name, "rows": len(inputs[0]), "inputs": [
             {"name": n, "shape": list(x.shape), "dtype": DTYPES[x.dtype], "target": x is inputs[-1]}
             for n, x in zip(names, inputs)], "tensors": list(graph.tensors.values()), "aliases": graph.aliases,
         "nodes": graph.nodes, "outputs": [{"name": n, "of": v} for n, v in zip(example.names, graph.outputs)],
@@ -387,9 +387,9 @@ def main(arguments=None):
         notes, done = export(model, inputs, folder, a.loss, a.output, a.name or type(model).__name__)
     except (Exception, SystemExit) as why:  # what the user's code raises, too
         frames = [(f.filename, f.lineno) for f in reversed(traceback.extract_tb(why.__traceback__))]
-        if isinstance(why, SyntaxError) and why.filename:
-            frames.insert(0, (why.filename, why.lineno))
-        said = place(frames) or "-o " + a.output, type(why).__name__, " ".join(str(why).split())[:400]
+        frames[:0] = [(why.filename, why.lineno)] if isinstance(why, SyntaxError) and why.filename else []
+        text = str(why) if place(frames) else getattr(why, "strerror", str(why))
+        said = place(frames) or "-o " + a.output, type(why).__name__, " ".join(str(text).split())[:400]
         print("millrace_export: %s" % (why if isinstance(why, Refused) else "%s: %s: %s" % said), file=sys.stderr)
         return 2
     sys.stderr.write("".join("note: %s\n" % note for note in notes))

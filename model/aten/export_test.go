@@ -59,7 +59,7 @@ var refused = []struct{ name, args, line, says string }{
 	{"inputs_are_a_dict", "", "", "returns a dict as inputs; give a tuple of example tensors"},
 	{"nested_inputs", "", "", "input 0 is a dict; give tensors alone"},
 	{"other_rows", "", "", "input 1 has the shape [3, 3], and the first one [2, 3]; the first dimension of each is"},
-	{"one_row", "", "", "the example has one row; give 2 or more"},
+	{"one_row", "", "", "the example has 1 rows; give 2 or more"},
 	{"too_many", "", "", "forward of Linear does not take 3 inputs"},
 	{"no_number", "", "", "the module returns the shape [2, 3], where its mean loss should be"},
 	{"text", "", "", "the module returns a str, where its mean loss should be"},
@@ -72,11 +72,13 @@ var refused = []struct{ name, args, line, says string }{
 	{"behind_autograd", "", "self.weight.data.sum()", "what is computed of weight does not follow its training"},
 	{"shared_memory", "", "", "share memory; make them one parameter, or copy one"},
 	{"complex_parts", "", "torch.fft.fft", "aten::fft_fft yields ComplexFloat, not Double, Float"},
-	{"data_dependent", "", "if bool(x.sum() > 0)", "prim::If in a scripted function, whose branches are not"},
+	{"data_dependent", "", "if bool(x.sum() > 0)", "prim::If: branches of scripted functions and backwards"},
+	{"own_backward", "", "Square.apply", "prim::PythonOp: branches of scripted functions and backwards of"},
 	{"lazy", "--loss=mse", "", "weight has no shape yet; call the module once in build()"},
 	{"single", "", "", "there is one input; the last one is the target: give it, or --loss"},
 	{"sparse", "", "", "table is torch.sparse_coo, torch.float32, on cpu; give a dense tensor"},
 	{"nobody", "", "", "has no function nobody"},
+	{"cyclic", "", "", "RecursionError"},
 }
 
 // outcome is what came of an export.

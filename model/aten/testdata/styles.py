@@ -310,6 +310,26 @@ def data_dependent():
     return one(lambda self, x, y: turns(F.linear(x, self.weight)).mean())
 
 
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def own_backward():
+    return one(lambda self, x, y: Square.apply(F.linear(x, self.weight)).mean())
+
+
+def cyclic():
+    module, inputs = one(unused)
+    module.up = module
+    return module, inputs
+
+
 def lazy():
     return nn.LazyLinear(3), (torch.randn(2, 3),)
 
