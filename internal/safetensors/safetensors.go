@@ -101,9 +101,9 @@ func Header(tensors []Named, metadata map[string]string) ([]byte, error) {
 		size, err := Size(t.DType, t.Shape)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+			return nil, fmt.Errorf("tensor %.200q: %w", t.Name, err)
 		case seen[t.Name] || t.Name == "__metadata__":
-			return nil, fmt.Errorf("tensor %q: the name is taken", t.Name)
+			return nil, fmt.Errorf("tensor %.200q: the name is taken", t.Name)
 		}
 		seen[t.Name] = true
 		e := Entry{DType: t.DType, Shape: t.Shape, Offsets: [2]int64{at, at + size}}
@@ -183,10 +183,10 @@ func decode(header []byte) (*Index, error) {
 		}
 		var e Entry
 		if err := dec.Decode(&e); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, err)
+			return nil, fmt.Errorf("tensor %.200q: %w", name, err)
 		}
 		if _, twice := x.Entries[name]; twice {
-			return nil, fmt.Errorf("tensor %q is there twice", name)
+			return nil, fmt.Errorf("tensor %.200q is there twice", name)
 		}
 		x.Entries[name] = e
 	}
@@ -216,21 +216,22 @@ func (x *Index) check(data int64, types []string) error {
 		e := x.Entries[name]
 		if !slices.Contains(types, e.DType) {
 			last := len(types) - 1
-			return fmt.Errorf("tensor %q: element type %q; %s and %s are read", name, e.DType,
+			return fmt.Errorf("tensor %.200q: element type %.40q; %s and %s are read", name, e.DType,
 				strings.Join(types[:last], ", "), types[last])
 		}
 		size, err := Size(e.DType, e.Shape)
 		switch {
 		case err != nil:
-			return fmt.Errorf("tensor %q: %w", name, err)
+			return fmt.Errorf("tensor %.200q: %w", name, err)
 		case e.Offsets[0] != at:
-			return fmt.Errorf("tensor %q begins at byte %d of the data; the one before it ends at %d", name, e.Offsets[0], at)
+			return fmt.Errorf("tensor %.200q begins at byte %d of the data; the one before it ends at %d", name,
+				e.Offsets[0], at)
 		case e.Offsets[1]-e.Offsets[0] != size:
-			return fmt.Errorf("tensor %q: offsets %v; %s%v has %d bytes", name, e.Offsets, e.DType, e.Shape, size)
+			return fmt.Errorf("tensor %.200q: offsets %v; %s%v has %d bytes", name, e.Offsets, e.DType, e.Shape, size)
 		}
 		at = e.Offsets[1]
 		if at > data {
-			return fmt.Errorf("tensor %q ends at byte %d of %d: the file is cut short", name, at, data)
+			return fmt.Errorf("tensor %.200q ends at byte %d of %d: the file is cut short", name, at, data)
 		}
 	}
 	if at != data {

@@ -1,6 +1,7 @@
 package aten
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,7 +39,7 @@ func (c *checking) inputs(g *Graph) error {
 	seen := map[string]bool{}
 	for i, in := range g.Inputs {
 		of := fmt.Sprintf("input %d", i)
-		if err := errors.Join(named(of, in.Name), shaped(of, in.DType, in.Shape)); err != nil {
+		if err := cmp.Or(named(of, in.Name), shaped(of, in.DType, in.Shape)); err != nil {
 			return err
 		}
 		of = fmt.Sprintf("input %q", in.Name)
@@ -61,7 +62,7 @@ func (c *checking) inputs(g *Graph) error {
 func (c *checking) tensorsOf(g *Graph) error {
 	for i, t := range g.Tensors {
 		of := fmt.Sprintf("tensor %d", i)
-		if err := errors.Join(named(of, t.Name), shaped(of, t.DType, t.Shape)); err != nil {
+		if err := cmp.Or(named(of, t.Name), shaped(of, t.DType, t.Shape)); err != nil {
 			return err
 		}
 		_, twice := c.tensors[t.Name]

@@ -47,7 +47,8 @@ for line in sys.stdin:
 // exported are the modules that go through, and what is given beside them.
 var exported = map[string]string{"tied": "", "recurrent": "--loss=cross_entropy", "normed": "", "loop": "", "kinds": "",
 	"scripted": "", "sequence": "--loss=cross_entropy", "regression": "--loss=mse", "normalized": "--loss=mse",
-	"optional": "--loss=mse", "counted": "", "transposed": "--loss=mse"}
+	"optional": "--loss=mse", "counted": "", "transposed": "--loss=mse",
+	"compiled": "--loss=cross_entropy"}
 
 // refused are the modules that do not, and what is said: a line of styles.py that is blamed, and a text behind it.
 var refused = []struct{ name, args, line, says string }{
@@ -218,6 +219,7 @@ func TestGraphsAreWhatTheModulesCall(t *testing.T) {
 		{"optional", "x F32[2 3 4], *target F32[2 5]", "+gru.weight_ih_l0 F32[15 4]", "", "loss"},
 		{"counted", "x F32[2 3], *y F32[2 3]", "=seen I64[], +layers.0.weight F32[3 3], +layers.0.bias F32[3], " +
 			"+layers.1.weight F32[3 3], +layers.1.bias F32[3], +weights.0 F32[3]", "", "loss error"},
+		{"compiled", "input F32[3 4], *target I64[3]", "+0.weight F32[4 4], +0.bias F32[4], +2.weight F32[2 4]", "", "loss"},
 		{"transposed", "x F32[2 2 3 3], *target F32[2 144]", "+up.weight F32[2 4 2 2]", "", "loss"},
 	} {
 		g, _, _ := model(t, c.name)

@@ -3,7 +3,8 @@
 // In: a file that python/millrace_export.py has written, or one of torch.export.save (package pt2). Out: a Graph, and
 // where the elements of its tensors lie in the file. Refused, by name and with what would be right: another version,
 // values that nobody makes or that are made twice, nodes out of order, tensors without elements or with elements
-// beyond the file, shapes and counts that no machine holds.
+// beyond the file, shapes and counts that no machine holds, members that are compressed, encrypted, foreign or damaged.
+// Its driver closes the Weights that it was given, whose elements stay in the file.
 //
 // A Graph is what was traced: in training mode, with the rows of one example. Nothing in it is computed here.
 // Whoever makes layers of it must make in-place operators functional, take over what depends on the mode, and find

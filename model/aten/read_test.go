@@ -129,6 +129,7 @@ func TestBrokenGraphsAreRefused(t *testing.T) {
 		{`"shape": [2], "dtype": "I64"`, `"shape": [], "dtype": "I64"`, `input "y" has the shape []`},
 		{`"target": true`, `"target": false`, `input "y": target is false`},
 		{`"name": "y"`, `"name": "x"`, `input "x" is there twice`},
+		{`{"name": "x", "shape": [2, 3], "dtype": "F32", "target": false}`, `{}`, "input 0 has no name"},
 		{`"dtype": "I64"`, `"dtype": "C64"`, `input 1: element type "C64"; one of [F64 F32`},
 		{`"role": "buffer"`, `"role": "thing"`, `tensor "b": role "thing"; it is parameter, buffer or constant`},
 		{`"name": "b"`, `"name": "q"`, `tensor "q" is not in weights.safetensors`},

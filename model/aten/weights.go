@@ -2,6 +2,7 @@ package aten
 
 import (
 	"archive/zip"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -51,7 +52,8 @@ func Read(path string) (*Graph, *Weights, error) {
 		g, of, err = read(f, info.Size())
 	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("aten: %s: %w", names.Shown(path), err), f.Close())
+		_ = f.Close() // nothing was written
+		return nil, nil, fmt.Errorf("aten: %s: %s", names.Shown(path), names.Shown(fmt.Sprintf("%.1000v", err)))
 	}
 	return g, &Weights{f, of}, nil
 }
@@ -177,11 +179,10 @@ func textOf(m *zip.File) ([]byte, error) {
 		return nil, err
 	}
 	text := make([]byte, m.UncompressedSize64)
-	if _, err := io.ReadFull(r, text); err != nil {
-		return nil, errors.Join(err, r.Close())
+	if _, err = io.ReadFull(r, text); err == nil {
+		_, err = io.Copy(io.Discard, r) // whose end has the checksum looked at
 	}
-	_, err = io.Copy(io.Discard, r) // whose end has the checksum looked at
-	return text, damaged(errors.Join(err, r.Close()))
+	return text, damaged(cmp.Or(err, r.Close()))
 }
 
 // section is where the bytes of a member lie.
@@ -197,7 +198,7 @@ func whole(m *zip.File) error {
 		return err
 	}
 	_, err = io.Copy(io.Discard, r)
-	return damaged(errors.Join(err, r.Close()))
+	return damaged(cmp.Or(err, r.Close()))
 }
 
 // damaged says what a checksum that is wrong means.

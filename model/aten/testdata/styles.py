@@ -194,6 +194,10 @@ def transposed():
     return Transposed(), (torch.randn(2, 2, 3, 3),)
 
 
+def compiled():
+    return torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 2))), (torch.randn(3, 4),)
+
+
 # What is refused.
 
 def unused(self, x, y):
