@@ -201,26 +201,28 @@ func TestWeightsAreThoseOfStateDict(t *testing.T) {
 func TestGraphsAreWhatTheModulesCall(t *testing.T) {
 	for _, c := range []struct{ name, inputs, tensors, aliases, outputs string }{
 		{"tied", "ids I64[3 5], *labels I64[3 5]",
-			"~mask F32[5 5], +embed.weight F32[11 8], +block.self_attn.in_proj_weight F32[24 8]",
+			"~mask F32[5 5], +embed.weight F32[11 8], +block.self_attn.in_proj_weight F32[24 8], ...",
 			"again.bias=norm.bias again.weight=norm.weight head.weight=embed.weight", "loss"},
-		{"recurrent", "x F32[2 7 4], *target I64[2]", "+lstm.weight_ih_l0 F32[24 4]", "", "loss"},
+		{"recurrent", "x F32[2 7 4], *target I64[2]", "+lstm.weight_ih_l0 F32[24 4], ...", "", "loss"},
 		{"normed", "image F32[4 1 6 6], *label I64[4]", "+spare F32[3], -body.0.weight F32[4 1 3 3], +body.0.bias F32[4], " +
 			"+body.1.0.weight F32[4], +body.1.0.bias F32[4], =body.1.0.running_mean F32[4], =body.1.0.running_var F32[4], " +
-			"=body.1.0.num_batches_tracked I64[], +head.weight", "", "loss accuracy"},
+			"=body.1.0.num_batches_tracked I64[], +head.weight F32[2 4], +head.bias F32[2]", "", "loss accuracy"},
 		{"loop", "left F32[2 3], right F32[2 3], *target F32[2 3]",
 			"+step.weight F32[3 3], +step.bias F32[3], !constant0 F32[3]", "", "loss"},
 		{"kinds", "x F32[2 3], *y F32[2 3]", "+first F32[2 3], +second F32[2 3], +turned F32[3 2], +wide F64[3], " +
 			"=brain BF16[2], =yes BOOL[3], =count I32[], =none F32[0 3]", "", "loss"},
 		{"scripted", "a F32[3 4], b F32[3 2], *label F32[3]", "+w F32[4 6]", "", "loss"},
-		{"sequence", "input F32[2 2 2], *target I64[2]", "+1.weight F32[3 4], +1.bias F32[3], +3.weight", "", "loss"},
-		{"regression", "input F32[2 4], *target F32[2 1]", "+0.weight F32[3 4]", "", "loss"},
+		{"sequence", "input F32[2 2 2], *target I64[2]",
+			"+1.weight F32[3 4], +1.bias F32[3], +3.weight F32[2 3], +3.bias F32[2]", "", "loss"},
+		{"regression", "input F32[2 4], *target F32[2 1]", "+0.weight F32[3 4], ...", "", "loss"},
 		{"normalized", "input F32[2 4], *target F32[2 1]", "+bias F32[1], +weight_g F32[1 1], +weight_v F32[1 4]",
 			"", "loss"},
-		{"optional", "x F32[2 3 4], *target F32[2 5]", "+gru.weight_ih_l0 F32[15 4]", "", "loss"},
+		{"optional", "x F32[2 3 4], *target F32[2 5]", "+gru.weight_ih_l0 F32[15 4], ...", "", "loss"},
 		{"counted", "x F32[2 3], *y F32[2 3]", "=seen I64[], +layers.0.weight F32[3 3], +layers.0.bias F32[3], " +
 			"+layers.1.weight F32[3 3], +layers.1.bias F32[3], +weights.0 F32[3]", "", "loss error"},
-		{"compiled", "input F32[3 4], *target I64[3]", "+0.weight F32[4 4], +0.bias F32[4], +2.weight F32[2 4]", "", "loss"},
-		{"transposed", "x F32[2 2 3 3], *target F32[2 144]", "+up.weight F32[2 4 2 2]", "", "loss"},
+		{"compiled", "input F32[3 4], *target I64[3]",
+			"+0.weight F32[4 4], +0.bias F32[4], +2.weight F32[2 4], +2.bias F32[2], !constant0 F32[2]", "", "loss"},
+		{"transposed", "x F32[2 2 3 3], *target F32[2 144]", "+up.weight F32[2 4 2 2], ...", "", "loss"},
 	} {
 		g, _, _ := model(t, c.name)
 		var inputs, tensors, aliases, outputs []string
@@ -245,7 +247,8 @@ func TestGraphsAreWhatTheModulesCall(t *testing.T) {
 		if got := strings.Join(inputs, ", "); got != c.inputs {
 			t.Errorf("%s: inputs %s; want %s", c.name, got, c.inputs)
 		}
-		if got := strings.Join(tensors, ", "); !strings.HasPrefix(got, c.tensors) {
+		begins, more := strings.CutSuffix(c.tensors, "...")
+		if got := strings.Join(tensors, ", "); got != begins && (!more || !strings.HasPrefix(got, begins)) {
 			t.Errorf("%s: tensors %s; want %s", c.name, got, c.tensors)
 		}
 		if got := strings.Join(aliases, " "); got != c.aliases {

@@ -115,11 +115,12 @@ def kinds():
 
 @torch.jit.script
 def mish(x):
+    assert x.dim() == 2
     return x * torch.tanh(F.softplus(x))
 
 
 class Scripted(nn.Module):
-    """A scripted function without control flow, einsum, chunk, gather, a two-tower sum."""
+    """A scripted function whose only branch is an assertion, einsum, chunk, gather, a two-tower sum."""
 
     def __init__(self):
         super().__init__()
@@ -194,8 +195,18 @@ def transposed():
     return Transposed(), (torch.randn(2, 2, 3, 3),)
 
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.tensor([2.0, 3.0])
+
+    def forward(self, x):
+        return x * self.scale + self.scale
+
+
 def compiled():
-    return torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 2))), (torch.randn(3, 4),)
+    layers = nn.Linear(4, 4), nn.Dropout(0.1), nn.Linear(4, 2), Scaled(), Scaled()
+    return torch.jit.script(nn.Sequential(*layers)), (torch.randn(3, 4),)
 
 
 # What is refused.
