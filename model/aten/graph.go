@@ -22,7 +22,11 @@ type Graph struct {
 	Tensors []Tensor          // parameters, buffers, constants
 	Aliases map[string]string // other names of parameters that are shared, and whose they are
 	Nodes   []Node            // each behind those that it reads of
-	Outputs []Output          // the mean loss, then numbers to report
+	Outputs []Output          // the mean loss, then numbers to report; with NoLoss all tensors that the module returns
+	NoLoss  bool              // the module returns no loss: one is yet to be added, and with it a target
+	Least   int64             // rows that the graph holds for; 0 where nothing is known of it
+	Most    int64             // rows that the graph holds for; 0 where there is no limit
+	Notes   []string          // what reading has left out, for people
 }
 
 // Input is a tensor that a batch gives.
@@ -57,7 +61,7 @@ type Tensor struct {
 // Node is one call of an operator.
 type Node struct {
 	Op    string // with its overload: "aten::add.Tensor", "prim::ListConstruct"
-	In    []Arg  // by position, as the schema has them; what is left off at the end has its default
+	In    []Arg  // by position, then by Name; what is left off has its default
 	Out   []Value
 	Scope string // path of the module that called it: "layer1.0.conv1"
 	Where string // file:line of the user's code, "" where nobody knows: "model.py:12"
@@ -79,6 +83,7 @@ type Output struct {
 
 // Arg is an argument of a call. Kind says which field counts.
 type Arg struct {
+	Name   string // of a keyword argument, which stands where the schema has that name; empty by position
 	Kind   Kind
 	Value  int    // FromValue: the ID of an input or of what a node yields
 	Tensor string // FromTensor: the name of one of the Graph's

@@ -1,0 +1,150 @@
+package pt2
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+)
+
+const maxElements = 4 << 20 // values in one JSON text: each takes at most some hundred bytes of memory
+
+// decode reads a JSON member into a value.
+func (a *archive) decode(member string, into any) error {
+	text, err := a.read(member)
+	if err == nil {
+		text, err = tidy(text)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", member, err)
+	}
+	return nil
+}
+
+// tidy quotes the numbers that Python writes and JSON has not (NaN, Infinity), and counts values.
+func tidy(text []byte) ([]byte, error) {
+	var out []byte
+	done, count := 0, 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[', ',':
+			if count++; count > maxElements {
+				return nil, fmt.Errorf("it has more than %d values", maxElements)
+			}
+		case 'N', 'I', '-':
+			for _, word := range []string{"NaN", "Infinity", "-Infinity"} {
+				if bytes.HasPrefix(text[i:], []byte(word)) {
+					out = fmt.Appendf(append(out, text[done:i]...), "%q", word)
+					done = i + len(word)
+					i = done - 1
+					break
+				}
+			}
+		}
+	}
+	if done == 0 {
+		return text, nil
+	}
+	return append(out, text[done:]...), nil
+}
+
+// table is a JSON object in which no key may be there twice.
+type table[T any] map[string]T
+
+func (t *table[T]) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	start, err := d.Token()
+	if err != nil || start == nil {
+		return err
+	}
+	if start != json.Delim('{') {
+		return fmt.Errorf("%.40s should be an object", text)
+	}
+	*t = table[T]{}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name := key.(string) // the decoder takes nothing else for a key
+		if _, twice := (*t)[name]; twice {
+			return fmt.Errorf("%.80q is there twice", name)
+		}
+		var value T
+		if err := d.Decode(&value); err != nil {
+			return fmt.Errorf("%.80q: %w", name, err)
+		}
+		(*t)[name] = value
+	}
+	return nil
+}
+
+// union is a JSON object with one member, whose name says what it is.
+type union struct {
+	kind string
+	body json.RawMessage
+}
+
+func (u *union) UnmarshalJSON(text []byte) error {
+	var members table[json.RawMessage]
+	if err := json.Unmarshal(text, &members); err != nil {
+		return err
+	}
+	*u = union{}
+	for kind, body := range members {
+		if string(body) == "null" {
+			continue
+		}
+		if u.kind != "" {
+			return fmt.Errorf("%.80s should have one member", text)
+		}
+		*u = union{kind, body}
+	}
+	return nil
+}
+
+// as decodes what a union holds.
+func as[T any](u union) (T, error) {
+	var value T
+	if err := json.Unmarshal(u.body, &value); err != nil {
+		return value, fmt.Errorf("%.40s: %w", u.kind, err)
+	}
+	return value, nil
+}
+
+// number is a float, or the word that Python has for one that is not finite.
+type number float64
+
+func (n *number) UnmarshalJSON(text []byte) error {
+	switch string(text) {
+	case `"NaN"`:
+		*n = number(math.NaN())
+	case `"Infinity"`:
+		*n = number(math.Inf(1))
+	case `"-Infinity"`:
+		*n = number(math.Inf(-1))
+	default:
+		return json.Unmarshal(text, (*float64)(n))
+	}
+	return nil
+}
+
+// limit is an end of a range; nil where there is none.
+type limit struct{ value *int64 }
+
+func (l *limit) UnmarshalJSON(text []byte) error {
+	switch string(text) {
+	case `"Infinity"`, `"-Infinity"`, "null":
+		return nil
+	}
+	return json.Unmarshal(text, &l.value)
+}
