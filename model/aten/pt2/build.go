@@ -190,7 +190,8 @@ func (b *builder) input(kind string, s spec, from union) error {
 	case "parameter":
 		return b.tensor(arg.Name, aten.Tensor{Name: s.Parameter, Role: aten.Parameter})
 	case "buffer":
-		return b.tensor(arg.Name, aten.Tensor{Name: s.Buffer, Role: aten.Buffer, Unsaved: s.Persistent != nil && !*s.Persistent})
+		unsaved := s.Persistent != nil && !*s.Persistent
+		return b.tensor(arg.Name, aten.Tensor{Name: s.Buffer, Role: aten.Buffer, Unsaved: unsaved})
 	case "tensor_constant":
 		return b.tensor(arg.Name, aten.Tensor{Name: s.Constant, Role: aten.Constant})
 	}
