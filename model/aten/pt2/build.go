@@ -287,7 +287,7 @@ func (b *builder) limits() error {
 	if r.Min.value != nil {
 		g.Least = max(1, *r.Min.value)
 	}
-	if r.Max.value != nil && *r.Max.value < maxCount { // torch has a large number for none
+	if r.Max.value != nil {
 		g.Most = *r.Max.value
 	}
 	if g.Rows < g.Least {

@@ -95,6 +95,10 @@ type union struct {
 }
 
 func (u *union) UnmarshalJSON(text []byte) error {
+	if kind, body, ok := oneMember(text); ok { // nearly all, and a table of each is slow
+		*u = union{kind, bytes.Clone(body)}
+		return nil
+	}
 	var members table[json.RawMessage]
 	if err := json.Unmarshal(text, &members); err != nil {
 		return err
@@ -110,6 +114,22 @@ func (u *union) UnmarshalJSON(text []byte) error {
 		*u = union{kind, body}
 	}
 	return nil
+}
+
+// oneMember takes an object of JSON apart that has one plain member.
+func oneMember(text []byte) (kind string, body []byte, ok bool) {
+	inner, ok := bytes.CutPrefix(text, []byte(`{"`))
+	if !ok {
+		return "", nil, false
+	}
+	key, rest, ok := bytes.Cut(inner, []byte(`"`))
+	rest = bytes.TrimSpace(bytes.TrimSuffix(rest, []byte("}")))
+	rest, colon := bytes.CutPrefix(rest, []byte(":"))
+	rest = bytes.TrimSpace(rest)
+	if !ok || !colon || bytes.ContainsRune(key, '\\') || string(rest) == "null" || !json.Valid(rest) {
+		return "", nil, false
+	}
+	return string(key), rest, true
 }
 
 // as decodes what a union holds.
@@ -138,7 +158,7 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// limit is an end of a range; nil where there is none.
+// limit is an end of a range; nil where there is none, which torch also writes as a number that is too large.
 type limit struct{ value *int64 }
 
 func (l *limit) UnmarshalJSON(text []byte) error {
@@ -146,5 +166,13 @@ func (l *limit) UnmarshalJSON(text []byte) error {
 	case `"Infinity"`, `"-Infinity"`, "null":
 		return nil
 	}
-	return json.Unmarshal(text, &l.value)
+	var end float64
+	if err := json.Unmarshal(text, &end); err != nil {
+		return err
+	}
+	if end < maxCount && end > -maxCount {
+		whole := int64(end)
+		l.value = &whole
+	}
+	return nil
 }
