@@ -8,8 +8,9 @@
 //
 // Operators have the names that a trace has: torch.ops.aten.add.Tensor is aten::add.Tensor, _operator.mul of sizes is
 // aten::mul.int. A list that an operator returns is one value, which prim::ListUnpack takes apart. A new value of a
-// buffer is an aten::copy_ at the end. Sizes that depend on inputs are those of the example. Arguments by position come first; one by keyword has the Name that its
-// operator's schema gives it, because an archive leaves defaults out and says nothing of positions.
+// buffer is an aten::copy_ at the end. Sizes that depend on inputs are those of the example. Arguments by position come
+// first; one by keyword has the Name that its operator's schema gives it, because an archive leaves defaults out and
+// says nothing of positions.
 //
 // Refused, by name and with what would be right: the layout of torch 2.7 and older, and every pickle; other major
 // versions; decomposed graphs; inputs that are no tensors; inner graphs, custom objects, tokens, mutated inputs and
