@@ -151,7 +151,7 @@ func (b *builder) chooseLoss(all []returned, whole bool) error {
 	if seen["loss"] && all[at].name != "loss" {
 		return fmt.Errorf("the output loss is not the one that the file says is the loss, %s: name them apart", all[at].name)
 	}
-	b.graph.Outputs = []aten.Output{{Name: "loss", Arg: all[at].arg}}
+	b.graph.Outputs = []aten.Output{{Name: "loss", Arg: b.scalar(all[at])}}
 	for i, r := range all {
 		if i == at {
 			continue
@@ -163,6 +163,19 @@ func (b *builder) chooseLoss(all []returned, whole bool) error {
 		b.graph.Outputs = append(b.graph.Outputs, aten.Output{Name: r.name, Arg: r.arg})
 	}
 	return nil
+}
+
+// scalar returns a loss without dimensions, of which one of shape [1] is made by a node.
+func (b *builder) scalar(loss returned) aten.Arg {
+	if len(loss.meta.Sizes) == 0 {
+		return loss.arg
+	}
+	k, _ := findKind(loss.meta.DType) // isLoss knows it
+	v := aten.Value{ID: b.values, Type: "Tensor", Shape: []int64{}, DType: k.dtype}
+	b.values++
+	b.graph.Nodes = append(b.graph.Nodes, aten.Node{Op: "aten::reshape", Out: []aten.Value{v},
+		In: []aten.Arg{loss.arg, {Kind: aten.List, List: []aten.Arg{}}}})
+	return aten.Arg{Kind: aten.FromValue, Value: v.ID}
 }
 
 // isNumber says whether an output has one element.

@@ -50,7 +50,7 @@ func TestLossAmongOutputs(t *testing.T) {
 		want string
 	}{
 		{"one number", returning("", "number"), "loss %2"},
-		{"one number of two dimensions", returning("", "one"), "loss %3"},
+		{"one number of two dimensions", returning("", "one"), "loss %7"},
 		{"half precision", returning("", "half"), "loss %6"},
 		{"a tuple with numbers", returning(tuple, "number", "count"), "loss %2, output1 %4"},
 		{"a tuple with rows first", returning(tuple, "rows", "number"), "none: output0 %5, output1 %2"},
@@ -80,6 +80,10 @@ func TestLossAmongOutputs(t *testing.T) {
 			}
 			if got != c.want {
 				t.Errorf("outputs are %s, want %s", got, c.want)
+			}
+			if n := g.Nodes[len(g.Nodes)-1]; n.Op == "aten::reshape" &&
+				(drawList(n.In, "", "") != "%3, []" || n.Out[0].ID != 7 || n.Out[0].Shape == nil) {
+				t.Errorf("the loss is made one number by %v", n)
 			}
 			for i, in := range g.Inputs {
 				if in.Target != (!g.NoLoss && i == 1) {
