@@ -33,7 +33,10 @@ type checking struct {
 }
 
 func (c *checking) inputs(g *Graph) error {
-	if len(g.Inputs) < 2 {
+	if g.NoLoss && len(g.Inputs) == 0 {
+		return errors.New("there are no inputs")
+	}
+	if !g.NoLoss && len(g.Inputs) < 2 {
 		return fmt.Errorf("%d inputs; there are two at least, the last of which is the target", len(g.Inputs))
 	}
 	seen := map[string]bool{}
@@ -48,7 +51,9 @@ func (c *checking) inputs(g *Graph) error {
 			return fmt.Errorf("%s is there twice", of)
 		case len(in.Shape) == 0 || in.Shape[0] != g.Rows || g.Rows < 1:
 			return fmt.Errorf("%s has the shape %v; its first dimension is the %d rows of the example", of, in.Shape, g.Rows)
-		case in.Target != (i == len(g.Inputs)-1):
+		case g.NoLoss && in.Target:
+			return fmt.Errorf("%s is the target of a module without a loss", of)
+		case !g.NoLoss && in.Target != (i == len(g.Inputs)-1):
 			return fmt.Errorf("%s: target is %v; the last input is the target, and no other", of, in.Target)
 		}
 		seen[in.Name] = true
@@ -104,8 +109,11 @@ func (c *checking) nodes(g *Graph) error {
 		}
 		of = n.said(i)
 		for j, a := range n.In {
-			if err := c.known(a); err != nil {
+			if err := errors.Join(c.known(a), names.Check(a.Name)); err != nil {
 				return fmt.Errorf("%s: argument %d: %w", of, j, err)
+			}
+			if a.Name == "" && j > 0 && n.In[j-1].Name != "" {
+				return fmt.Errorf("%s: argument %d is by position, behind one by name", of, j)
 			}
 		}
 		for _, v := range n.Out {
@@ -146,7 +154,7 @@ func (c *checking) outputs(g *Graph) error {
 			return fmt.Errorf("output %q: %w", o.Name, err)
 		}
 		v := c.values[o.Arg.Value]
-		switch loss := i == 0; {
+		switch loss := i == 0 && !g.NoLoss; {
 		case o.Arg.Kind != FromValue && (loss || o.Arg.Kind != FromTensor):
 			return fmt.Errorf("output %q is no tensor that a node yields", o.Name)
 		case loss && (v.Type != "Tensor" || v.DType != "" && !v.DType.isFloat() || len(v.Shape) > 0):

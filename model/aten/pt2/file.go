@@ -72,7 +72,10 @@ func read(r io.ReaderAt, size int64, name string) (*aten.Graph, map[string]*io.S
 	if b.graph.Name = a.name; a.name == "model" { // what torch calls each model that is saved alone
 		b.graph.Name = name
 	}
-	if err := errors.Join(names.Check(b.graph.Name), b.build()); err != nil {
+	if err := b.build(); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", a.model(), err)
+	}
+	if err := b.graph.Check(); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", a.model(), err)
 	}
 	of := map[string]*io.SectionReader{}
