@@ -1,0 +1,174 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/model/aten"
+)
+
+// emit appends a node whose arguments are resolved, and describes what it yields.
+func (w *walker) emit(n *Node, out []aten.Value) ([]int, error) {
+	w.scalar(n)
+	if err := w.mode(n); err != nil {
+		return nil, err
+	}
+	v := Value{Known: true}
+	w.depends(n.In, &v)
+	for _, o := range out {
+		id := o.ID
+		if w.net.Values[id] != nil {
+			id = w.next
+			w.next++
+		}
+		one := v
+		one.Shape, one.DType = o.Shape, o.DType
+		one.Grad = v.Grad && floats(o.DType) && !noGrad[base(n.Op)]
+		one.Dims = w.sizes(n, len(n.Out), &one)
+		if one.Shape == nil {
+			one.Shape = w.evaluated(one.Dims)
+		}
+		n.Out = append(n.Out, id)
+		w.net.Values[id] = &one
+	}
+	w.net.Nodes = append(w.net.Nodes, *n)
+	return n.Out, nil
+}
+
+// depends finds out what arguments depend on.
+func (w *walker) depends(args []Arg, v *Value) {
+	for _, a := range args {
+		switch a.Kind {
+		case FromValue, FromTensor:
+			of := w.describe(a)
+			v.Batch, v.Grad, v.Known = v.Batch || of.Batch, v.Grad || of.Grad, v.Known && of.Known
+		case Size, Wrapped:
+			if a.Size != nil {
+				if _, fixed := a.Size.Const(); !fixed {
+					v.Batch = true
+				}
+			}
+		case List:
+			w.depends(a.List, v)
+		}
+	}
+}
+
+func isNumber(a Arg) bool {
+	return a.Kind == Size || a.Kind == Literal &&
+		(a.Literal.Kind == aten.Float || a.Literal.Kind == aten.Bool || a.Literal.Kind == aten.Int)
+}
+
+// scalar gives numbers where a schema has a tensor to the overload of a number, or marks them.
+func (w *walker) scalar(n *Node) {
+	op := n.Op[len("aten::"):]
+	if s, ok := scalars[op]; ok && len(n.In) > 1 && isNumber(n.In[1]) && !isNumber(n.In[0]) {
+		n.Op = "aten::" + s
+		return
+	}
+	if op == "masked_fill.Tensor" && len(n.In) > 2 && isNumber(n.In[2]) {
+		n.Op = "aten::masked_fill.Scalar"
+		return
+	}
+	at := tensorAt[op]
+	if at == nil && (overload(n.Op) == "Tensor" || overload(n.Op) == "Tensor_mode") {
+		at = []int{0, 1}
+	}
+	for _, i := range at {
+		if i < len(n.In) && isNumber(n.In[i]) {
+			n.In[i].Kind = Wrapped
+		}
+	}
+}
+
+// mode marks the arguments that depend on whether the driver trains.
+func (w *walker) mode(n *Node) error {
+	m, ok := modes[n.Op[len("aten::"):]]
+	if !ok {
+		return nil
+	}
+	if m.Train >= len(n.In) {
+		return fmt.Errorf("it has %d arguments, and no flag that says whether it trains", len(n.In))
+	}
+	if m.Train >= 0 {
+		flag := n.In[m.Train]
+		if flag.Kind != Literal || flag.Literal.Kind != aten.Bool {
+			return fmt.Errorf("argument %d says whether it trains, and is not known; give True or False", m.Train)
+		}
+		if !flag.Literal.Bool {
+			return nil // a module that is always in evaluation
+		}
+	}
+	b := base(n.Op)
+	if (b == "batch_norm" || b == "instance_norm") && n.In[3].Kind == None {
+		return nil // it has no statistics of its own, and takes the batch's in evaluation too
+	}
+	if m.Rate >= 0 {
+		if m.Rate >= len(n.In) {
+			return nil // the default, which is none
+		}
+		rate := n.In[m.Rate]
+		p := rate.Literal.Float
+		if rate.Kind == Size {
+			c, fixed := rate.Size.Const()
+			if p = float64(c); !fixed {
+				p = -1
+			}
+		} else if rate.Kind != Literal || rate.Literal.Kind != aten.Float {
+			p = -1
+		}
+		if !(p >= 0 && p <= 1) {
+			return fmt.Errorf("argument %d is the rate of its dropout, and no fixed number from 0 to 1", m.Rate)
+		}
+	}
+	n.Mode = &m
+	return nil
+}
+
+// statistics notes the buffers that a norm updates.
+func (w *walker) statistics(traced *aten.Node, n *Node) error {
+	if b := base(n.Op); b != "batch_norm" && b != "instance_norm" {
+		return nil
+	}
+	if len(n.In) < 6 {
+		return fmt.Errorf("it has %d arguments of at least 6", len(n.In))
+	}
+	if f := n.In[5]; f.Kind == Literal && !f.Literal.Bool {
+		return nil
+	}
+	for _, i := range []int{3, 4} {
+		if n.In[i].Kind == None {
+			continue
+		}
+		v, err := w.variable(traced.In[i])
+		if err != nil {
+			return err
+		}
+		if v == nil || n.In[i].Kind != FromTensor || w.about[n.In[i].Tensor].Role != aten.Buffer {
+			return fmt.Errorf("argument %d takes its statistics, and is no buffer; register_buffer it", i)
+		}
+		v.class.version++
+		if !slices.Contains(n.Updates, n.In[i].Tensor) {
+			n.Updates = append(n.Updates, n.In[i].Tensor)
+		}
+	}
+	return nil
+}
+
+func (w *walker) evaluated(dims []*Expr) []int64 {
+	if dims == nil {
+		return nil
+	}
+	shape := make([]int64, len(dims))
+	for i, d := range dims {
+		if d == nil {
+			return nil
+		}
+		c, err := d.Eval(w.g.Rows)
+		if err != nil {
+			return nil
+		}
+		shape[i] = c
+	}
+	return shape
+}

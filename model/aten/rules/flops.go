@@ -1,0 +1,170 @@
+package rules
+
+import (
+	"math"
+	"strings"
+
+	"github.com/millrace-ml/millrace/model/aten"
+)
+
+// most bounds costs, so that sums of them fit 64 bits.
+const most = int64(1) << 52
+
+func numel(shape []int64) float64 {
+	n := 1.0
+	for _, d := range shape {
+		n *= float64(d)
+	}
+	return n
+}
+
+func bounded(x float64) int64 { return int64(math.Min(math.Max(x, 0), float64(most))) }
+
+// shape returns the shape of an argument in the example, nil where it is unknown.
+func (n *Network) shape(a Arg) []int64 {
+	switch a.Kind {
+	case FromValue:
+		return n.Values[a.Value].Shape
+	case FromTensor:
+		for i := range n.Graph.Tensors {
+			if n.Graph.Tensors[i].Name == a.Tensor {
+				return n.Graph.Tensors[i].Shape
+			}
+		}
+	}
+	return nil
+}
+
+// flops returns what a heavy operator calculates for one sample: forward, and both halves of backward.
+func (n *Network) flops(node *Node) (forward, input, weight int64) {
+	if !heavy[base(node.Op)] || len(node.Out) == 0 || len(node.In) == 0 {
+		return 0, 0, 0
+	}
+	out := numel(n.Values[node.Out[0]].Shape)
+	total := 0.0
+	operands := node.In[:min(2, len(node.In))]
+	shape := func(i int) []int64 {
+		if i < len(node.In) {
+			return n.shape(node.In[i])
+		}
+		return nil
+	}
+	switch b := base(node.Op); b {
+	case "linear", "mm", "bmm", "matmul":
+		if x := shape(0); len(x) > 0 {
+			total = 2 * out * float64(x[len(x)-1])
+		}
+	case "addmm", "baddbmm":
+		if x := shape(1); len(x) > 0 {
+			total = 2 * out * float64(x[len(x)-1])
+		}
+		operands = node.In[1:min(3, len(node.In))]
+	case "einsum":
+		if len(node.In) < 2 || node.In[0].Literal.Kind != aten.Word {
+			return 0, 0, 0
+		}
+		operands = node.In[1].List
+		total = n.einsum(node.In[0].Literal.Text, operands)
+	case "embedding":
+		// Rows of a table are copied; its gradient adds each of them.
+		return 0, 0, bounded(out / float64(n.Graph.Rows))
+	case "lstm", "gru", "rnn_tanh", "rnn_relu":
+		x := shape(0)
+		at := 2
+		if overload(node.Op) == "data" {
+			at = 3
+		}
+		if len(x) == 0 || at >= len(node.In) {
+			return 0, 0, 0
+		}
+		for _, p := range node.In[at].List {
+			if s := n.shape(p); len(s) == 2 {
+				total += 2 * numel(s) * numel(x[:len(x)-1])
+			}
+		}
+		f := bounded(total / float64(n.Graph.Rows))
+		return f, f, f
+	case "scaled_dot_product_attention", "_scaled_dot_product_attention":
+		q, k, v := shape(0), shape(1), shape(2)
+		if len(q) < 2 || len(k) < 2 || len(v) < 2 {
+			return 0, 0, 0
+		}
+		seen := numel(q[:len(q)-1]) * float64(k[len(k)-2])
+		f := bounded(2 * seen * float64(q[len(q)-1]+v[len(v)-1]) / float64(n.Graph.Rows))
+		return f, 2 * f, 0
+	default: // convolutions: weight is [out, in/groups, kernel], turned where it is transposed
+		x, w := shape(0), shape(1)
+		if len(w) < 2 || len(x) < 2 {
+			return 0, 0, 0
+		}
+		transposed := strings.HasPrefix(b, "conv_transpose")
+		if strings.HasSuffix(b, "convolution") {
+			transposed = literalBool(node.In, 6, false)
+		}
+		total = 2 * out * numel(w[1:])
+		if transposed {
+			total = 2 * numel(x) * numel(w[1:])
+		}
+	}
+	forward = bounded(total / float64(n.Graph.Rows))
+	for _, a := range operands {
+		switch a.Kind {
+		case FromValue:
+			if v := n.Values[a.Value]; v.Grad && v.Batch {
+				input += forward
+			} else if v.Grad {
+				weight += forward
+			}
+		case FromTensor:
+			for i := range n.Graph.Tensors {
+				if t := &n.Graph.Tensors[i]; t.Name == a.Tensor && t.Trained {
+					weight += forward
+				}
+			}
+		}
+	}
+	return forward, input, weight
+}
+
+// einsum counts two operations for each combination of labels; 0 where labels are left open.
+func (n *Network) einsum(equation string, operands []Arg) float64 {
+	left, _, _ := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
+	terms := strings.Split(left, ",")
+	if len(terms) != len(operands) || len(terms) < 2 {
+		return 0
+	}
+	sizes := map[byte]float64{}
+	for i, t := range terms {
+		s := n.shape(operands[i])
+		if len(s) != len(t) {
+			return 0
+		}
+		for j := range s {
+			sizes[t[j]] = math.Max(sizes[t[j]], float64(s[j]))
+		}
+	}
+	total := 2.0
+	for _, s := range sizes {
+		total *= s
+	}
+	return total
+}
+
+// costs adds up what the nodes of a layer calculate and hold for one sample.
+func (n *Network) costs(l *Layer) {
+	for _, i := range l.Nodes {
+		node := &n.Nodes[i]
+		f, in, w := n.flops(node)
+		l.ForwardFLOPs = min(most, l.ForwardFLOPs+f)
+		l.InputFLOPs = min(most, l.InputFLOPs+in)
+		l.WeightFLOPs = min(most, l.WeightFLOPs+w)
+		if views[base(node.Op)] {
+			continue
+		}
+		for _, v := range node.Out {
+			if x := n.Values[v]; x.Grad && x.Batch {
+				l.SavedBytes = min(most, l.SavedBytes+bounded(4*numel(x.Shape)/float64(n.Graph.Rows)))
+			}
+		}
+	}
+}

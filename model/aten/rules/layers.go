@@ -1,0 +1,341 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/model/aten"
+)
+
+// Layer is the smallest run of nodes that a plan can put on a stage.
+type Layer struct {
+	Name    string   // of the module that its nodes share, made unique
+	Nodes   []int    // of the Network, in order; cheap ones that need no gradient are in every layer that reads them
+	In      []int    // values: inputs of the graph, and what earlier layers yield
+	Out     []Tensor // values that later layers read
+	Tensors []Held   // of the module, in the order in which nodes read them
+	// ForwardFLOPs of one sample; InputFLOPs and WeightFLOPs of its two backward halves.
+	ForwardFLOPs, InputFLOPs, WeightFLOPs int64
+	SavedBytes                            int64 // of one sample, at 4 bytes a float: an estimate
+}
+
+// Tensor is what crosses from one layer to others.
+type Tensor struct {
+	Value int
+	Shape []int64 // of one sample
+	DType aten.DType
+}
+
+// Held is a tensor of the module that a layer reads.
+type Held struct {
+	Name   string // within the layer: "weight"
+	Tensor string // in the module: "layer1.0.conv1.weight"
+	Tied   string // "layer.name" of the first layer that holds it; empty in that one
+}
+
+// few is how many tensors may cross inside a stretch that is too heavy to stay whole.
+const few = 4
+
+// group divides the nodes into layers.
+func (n *Network) group() {
+	free := n.recomputed()
+	owner, cuts := n.uses(free)
+	heavyTotal := int64(0)
+	flops := make([]int64, len(n.Nodes))
+	for i := range n.Nodes {
+		f, _, _ := n.flops(&n.Nodes[i])
+		flops[i] = f
+		heavyTotal += f
+	}
+	chosen, from := []int{}, 0
+	inside := func(to int) {
+		sum := int64(0)
+		for _, f := range flops[from:to] {
+			sum += f
+		}
+		if sum*8 > heavyTotal {
+			for c := from + 1; c < to; c++ {
+				if cuts[c] > 1 && cuts[c] <= few && n.Nodes[c-1].Scope != n.Nodes[c].Scope {
+					chosen = append(chosen, c)
+				}
+			}
+		}
+		from = to
+	}
+	for c := 1; c < len(n.Nodes); c++ {
+		if cuts[c] == 1 {
+			inside(c)
+			chosen = append(chosen, c)
+		}
+	}
+	inside(len(n.Nodes))
+	n.layers(append(chosen, len(n.Nodes)), free, owner)
+}
+
+// recomputed says which nodes every layer that reads them runs itself: cheap ones, of inputs and sizes alone.
+func (n *Network) recomputed() []bool {
+	updated := map[string]bool{}
+	for _, node := range n.Nodes {
+		for _, b := range node.Updates {
+			updated[b] = true
+		}
+	}
+	free, pinned := make([]bool, len(n.Nodes)), map[int]bool{}
+	for i, node := range n.Nodes {
+		ok := node.Mode == nil && len(node.Updates) == 0 && !heavy[base(node.Op)]
+		eachTensor(node.In, func(t string) { ok = ok && !updated[t] })
+		eachValue(node.In, func(v int) { ok = ok && !pinned[v] })
+		for _, v := range node.Out {
+			ok = ok && !n.Values[v].Grad && n.Values[v].Known
+		}
+		free[i] = ok
+		if !ok {
+			for _, v := range node.Out {
+				pinned[v] = true
+			}
+		}
+	}
+	return free
+}
+
+// uses returns which node makes a value, and for each place in front of a node how many values cross there; 0: no cut.
+func (n *Network) uses(free []bool) (map[int]int, []int) {
+	maker, last := map[int]int{}, map[int]int{}
+	first, until := map[string]int{}, map[string]int{} // of buffers that are updated
+	for i, node := range n.Nodes {
+		for _, b := range node.Updates {
+			first[b] = i
+		}
+		for _, v := range node.Out {
+			maker[v] = i
+		}
+	}
+	held := map[string]bool{}
+	for b := range first {
+		held[b] = true
+		first[b] = len(n.Nodes)
+	}
+	end := n.lastBusy(free)
+	for i, node := range n.Nodes {
+		eachTensor(node.In, func(t string) {
+			if held[t] {
+				first[t], until[t] = min(first[t], i), i
+			}
+		})
+		if !free[i] {
+			n.closure(node.In, free, maker, func(v int) { last[v] = max(last[v], i) })
+		}
+	}
+	for _, o := range n.Outputs {
+		n.closure([]Arg{o.Arg}, free, maker, func(v int) { last[v] = max(last[v], end) })
+	}
+	cuts := make([]int, len(n.Nodes)+1)
+	blocked := make([]bool, len(n.Nodes)+1)
+	for v, i := range maker {
+		if free[i] {
+			continue
+		}
+		for c := i + 1; c <= last[v]; c++ {
+			cuts[c]++
+			blocked[c] = blocked[c] || !n.crosses(v)
+		}
+	}
+	for b := range held {
+		for c := first[b] + 1; c <= until[b]; c++ {
+			blocked[c] = true
+		}
+	}
+	busy := false
+	for c := range cuts {
+		// In front of a free node nothing new has been made: the cut belongs in front of the next that is not.
+		if blocked[c] || !busy || c > end || free[c] {
+			cuts[c] = 0
+		}
+		busy = busy || c < len(n.Nodes) && !free[c]
+	}
+	return maker, cuts
+}
+
+func (n *Network) lastBusy(free []bool) int {
+	for i := len(free) - 1; i >= 0; i-- {
+		if !free[i] {
+			return i
+		}
+	}
+	return 0
+}
+
+// closure calls f with each value that arguments need, through the nodes that are recomputed; inputs are not among them.
+func (n *Network) closure(args []Arg, free []bool, maker map[int]int, f func(int)) {
+	seen := map[int]bool{}
+	todo := [][]Arg{args}
+	for len(todo) > 0 {
+		one := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		eachValue(one, func(v int) {
+			i, made := maker[v]
+			if !made || seen[v] {
+				return
+			}
+			seen[v] = true
+			f(v)
+			if free[i] {
+				todo = append(todo, n.Nodes[i].In)
+			}
+		})
+	}
+}
+
+// crosses says whether a value may leave its layer: a tensor with a gradient, whose first dimension alone is the rows.
+func (n *Network) crosses(v int) bool {
+	x := n.Values[v]
+	if !x.Grad || !x.Batch || len(x.Dims) == 0 || !x.Dims[0].isRows() {
+		return false
+	}
+	for _, d := range x.Dims[1:] {
+		if d == nil {
+			return false
+		}
+		if c, fixed := d.Const(); !fixed || c < 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// layers makes the layers that end at the given places.
+func (n *Network) layers(ends []int, free []bool, maker map[int]int) {
+	of := map[int]int{} // layer of a value
+	from := 0
+	names := unique{}
+	owners := map[string]string{}
+	for k, end := range ends {
+		need := map[int]bool{}
+		wanted := map[int]bool{}
+		take := func(args []Arg) {
+			n.closure(args, free, maker, func(v int) { wanted[v] = true })
+		}
+		for i := from; i < end; i++ {
+			if !free[i] {
+				need[i] = true
+				take(n.Nodes[i].In)
+			}
+		}
+		if k == len(ends)-1 {
+			for _, o := range n.Outputs {
+				take([]Arg{o.Arg})
+			}
+		}
+		for v := range wanted {
+			if free[maker[v]] {
+				need[maker[v]] = true
+			}
+		}
+		l := Layer{Name: names.take(n.scope(from, end, free))}
+		for i := range n.Nodes {
+			if need[i] {
+				l.Nodes = append(l.Nodes, i)
+			}
+		}
+		local := map[int]bool{}
+		read := func(v int) {
+			if !local[v] && !slices.Contains(l.In, v) {
+				l.In = append(l.In, v)
+			}
+		}
+		for _, i := range l.Nodes {
+			eachValue(n.Nodes[i].In, read)
+			for _, v := range n.Nodes[i].Out {
+				local[v] = true
+				if !free[i] {
+					of[v] = k
+				}
+			}
+		}
+		if k == len(ends)-1 {
+			for _, o := range n.Outputs {
+				eachValue([]Arg{o.Arg}, read)
+			}
+		}
+		for _, v := range l.In {
+			if at, made := of[v]; made {
+				n.Layers[at].yields(n, v)
+			}
+		}
+		n.hold(&l, owners)
+		n.costs(&l)
+		n.Layers = append(n.Layers, l)
+		from = end
+	}
+}
+
+func (l *Layer) yields(n *Network, v int) {
+	if slices.ContainsFunc(l.Out, func(t Tensor) bool { return t.Value == v }) {
+		return
+	}
+	x := n.Values[v]
+	shape := []int64{}
+	for _, d := range x.Dims[1:] {
+		c, _ := d.Const()
+		shape = append(shape, c)
+	}
+	l.Out = append(l.Out, Tensor{v, shape, x.DType})
+}
+
+// hold notes the tensors of the module that a layer reads.
+func (n *Network) hold(l *Layer, owners map[string]string) {
+	names := unique{}
+	seen := map[string]bool{}
+	for _, i := range l.Nodes {
+		eachTensor(n.Nodes[i].In, func(t string) {
+			if seen[t] {
+				return
+			}
+			seen[t] = true
+			short := t[strings.LastIndex(t, ".")+1:]
+			h := Held{Name: names.take(short), Tensor: t, Tied: owners[t]}
+			if h.Tied == "" {
+				owners[t] = l.Name + "." + h.Name
+			}
+			l.Tensors = append(l.Tensors, h)
+		})
+	}
+}
+
+// scope returns the path of modules that the nodes of a layer share.
+func (n *Network) scope(from, end int, free []bool) string {
+	var common []string
+	first := true
+	for i := from; i < end; i++ {
+		if free[i] {
+			continue
+		}
+		path := strings.Split(n.Nodes[i].Scope, ".")
+		if first {
+			common, first = path, false
+			continue
+		}
+		same := 0
+		for same < min(len(path), len(common)) && path[same] == common[same] {
+			same++
+		}
+		common = common[:same]
+	}
+	if s := strings.Join(common, "."); s != "" {
+		return s
+	}
+	return "model"
+}
+
+// unique gives names that nobody else has.
+type unique map[string]bool
+
+func (u unique) take(name string) string {
+	one := name
+	for i := 2; u[one]; i++ {
+		one = fmt.Sprintf("%s_%d", name, i)
+	}
+	u[one] = true
+	return one
+}
