@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/model/aten"
 )
@@ -61,7 +62,11 @@ func isNumber(a Arg) bool {
 
 // scalar gives numbers where a schema has a tensor to the overload of a number, or marks them.
 func (w *walker) scalar(n *Node) {
-	op := n.Op[len("aten::"):]
+	op := strings.TrimPrefix(n.Op, "aten::")
+	if s, ok := scalars[strings.Replace(op, "_.", ".", 1)]; ok && inPlace(op) && len(n.In) > 1 && isNumber(n.In[1]) {
+		n.Op = "aten::" + strings.Replace(s, ".", "_.", 1)
+		return
+	}
 	if s, ok := scalars[op]; ok && len(n.In) > 1 && isNumber(n.In[1]) && !isNumber(n.In[0]) {
 		n.Op = "aten::" + s
 		return
@@ -71,7 +76,7 @@ func (w *walker) scalar(n *Node) {
 		return
 	}
 	at := tensorAt[op]
-	if at == nil && (overload(n.Op) == "Tensor" || overload(n.Op) == "Tensor_mode") {
+	if at == nil && broadcast[strings.TrimSuffix(base(n.Op), "_")] && (overload(n.Op) == "Tensor" || overload(n.Op) == "Tensor_mode") {
 		at = []int{0, 1}
 	}
 	for _, i := range at {
@@ -83,7 +88,7 @@ func (w *walker) scalar(n *Node) {
 
 // mode marks the arguments that depend on whether the driver trains.
 func (w *walker) mode(n *Node) error {
-	m, ok := modes[n.Op[len("aten::"):]]
+	m, ok := modes[strings.TrimPrefix(n.Op, "aten::")]
 	if !ok {
 		return nil
 	}

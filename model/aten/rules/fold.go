@@ -34,7 +34,7 @@ func (w *walker) folded(n *aten.Node) (bool, error) {
 	in := make([]Arg, len(n.In))
 	for i, a := range n.In {
 		if v, err := w.variable(a); err != nil || v != nil && v.class != nil || v != nil && v.isList {
-			if err == nil && reads[base(n.Op)] || err == nil && n.Op == "prim::NumToTensor" {
+			if err == nil && reads[base(n.Op)] || err == nil && base(n.Op) == "prim::NumToTensor" {
 				err = errors.New("Python reads a number out of a tensor here, which a later call cannot repeat; " +
 					"compute with the tensor itself")
 			}
@@ -61,7 +61,7 @@ var reads = set("Int IntImplicit ScalarImplicit FloatImplicit Float Bool item _l
 
 // arithmetic calculates with integers; nil: it is none of that.
 func arithmetic(op string, in []Arg) (*Arg, error) {
-	if op == "prim::NumToTensor" {
+	if base(op) == "prim::NumToTensor" {
 		return &in[0], nil
 	}
 	a := in[0]

@@ -166,7 +166,7 @@ func (n *Network) lastBusy(free []bool) int {
 	return 0
 }
 
-// closure calls f with each value that arguments need, through the nodes that are recomputed; inputs are not among them.
+// closure calls f with each value that arguments need, through the nodes that are recomputed. Inputs are left out.
 func (n *Network) closure(args []Arg, free []bool, maker map[int]int, f func(int)) {
 	seen := map[int]bool{}
 	todo := [][]Arg{args}

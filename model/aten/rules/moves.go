@@ -91,8 +91,9 @@ func sliced(in []Arg, of *Expr) *Expr {
 		}
 		c, fixed := in[i+2].Size.Const()
 		if !fixed {
-			if i == 1 && start == 0 && in[i+2].Size.String() == of.String() {
-				continue // up to the size itself
+			if _, whole := of.Const(); i == 1 && start == 0 && (whole || in[i+2].Size.String() == of.String()) &&
+				(len(in) < 5 || in[4].Kind == Size && isOne(in[4].Size)) {
+				return in[i+2].Size // the first ones, as many as there are rows
 			}
 			return nil
 		}
@@ -301,7 +302,7 @@ func (w *walker) counting(n *Node) []*Expr {
 	if overload(n.Op) == "" && n.In[0].Kind == Size {
 		return []*Expr{n.In[0].Size}
 	}
-	if (overload(n.Op) == "start" || overload(n.Op) == "start_step") && n.In[0].Kind == Size && n.In[1].Kind == Size {
+	if len(n.In) > 1 && (overload(n.Op) == "start" || overload(n.Op) == "start_step") && n.In[0].Kind == Size && n.In[1].Kind == Size {
 		e, err := combine('-', n.In[1].Size, n.In[0].Size)
 		if err == nil {
 			return []*Expr{e}

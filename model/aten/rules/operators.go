@@ -62,7 +62,7 @@ var (
 		"div.Tensor_mode": "div.Scalar_mode", "rsub.Tensor": "rsub.Scalar", "eq.Tensor": "eq.Scalar",
 		"ne.Tensor": "ne.Scalar", "lt.Tensor": "lt.Scalar", "le.Tensor": "le.Scalar", "gt.Tensor": "gt.Scalar",
 		"ge.Tensor": "ge.Scalar", "remainder.Tensor": "remainder.Scalar", "fmod.Tensor": "fmod.Scalar",
-		"pow.Tensor_Tensor": "pow.Tensor_Scalar",
+		"pow.Tensor_Tensor":  "pow.Tensor_Scalar",
 		"bitwise_and.Tensor": "bitwise_and.Scalar", "bitwise_or.Tensor": "bitwise_or.Scalar",
 		"bitwise_xor.Tensor": "bitwise_xor.Scalar", "__and__.Tensor": "__and__.Scalar",
 		"__or__.Tensor": "__or__.Scalar",

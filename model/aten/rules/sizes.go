@@ -1,6 +1,10 @@
 package rules
 
-import "github.com/millrace-ml/millrace/model/aten"
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/model/aten"
+)
 
 var (
 	// alike yield the shape of their first argument.
@@ -21,7 +25,7 @@ var (
 	samplewise = set(`convolution _convolution conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
 		max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
 		adaptive_max_pool2d upsample_nearest1d upsample_nearest2d upsample_bilinear2d upsample_bicubic2d pixel_shuffle
-		pixel_unshuffle max_pool2d_with_indices embedding constant_pad_nd reflection_pad2d replication_pad2d pad glu`)
+		pixel_unshuffle max_pool2d_with_indices constant_pad_nd reflection_pad2d replication_pad2d pad glu`)
 )
 
 // sizes describes what a node yields: by rules that agree with the example; else by the example, where it is clear.
@@ -73,6 +77,11 @@ func (w *walker) ruled(n *Node, k int, v *Value) []*Expr {
 		return x
 	case samplewise[b]:
 		return front(x, v.Shape, 1)
+	case b == "embedding" && len(n.In) > 1 && n.In[1].Kind != Size && len(x) == 2:
+		if of := w.describe(n.In[1]).Dims; of != nil {
+			return append(slices.Clone(of), x[1])
+		}
+		return nil
 	case moved[b]:
 		return w.movedSizes(b, n, x)
 	case b == "view" || b == "reshape" || b == "_reshape_alias":

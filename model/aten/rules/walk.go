@@ -23,6 +23,9 @@ type variable struct {
 	broken  error // why nobody can tell what it holds
 }
 
+// maxValue is the largest number of a value.
+const maxValue = 1 << 40
+
 // class is the variables that share elements.
 type class struct {
 	version int
@@ -158,6 +161,9 @@ func (w *walker) current(v *variable) (Arg, error) {
 	n.Out = slices.Clone(n.Out)
 	for i, id := range n.Out {
 		n.Out[i] = w.another(*w.net.Values[id], w.describe(from))
+		if noGrad[base(n.Op)] {
+			w.net.Values[n.Out[i]].Grad = false
+		}
 	}
 	w.net.Nodes = append(w.net.Nodes, n)
 	v.arg, v.version = Arg{Kind: FromValue, Value: n.Out[v.view.element]}, v.class.version
@@ -203,6 +209,12 @@ func (w *walker) node(i int) error {
 	for _, o := range n.Out {
 		if w.vars[o.ID] != nil {
 			return fmt.Errorf("it yields value %d, which another yields too", o.ID)
+		}
+		if o.ID < 0 || o.ID > maxValue {
+			return fmt.Errorf("it yields value %d; values are numbered from 0 to 2^40", o.ID)
+		}
+		if slices.ContainsFunc(o.Shape, func(d int64) bool { return d < 0 }) {
+			return fmt.Errorf("value %d has the shape %v; no size is negative", o.ID, o.Shape)
 		}
 		if len(o.Shape) > maxRank {
 			return fmt.Errorf("value %d has %d dimensions; %d are the most", o.ID, len(o.Shape), maxRank)
