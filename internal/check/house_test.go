@@ -37,6 +37,7 @@ var rules = []rule{
 	{"internal/...", nil, nil, "what all rooms share knows no room"},
 	{"native", nil, nil, "the sources of the shim know no Go"},
 	{"model", nil, []string{"net"}, "a model is a description: it knows no tensors and nobody downstream"},
+	{"model/aten", nil, []string{"net"}, "a traced graph is data, which every reader and rule shares"},
 	{"model/aten/rules", []string{"model/aten"}, []string{"net", "os"},
 		"rules on a graph as data: they read no files and compute no tensors"},
 	{"model/aten/...", nil, []string{"net", "os/exec"}, "a traced network is data: it knows no PyTorch and nobody " +

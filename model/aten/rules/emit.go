@@ -76,7 +76,8 @@ func (w *walker) scalar(n *Node) {
 		return
 	}
 	at := tensorAt[op]
-	if at == nil && broadcast[strings.TrimSuffix(base(n.Op), "_")] && (overload(n.Op) == "Tensor" || overload(n.Op) == "Tensor_mode") {
+	o := overload(n.Op)
+	if at == nil && broadcast[strings.TrimSuffix(base(n.Op), "_")] && (o == "Tensor" || o == "Tensor_mode") {
 		at = []int{0, 1}
 	}
 	for _, i := range at {

@@ -11,7 +11,8 @@ import (
 func FuzzNormalise(f *testing.F) {
 	var names []string
 	for _, s := range []map[string]bool{views, maybe, alike, broadcast, samplewise, moved, reduced, heavy, created,
-		set("add_ mul_ relu_ copy_ zero_ fill_ masked_fill_ cat stack arange size numel __getitem__ len Int index_put_ linear")} {
+		set(`add_ mul_ relu_ copy_ zero_ fill_ masked_fill_ cat stack arange size numel __getitem__ len Int index_put_
+			linear`)} {
 		for n := range s {
 			names = append(names, "aten::"+n)
 		}

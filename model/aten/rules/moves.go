@@ -302,7 +302,7 @@ func (w *walker) counting(n *Node) []*Expr {
 	if overload(n.Op) == "" && n.In[0].Kind == Size {
 		return []*Expr{n.In[0].Size}
 	}
-	if len(n.In) > 1 && (overload(n.Op) == "start" || overload(n.Op) == "start_step") && n.In[0].Kind == Size && n.In[1].Kind == Size {
+	if overload(n.Op) == "start" && len(n.In) > 1 && n.In[0].Kind == Size && n.In[1].Kind == Size {
 		e, err := combine('-', n.In[1].Size, n.In[0].Size)
 		if err == nil {
 			return []*Expr{e}

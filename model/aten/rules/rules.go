@@ -11,8 +11,8 @@
 //
 // Its driver evaluates each Size with the rows of the call; replaces the arguments that a Mode names: by whether it
 // trains, and by masks drawn from counters at the node's Site; passes a Wrapped number as PyTorch wraps one; runs the
-// nodes of a layer in order, those with Updates and no values in training alone, once a forward and not on recompute; and gives a parameter that several
-// layers hold one owner, which adds their gradients.
+// nodes of a layer in order, those with Updates and no values in training alone, and has buffers written once a
+// forward and not on recompute; and gives a parameter that several layers hold one owner, which adds their gradients.
 package rules
 
 import (

@@ -258,7 +258,7 @@ func (w *walker) plain(n *aten.Node) error {
 		node.List = true
 		w.net.Nodes = append(w.net.Nodes, node)
 		v := &variable{isList: true, maker: len(w.net.Nodes) - 1}
-		if views[b] || maybe[b] {
+		if len(n.In) > 0 && (views[b] || maybe[b]) {
 			if v.parent, err = w.variable(n.In[0]); err != nil {
 				return err
 			}

@@ -47,7 +47,8 @@ class Attention(nn.Module):
 
     def forward(self, x):
         b, t, w = x.size()
-        q, k, v = (y.view(b, t, self.heads, w // self.heads).transpose(1, 2) for y in self.qkv(self.norm(x)).chunk(3, 2))
+        parts = self.qkv(self.norm(x)).chunk(3, 2)
+        q, k, v = (y.view(b, t, self.heads, w // self.heads).transpose(1, 2) for y in parts)
         scores = (q @ k.transpose(-2, -1)) / (q.size(-1) ** 0.5)
         mask = torch.triu(torch.ones(t, t, dtype=torch.bool), 1)
         p = self.drop(scores.masked_fill(mask, float("-inf")).softmax(-1))
