@@ -110,6 +110,16 @@ func TestGradientsStopWhereTheyStop(t *testing.T) {
 	}
 }
 
+func TestNothingWithoutAGradientCrosses(t *testing.T) {
+	b := begin()
+	n, err := b.end(b.tensor("aten::relu", b.tensor("aten::detach", b.tensor("aten::linear", value(0), tensor("m.w")))))
+	must(t, err)
+	// One tensor crosses in front of relu and of the last linear, but it has no gradient.
+	if len(n.Layers) != 3 || ops(n, n.Layers[0]) != "linear" || ops(n, n.Layers[1]) != "detach relu linear" {
+		t.Errorf("%d layers; the second one runs %s", len(n.Layers), ops(n, n.Layers[1]))
+	}
+}
+
 func TestModesAreOurs(t *testing.T) {
 	none := aten.Arg{}
 	norm := func(stats aten.Arg, train bool) []aten.Arg {
