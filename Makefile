@@ -17,7 +17,7 @@ demo: build
 
 # Tests of launchers that are not there are skipped.
 test: setup
-	-@scripts/setup.sh openmpi-bin mpich
+	-@scripts/setup.sh openmpi-bin mpich python3-torch
 	go vet ./...
 	go test ./...
 

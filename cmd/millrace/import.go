@@ -21,7 +21,7 @@ func importCommand() *cobra.Command {
 	var flags prepare.JobFlags
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "import FILE", Short: "Read another planner's profile, or another runtime's schedule or stages",
+		Use: "import FILE", Short: "Read another planner's profile, another runtime's schedule or stages, or a network",
 		Long: `import reads what others wrote.
 
   --from pipedream   PipeDream's graph.txt, times in ms for one minibatch
@@ -32,6 +32,9 @@ func importCommand() *cobra.Command {
   --from split-points, megatron or deepspeed   where stages begin, as millrace export
                      writes it: a plan with a device for each stage. Give the model, or a
                      profile of it, and the --batch that a step has
+  --from torch       a network that python/millrace_export.py has written
+  --from pt2         one of torch.export.save; both are shown: layers, which a plan may
+                     cut apart, and operators; what cannot be trained is refused by name
 
 No profile says what minibatch it was measured with: --batch does. Costs for other
 micro-batch sizes are those in proportion. They hold for every device type unless
@@ -44,6 +47,13 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 		RunE: func(c *cobra.Command, args []string) error {
 			if options.Format == fromTorch {
 				return importTorch(c, args[0], output)
+			}
+			if networkReaders[options.Format] != nil {
+				if output != "" {
+					return cli.BadInput(fmt.Errorf("import: --from %s shows what is in %s, and writes nothing: leave out -o",
+						options.Format, args[0]))
+				}
+				return showNetwork(c, options.Format, args[0], asJSON)
 			}
 			if slices.Contains(cutFormats, options.Format) {
 				of, err := layersNamed(&flags, profileFile)
@@ -74,8 +84,8 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 			return nil
 		},
 	}
-	c.Flags().StringVar(&options.Format, "from", "", strings.Join(slices.Concat(importer.Formats, cutFormats),
-		", ")+" or "+fromTorch)
+	c.Flags().StringVar(&options.Format, "from", "", strings.Join(importer.Formats, ", ")+", "+fromTorch+
+		", torch, pt2 or whose stages, see above")
 	c.Flags().IntVar(&options.Batch, "batch", 0, "the minibatch that the profile was measured with, or the samples of a "+
 		"step")
 	c.Flags().StringVar(&options.Device, "device", "", "the device type that the costs hold for (default: every one)")

@@ -37,11 +37,10 @@ var rules = []rule{
 	{"internal/...", nil, nil, "what all rooms share knows no room"},
 	{"native", nil, nil, "the sources of the shim know no Go"},
 	{"model", nil, []string{"net"}, "a model is a description: it knows no tensors and nobody downstream"},
-	{"model/aten", nil, []string{"net"}, "a traced graph is data, which every reader and rule shares"},
+	{"model/aten", nil, []string{"net", "os/exec"}, "a traced graph is data: it knows no PyTorch and nobody downstream"},
 	{"model/aten/rules", []string{"model/aten"}, []string{"net", "os"},
 		"rules on a graph as data: they read no files and compute no tensors"},
-	{"model/aten/...", nil, []string{"net", "os/exec"}, "a traced network is data: it knows no PyTorch and nobody " +
-		"downstream"},
+	{"model/aten/...", []string{"model/aten"}, []string{"net", "os/exec"}, "readers yield the graph as data"},
 	{"cluster", nil, []string{"net"}, "a cluster is hardware: it does not know who launched anything"},
 	{"trace/...", nil, nil, "sim and run both write a Timeline, so it can know neither"},
 	{"data", nil, nil, "data yields batches and knows nobody"},

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/model/aten"
+	"github.com/millrace-ml/millrace/model/aten/pt2"
+	"github.com/millrace-ml/millrace/model/aten/rules"
+)
+
+// networkReaders are the files of PyTorch networks, by what --from calls them.
+var networkReaders = map[string]func(path string) (*aten.Graph, *aten.Weights, error){
+	"torch": aten.Read, "pt2": pt2.Read,
+}
+
+// shownNetwork is what import says of a network.
+type shownNetwork struct {
+	Name       string         `json:"name"`
+	Inputs     []string       `json:"inputs"`
+	Parameters int64          `json:"parameters"`
+	Trained    int64          `json:"trained"`
+	Operators  map[string]int `json:"operators"`
+	Layers     []shownLayer   `json:"layers"`
+	Notes      []string       `json:"notes,omitempty"`
+}
+
+// shownLayer is one of its layers. A plan may cut behind each but the last.
+type shownLayer struct {
+	Name         string   `json:"name"`
+	Operators    []string `json:"operators"`
+	Parameters   int64    `json:"parameters"`
+	ForwardFLOPs int64    `json:"forward_flops"` // of one sample
+	Yields       []string `json:"yields"`
+}
+
+// showNetwork says what is in a file of PyTorch's: its layers, where it can be cut, and its operators.
+func showNetwork(c *cobra.Command, from, file string, asJSON bool) error {
+	g, weights, err := networkReaders[from](file)
+	if err != nil {
+		return cli.BadInput(fmt.Errorf("import: %w", err))
+	}
+	defer weights.Close()
+	n, err := rules.Normalise(g)
+	if err != nil {
+		return cli.BadInput(fmt.Errorf("import: %s: %w", file, err))
+	}
+	s := shown(n)
+	if asJSON {
+		return cli.WriteJSON(c.OutOrStdout(), s)
+	}
+	s.print(c.OutOrStdout())
+	return nil
+}
+
+func shown(n *rules.Network) *shownNetwork {
+	s := &shownNetwork{Name: n.Graph.Name, Operators: map[string]int{}, Notes: n.Graph.Notes}
+	size := map[string]int64{}
+	for _, t := range n.Graph.Tensors {
+		if t.Role != aten.Parameter {
+			continue
+		}
+		size[t.Name] = elements(t.Shape)
+		s.Parameters += size[t.Name]
+		if t.Trained {
+			s.Trained += size[t.Name]
+		}
+	}
+	for _, in := range n.Graph.Inputs {
+		s.Inputs = append(s.Inputs, fmt.Sprintf("%s %s%v", in.Name, in.DType, in.Shape[1:]))
+	}
+	for _, node := range n.Nodes {
+		s.Operators[node.Op]++
+	}
+	for _, l := range n.Layers {
+		one := shownLayer{Name: l.Name, ForwardFLOPs: l.ForwardFLOPs}
+		for _, at := range l.Nodes {
+			one.Operators = append(one.Operators, strings.TrimPrefix(n.Nodes[at].Op, "aten::"))
+		}
+		for _, held := range l.Tensors {
+			if held.Tied == "" {
+				one.Parameters += size[held.Tensor]
+			}
+		}
+		for _, out := range l.Out {
+			one.Yields = append(one.Yields, fmt.Sprintf("%s%v", out.DType, out.Shape))
+		}
+		s.Layers = append(s.Layers, one)
+	}
+	return s
+}
+
+func elements(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+func (s *shownNetwork) print(w io.Writer) {
+	fmt.Fprintf(w, "%s: %d layers, %d parameters (%d trained), inputs %s\n", s.Name, len(s.Layers), s.Parameters,
+		s.Trained, strings.Join(s.Inputs, ", "))
+	wide := len("layer")
+	for _, l := range s.Layers {
+		wide = max(wide, len(l.Name))
+	}
+	fmt.Fprintf(w, "%-*s  %12s  %12s  %-20s  operators\n", wide, "layer", "parameters", "MFLOPs", "yields")
+	for _, l := range s.Layers {
+		fmt.Fprintf(w, "%-*s  %12d  %12.4g  %-20s  %s\n", wide, l.Name, l.Parameters, float64(l.ForwardFLOPs)/1e6,
+			strings.Join(l.Yields, " "), strings.Join(slices.Compact(l.Operators), " "))
+	}
+	for _, note := range s.Notes {
+		fmt.Fprintln(w, "note:", note)
+	}
+}

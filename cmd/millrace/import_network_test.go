@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// ownModel is a network of somebody's own: a skip, a shared table, and in dice numbers that nobody can repeat.
+const ownModel = `
+import torch, torch.nn as nn, torch.nn.functional as F
+
+class Own(nn.Module):
+    def __init__(self, dice=False):
+        super().__init__()
+        self.embed = nn.Embedding(11, 6)
+        self.mix = nn.Linear(6, 6)
+        self.head = nn.Linear(6, 11, bias=False)
+        self.head.weight = self.embed.weight
+        self.dice = dice
+
+    def forward(self, words, target):
+        x = self.embed(words).mean(1)
+        x = x + F.relu_(self.mix(x))
+        if self.dice:
+            x = x + torch.rand_like(x)
+        return F.cross_entropy(self.head(x), target)
+
+def example():
+    return torch.zeros(7, 3, dtype=torch.int64), torch.zeros(7, dtype=torch.int64)
+
+def build(): return Own(), example()
+def dice(): return Own(True), example()
+`
+
+// import shows what is in a PyTorch network, cut into layers, and refuses by name what cannot be trained.
+func TestImportShowsAPyTorchNetwork(t *testing.T) {
+	p := bare(t)
+	write(t, filepath.Join(p.Dir, "own.py"), ownModel)
+	script, err := filepath.Abs("../../python/millrace_export.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"build", "dice"} {
+		c := exec.CommandContext(t.Context(), "/usr/bin/python3", "-B", script, "own.py:"+name, "-o", name+".mr")
+		c.Dir = p.Dir
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("/usr/bin/python3 with torch, which Debian has as python3-torch: %v\n%s", err, out)
+		}
+	}
+	tells(t, p, "import --from torch build.mr", `
+Own: 6 layers, 108 parameters (108 trained), inputs words I64[3], target I64[]
+layer      parameters        MFLOPs  yields                operators
+embed              66             0  F32[3 6]              embedding
+model               0             0  F32[6]                mean.dim
+mix                42       7.2e-05  F32[6]                linear
+model_2             0             0  F32[6]                relu add.Tensor
+head                0      0.000132  F32[11]               linear
+model_3             0             0                        cross_entropy_loss
+`)
+	for line, want := range map[string]string{
+		"import --from torch dice.mr":         "aten::rand_like",
+		"import --from torch own.py":          "own.py",
+		"import --from pt2 build.mr":          "build.mr",
+		"import --from torch build.mr -o net": "writes nothing",
+	} {
+		c := p.Command(t, strings.Fields(line))
+		out, err := c.CombinedOutput()
+		if err == nil || c.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %s", line, err, out)
+		}
+	}
+}
