@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write a PyTorch model to one file that millrace trains.
+"""Write a PyTorch model to one file that millrace reads.
 
     python3 millrace_export.py SPEC.py:build -o MODEL [--loss cross_entropy|mse|bce]
 
