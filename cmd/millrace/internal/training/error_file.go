@@ -126,7 +126,8 @@ func dropError(path string) error {
 // readError is what stands in a file of that name; false where it is somebody else's, or not there.
 func readError(path string) (f errorFile, ok bool) {
 	text, err := os.ReadFile(path)
-	return f, err == nil && document.Decode(text, errorVersion, &f) == nil
+	ok = err == nil && document.Decode(text, errorVersion, &f) == nil
+	return f, ok
 }
 
 // ended notes how far the run came. ran says that its folder is its own.
