@@ -191,15 +191,15 @@ func (m *Model) checkParameters() error {
 	shapes := map[string][]int{}
 	holder := map[string]string{}
 	for _, l := range m.Layers {
-		for _, p := range l.Params {
-			full := l.Name + "." + p.Name
+		for i, p := range l.Params {
+			full := l.ParamName(i)
 			if other, taken := holder[full]; taken {
 				return fmt.Errorf("model: %s: layers %q and %q both have a parameter %q; name one of them otherwise", m.Name,
 					other, l.Name, full)
 			}
 			holder[full] = l.Name
 			if p.Tied == "" {
-				shapes[l.Name+"."+p.Name] = p.Shape
+				shapes[full] = p.Shape
 				continue
 			}
 			owner, ok := shapes[p.Tied]
@@ -215,12 +215,31 @@ func (m *Model) checkParameters() error {
 	return nil
 }
 
+// ParamName is the full name of a layer's parameter: what checkpoints call it.
+func (l *Layer) ParamName(i int) string {
+	if full := l.Params[i].Full; full != "" {
+		return full
+	}
+	return l.Name + "." + l.Params[i].Name
+}
+
+// Target is the name of the input that has the targets: "target", else the last one.
+func (m *Model) Target() string {
+	name := ""
+	for _, in := range m.Inputs {
+		if name != "target" {
+			name = in.Name
+		}
+	}
+	return name
+}
+
 // NormalisesMicroBatches is the first layer that keeps statistics of its micro-batches, such
 // as a batch norm, or nil: what it computes depends on which rows it sees together.
 func (m *Model) NormalisesMicroBatches() *Layer {
 	for i := range m.Layers {
 		for _, p := range m.Layers[i].Params {
-			if p.Buffer {
+			if p.Buffer && !p.Frozen {
 				return &m.Layers[i]
 			}
 		}
@@ -267,10 +286,13 @@ func (t Tensor) Elements() int64 {
 	return n
 }
 
-// BytesPerSample of a tensor, at 4 bytes a float and 8 an int.
+// BytesPerSample of a tensor, at 4 bytes a float, 8 an int and 1 a bool.
 func (t Tensor) BytesPerSample() int64 {
-	if t.DType == Int {
+	switch t.DType {
+	case Int:
 		return 8 * t.Elements()
+	case Bool:
+		return t.Elements()
 	}
 	return 4 * t.Elements()
 }
@@ -284,11 +306,11 @@ func (l *Layer) OutputBytes() int64 {
 	return n
 }
 
-// ParameterElements of a layer that it owns (buffers left out, tied uses left out).
+// ParameterElements of a layer that it owns and learns (tied uses left out).
 func (l *Layer) ParameterElements() int64 {
 	var n int64
 	for _, p := range l.Params {
-		if !p.Buffer && p.Tied == "" {
+		if p.Learned() && p.Tied == "" {
 			n += Tensor{Shape: p.Shape}.Elements()
 		}
 	}
@@ -318,10 +340,13 @@ func (m *Model) TiedLayers() [][]int {
 	groups := map[string][]int{}
 	var owners []string
 	for i, l := range m.Layers {
-		for _, p := range l.Params {
+		for k, p := range l.Params {
+			if !p.Learned() {
+				continue
+			}
 			name := p.Tied
 			if name == "" {
-				name = l.Name + "." + p.Name
+				name = l.ParamName(k)
 			}
 			if groups[name] == nil {
 				owners = append(owners, name)

@@ -14,6 +14,7 @@ type DType string
 const (
 	Float DType = "float" // whatever the engine computes in
 	Int   DType = "int"   // 64-bit, carries no gradient
+	Bool  DType = "bool"  // a byte, carries no gradient
 )
 
 // Tensor describes one tensor for one sample: the batch dimension is left out.
@@ -23,9 +24,9 @@ type Tensor struct {
 	DType DType  `json:"dtype" yaml:"dtype"`
 }
 
-// Init says how a parameter starts. Values depend on (seed, layer, parameter) alone.
+// Init says how a parameter starts. Drawn values depend on (seed, layer, parameter) alone.
 type Init struct {
-	Kind string  `json:"kind"`           // "normal", "uniform", "zeros", "ones"
+	Kind string  `json:"kind"`           // "normal", "uniform", "zeros", "ones"; "given" by the model's Weights
 	Std  float64 `json:"std,omitempty"`  // of normal
 	High float64 `json:"high,omitempty"` // uniform in [-High, High)
 }
@@ -33,16 +34,25 @@ type Init struct {
 // Param is one learned tensor of a layer, or a buffer (batch-norm statistics)
 // that is kept and saved but has no gradient.
 type Param struct {
-	Name   string `json:"name"` // within the layer: "weight"
-	Shape  []int  `json:"shape"`
-	Init   Init   `json:"init"`
-	Buffer bool   `json:"buffer,omitempty"`
+	Name string `json:"name"` // within the layer: "weight"
+	// Full is its name in checkpoints where that is not the layer's and its own; see Layer.ParamName.
+	Full  string `json:"full,omitempty"`
+	Shape []int  `json:"shape"`
+	DType DType  `json:"dtype,omitempty"` // empty: Float
+	Init  Init   `json:"init"`
+	// Buffer is no parameter: it has no gradient, and forwards may write it.
+	Buffer bool `json:"buffer,omitempty"`
+	// Frozen is never changed: it has neither gradient nor optimizer state.
+	Frozen bool `json:"frozen,omitempty"`
 	// Tied is the full name ("embed.weight") of the parameter this one is the same as;
 	// the first layer in topological order that holds it is its owner and has Tied empty.
 	Tied string `json:"tied,omitempty"`
 	// NoDecay exempts the parameter from weight decay (biases, normalisation gains).
 	NoDecay bool `json:"no_decay,omitempty"`
 }
+
+// Learned says whether p has a gradient.
+func (p *Param) Learned() bool { return !p.Buffer && !p.Frozen }
 
 // Layer is one node of the DAG: the smallest thing that a plan can put on a stage.
 type Layer struct {
@@ -64,6 +74,8 @@ type Layer struct {
 // Model is a network and what it reads. The last layer yields the loss.
 type Model struct {
 	Name   string   `json:"name"`
-	Inputs []Tensor `json:"inputs"` // "input" and "target", per sample
+	Inputs []Tensor `json:"inputs"` // what a batch gives by name, per sample; see Target
 	Layers []Layer  `json:"layers"` // topological order, fixed
+	// Weights give parameters and buffers their first values; nil draws them.
+	Weights Weights `json:"-"`
 }

@@ -260,10 +260,10 @@ func describe(m *model.Model) *Profile {
 			}
 		}
 		for _, q := range l.Params {
-			if q.Buffer {
-				layer.BufferBytes += 4 * model.Tensor{Shape: q.Shape}.Elements()
+			if !q.Learned() && q.Tied == "" {
+				layer.BufferBytes += model.Tensor{Shape: q.Shape, DType: q.DType}.BytesPerSample()
 			}
-			if q.Tied != "" {
+			if q.Learned() && q.Tied != "" {
 				layer.TiedTo = ownerOf(m, q.Tied)
 				layer.TiedBytes += 4 * model.Tensor{Shape: q.Shape}.Elements()
 			}
@@ -276,8 +276,8 @@ func describe(m *model.Model) *Profile {
 // ownerOf is the layer that owns a parameter by its full name.
 func ownerOf(m *model.Model, full string) int {
 	for i, l := range m.Layers {
-		for _, p := range l.Params {
-			if p.Tied == "" && l.Name+"."+p.Name == full {
+		for k, p := range l.Params {
+			if p.Tied == "" && l.ParamName(k) == full {
 				return i
 			}
 		}

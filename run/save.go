@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
@@ -96,7 +97,7 @@ func (l *leader) save() error {
 func parametersOf(m *model.Model) []checkpoint.Parameter {
 	var all []checkpoint.Parameter
 	for _, l := range m.Layers {
-		for _, p := range l.Params {
+		for i, p := range l.Params {
 			if p.Tied != "" {
 				continue
 			}
@@ -104,11 +105,15 @@ func parametersOf(m *model.Model) []checkpoint.Parameter {
 			for i, n := range p.Shape {
 				shape[i] = int64(n)
 			}
-			all = append(all, checkpoint.Parameter{Name: l.Name + "." + p.Name, Shape: shape, Buffer: p.Buffer})
+			all = append(all, checkpoint.Parameter{Name: l.ParamName(i), Shape: shape, Buffer: !p.Learned(),
+				DType: elementsOf[p.DType]})
 		}
 	}
 	return all
 }
+
+// elementsOf names the element types of what is no float of the engine's.
+var elementsOf = map[model.DType]string{model.Int: engine.Int64.String(), model.Bool: engine.Bool.String()}
 
 // training is the name that all checkpoints of the training have.
 func (l *leader) training() string {

@@ -35,7 +35,7 @@ func NewGraph(m *model.Model) (*Graph, error) {
 	}
 	for l := range m.Layers {
 		layer := &m.Layers[l]
-		learns := slices.ContainsFunc(layer.Params, func(p model.Param) bool { return !p.Buffer })
+		learns := slices.ContainsFunc(layer.Params, func(p model.Param) bool { return p.Learned() })
 		for _, from := range layer.From {
 			ids, ok := byName[from]
 			if !ok {

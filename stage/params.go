@@ -2,11 +2,9 @@ package stage
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
-	"github.com/millrace-ml/millrace/nn"
 )
 
 // Param is one parameter or buffer that a stage holds. A tied parameter is one Param
@@ -16,6 +14,7 @@ type Param struct {
 	Layer   int    // the owner's position in the model, which may be on another stage
 	Index   int    // among the owner's parameters
 	Buffer  bool
+	Frozen  bool
 	NoDecay bool
 	Value   engine.Tensor // leaf
 	State   []engine.Tensor
@@ -39,9 +38,12 @@ func (s *Stage) Owns(p *Param) bool { return p.Layer >= s.First && p.Layer <= s.
 // It falls behind the steps of a run where an update covers several, and layers differ in it.
 func (s *Stage) Updates(p *Param) int { return p.before + s.version }
 
-// Params is the stage's parameters in model order, Buffers its buffers.
+// Params is the stage's learned parameters in model order, Buffers the buffers that forwards may write.
 func (s *Stage) Params() []*Param  { return s.params }
 func (s *Stage) Buffers() []*Param { return s.buffs }
+
+// Frozen is what nobody changes, in model order: constants, which need not be finite, and parameters that do not learn.
+func (s *Stage) Frozen() []*Param { return s.frozen }
 
 // Gradient is what the next update goes by, once the stage has it in hand (Stage.Gather).
 func (p *Param) Gradient() engine.Tensor { return p.Uses[0].grad }
@@ -60,14 +62,18 @@ func (s *Stage) makeParams() error {
 			}
 			p := byName[name]
 			if p == nil {
+				described := &m.Layers[owner].Params[index]
 				p = &Param{
-					Name: name, Layer: owner, Index: index, Buffer: layer.Params[i].Buffer,
-					NoDecay: m.Layers[owner].Params[index].NoDecay, Shared: usedOutside(m, name, s.First, s.Last),
+					Name: name, Layer: owner, Index: index, Buffer: described.Buffer, Frozen: described.Frozen,
+					NoDecay: described.NoDecay, Shared: usedOutside(m, name, s.First, s.Last),
 				}
 				byName[name] = p
-				if p.Buffer {
+				switch {
+				case p.Frozen:
+					s.frozen = append(s.frozen, p)
+				case p.Buffer:
 					s.buffs = append(s.buffs, p)
-				} else {
+				default:
 					s.params = append(s.params, p)
 				}
 				if s.Before != nil {
@@ -78,7 +84,7 @@ func (s *Stage) makeParams() error {
 				}
 			}
 			leaf := p.Value
-			if len(p.Uses) > 0 && !p.Buffer {
+			if len(p.Uses) > 0 && p.learned() {
 				if leaf, err = s.dev.Leaf(p.Value, true); err != nil {
 					return fmt.Errorf("stage: parameter %s: %w", name, err)
 				}
@@ -91,15 +97,17 @@ func (s *Stage) makeParams() error {
 	return nil
 }
 
+func (p *Param) learned() bool { return !p.Buffer && !p.Frozen }
+
 // ownerOf follows a tie to the layer and position that own parameter i of layer l.
 func ownerOf(m *model.Model, l, i int) (name string, layer, index int, err error) {
 	p := &m.Layers[l].Params[i]
 	if p.Tied == "" {
-		return m.Layers[l].Name + "." + p.Name, l, i, nil
+		return m.Layers[l].ParamName(i), l, i, nil
 	}
 	for o := range m.Layers[:l+1] {
 		for k := range m.Layers[o].Params {
-			if q := &m.Layers[o].Params[k]; q.Tied == "" && m.Layers[o].Name+"."+q.Name == p.Tied {
+			if q := &m.Layers[o].Params[k]; q.Tied == "" && m.Layers[o].ParamName(k) == p.Tied {
 				return p.Tied, o, k, nil
 			}
 		}
@@ -113,8 +121,8 @@ func usedOutside(m *model.Model, name string, first, last int) bool {
 		if l >= first && l <= last {
 			continue
 		}
-		for _, p := range m.Layers[l].Params {
-			if p.Tied == name || p.Tied == "" && m.Layers[l].Name+"."+p.Name == name {
+		for k, p := range m.Layers[l].Params {
+			if p.Tied == name || p.Tied == "" && m.Layers[l].ParamName(k) == name {
 				return true
 			}
 		}
@@ -135,12 +143,12 @@ func (s *Stage) fillInScope(p *Param) error {
 	if err != nil {
 		return err
 	}
-	leaf, err := s.dev.Leaf(first, !p.Buffer)
+	leaf, err := s.dev.Leaf(first, p.learned())
 	if err != nil {
 		return err
 	}
 	p.Value = s.dev.Disown(leaf)
-	if p.Buffer {
+	if !p.learned() {
 		return nil
 	}
 	for _, state := range s.States {
@@ -148,7 +156,7 @@ func (s *Stage) fillInScope(p *Param) error {
 		if s.Initial == nil {
 			t, err = s.dev.Full(first.DType(), first.Shape(), 0)
 		} else {
-			t, err = s.restored(StateName(p.Name, state), first.Shape())
+			t, err = s.restored(StateName(p.Name, state), s.Float, first.Shape())
 		}
 		if err != nil {
 			return err
@@ -160,43 +168,6 @@ func (s *Stage) fillInScope(p *Param) error {
 
 // StateName is what the optimizer's state of a parameter is called in a checkpoint.
 func StateName(param, state string) string { return param + "#" + state }
-
-func (s *Stage) firstValues(p *Param) (engine.Tensor, error) {
-	described := s.Graph.Model.Layers[p.Layer].Params[p.Index]
-	shape := shapeOf(described.Shape)
-	if s.Initial != nil {
-		return s.restored(p.Name, shape)
-	}
-	return s.floats(shape, nn.InitialValues(described, p.Layer, p.Index, s.Seed))
-}
-
-// floats makes a tensor of the stage's float type.
-func (s *Stage) floats(shape []int64, values []float64) (engine.Tensor, error) {
-	if s.Float == engine.Float64 {
-		return s.dev.FromBytes(s.Float, shape, engine.Bytes(values))
-	}
-	narrow := make([]float32, len(values))
-	for i, v := range values {
-		narrow[i] = float32(v)
-	}
-	return s.dev.FromBytes(s.Float, shape, engine.Bytes(narrow))
-}
-
-// restored is a tensor from Initial, checked against the shape it must have.
-func (s *Stage) restored(name string, want []int64) (engine.Tensor, error) {
-	dtype, shape, data, err := s.Initial(name)
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.dev.FromBytes(dtype, shape, data)
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Equal(shape, want) || dtype != s.Float {
-		return nil, fmt.Errorf("%s is %v%v; this model needs %v%v", name, dtype, shape, s.Float, want)
-	}
-	return t, nil
-}
 
 func shapeOf(dims []int) []int64 {
 	shape := make([]int64, len(dims))

@@ -1,7 +1,9 @@
 package stage
 
+import "slices"
+
 // Snapshot is everything that training goes on from: the parameters this stage owns, their
-// optimizer states, the buffers. They change with the next update.
+// optimizer states, the buffers and what is frozen. They change with the next update.
 func (s *Stage) Snapshot() []Vector {
 	var all []Vector
 	for _, p := range s.params {
@@ -13,8 +15,10 @@ func (s *Stage) Snapshot() []Vector {
 			all = append(all, Vector{StateName(p.Name, state), p.State[i]})
 		}
 	}
-	for _, b := range s.buffs {
-		all = append(all, Vector{b.Name, b.Value})
+	for _, b := range slices.Concat(s.buffs, s.frozen) {
+		if s.Owns(b) {
+			all = append(all, Vector{b.Name, b.Value})
+		}
 	}
 	return all
 }

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/nn"
@@ -21,7 +22,7 @@ type Config struct {
 	Segment int
 	Watch   Watch // looks on; nil: nobody does
 	// Initial gives parameters, buffers and states (StateName) their first values; nil
-	// draws parameters as the model says and starts states at zero.
+	// takes them of the model's Weights or draws them, and starts states at zero.
 	Initial func(name string) (dtype engine.DType, shape []int64, data []byte, err error)
 	// Before is how many updates the parameters of a layer have had that Initial gives; nil: none.
 	Before func(layer int) int
@@ -36,7 +37,8 @@ type Stage struct {
 	feeds  []int             // model inputs that some layer reads
 	leaves [][]engine.Tensor // by layer from First: parameters and buffers as nn wants them
 	params []*Param          // in model order, each once
-	buffs  []*Param          // buffers, in model order
+	buffs  []*Param          // buffers that forwards may write, in model order
+	frozen []*Param          // what nobody changes, in model order
 	open   map[int]*flight   // by micro-batch: between forward and backward
 	halves map[int]*half     // by micro-batch: between the input's half of a backward and the weights'
 	peak   int               // most in open at once
@@ -102,7 +104,7 @@ func (s *Stage) Close() {
 		w.free()
 		delete(s.older, v)
 	}
-	for _, p := range append(s.params, s.buffs...) {
+	for _, p := range slices.Concat(s.params, s.buffs, s.frozen) {
 		for _, u := range p.Uses {
 			if u.leaf != p.Value {
 				free(u.leaf)
@@ -114,7 +116,7 @@ func (s *Stage) Close() {
 			free(t)
 		}
 	}
-	s.params, s.buffs = nil, nil
+	s.params, s.buffs, s.frozen = nil, nil, nil
 }
 
 func free(t engine.Tensor) {

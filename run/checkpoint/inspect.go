@@ -172,9 +172,9 @@ func (m *Manifest) compare(read map[string]entry, whole bool) []string {
 		switch {
 		case !there && whole:
 			wrong = append(wrong, fmt.Sprintf("tensor %s is in no file", name))
-		case there && (got.DType != m.Float || !slices.Equal(got.Shape, want[name])):
-			wrong = append(wrong, fmt.Sprintf("tensor %s is %s%v; the model has %s%v", name, got.DType, got.Shape, m.Float,
-				want[name]))
+		case there && (got.DType != want[name].DType || !slices.Equal(got.Shape, want[name].Shape)):
+			wrong = append(wrong, fmt.Sprintf("tensor %s is %s%v; the model has %s%v", name, got.DType, got.Shape,
+				want[name].DType, want[name].Shape))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(read)) {
@@ -185,18 +185,18 @@ func (m *Manifest) compare(read map[string]entry, whole bool) []string {
 	return wrong
 }
 
-// tensors is the shapes of all that a checkpoint has: of each parameter its values and what the optimizer keeps, and
-// of each buffer its values. Of pipelines side by side each has all of it, and their reference no states.
-func (m *Manifest) tensors() map[string][]int64 {
-	all := map[string][]int64{}
+// tensors is the types and shapes of all that a checkpoint has: of each parameter its values and what the optimizer
+// keeps, and of each buffer its values. Of pipelines side by side each has all of it, and their reference no states.
+func (m *Manifest) tensors() map[string]entry {
+	all := map[string]entry{}
 	add := func(of string, states []string) {
 		for _, p := range m.Parameters {
-			all[of+p.Name] = p.Shape
+			all[of+p.Name] = entry{DType: m.elementOf(p), Shape: p.Shape}
 			if p.Buffer {
 				continue
 			}
 			for _, state := range states {
-				all[of+p.Name+"#"+state] = p.Shape
+				all[of+p.Name+"#"+state] = entry{DType: m.Float, Shape: p.Shape}
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -63,6 +64,7 @@ type Manifest struct {
 type Parameter struct {
 	Name   string  `json:"name"`
 	Shape  []int64 `json:"shape"`
+	DType  string  `json:"dtype,omitempty"` // empty: the checkpoint's floats
 	Buffer bool    `json:"buffer,omitempty"`
 }
 
@@ -231,12 +233,24 @@ func (m *Manifest) checkParameters() error {
 		if p.Name == "" || seen[p.Name] {
 			return fmt.Errorf("parameters[%d].name is %q; each has a name of its own", i, p.Name)
 		}
-		if _, err := byteSize(dtypes[m.Float], p.Shape); err != nil {
-			return fmt.Errorf("parameters[%d], %s of %s: %w", i, p.Name, m.Float, err)
+		dtype := m.elementOf(p)
+		if _, known := dtypes[dtype]; !known {
+			return fmt.Errorf("parameters[%d], %s: dtype is %q; it is one of %s", i, p.Name, dtype, strings.Join(kept, ", "))
+		}
+		if _, err := byteSize(dtypes[dtype], p.Shape); err != nil {
+			return fmt.Errorf("parameters[%d], %s of %s: %w", i, p.Name, dtype, err)
 		}
 		seen[p.Name] = true
 	}
 	return nil
+}
+
+// elementOf is the element type of a parameter.
+func (m *Manifest) elementOf(p Parameter) string {
+	if p.DType != "" {
+		return p.DType
+	}
+	return m.Float
 }
 
 // checkPosition holds the samples consumed against the steps done. Version 1 does not say whether the

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/stage"
 )
 
 // save writes a stage's file, and those of the pipelines that it is the reference of; the CK of that stage.
@@ -42,7 +43,8 @@ func (w *worker) saveOne(h *holding) error {
 		tensors[i] = checkpoint.Tensor{
 			Name: j.tensorName(h.pipeline, v.Name), DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: l.hosts[i].Bytes(),
 		}
-		if !finite(tensors[i].DType, tensors[i].Data) {
+		frozen := slices.ContainsFunc(h.Frozen(), func(p *stage.Param) bool { return p.Name == v.Name })
+		if !frozen && !finite(tensors[i].DType, tensors[i].Data) {
 			return &notFiniteError{fmt.Sprintf("after %d steps %s, on stage %d, has values that are not finite; nothing is "+
 				"saved, the checkpoint before stays: lower the learning rate or clip gradients",
 				steps, v.Name, h.position.stage)}
