@@ -10,14 +10,14 @@ NATIVE := build/libmillrace_native.so
 TEXT := build/text/kjv.txt
 export CGO_ENABLED := 1
 
-.PHONY: demo test runs build setup lint bench bench-peers slow soak attack clean
+.PHONY: demo test runs build setup setup-pytorch lint bench slow soak attack clean
 
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
 
-# Tests of launchers that are not there are skipped.
-test: setup
-	-@scripts/setup.sh openmpi-bin mpich python3-torch
+# Tests of launchers that are not there are skipped; those of PyTorch models fail without it.
+test: setup setup-pytorch
+	-@scripts/setup.sh openmpi-bin mpich
 	go vet ./...
 	go test ./...
 
@@ -33,6 +33,9 @@ setup:
 	@scripts/setup.sh
 	@scripts/native.sh $(NATIVE)
 
+setup-pytorch: setup
+	@scripts/pytorch.sh
+
 $(TEXT):
 	scripts/text.sh $@
 
@@ -41,13 +44,10 @@ lint:
 	go vet ./...
 	CGO_ENABLED=0 go vet ./...
 
-bench-peers:
-	sh scripts/bench-peers.sh
-
 # The kernels that OPENBLAS_CORETYPE asks for are not those of this processor.
 BENCH := env -u OPENBLAS_CORETYPE bin/millrace-lab bench
 
-bench: build bench-peers $(TEXT)
+bench: build setup-pytorch $(TEXT)
 	$(BENCH) speedup --model gpt --data $(TEXT) --batch 32 --micro-batches 16
 	$(BENCH) speedup --model convnet --data fashion-mnist --batch 128
 	for model in gpt convnet mlp; do \
@@ -56,7 +56,7 @@ bench: build bench-peers $(TEXT)
 	done
 	$(BENCH) peers --data $(TEXT)
 
-slow: build bench-peers
+slow: build setup-pytorch
 	$(BENCH) slow $(SLOW)
 	$(BENCH) slow --plot docs/slow.svg
 

@@ -69,7 +69,7 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 	}
 	python, version, err := race.Python(ctx)
 	if err != nil {
-		return fmt.Errorf("%w, or run: make bench-peers", err)
+		return fmt.Errorf("%w, or run: make setup-pytorch", err)
 	}
 	chosen, err := prepare.Prepare(c, j, true)
 	if err != nil {

@@ -47,7 +47,7 @@ hosts and rate, so that a campaign can be done in parts. Where hosts share a pro
 is not judged. It ends with 1 where a cell of the file breaks what is promised: an interval wholly below
 0.97 of the faster way of DDP, or less than 5 times that for vgg16-quarter at 100 Mbit/s or less.
 
-It takes root, Debian's iproute2, and python3-torch (make bench-peers). --plot draws the file's cells
+It takes root, Debian's iproute2, and python3-torch (make setup-pytorch). --plot draws the file's cells
 and measures nothing.`,
 		Example: "  millrace-lab bench slow\n" +
 			"  millrace-lab bench slow --rates 100mbit --hosts 2 --models vgg16-quarter --pairs 6\n" +

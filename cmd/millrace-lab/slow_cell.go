@@ -58,7 +58,7 @@ func benchSlow(c *cobra.Command, f slowFlags) error {
 		return cli.BadInput(err)
 	}
 	if b.python, b.results.Torch, err = race.Python(c.Context()); err != nil {
-		return fmt.Errorf("%w, or run: make bench-peers", err)
+		return fmt.Errorf("%w, or run: make setup-pytorch", err)
 	}
 	b.results.Processor, b.results.Cores = b.machine.Processor, b.machine.Cores
 	dir, remove, err := scratch()
