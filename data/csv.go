@@ -133,9 +133,9 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 	}
 	for i, t := range parts {
 		t.order = newOrder(len(t.labels), o.Seed, i == 1)
-		t.shape, t.width = []int{width}, width
+		t.width = width
 	}
-	return tableSet(name, parts[0], parts[1], o)
+	return tableSet(name, parts[0], parts[1], []int{width}, o)
 }
 
 // covers says whether every class of the test part is one that training sees.

@@ -31,13 +31,22 @@ func TestOrderIsAPermutation(t *testing.T) {
 	})
 }
 
+// reading is what a model reads that has one input of a type and a shape, and a target.
+func reading(of DType, shape ...int) Options {
+	target := []int{}
+	if of == Int {
+		target = shape
+	}
+	return Options{Fields: []Field{{"x", shape, of}, {"y", target, Int}}, Target: "y"}
+}
+
 func TestDigits(t *testing.T) {
 	set, err := Open("digits", Options{Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if set.Train.Len()+set.Test.Len() != 1797 || set.Classes != 10 || !cmp.Equal(set.InputShape, []int{64}) {
-		t.Errorf("%d + %d samples of %v in %d classes", set.Train.Len(), set.Test.Len(), set.InputShape, set.Classes)
+	if set.Train.Len()+set.Test.Len() != 1797 || set.Classes != 10 || !cmp.Equal(set.Fields[0].Shape, []int{64}) {
+		t.Errorf("%d + %d samples of %v in %d classes", set.Train.Len(), set.Test.Len(), set.Fields, set.Classes)
 	}
 	whole, err := set.Train.Batch(2, 32, 0, 32)
 	if err != nil {
@@ -47,16 +56,16 @@ func TestDigits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(whole.Input.Floats[12*64:16*64], part.Input.Floats); d != "" {
+	if d := cmp.Diff(whole["input"].Floats[12*64:16*64], part["input"].Floats); d != "" {
 		t.Errorf("rows 12 to 16 of the batch differ from the same rows asked for alone: %s", d)
 	}
 	if _, err := set.Train.Batch(0, 8, 6, 4); err == nil {
 		t.Error("rows beyond the batch were given")
 	}
-	if _, err := Open("digits", Options{InputShape: []int{1, 8, 8}}); err != nil {
+	if _, err := Open("digits", reading(Float, 1, 8, 8)); err != nil {
 		t.Error(err)
 	}
-	if _, err := Open("digits", Options{InputShape: []int{1, 28, 28}}); err == nil || !strings.Contains(err.Error(),
+	if _, err := Open("digits", reading(Float, 1, 28, 28)); err == nil || !strings.Contains(err.Error(),
 		"cannot be read as") {
 		t.Errorf("got %v", err)
 	}
@@ -91,7 +100,7 @@ func TestText(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Repeat("0123456789", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	set, err := Open(path, Options{Context: 16})
+	set, err := Open(path, reading(Int, 16))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +111,12 @@ func TestText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range b.Input.Ints {
-		if want := '0' + (b.Input.Ints[i]-'0'+1)%10; b.Target.Ints[i] != want {
-			t.Fatalf("behind %c comes %c", b.Input.Ints[i], b.Target.Ints[i])
+	for i := range b["x"].Ints {
+		if want := '0' + (b["x"].Ints[i]-'0'+1)%10; b["y"].Ints[i] != want {
+			t.Fatalf("behind %c comes %c", b["x"].Ints[i], b["y"].Ints[i])
 		}
 	}
-	if _, err := Open(path, Options{Context: 500}); err == nil || !strings.Contains(err.Error(), "it needs 5010") {
+	if _, err := Open(path, reading(Int, 500)); err == nil || !strings.Contains(err.Error(), "it needs 5010") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -8,17 +8,46 @@
 // offset, the value, and what would be right. It knows no other room.
 package data
 
-// Array is numbers with a shape. Exactly one of Floats and Ints is not nil.
+import "fmt"
+
+// Array is numbers with a shape, whose first dimension is rows. One of the others is not nil.
 type Array struct {
 	Shape  []int
 	Floats []float32
 	Ints   []int64
+	Bools  []bool
 }
 
-// Batch is rows of samples and what they should be classified as.
-type Batch struct {
-	Input, Target Array
+// Batch is arrays of as many rows each, by the names of the inputs that a model reads them as.
+type Batch map[string]Array
+
+// DType is the type of an array's elements.
+type DType string
+
+// The types of elements.
+const (
+	Float DType = "float" // Array.Floats
+	Int   DType = "int"   // Array.Ints
+	Bool  DType = "bool"  // Array.Bools
+)
+
+// Field says what one row of an array is.
+type Field struct {
+	Name  string
+	Shape []int // of a row
+	DType DType
 }
+
+// Elements is how many numbers a row has.
+func (f Field) Elements() int {
+	n := 1
+	for _, d := range f.Shape {
+		n *= d
+	}
+	return n
+}
+
+func (f Field) String() string { return fmt.Sprintf("%s %s%v", f.Name, f.DType, f.Shape) }
 
 // Split is one part of a data set. Its methods may be called from many goroutines.
 type Split interface {
@@ -32,16 +61,17 @@ type Split interface {
 type Set struct {
 	Name        string
 	Train, Test Split
-	InputShape  []int // of one sample
-	Classes     int   // of targets: 0 to Classes-1
-	Tokens      bool  // inputs are integers: a language model's
+	Fields      []Field // what a batch has
+	Classes     int     // of targets: 0 to Classes-1
+	Tokens      bool    // rows are windows of a text
 }
 
 // Options of Open.
 type Options struct {
 	Seed uint64
-	// Context is how many positions a sample of a text has; 0 is 128.
-	Context int
-	// InputShape reshapes samples that have as many elements: an image for dense layers.
-	InputShape []int
+	// Fields are what a model reads, and Target which of them has its targets. Data of one input and its
+	// target goes by their names, and takes their shapes where these have as many elements: an image for dense
+	// layers. A text has as many positions in a row. nil: "input" and "target", as the data has them.
+	Fields []Field
+	Target string
 }

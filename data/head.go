@@ -28,5 +28,5 @@ func (t *table) head(n int) Split {
 }
 
 func (t *text) head(n int) Split {
-	return &text{order: t.order.of(n), bytes: t.bytes[:n*t.context+1], context: t.context}
+	return &text{order: t.order.of(n), pair: t.pair, bytes: t.bytes[:n*t.context+1], context: t.context}
 }

@@ -30,7 +30,7 @@ func TestHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for r := range n {
-		want[fmt.Sprint(first.Input.Floats[r*whole.width:(r+1)*whole.width])]++
+		want[fmt.Sprint(first["input"].Floats[r*whole.width:(r+1)*whole.width])]++
 	}
 	var epochs [2][]string
 	for e := range epochs {
@@ -40,7 +40,7 @@ func TestHead(t *testing.T) {
 				t.Fatal(err)
 			}
 			for r := range batch {
-				epochs[e] = append(epochs[e], fmt.Sprint(got.Input.Floats[r*whole.width:(r+1)*whole.width]))
+				epochs[e] = append(epochs[e], fmt.Sprint(got["input"].Floats[r*whole.width:(r+1)*whole.width]))
 			}
 		}
 		seen := map[string]int{}
@@ -59,13 +59,14 @@ func TestHead(t *testing.T) {
 			t.Errorf("the first %d samples: want a refusal", bad)
 		}
 	}
-	if _, err := Head(Synthetic(8, []int{1}, nil, false, 2), 4); err == nil {
+	if _, err := Head(Synthetic(8, []Field{{Name: "input"}}, 2), 4); err == nil {
 		t.Error("of synthetic data: want a refusal")
 	}
 }
 
 func TestHeadOfAText(t *testing.T) {
-	whole := &text{order: newOrder(10, 1, false), bytes: make([]byte, 31), context: 3}
+	whole := &text{order: newOrder(10, 1, false), bytes: make([]byte, 31), context: 3,
+		pair: pair{Field{"x", []int{3}, Int}, Field{"y", []int{3}, Int}}}
 	for i := range whole.bytes {
 		whole.bytes[i] = byte(i)
 	}
@@ -82,10 +83,10 @@ func TestHeadOfAText(t *testing.T) {
 	}
 	var starts []int64
 	for r := range 4 {
-		starts = append(starts, b.Input.Ints[3*r])
+		starts = append(starts, b["x"].Ints[3*r])
 	}
 	slices.Sort(starts)
-	if !slices.Equal(starts, []int64{0, 3, 6, 9}) || slices.Max(b.Target.Ints) != 12 {
-		t.Errorf("windows begin at %v, the last target is %d", starts, slices.Max(b.Target.Ints))
+	if !slices.Equal(starts, []int64{0, 3, 6, 9}) || slices.Max(b["y"].Ints) != 12 {
+		t.Errorf("windows begin at %v, the last target is %d", starts, slices.Max(b["y"].Ints))
 	}
 }

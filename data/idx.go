@@ -115,6 +115,7 @@ func loadIDX(path string) (*idx, error) {
 
 // openIDX reads the four files of an MNIST-like folder.
 func openIDX(name, dir string, o Options) (*Set, error) {
+	var image []int
 	part := func(prefix string, keep bool) (*table, error) {
 		images, err := loadIDX(filepath.Join(dir, prefix+"-images-idx3-ubyte"))
 		if err != nil {
@@ -128,8 +129,8 @@ func openIDX(name, dir string, o Options) (*Set, error) {
 			return nil, fmt.Errorf("data: %s: images of shape %v and labels of shape %v; they must be [n h w] and [n]", dir,
 				images.shape, labels.shape)
 		}
-		h, w := images.shape[1], images.shape[2]
-		return &table{order: newOrder(len(labels.data), o.Seed, keep), shape: []int{1, h, w}, width: h * w,
+		image = []int{1, images.shape[1], images.shape[2]}
+		return &table{order: newOrder(len(labels.data), o.Seed, keep), width: image[1] * image[2],
 			pixels: images.data, labels: labels.data}, nil
 	}
 	train, err := part("train", false)
@@ -140,26 +141,20 @@ func openIDX(name, dir string, o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tableSet(name, train, test, o)
+	return tableSet(name, train, test, image, o)
 }
 
-// tableSet is a Set of two tables, normalised, reshaped on request.
-func tableSet(name string, train, test *table, o Options) (*Set, error) {
+// tableSet is a Set of two tables of rows of a shape, normalised, reshaped on request.
+func tableSet(name string, train, test *table, shape []int, o Options) (*Set, error) {
 	if train.width != test.width {
 		return nil, fmt.Errorf("data: %s: training samples have %d values, test samples %d", name, train.width, test.width)
 	}
 	normalise(train, test)
-	if o.InputShape != nil {
-		n := 1
-		for _, d := range o.InputShape {
-			n *= d
-		}
-		if n != train.width {
-			return nil, fmt.Errorf("data: %s has samples of shape %v, which cannot be read as %v", name,
-				train.shape, o.InputShape)
-		}
-		train.shape, test.shape = o.InputShape, o.InputShape
+	p, err := o.paired(name, pair{Field{"input", shape, Float}, Field{"target", []int{}, Int}})
+	if err != nil {
+		return nil, err
 	}
+	train.pair, test.pair = p, p
 	classes := uint8(0)
 	for _, l := range train.labels {
 		classes = max(classes, l)
@@ -169,5 +164,5 @@ func tableSet(name string, train, test *table, o Options) (*Set, error) {
 			return nil, fmt.Errorf("data: %s: test sample %d has class %d; training samples have 0 to %d", name, i, l, classes)
 		}
 	}
-	return &Set{Name: name, Train: train, Test: test, InputShape: train.shape, Classes: int(classes) + 1}, nil
+	return &Set{Name: name, Train: train, Test: test, Fields: p.fields(), Classes: int(classes) + 1}, nil
 }

@@ -5,7 +5,7 @@ import "math"
 // table is samples of numbers with a class each, held as bytes or floats.
 type table struct {
 	order  order
-	shape  []int
+	pair   pair
 	width  int
 	pixels []uint8 // one of these two
 	values []float32
@@ -20,7 +20,7 @@ func (t *table) Len() int { return len(t.labels) }
 func (t *table) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	samples, err := t.order.positions(step, batchSize, firstRow, rows)
 	if err != nil {
-		return Batch{}, err
+		return nil, err
 	}
 	in := make([]float32, rows*t.width)
 	target := make([]int64, rows)
@@ -37,10 +37,7 @@ func (t *table) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 		}
 		target[r] = int64(t.labels[s])
 	}
-	return Batch{
-		Input:  Array{Shape: append([]int{rows}, t.shape...), Floats: in},
-		Target: Array{Shape: []int{rows}, Ints: target},
-	}, nil
+	return t.pair.batch(Array{Floats: in}, Array{Ints: target}, rows), nil
 }
 
 // normalise gives both tables the scale that makes the first one's values have mean 0

@@ -9,9 +9,13 @@ import (
 // maxTextBytes is the longest text that is read: it is held in memory.
 const maxTextBytes = 1 << 31
 
+// defaultContext is how many positions a sample of a text has where nobody wants another number.
+const defaultContext = 128
+
 // text is windows of context+1 bytes, each beginning where the one before it ended but one.
 type text struct {
 	order   order
+	pair    pair
 	bytes   []byte
 	context int
 }
@@ -22,7 +26,7 @@ func (t *text) Len() int { return (len(t.bytes) - 1) / t.context }
 func (t *text) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	samples, err := t.order.positions(step, batchSize, firstRow, rows)
 	if err != nil {
-		return Batch{}, err
+		return nil, err
 	}
 	in, target := make([]int64, rows*t.context), make([]int64, rows*t.context)
 	for r, s := range samples {
@@ -31,8 +35,7 @@ func (t *text) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 			in[r*t.context+i], target[r*t.context+i] = int64(window[i]), int64(window[i+1])
 		}
 	}
-	shape := []int{rows, t.context}
-	return Batch{Input: Array{Shape: shape, Ints: in}, Target: Array{Shape: shape, Ints: target}}, nil
+	return t.pair.batch(Array{Ints: in}, Array{Ints: target}, rows), nil
 }
 
 // openText keeps the last tenth for testing: it comes after everything trained on.
@@ -41,21 +44,26 @@ func openText(path string, o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	if o.Context == 0 {
-		o.Context = 128
+	context := defaultContext
+	for _, f := range o.Fields {
+		if f.Name != o.Target || len(o.Fields) == 1 {
+			context = f.Elements()
+		}
 	}
-	if o.Context < 1 {
-		return nil, fmt.Errorf("data: a context of %d positions; it must be 1 at least", o.Context)
+	tokens := []int{context}
+	p, err := o.paired(path, pair{Field{"input", tokens, Int}, Field{"target", tokens, Int}})
+	if err != nil {
+		return nil, err
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("data: %s is empty; give a text that was written to its end", path)
 	}
 	cut := len(all) - len(all)/10
-	if cut <= o.Context || len(all)-cut <= o.Context {
-		return nil, fmt.Errorf("data: %s has %d bytes; for a context of %d it needs %d at least", path, len(all), o.Context,
-			10*(o.Context+1))
+	if cut <= context || len(all)-cut <= context {
+		return nil, fmt.Errorf("data: %s has %d bytes; for a context of %d it needs %d at least", path, len(all), context,
+			10*(context+1))
 	}
-	train, test := &text{bytes: all[:cut], context: o.Context}, &text{bytes: all[cut:], context: o.Context}
+	train, test := &text{pair: p, bytes: all[:cut], context: context}, &text{pair: p, bytes: all[cut:], context: context}
 	train.order, test.order = newOrder(train.Len(), o.Seed, false), newOrder(test.Len(), o.Seed, true)
-	return &Set{Name: path, Train: train, Test: test, InputShape: []int{o.Context}, Classes: 256, Tokens: true}, nil
+	return &Set{Name: path, Train: train, Test: test, Fields: p.fields(), Classes: 256, Tokens: true}, nil
 }

@@ -162,11 +162,7 @@ func (b *bench) forward() (id int, err error) {
 	}
 	begun := b.dev.Record()
 	for _, v := range b.stage.Feeds() {
-		array := batch.Input
-		if b.stage.Graph.Name(v) == "target" {
-			array = batch.Target
-		}
-		if given[v], err = stage.TensorOf(b.dev, b.float, array); err != nil {
+		if given[v], err = stage.TensorOf(b.dev, b.float, batch, b.stage.Graph.Name(v)); err != nil {
 			given.Free()
 			return 0, err
 		}

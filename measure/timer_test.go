@@ -24,7 +24,8 @@ type samples struct {
 
 func (s samples) Len() int { return 1000 }
 
-func (s samples) Batch(step, _, firstRow, rows int) (b data.Batch, err error) {
+func (s samples) Batch(step, _, firstRow, rows int) (data.Batch, error) {
+	b := data.Batch{}
 	for _, in := range s.model.Inputs {
 		a := data.Array{Shape: append([]int{rows}, in.Shape...)}
 		for k := range rows * int(in.Elements()) {
@@ -34,11 +35,7 @@ func (s samples) Batch(step, _, firstRow, rows int) (b data.Batch, err error) {
 				a.Floats = append(a.Floats, float32((5*step+firstRow+k)%11)-5)
 			}
 		}
-		if in.Name == "target" {
-			b.Target = a
-		} else {
-			b.Input = a
-		}
+		b[in.Name] = a
 	}
 	return b, nil
 }

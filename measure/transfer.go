@@ -74,8 +74,8 @@ func (o ones) Batch(_, _, _, rows int) (data.Batch, error) {
 		x[i] = 1
 	}
 	return data.Batch{
-		Input:  data.Array{Shape: []int{rows, o.features}, Floats: x},
-		Target: data.Array{Shape: []int{rows}, Ints: make([]int64, rows)},
+		"input":  data.Array{Shape: []int{rows, o.features}, Floats: x},
+		"target": data.Array{Shape: []int{rows}, Ints: make([]int64, rows)},
 	}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -97,12 +98,19 @@ func (f *file) model() (*Model, error) {
 	if err := names.Check(f.Name); err != nil {
 		return nil, fmt.Errorf("model: the file has %w", err)
 	}
-	for _, in := range f.Inputs {
-		if in.Name != "input" && in.Name != "target" {
-			return nil, fmt.Errorf("model: %s: an input is named %q; data sets give input and target", f.Name, in.Name)
+	for i, in := range f.Inputs {
+		if in.Name == "" || strings.ContainsAny(in.Name, " \t\r\n/") {
+			return nil, fmt.Errorf("model: %s: an input is named %q; a name has letters and no spaces or slashes", f.Name,
+				in.Name)
 		}
-		if in.DType != Float && in.DType != Int {
-			return nil, fmt.Errorf("model: %s: input %q has dtype %q; it is float or int", f.Name, in.Name, in.DType)
+		if err := names.Check(in.Name); err != nil {
+			return nil, fmt.Errorf("model: %s: an input has %w", f.Name, err)
+		}
+		if slices.ContainsFunc(f.Inputs[:i], func(before Tensor) bool { return before.Name == in.Name }) {
+			return nil, fmt.Errorf("model: %s: two inputs are named %q", f.Name, in.Name)
+		}
+		if in.DType != Float && in.DType != Int && in.DType != Bool {
+			return nil, fmt.Errorf("model: %s: input %q has dtype %q; it is float, int or bool", f.Name, in.Name, in.DType)
 		}
 		for _, d := range in.Shape {
 			if d < 1 || d > 1<<24 {

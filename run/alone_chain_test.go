@@ -122,11 +122,11 @@ func (c chain) batch(d data.Split, step, rows int) (x [][]float64, target []int6
 	for r := range rows {
 		row := make([]float64, c.inputs)
 		for i := range row {
-			row[i] = float64(b.Input.Floats[r*c.inputs+i])
+			row[i] = float64(b["input"].Floats[r*c.inputs+i])
 		}
 		x = append(x, row)
 	}
-	return x, b.Target.Ints, nil
+	return x, b["target"].Ints, nil
 }
 
 // memories is what an optimizer keeps of each parameter.

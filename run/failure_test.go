@@ -137,7 +137,7 @@ type poisoned struct {
 func (p poisoned) Batch(step, batch, first, rows int) (data.Batch, error) {
 	b, err := p.noise.Batch(step, batch, first, rows)
 	if step == p.step {
-		b.Input.Floats[0] = float32(math.NaN())
+		b["input"].Floats[0] = float32(math.NaN())
 	}
 	return b, err
 }

@@ -176,8 +176,8 @@ type loud struct {
 func (l loud) Batch(step, batch, first, rows int) (data.Batch, error) {
 	b, err := l.noise.Batch(step, batch, first, rows)
 	if step == l.step {
-		for i := range b.Input.Floats {
-			b.Input.Floats[i] *= 300
+		for i := range b["input"].Floats {
+			b["input"].Floats[i] *= 300
 		}
 	}
 	return b, err

@@ -30,9 +30,9 @@ func (n noise) Len() int { return n.rows }
 
 func (n noise) Batch(step, batchSize, firstRow, rows int) (data.Batch, error) {
 	if firstRow < 0 || firstRow+rows > batchSize {
-		return data.Batch{}, fmt.Errorf("rows %d to %d of %d", firstRow, firstRow+rows, batchSize)
+		return nil, fmt.Errorf("rows %d to %d of %d", firstRow, firstRow+rows, batchSize)
 	}
-	var b data.Batch
+	b := data.Batch{}
 	for i, in := range n.model.Inputs {
 		a := data.Array{Shape: append([]int{rows}, in.Shape...)}
 		per := int(in.Elements())
@@ -46,11 +46,7 @@ func (n noise) Batch(step, batchSize, firstRow, rows int) (data.Batch, error) {
 				}
 			}
 		}
-		if in.Name == "target" {
-			b.Target = a
-		} else {
-			b.Input = a
-		}
+		b[in.Name] = a
 	}
 	return b, nil
 }

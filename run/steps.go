@@ -209,7 +209,7 @@ func (l *leader) verdict() (trace.Evaluation, error) {
 	e := trace.Evaluation{Step: l.done - 1}
 	perRow := 1
 	for _, in := range l.job.Model.Inputs {
-		if in.Name == "target" {
+		if in.Name == l.job.Model.Target() {
 			perRow = int(in.Elements())
 		}
 	}

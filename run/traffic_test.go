@@ -135,14 +135,14 @@ func (r ragged) Batch(step, batchSize, firstRow, rows int) (data.Batch, error) {
 	if err != nil {
 		return b, err
 	}
-	whole := b.Input.Shape[1]
+	whole := b["input"].Shape[1]
 	keep := r.least + (5*step+3*(firstRow/r.micro))%(whole-r.least+1)
-	for _, a := range []*data.Array{&b.Input, &b.Target} {
+	for name, a := range b {
 		var short []int64
 		for row := range rows {
 			short = append(short, a.Ints[row*whole:row*whole+keep]...)
 		}
-		a.Ints, a.Shape = short, []int{rows, keep}
+		b[name] = data.Array{Ints: short, Shape: []int{rows, keep}}
 	}
 	return b, nil
 }
@@ -259,7 +259,7 @@ func TestCrossingsCross(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lengths[b.Input.Shape[1]] = true
+		lengths[b["input"].Shape[1]] = true
 	}
 	if len(lengths) < 3 {
 		t.Errorf("lengths within a step: %v", lengths)

@@ -80,8 +80,8 @@ type separable struct{ noise }
 func (s separable) Batch(step, batch, first, rows int) (data.Batch, error) {
 	b, err := s.noise.Batch(step, batch, first, rows)
 	for r := range rows {
-		x := b.Input.Floats[r*6 : r*6+4]
-		b.Target.Ints[r] = int64(slices.Index(x, slices.Max(x)))
+		x := b["input"].Floats[r*6 : r*6+4]
+		b["target"].Ints[r] = int64(slices.Index(x, slices.Max(x)))
 	}
 	return b, err
 }

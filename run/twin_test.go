@@ -298,11 +298,7 @@ func (w *twin) feed(s *stage.Stage, given stage.Tensors, step, first, n int) err
 		return err
 	}
 	for _, v := range s.Feeds() {
-		of := b.Input
-		if s.Graph.Name(v) == "target" {
-			of = b.Target
-		}
-		if given[v], err = stage.TensorOf(w.dev, w.c.Engine.Float(), of); err != nil {
+		if given[v], err = stage.TensorOf(w.dev, w.c.Engine.Float(), b, s.Graph.Name(v)); err != nil {
 			return err
 		}
 	}

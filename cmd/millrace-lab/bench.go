@@ -41,7 +41,7 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 // unitOf is what a model's speed is counted in.
 func unitOf(m *model.Model) race.Unit {
 	for _, in := range m.Inputs {
-		if in.Name == "input" && in.DType == model.Int && len(in.Shape) == 1 {
+		if in.Name != m.Target() && in.DType == model.Int && len(in.Shape) == 1 {
 			return race.Unit{Name: "tokens", PerSample: in.Shape[0]}
 		}
 	}

@@ -155,11 +155,7 @@ func (w *worker) feed(h *holding, given stage.Tensors, split data.Split, step, b
 		return err
 	}
 	for _, v := range feeds {
-		array := b.Input
-		if h.Graph.Name(v) == "target" {
-			array = b.Target
-		}
-		t, err := stage.TensorOf(w.dev, w.job.Engine.Float(), array)
+		t, err := stage.TensorOf(w.dev, w.job.Engine.Float(), b, h.Graph.Name(v))
 		if err != nil {
 			return fmt.Errorf("%s: %w", h.Graph.Name(v), err)
 		}

@@ -35,27 +35,9 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
 	}
-	var input model.Tensor
-	for _, in := range m.Inputs {
-		if in.Name == "input" {
-			input = in
-		}
-	}
-	o := data.Options{Seed: j.Seed}
-	if input.DType == model.Int {
-		if len(input.Shape) == 1 {
-			o.Context = input.Shape[0]
-		}
-	} else {
-		o.InputShape = input.Shape
-	}
-	set, err := data.Open(j.Data, o)
+	set, err := data.Open(j.Data, data.Options{Seed: j.Seed, Fields: fieldsOf(m), Target: m.Target()})
 	if err != nil {
 		return nil, cli.BadInput(err)
-	}
-	if set.Tokens != (input.DType == model.Int) {
-		return nil, cli.BadInput(fmt.Errorf("model %s reads %s inputs, and %s has others; gpt and lstm need a text, mlp "+
-			"and convnet images or tables", m.Name, input.DType, j.Data))
 	}
 	if j.EvalRows == job.Auto {
 		j.EvalRows = 0
@@ -63,39 +45,46 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 			j.EvalRows = textEvalRows
 		}
 	}
-	last := m.Layers[len(m.Layers)-1]
-	if at := m.Index(last.From[0]); at >= 0 {
-		shape := m.Layers[at].Outputs[0].Shape
-		if classes := shape[len(shape)-1]; classes < set.Classes {
-			return nil, cli.BadInput(fmt.Errorf("model %s tells %d classes apart, %s has %d", m.Name, classes,
-				j.Data, set.Classes))
-		}
+	if classes := classesOf(m); classes > 0 && classes < set.Classes {
+		return nil, cli.BadInput(fmt.Errorf("model %s tells %d classes apart, %s has %d", m.Name, classes, j.Data,
+			set.Classes))
 	}
 	return set, nil
 }
+
+// fieldsOf is what a model reads.
+func fieldsOf(m *model.Model) []data.Field {
+	var fields []data.Field
+	for _, in := range m.Inputs {
+		fields = append(fields, data.Field{Name: in.Name, Shape: in.Shape, DType: data.DType(in.DType)})
+	}
+	return fields
+}
+
+// classesOf is how many classes a model tells apart, where its last layer says so; or 0.
+func classesOf(m *model.Model) int {
+	last := m.Layers[len(m.Layers)-1]
+	if at := m.Index(last.From[0]); last.Kind == "cross_entropy" && at >= 0 {
+		shape := m.Layers[at].Outputs[0].Shape
+		return shape[len(shape)-1]
+	}
+	return 0
+}
+
+// always is a bound of whole numbers that a model of which nothing is known can take: an index, a class or a
+// flag may be 0 or 1.
+const always = 2
 
 // synthetic is data of the shape that a model reads.
 func synthetic(m *model.Model) (data.Split, error) {
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
 	}
-	var input, target model.Tensor
-	for _, in := range m.Inputs {
-		switch in.Name {
-		case "input":
-			input = in
-		case "target":
-			target = in
-		}
+	below := classesOf(m)
+	if below == 0 {
+		below = always
 	}
-	last := m.Layers[len(m.Layers)-1]
-	at := m.Index(last.From[0])
-	if input.Name == "" || target.Name == "" || at < 0 {
-		return nil, cli.BadInput(fmt.Errorf("model %s: it must read an input named \"input\" and a target named \"target\"",
-			m.Name))
-	}
-	logits := m.Layers[at].Outputs[0].Shape
-	return data.Synthetic(4096, input.Shape, target.Shape, input.DType == model.Int, logits[len(logits)-1]), nil
+	return data.Synthetic(4096, fieldsOf(m), below), nil
 }
 
 // TrainingData is the job's, or samples of its model's shape where it names none.

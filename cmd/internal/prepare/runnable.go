@@ -8,14 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// CheckRunnable refuses a model that reads what no data set gives, or has layers that nobody computes here.
+// CheckRunnable refuses a model that has layers that nobody computes here.
 func CheckRunnable(m *model.Model) error {
-	for _, in := range m.Inputs {
-		if in.Name != "input" && in.Name != "target" {
-			return cli.BadInput(fmt.Errorf("model %s reads an input named %q, and data gives \"input\" and \"target\" alone%s",
-				m.Name, in.Name, notHere))
-		}
-	}
 	if _, err := nn.Build(m); err != nil {
 		return cli.BadInput(fmt.Errorf("model %s: %w%s", m.Name, err, notHere))
 	}

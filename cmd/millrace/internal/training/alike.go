@@ -145,9 +145,10 @@ func hashRows(h hash.Hash, split data.Split) error {
 		if err != nil {
 			return err
 		}
-		for _, a := range []data.Array{b.Input, b.Target} {
+		for _, name := range slices.Sorted(maps.Keys(b)) {
+			a := b[name]
 			if err := cmp.Or(binary.Write(h, binary.LittleEndian, a.Floats), binary.Write(h, binary.LittleEndian,
-				a.Ints)); err != nil {
+				a.Ints), binary.Write(h, binary.LittleEndian, a.Bools)); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,67 @@
+package data
+
+import "fmt"
+
+// pair is how a batch shows data that has one input and its targets.
+type pair struct{ input, target Field }
+
+// paired has data of one input and its targets be what o asks for. An input alone, of a model that reads no
+// targets, is the data's.
+func (o Options) paired(name string, have pair) (pair, error) {
+	if o.Fields == nil {
+		return have, nil
+	}
+	var inputs []Field
+	target := Field{}
+	for _, f := range o.Fields {
+		if f.Name == o.Target && len(o.Fields) > 1 {
+			target = f
+		} else {
+			inputs = append(inputs, f)
+		}
+	}
+	if len(inputs) != 1 {
+		return pair{}, fmt.Errorf("data: %s has one input and its targets; the model reads %v", name, o.Fields)
+	}
+	input := inputs[0]
+	if err := takes(name, "inputs", have.input, input); err != nil {
+		return pair{}, err
+	}
+	if target.Name != "" {
+		if err := takes(name, "targets", have.target, target); err != nil {
+			return pair{}, err
+		}
+	}
+	return pair{input, target}, nil
+}
+
+// takes says whether what data has can be read as what is wanted.
+func takes(name, what string, have, want Field) error {
+	if want.DType != have.DType {
+		return fmt.Errorf("data: the %s of %s are %s, and %q is to be %s; gpt and lstm need a text, mlp and convnet "+
+			"images or tables", what, name, have.DType, want.Name, want.DType)
+	}
+	if want.Elements() != have.Elements() {
+		return fmt.Errorf("data: %s has %s of shape %v, which cannot be read as %q of shape %v", name, what, have.Shape,
+			want.Name, want.Shape)
+	}
+	return nil
+}
+
+// batch gives both arrays of some rows their names and shapes.
+func (p pair) batch(input, target Array, rows int) Batch {
+	input.Shape, target.Shape = append([]int{rows}, p.input.Shape...), append([]int{rows}, p.target.Shape...)
+	b := Batch{p.input.Name: input}
+	if p.target.Name != "" {
+		b[p.target.Name] = target
+	}
+	return b
+}
+
+// fields is what a batch has.
+func (p pair) fields() []Field {
+	if p.target.Name == "" {
+		return []Field{p.input}
+	}
+	return []Field{p.input, p.target}
+}

@@ -1,0 +1,112 @@
+package data
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Data of one input and its targets goes by a model's names and shapes, with the same numbers in the same order.
+func TestAPairGoesByTheModelsNames(t *testing.T) {
+	plain, err := Open("digits", Options{Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := plain.Train.Batch(1, 8, 2, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, label := Field{"image", []int{1, 8, 8}, Float}, Field{"label", []int{1}, Int}
+	for _, c := range []struct {
+		fields []Field
+		target string
+		shapes map[string]string
+	}{
+		{nil, "", map[string]string{"input": "[4 64]", "target": "[4]"}},
+		{[]Field{image, label}, "label", map[string]string{"image": "[4 1 8 8]", "label": "[4 1]"}},
+		{[]Field{label, image}, "label", map[string]string{"image": "[4 1 8 8]", "label": "[4 1]"}},
+		{[]Field{image}, "image", map[string]string{"image": "[4 1 8 8]"}}, // what it reads is its target
+	} {
+		set, err := Open("digits", Options{Seed: 3, Fields: c.fields, Target: c.target})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := set.Train.Batch(1, 8, 2, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(c.shapes) || len(set.Fields) != len(c.shapes) {
+			t.Errorf("%v: arrays %v, fields %v", c.fields, got, set.Fields)
+		}
+		for name, shape := range c.shapes {
+			numbers, of := got[name], want["input"]
+			if shape == "[4]" || shape == "[4 1]" {
+				of = want["target"]
+			}
+			if fmt.Sprint(numbers.Shape) != shape || !slices.Equal(numbers.Floats, of.Floats) ||
+				!slices.Equal(numbers.Ints, of.Ints) {
+				t.Errorf("%v: %s is %v; want the shape %s", c.fields, name, numbers, shape)
+			}
+		}
+	}
+}
+
+func TestWhatAPairCannotBeReadAs(t *testing.T) {
+	text := writeFile(t, "a.txt", []byte(strings.Repeat("0123456789", 100)))
+	x, y := Field{"x", []int{64}, Float}, Field{"y", nil, Int}
+	for _, c := range []struct {
+		data   string
+		fields []Field
+		want   string
+	}{
+		{"digits", []Field{x, x, y},
+			"digits has one input and its targets; the model reads [x float[64] x float[64] y int[]]"},
+		{"digits", []Field{{"x", []int{64}, Int}, y}, `the inputs of digits are float, and "x" is to be int`},
+		{"digits", []Field{{"x", []int{64}, Bool}, y}, `the inputs of digits are float, and "x" is to be bool`},
+		{"digits", []Field{x, {"y", nil, Float}}, `the targets of digits are int, and "y" is to be float`},
+		{"digits", []Field{x, {"y", []int{64}, Int}}, `targets of shape [], which cannot be read as "y" of shape [64]`},
+		{"digits", []Field{{"x", []int{65}, Float}, y}, `inputs of shape [64], which cannot be read as "x" of shape [65]`},
+		{text, []Field{x, y}, `a.txt are int, and "x" is to be float`},
+		{text, []Field{{"x", []int{16}, Int}, y}, `targets of shape [16], which cannot be read as "y" of shape []`},
+	} {
+		if _, err := Open(c.data, Options{Fields: c.fields, Target: "y"}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: got %v, want it to say %q", c.fields, err, c.want)
+		}
+	}
+}
+
+// Samples of noise have every array that a model reads, within bounds that it can take, each row the same
+// however it is asked for.
+func TestSyntheticArrays(t *testing.T) {
+	fields := []Field{{"x", []int{2, 3}, Float}, {"ids", []int{5}, Int}, {"mask", []int{5}, Bool}, {"y", nil, Int}}
+	s := Synthetic(100, fields, 2)
+	whole, err := s.Batch(0, 40, 0, 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := s.Batch(0, 40, 10, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(whole) != len(fields) {
+		t.Errorf("arrays %v", whole)
+	}
+	if x := whole["x"]; fmt.Sprint(x.Shape) != "[40 2 3]" || len(x.Floats) != 240 || slices.Max(x.Floats) > 1 ||
+		slices.Min(x.Floats) < -1 || !slices.Equal(x.Floats[60:180], part["x"].Floats) {
+		t.Errorf("x is %v", x)
+	}
+	if ids := whole["ids"]; len(ids.Ints) != 200 || slices.Min(ids.Ints) != 0 || slices.Max(ids.Ints) != 1 ||
+		!slices.Equal(ids.Ints[50:150], part["ids"].Ints) {
+		t.Errorf("ids are %v", ids)
+	}
+	if m := whole["mask"]; len(m.Bools) != 200 || !slices.Contains(m.Bools, true) || !slices.Contains(m.Bools, false) ||
+		!slices.Equal(m.Bools[50:150], part["mask"].Bools) {
+		t.Errorf("the mask is %v", m)
+	}
+	if y := whole["y"]; fmt.Sprint(y.Shape) != "[40]" || len(y.Ints) != 40 ||
+		slices.Equal(y.Ints, whole["ids"].Ints[:40]) {
+		t.Errorf("y is %v", y)
+	}
+}
