@@ -79,6 +79,9 @@ func DTypeNamed(name string) DType {
 // IsFloat says whether tensors of this type can carry a gradient.
 func (d DType) IsFloat() bool { return d == Float32 || d == Float64 }
 
+// Here, as an argument of Device.Call, is the device itself.
+type Here struct{}
+
 // Tensor is a handle on a tensor of some Device. It is freed explicitly, by a
 // scope (Device.Begin, Device.End) or by Free, never by a finalizer.
 type Tensor interface {
@@ -142,7 +145,7 @@ type Device interface {
 
 	// Call runs an operator of the dispatcher by its schema name, "aten::linear" or
 	// "aten::add.Tensor". args are matched by position: Tensor or nil, bool, int, int64,
-	// float64, string, []int64, []bool, []float64, []Tensor, DType. Arguments left off at the
+	// float64, string, []int64, []bool, []float64, []Tensor, DType, Here. Arguments left off at the
 	// end take the schema's defaults. Results come in the schema's order; a result that
 	// is undefined is nil. The tensors belong to the innermost open scope.
 	Call(op string, args ...any) ([]Tensor, error)

@@ -185,6 +185,17 @@ func cycle(name string, nodes []node, placed map[string]bool) error {
 	}
 }
 
+// Check refuses a model that was put together by hand, where its layers are too large or its parameters do not fit.
+func (m *Model) Check() error {
+	for i := range m.Layers {
+		l := &m.Layers[i]
+		if err := l.checkSizes(); err != nil {
+			return fmt.Errorf("model: %s: layer %q: %w", m.Name, l.Name, err)
+		}
+	}
+	return m.checkParameters()
+}
+
 // checkParameters refuses ties to nothing, to a later layer, or of another shape, and
 // two parameters of one full name, which a checkpoint could not tell apart.
 func (m *Model) checkParameters() error {
@@ -193,12 +204,12 @@ func (m *Model) checkParameters() error {
 	for _, l := range m.Layers {
 		for i, p := range l.Params {
 			full := l.ParamName(i)
-			if other, taken := holder[full]; taken {
+			if other, taken := holder[full]; taken && p.Tied == "" {
 				return fmt.Errorf("model: %s: layers %q and %q both have a parameter %q; name one of them otherwise", m.Name,
 					other, l.Name, full)
 			}
-			holder[full] = l.Name
 			if p.Tied == "" {
+				holder[full] = l.Name
 				shapes[full] = p.Shape
 				continue
 			}

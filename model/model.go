@@ -44,6 +44,10 @@ type Param struct {
 	Buffer bool `json:"buffer,omitempty"`
 	// Frozen is never changed: it has neither gradient nor optimizer state.
 	Frozen bool `json:"frozen,omitempty"`
+	// Inner is what the module does not save: a constant, or a buffer that is not persistent.
+	Inner bool `json:"inner,omitempty"`
+	// Also is other names that a module saves it by.
+	Also []string `json:"also,omitempty"`
 	// Tied is the full name ("embed.weight") of the parameter this one is the same as;
 	// the first layer in topological order that holds it is its owner and has Tied empty.
 	Tied string `json:"tied,omitempty"`

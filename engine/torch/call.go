@@ -66,6 +66,8 @@ func (d *Device) pack(a any) error {
 		d.args = append(d.args, C.MR_DOUBLE, int64(math.Float64bits(v)))
 	case string:
 		d.packString(v)
+	case engine.Here:
+		d.packString(d.engine.DeviceType())
 	case []int64:
 		d.args = append(d.args, C.MR_INTS, int64(len(v)))
 		d.args = append(d.args, v...)

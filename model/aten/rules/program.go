@@ -1,0 +1,224 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/model/aten"
+)
+
+// Program is what a layer computes. Its values are numbered: first the tensors that it reads, then what its calls yield.
+type Program struct {
+	Inputs int // tensors that it reads
+	Rows   int // the input whose first dimension is the rows of a call
+	Params int // parameters that it reads
+	Values int
+	Calls  []Call
+	Out    []int // values that it yields
+	Loss   bool  // what it yields are numbers: the mean loss, and what is to be reported
+	// Stateful is the position of a parameter that it both reads and writes, so that it cannot run a second time for a
+	// backward; -1: none.
+	Stateful int
+}
+
+// Call is one call of an operator in a Program.
+type Call struct {
+	Op      string
+	In      []Operand
+	Out     []int // values; of an operator that yields a list, its elements
+	List    bool
+	Site    int   // of a dropout: which of the model's it is
+	Mode    *Mode // nil where training and evaluating are the same
+	Updates []int // parameters that it writes
+	Spread  Spread
+}
+
+// Spread says how the rows of a batch lie in a tensor: Factor elements for each row, along one dimension.
+type Spread struct {
+	Dim    int // -1: none
+	Factor int64
+}
+
+// Norm says whether a Call normalises by statistics that it moves: arguments 3 and 4.
+func (c *Call) Norm() bool {
+	b := base(c.Op)
+	return b == "batch_norm" || b == "instance_norm"
+}
+
+// Operand is an argument of a Call. Kind says which field counts; a FromTensor is a parameter of the layer.
+type Operand struct {
+	Kind    Kind
+	Index   int      // FromValue, FromTensor
+	Size    *Expr    // Size; Wrapped, where Literal is none
+	Literal aten.Arg // Literal, Wrapped
+	List    []Operand
+}
+
+// Program compiles a layer of the network, which is given the values reads; those that it needs are among them.
+func (n *Network) Program(layer int, reads []int) (*Program, error) {
+	l := &n.Layers[layer]
+	p := &Program{Inputs: len(reads), Rows: -1, Params: len(l.Tensors), Stateful: -1}
+	values, params := map[int]int{}, map[string]int{}
+	for i, v := range reads {
+		values[v] = i
+		if d := n.Values[v].Dims; p.Rows < 0 && len(d) > 0 && d[0].isRows() {
+			p.Rows = i
+		}
+	}
+	if p.Rows < 0 {
+		return nil, fmt.Errorf("layer %s reads no tensor whose first dimension is the rows", l.Name)
+	}
+	for i, h := range l.Tensors {
+		params[h.Tensor] = i
+	}
+	p.Values = len(reads)
+	var operands func(args []Arg) []Operand
+	operands = func(args []Arg) []Operand {
+		out := make([]Operand, len(args))
+		for i, a := range args {
+			out[i] = Operand{Kind: a.Kind, Size: a.Size, Literal: a.Literal}
+			switch a.Kind {
+			case FromValue:
+				out[i].Index = values[a.Value]
+			case FromTensor:
+				out[i].Index = params[a.Tensor]
+			case List:
+				out[i].List = operands(a.List)
+			}
+		}
+		return out
+	}
+	for _, at := range l.Nodes {
+		node := &n.Nodes[at]
+		c := Call{Op: node.Op, In: operands(node.In), List: node.List, Site: node.Site, Mode: node.Mode, Spread: Spread{Dim: -1}}
+		for _, b := range node.Updates {
+			c.Updates = append(c.Updates, params[b])
+		}
+		if node.Mode != nil && len(node.In) > 0 && node.In[0].Kind == FromValue {
+			c.Spread = n.spread(node.In[0].Value)
+		}
+		for _, v := range node.Out {
+			values[v] = p.Values
+			c.Out = append(c.Out, p.Values)
+			p.Values++
+		}
+		p.Calls = append(p.Calls, c)
+	}
+	for _, t := range l.Out {
+		p.Out = append(p.Out, values[t.Value])
+	}
+	if layer == len(n.Layers)-1 {
+		p.Loss = true
+		for _, o := range n.Outputs {
+			p.Out = append(p.Out, values[o.Arg.Value])
+		}
+	}
+	p.findState()
+	return p, nil
+}
+
+// spread finds the dimension of a value along which its rows lie.
+func (n *Network) spread(v int) Spread {
+	for d, e := range n.Values[v].Dims {
+		if e == nil {
+			continue
+		}
+		if c, k, ok := monomial(e); ok && k == 1 {
+			return Spread{d, c}
+		}
+	}
+	return Spread{Dim: -1}
+}
+
+// findState looks for a parameter that a call writes and another reads.
+func (p *Program) findState() {
+	written := map[int]bool{}
+	for _, c := range p.Calls {
+		for _, b := range c.Updates {
+			written[b] = true
+		}
+	}
+	for _, c := range p.Calls {
+		eachParam(c.In, func(i int) {
+			if written[i] && !slices.Contains(c.Updates, i) {
+				p.Stateful = i
+			}
+		})
+	}
+}
+
+func eachParam(in []Operand, f func(int)) {
+	for _, o := range in {
+		if o.Kind == FromTensor {
+			f(o.Index)
+		}
+		eachParam(o.List, f)
+	}
+}
+
+// MarshalText writes a Program, so that two are equal where their texts are.
+func (p *Program) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+func (p *Program) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d inputs, rows of v%d, %d parameters\n", p.Inputs, p.Rows, p.Params)
+	for _, c := range p.Calls {
+		for i, v := range c.Out {
+			fmt.Fprintf(&b, "%sv%d", map[bool]string{true: ", "}[i > 0], v)
+		}
+		fmt.Fprintf(&b, " = %s(%s)", c.Op, words(c.In))
+		if c.List {
+			b.WriteString(" list")
+		}
+		if c.Mode != nil {
+			fmt.Fprintf(&b, " mode %d %d site %d rows %d*%d", c.Mode.Train, c.Mode.Rate, c.Site, c.Spread.Dim, c.Spread.Factor)
+		}
+		if len(c.Updates) > 0 {
+			fmt.Fprintf(&b, " writes %v", c.Updates)
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "yields %v, loss %v\n", p.Out, p.Loss)
+	return b.String()
+}
+
+// words writes operands.
+func words(in []Operand) string {
+	var all []string
+	for _, o := range in {
+		switch o.Kind {
+		case None:
+			all = append(all, "none")
+		case FromValue:
+			all = append(all, fmt.Sprintf("v%d", o.Index))
+		case FromTensor:
+			all = append(all, fmt.Sprintf("p%d", o.Index))
+		case List:
+			all = append(all, "["+words(o.List)+"]")
+		case Wrapped:
+			all = append(all, "wrapped "+number(o))
+		default:
+			all = append(all, number(o))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func number(o Operand) string {
+	switch {
+	case o.Kind == Size || o.Kind == Wrapped && o.Literal.Kind == aten.None:
+		return o.Size.String()
+	case o.Literal.Kind == aten.Int:
+		return fmt.Sprint(o.Literal.Int)
+	case o.Literal.Kind == aten.Float:
+		return fmt.Sprintf("float %v", o.Literal.Float)
+	case o.Literal.Kind == aten.Bool:
+		return fmt.Sprint(o.Literal.Bool)
+	case o.Literal.Kind == aten.Word:
+		return fmt.Sprintf("%q", o.Literal.Text)
+	case o.Literal.Kind == aten.Device:
+		return "device"
+	}
+	return "none"
+}

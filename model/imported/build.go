@@ -1,0 +1,182 @@
+package imported
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/model/aten"
+	"github.com/millrace-ml/millrace/model/aten/rules"
+)
+
+// builder makes the model of a network.
+type builder struct {
+	net     *rules.Network
+	m       *model.Model
+	tensors map[string]*aten.Tensor
+	held    map[string]bool     // tensors that a layer so far holds
+	also    map[string][]string // other names of tensors
+	makers  map[int]string      // of a value: the input or the layer
+	yields  map[string][]int    // of an input or a layer: its values, in order
+}
+
+// kind is the kind of layer that package nn computes by its program.
+const kind = "aten"
+
+func (b *builder) model() (*model.Model, error) {
+	g := b.net.Graph
+	b.m = &model.Model{Name: g.Name}
+	for i := range g.Tensors {
+		b.tensors[g.Tensors[i].Name] = &g.Tensors[i]
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.Aliases)) {
+		b.also[g.Aliases[name]] = append(b.also[g.Aliases[name]], name)
+	}
+	taken := map[string]bool{}
+	for _, in := range g.Inputs {
+		dtype, err := element(in.DType, in.Shape)
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", in.Name, err)
+		}
+		b.m.Inputs = append(b.m.Inputs, model.Tensor{Name: in.Name, Shape: ints(in.Shape[1:]), DType: dtype})
+		b.makes(in.Name, in.Value)
+		taken[in.Name] = true
+	}
+	for i := range b.net.Layers {
+		if err := b.layer(i, taken); err != nil {
+			return nil, fmt.Errorf("layer %s: %w", b.net.Layers[i].Name, err)
+		}
+	}
+	if err := b.rest(); err != nil {
+		return nil, err
+	}
+	return b.m, b.m.Check()
+}
+
+func (b *builder) makes(name string, values ...int) {
+	b.yields[name] = append(b.yields[name], values...)
+	for _, v := range values {
+		b.makers[v] = name
+	}
+}
+
+func (b *builder) layer(at int, taken map[string]bool) error {
+	of := &b.net.Layers[at]
+	l := model.Layer{
+		Name: free(of.Name, taken), Kind: kind, ForwardFLOPs: of.ForwardFLOPs, InputFLOPs: of.InputFLOPs,
+		WeightFLOPs: of.WeightFLOPs, SavedBytes: of.SavedBytes,
+	}
+	var reads []int
+	for _, v := range of.In {
+		if from := b.makers[v]; !slices.Contains(l.From, from) {
+			l.From = append(l.From, from)
+			reads = append(reads, b.yields[from]...)
+		}
+	}
+	p, err := b.net.Program(at, reads)
+	if err != nil {
+		return err
+	}
+	l.Attr = map[string]any{"program": p}
+	for _, h := range of.Tensors {
+		if err := b.hold(&l, h.Name, h.Tensor); err != nil {
+			return err
+		}
+	}
+	for i, t := range of.Out {
+		dtype, err := element(t.DType, t.Shape)
+		if err != nil {
+			return err
+		}
+		l.Outputs = append(l.Outputs, model.Tensor{Name: numbered("out", i), Shape: ints(t.Shape), DType: dtype})
+		b.makes(l.Name, t.Value)
+	}
+	if at == len(b.net.Layers)-1 {
+		for i, o := range b.net.Outputs {
+			name := o.Name
+			if i == 0 {
+				name = "loss"
+			}
+			l.Outputs = append(l.Outputs, model.Tensor{Name: name, Shape: []int{}, DType: model.Float})
+		}
+	}
+	b.m.Layers = append(b.m.Layers, l)
+	return nil
+}
+
+// hold gives a layer a tensor of the module.
+func (b *builder) hold(l *model.Layer, name, tensor string) error {
+	t := b.tensors[tensor]
+	dtype, err := element(t.DType, t.Shape)
+	if err != nil {
+		return fmt.Errorf("%s: %w", tensor, err)
+	}
+	p := model.Param{Name: name, Full: tensor, Shape: ints(t.Shape), Init: model.Init{Kind: "given"},
+		Buffer: t.Role != aten.Parameter, Frozen: !b.changes(t), Inner: t.Role == aten.Constant || t.Unsaved,
+		Also: b.also[tensor]}
+	if dtype != model.Float {
+		p.DType = dtype
+	}
+	if b.held[tensor] {
+		p.Tied, p.Full, p.Also = tensor, "", nil
+	}
+	b.held[tensor] = true
+	l.Params = append(l.Params, p)
+	return nil
+}
+
+// changes says whether training changes a tensor: a parameter that is trained, or a buffer that a node writes.
+func (b *builder) changes(t *aten.Tensor) bool {
+	if t.Role == aten.Parameter {
+		return t.Trained
+	}
+	return slices.ContainsFunc(b.net.Nodes, func(n rules.Node) bool { return slices.Contains(n.Updates, t.Name) })
+}
+
+// rest gives the first layer what the module saves and no layer reads, so that checkpoints have all of it.
+func (b *builder) rest() error {
+	l := &b.m.Layers[0]
+	taken := map[string]bool{}
+	for _, p := range l.Params {
+		taken[p.Name] = true
+	}
+	for _, t := range b.net.Graph.Tensors {
+		if b.held[t.Name] || t.Role == aten.Constant || t.Unsaved {
+			continue
+		}
+		if err := b.hold(l, free(t.Name[strings.LastIndex(t.Name, ".")+1:], taken), t.Name); err != nil {
+			return err
+		}
+		l.Params[len(l.Params)-1].Frozen = true
+	}
+	return nil
+}
+
+// free is a name as a model's layer may have it, that nobody has; from now on it is taken.
+func free(name string, taken map[string]bool) string {
+	name = strings.NewReplacer(" ", "_", "\t", "_", "\r", "_", "\n", "_", "/", "_").Replace(name)
+	one := name
+	for i := 1; taken[one]; i++ {
+		one = numbered(name, i)
+	}
+	taken[one] = true
+	return one
+}
+
+// numbered is a name and which it is, from 0: name, name_2, name_3.
+func numbered(name string, i int) string {
+	if i == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s_%d", name, i+1)
+}
+
+func ints(shape []int64) []int {
+	out := make([]int, len(shape))
+	for i, n := range shape {
+		out[i] = int(n)
+	}
+	return out
+}

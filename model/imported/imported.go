@@ -1,0 +1,99 @@
+// Package imported makes models of PyTorch networks that were exported.
+//
+// In: a file of python/millrace_export.py, one of torch.export.save (.pt2), or a folder that Save has made of either. Out:
+// a model.Model of layers of the kind aten, each with its rules.Program, whose Weights lie in the file; and, for people,
+// the rules.Network that it was made of. Parameters have PyTorch's names.
+// Refused: what the readers (model/aten, model/aten/pt2) and the rules (model/aten/rules) refuse, and elements that
+// millrace does not compute with; each with the tensor and what to change.
+// Its driver computes the kind aten (package nn); the file stays open as long as the Model is used.
+package imported
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/model/aten"
+	"github.com/millrace-ml/millrace/model/aten/pt2"
+	"github.com/millrace-ml/millrace/model/aten/rules"
+)
+
+// The doors that a network comes through.
+const (
+	Torch = "torch" // python/millrace_export.py
+	PT2   = "pt2"   // torch.export.save
+)
+
+// Options say how a network is read.
+type Options struct {
+	From string `json:"from,omitempty"` // Torch, PT2, or empty: by the file's name
+}
+
+// Network is an imported network.
+type Network struct {
+	*rules.Network
+	Model *model.Model
+}
+
+// IsFile says whether a word is for Load: a file that is no YAML, or a folder.
+func IsFile(path string) bool {
+	if model.IsFile(path) {
+		return false
+	}
+	_, err := os.Stat(path)
+	return err == nil || slices.Contains([]string{".mill", ".pt2"}, filepath.Ext(path))
+}
+
+// Load makes the model of a network in a file, or in a folder of Save's.
+func Load(path string) (*model.Model, error) {
+	var o Options
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		s, err := settings.Read(filepath.Join(path, settingsFile))
+		if err != nil {
+			return nil, err
+		}
+		o, path = s.Options, filepath.Join(path, s.File)
+	}
+	n, err := Open(path, o)
+	if err != nil {
+		return nil, err
+	}
+	return n.Model, nil
+}
+
+// Open reads a network from a file.
+func Open(path string, o Options) (*Network, error) {
+	read := aten.Read
+	if o.From == PT2 || o.From == "" && strings.HasSuffix(path, ".pt2") {
+		read = pt2.Read
+	}
+	g, w, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	n, err := network(g, w)
+	if err != nil {
+		_ = w.Close() // nothing was written
+		return nil, fmt.Errorf("import: %s: %s", names.Shown(path), names.Shown(fmt.Sprintf("%.2000v", err)))
+	}
+	return n, nil
+}
+
+func network(g *aten.Graph, w *aten.Weights) (*Network, error) {
+	n, err := rules.Normalise(g)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{net: n, tensors: map[string]*aten.Tensor{}, held: map[string]bool{}, also: map[string][]string{},
+		makers: map[int]string{}, yields: map[string][]int{}}
+	m, err := b.model()
+	if err != nil {
+		return nil, err
+	}
+	m.Weights = &weights{w, b.tensors}
+	return &Network{n, m}, nil
+}

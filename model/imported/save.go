@@ -1,0 +1,67 @@
+package imported
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
+)
+
+// settingsFile is what a folder says of the network beside it.
+const settingsFile = "import.json"
+
+const version = 1
+
+// saved is how the network of a folder is read.
+type saved struct {
+	Version int    `json:"version"`
+	File    string `json:"file"` // in the same folder
+	Options
+}
+
+var settings = document.Store[saved]{Room: "import", Bytes: 1 << 20, Decode: document.Versioned("import", version,
+	"import the network again", (*saved).check)}
+
+func (s *saved) check() error {
+	if s.File != fileOf(s.From) {
+		return fmt.Errorf("file is %q and from %q; networks from %s are in %s, those from %s in %s", s.File, s.From, Torch,
+			fileOf(Torch), PT2, fileOf(PT2))
+	}
+	return nil
+}
+
+// fileOf is what a folder calls the network that came through a door.
+func fileOf(from string) string {
+	if from == PT2 {
+		return "network.pt2"
+	}
+	return "network.mill"
+}
+
+// Save copies a network's file into a folder, with how it is read, for Load.
+func Save(path, dir string, o Options) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	from, err := document.Open(path)
+	if err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	defer from.Close()
+	to := filepath.Join(dir, fileOf(o.From))
+	if mine, err := os.Stat(to); err == nil {
+		if its, err := from.Stat(); err == nil && os.SameFile(mine, its) {
+			return fmt.Errorf("import: %s is in that folder already", names.Shown(path))
+		}
+	}
+	if err := document.Write(to, func(w io.Writer) error {
+		_, err := io.Copy(w, from)
+		return err
+	}); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	return settings.Write(filepath.Join(dir, settingsFile), &saved{version, fileOf(o.From), o})
+}

@@ -1,0 +1,212 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/model/aten"
+	"github.com/millrace-ml/millrace/model/aten/rules"
+)
+
+func init() {
+	Register("aten", func(l model.Layer) (Layer, error) {
+		p, ok := l.Attr["program"].(*rules.Program)
+		if !ok || len(l.Params) < p.Params {
+			return nil, fmt.Errorf("its setting program is a %T for %d parameters; it is made by importing a network",
+				l.Attr["program"], len(l.Params))
+		}
+		return &traced{p, &l}, nil
+	})
+}
+
+// traced computes a layer of an imported network, call by call.
+type traced struct {
+	*rules.Program
+	layer *model.Layer
+}
+
+// Forward implements Layer.
+func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
+	if err := take(in, t.Inputs); err != nil {
+		return nil, err
+	}
+	if ctx.Recomputing && t.Stateful >= 0 {
+		return nil, fmt.Errorf("it reads %s, which it also writes, so that it computes something else a second time: plan "+
+			"it without recompute", t.layer.ParamName(t.Stateful))
+	}
+	r := &tracing{ops: ops{dev: ctx.Device}, ctx: ctx, values: make([]tensor, t.Values)}
+	for i, x := range in {
+		r.values[i] = x.Tensor
+	}
+	shape := in[t.Rows].Tensor.Shape()
+	if len(shape) == 0 {
+		return nil, fmt.Errorf("nn: %s has no rows", in[t.Rows].Name)
+	}
+	r.rows = shape[0]
+	for i := range t.Calls {
+		c := &t.Calls[i]
+		if err := r.run(c); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Op, err)
+		}
+	}
+	out := make(Bundle, len(t.Out))
+	for i, v := range t.Out {
+		x := r.values[v]
+		if t.Loss && len(x.Shape()) > 0 {
+			x = r.reshape(x, []int64{})
+		}
+		out[i].Tensor = r.contiguous(x)
+	}
+	return out, r.err
+}
+
+// tracing is one forward of a traced layer.
+type tracing struct {
+	ops
+	ctx    *Context
+	values []tensor
+	rows   int64
+}
+
+// run makes one call, by the mode that the forward is in.
+func (r *tracing) run(c *rules.Call) error {
+	args := make([]any, len(c.In))
+	for i, o := range c.In {
+		if args[i], r.err = r.argument(o); r.err != nil {
+			return fmt.Errorf("argument %d: %w", i, r.err)
+		}
+	}
+	switch {
+	case len(c.Updates) > 0 && c.Norm():
+		if r.ctx.Recomputing {
+			args[3], args[4] = nil, nil // the statistics stay, and a batch is normalised by its own all the same
+		}
+	case len(c.Updates) > 0 && len(c.Out) == 0:
+		if !r.ctx.Training || r.ctx.Recomputing {
+			return nil
+		}
+		return r.dev.NoGrad(func() error {
+			_, err := r.dev.Call(c.Op, args...)
+			return err
+		})
+	}
+	var results []tensor
+	if c.Mode == nil {
+		results, r.err = r.dev.Call(c.Op, args...)
+	} else {
+		results, r.err = r.moded(c, args)
+	}
+	if r.err == nil && len(results) < len(c.Out) {
+		r.err = fmt.Errorf("it yields %d tensors, and %d are read", len(results), len(c.Out))
+	}
+	if r.err != nil {
+		return r.err
+	}
+	for i, v := range c.Out {
+		r.values[v] = results[i]
+	}
+	return nil
+}
+
+// argument is what an operand is in this forward.
+func (r *tracing) argument(o rules.Operand) (any, error) {
+	switch o.Kind {
+	case rules.FromValue:
+		return r.values[o.Index], nil
+	case rules.FromTensor:
+		return r.ctx.Params[o.Index], nil
+	case rules.Size:
+		return o.Size.Eval(r.rows)
+	case rules.Wrapped:
+		return r.wrapped(o)
+	case rules.Literal:
+		return literal(o.Literal), nil
+	case rules.List:
+		return r.list(o.List)
+	}
+	return nil, nil
+}
+
+func literal(a aten.Arg) any {
+	switch a.Kind {
+	case aten.Int:
+		return a.Int
+	case aten.Float:
+		return a.Float
+	case aten.Bool:
+		return a.Bool
+	case aten.Word:
+		return a.Text
+	case aten.Device:
+		return engine.Here{}
+	}
+	return nil
+}
+
+// wrapped is a number where a tensor is due. PyTorch gives it the type of numbers of its kind, and no dimension.
+func (r *tracing) wrapped(o rules.Operand) (tensor, error) {
+	switch {
+	case o.Size != nil:
+		n, err := o.Size.Eval(r.rows)
+		if err != nil {
+			return nil, err
+		}
+		return r.dev.Full(engine.Int64, nil, float64(n))
+	case o.Literal.Kind == aten.Int:
+		return r.dev.Full(engine.Int64, nil, float64(o.Literal.Int))
+	case o.Literal.Kind == aten.Bool && o.Literal.Bool:
+		return r.dev.Full(engine.Bool, nil, 1)
+	case o.Literal.Kind == aten.Bool:
+		return r.dev.Full(engine.Bool, nil, 0)
+	}
+	return r.dev.Full(r.float(), nil, o.Literal.Float)
+}
+
+// float is the element type that the network computes in.
+func (r *tracing) float() engine.DType {
+	for _, t := range append(r.ctx.Params, r.values...) {
+		if t != nil && t.DType().IsFloat() {
+			return t.DType()
+		}
+	}
+	return engine.Float32
+}
+
+// list is a list of one type: of tensors, some of which may be left out, of floats, of bools, else of ints.
+func (r *tracing) list(of []rules.Operand) (any, error) {
+	all := make([]any, len(of))
+	var tensors []tensor
+	var ints []int64
+	var floats []float64
+	var bools []bool
+	for i, o := range of {
+		var err error
+		if all[i], err = r.argument(o); err != nil {
+			return nil, fmt.Errorf("element %d: %w", i, err)
+		}
+		switch x := all[i].(type) {
+		case nil:
+			tensors = append(tensors, nil)
+		case tensor:
+			tensors = append(tensors, x)
+		case int64:
+			ints, floats = append(ints, x), append(floats, float64(x))
+		case float64:
+			floats = append(floats, x)
+		case bool:
+			bools = append(bools, x)
+		}
+	}
+	switch len(of) {
+	case len(ints):
+		return ints, nil
+	case len(floats):
+		return floats, nil
+	case len(bools):
+		return bools, nil
+	case len(tensors):
+		return tensors, nil
+	}
+	return nil, fmt.Errorf("a list of several types, %v", all)
+}
