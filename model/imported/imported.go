@@ -45,7 +45,7 @@ func IsFile(path string) bool {
 		return false
 	}
 	_, err := os.Stat(path)
-	return err == nil || slices.Contains([]string{".mill", ".pt2"}, filepath.Ext(path))
+	return err == nil || slices.Contains([]string{".mr", ".pt2"}, filepath.Ext(path))
 }
 
 // Load makes the model of a network in a file, or in a folder of Save's.

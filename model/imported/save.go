@@ -38,7 +38,7 @@ func fileOf(from string) string {
 	if from == PT2 {
 		return "network.pt2"
 	}
-	return "network.mill"
+	return "network.mr"
 }
 
 // Save copies a network's file into a folder, with how it is read, for Load.

@@ -141,6 +141,10 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 			blocked[c] = blocked[c] || !n.crosses(v)
 		}
 	}
+	for i, node := range n.Nodes {
+		// What only writes a buffer goes with what is computed behind it: alone it would be a layer that reads nothing.
+		blocked[i+1] = blocked[i+1] || len(node.Out) == 0
+	}
 	for b := range held {
 		for c := first[b] + 1; c <= until[b]; c++ {
 			blocked[c] = true
