@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
@@ -28,7 +29,7 @@ type traced struct {
 
 // Forward implements Layer.
 func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
-	if err := take(in, t.Inputs); err != nil {
+	if err := take(in, len(t.Inputs)); err != nil {
 		return nil, err
 	}
 	if ctx.Recomputing && t.Stateful >= 0 {
@@ -36,14 +37,17 @@ func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
 			"it without recompute", t.layer.ParamName(t.Stateful))
 	}
 	r := &tracing{ops: ops{dev: ctx.Device}, ctx: ctx, values: make([]tensor, t.Values)}
-	for i, x := range in {
-		r.values[i] = x.Tensor
-	}
 	shape := in[t.Rows].Tensor.Shape()
 	if len(shape) == 0 {
 		return nil, fmt.Errorf("nn: %s has no rows", in[t.Rows].Name)
 	}
 	r.rows = shape[0]
+	for i, x := range in {
+		r.values[i] = r.spread(x.Tensor, t.Inputs[i])
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
 	for i := range t.Calls {
 		c := &t.Calls[i]
 		if err := r.run(c); err != nil {
@@ -53,7 +57,9 @@ func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	out := make(Bundle, len(t.Out))
 	for i, v := range t.Out {
 		x := r.values[v]
-		if t.Loss && len(x.Shape()) > 0 {
+		if !t.Loss {
+			x = r.rowsFirst(x, t.Yields[i])
+		} else if len(x.Shape()) > 0 {
 			x = r.reshape(x, []int64{})
 		}
 		out[i].Tensor = r.contiguous(x)
@@ -67,6 +73,37 @@ type tracing struct {
 	ctx    *Context
 	values []tensor
 	rows   int64
+}
+
+// spread has the rows of x, which come first, lie where s says.
+func (r *tracing) spread(x tensor, s rules.Spread) tensor {
+	if r.err != nil || s.Dim < 0 || s.Dim == 0 && s.Alone() {
+		return x
+	}
+	if s.Alone() {
+		return r.call("aten::movedim.int", x, 0, int64(s.Dim))
+	}
+	// rows, before..., lead, tail, after... to before..., lead x rows x tail, after...
+	x = r.call("aten::movedim.int", x, 0, int64(s.Dim)+1)
+	if r.err != nil {
+		return nil
+	}
+	shape := x.Shape()
+	to := append(slices.Clone(shape[:s.Dim]), shape[s.Dim]*shape[s.Dim+1]*shape[s.Dim+2])
+	return r.reshape(x, append(to, shape[s.Dim+3:]...))
+}
+
+// rowsFirst has the rows of x, which lie where s says, come first.
+func (r *tracing) rowsFirst(x tensor, s rules.Spread) tensor {
+	if r.err != nil || s.Dim < 0 || s.Dim == 0 && s.Alone() {
+		return x
+	}
+	if s.Alone() {
+		return r.call("aten::movedim.int", x, int64(s.Dim), 0)
+	}
+	shape := x.Shape()
+	to := append(slices.Clone(shape[:s.Dim]), s.Lead, r.rows, s.Tail)
+	return r.call("aten::movedim.int", r.reshape(x, append(to, shape[s.Dim+1:]...)), int64(s.Dim)+1, 0)
 }
 
 // run makes one call, by the mode that the forward is in.

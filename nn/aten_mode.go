@@ -76,18 +76,24 @@ func (r *tracing) dropped(c *rules.Call, name string, x tensor, p float64) tenso
 
 // spreadMask is a mask of a shape in which a row of the batch has the same elements whatever rows are beside it.
 func (r *tracing) spreadMask(site uint64, like tensor, shape []int64, s rules.Spread, p float64) tensor {
-	ctx := *r.ctx
-	if s.Dim < 0 || len(shape) == 0 {
-		ctx.FirstRow = 0
-		return r.mask(&ctx, site, like, shape, p)
+	if r.err != nil {
+		return nil
 	}
-	ctx.FirstRow *= int(s.Factor)
-	if s.Dim == 0 {
-		return r.mask(&ctx, site, like, shape, p)
+	if s.Dim < 0 || s.Dim >= len(shape) || shape[s.Dim] != s.Lead*r.rows*s.Tail {
+		if r.ctx.FirstRow > 0 {
+			r.err = errors.New("a tensor whose rows nobody can tell apart is dropped out, which replicas of a stage could " +
+				"not do alike: plan it without replicas, or drop out a tensor whose first dimension is the rows")
+			return nil
+		}
+		whole := *r.ctx
+		whole.FirstRow = 0
+		return r.mask(&whole, site, like, shape, p)
 	}
-	first := append([]int64{shape[s.Dim]}, shape[:s.Dim]...)
-	first = append(first, shape[s.Dim+1:]...)
-	return r.call("aten::movedim.int", r.mask(&ctx, site, like, first, p), 0, int64(s.Dim))
+	first := append([]int64{r.rows}, shape[:s.Dim]...)
+	if !s.Alone() {
+		first = append(first, s.Lead, s.Tail)
+	}
+	return r.spread(r.mask(r.ctx, site, like, append(first, shape[s.Dim+1:]...), p), s)
 }
 
 // recurrent runs layer by layer a network of several recurrent layers with dropout in between.
@@ -139,9 +145,9 @@ func (r *tracing) recurrent(c *rules.Call, args []any, p float64) ([]tensor, err
 // rowsOf is where the rows lie in a sequence.
 func (r *tracing) rowsOf(batchFirst bool) rules.Spread {
 	if batchFirst {
-		return rules.Spread{Dim: 0, Factor: 1}
+		return rules.Spread{Dim: 0, Lead: 1, Tail: 1}
 	}
-	return rules.Spread{Dim: 1, Factor: 1}
+	return rules.Spread{Dim: 1, Lead: 1, Tail: 1}
 }
 
 // attention is softmax(QK'/sqrt(d) + mask)V with dropout of the softmax.

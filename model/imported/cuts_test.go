@@ -1,6 +1,7 @@
 package imported_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -103,11 +104,6 @@ func (l *line) step(batch map[string]torchtest.Tensor, prefix string) (float64, 
 		for _, b := range s.Buffers() {
 			found["buffer/"+b.Name] = l.bytes(b.Value)
 		}
-		for _, p := range s.Params() {
-			if p.Gradient() != nil {
-				continue
-			}
-		}
 	}
 	return value, found
 }
@@ -157,6 +153,7 @@ func apart(got, want []byte) float64 {
 	return math.Sqrt(d / max(n, 1e-30))
 }
 
+// Loss and gradients are PyTorch's, also of a batch of other rows; every cut leaves the bits that none leaves.
 func TestNetworksComputeWhatPyTorchDoes(t *testing.T) {
 	requests := torchtest.Main()
 	for i := range requests {
@@ -173,31 +170,80 @@ func TestNetworksComputeWhatPyTorchDoes(t *testing.T) {
 			}
 			want := torchtest.Read(t, a.Numbers)
 			dev := device(t)
-			for _, batch := range []string{"a", "b"} {
-				whole := newLine(t, dev, m, 0)
-				loss, found := whole.step(want, batch)
-				whole.close()
-				expected := math.Float32frombits(binary.LittleEndian.Uint32(want[batch+".loss"].Data))
-				if math.Abs(loss-float64(expected)) > 1e-6*math.Abs(float64(expected)) {
-					t.Errorf("batch %s: a loss of %v; PyTorch's is %v", batch, loss, expected)
-				}
-				compared := 0
-				for name, x := range want {
-					short, is := strings.CutPrefix(name, batch+".")
-					if !is || !strings.Contains(short, "/") || x.DType != "F32" {
-						continue
-					}
-					got, there := found[short]
-					if !there && strings.HasPrefix(short, "buffer/") {
-						continue // a constant
-					}
-					if d := apart(got, x.Data); d > 1e-6 {
-						t.Errorf("batch %s: %s is %.3g away from PyTorch's", batch, short, d)
-					}
-					compared++
-				}
-				fmt.Println(a.Name, batch, loss, compared, len(m.Layers))
+			compare(t, dev, m, want, "b")
+			loss, found := compare(t, dev, m, want, "a")
+			for cut := 1; cut < len(m.Layers); cut++ {
+				equalBits(t, fmt.Sprintf("cut in front of %s", m.Layers[cut].Name), dev, m, want, loss, found, 0, cut)
 			}
+			var all []int
+			for cut := 1; cut < len(m.Layers); cut++ {
+				all = append(all, cut)
+			}
+			equalBits(t, "cut everywhere", dev, m, want, loss, found, 0, all...)
+			equalBits(t, "cut once, and recomputed", dev, m, want, loss, found, 2, len(m.Layers)/2)
 		})
+	}
+}
+
+// compare holds a step of the uncut model against PyTorch's, norm by norm.
+func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor, batch string) (float64,
+	map[string][]byte) {
+	t.Helper()
+	whole := newLine(t, dev, m, 0)
+	defer whole.close()
+	loss, found := whole.step(want, batch)
+	expected := float64(math.Float32frombits(binary.LittleEndian.Uint32(want[batch+".loss"].Data)))
+	if math.Abs(loss-expected) > 1e-6*math.Abs(expected) {
+		t.Errorf("batch %s: a loss of %v; PyTorch's is %v", batch, loss, expected)
+	}
+	gradients := 0
+	for name, x := range want {
+		short, is := strings.CutPrefix(name, batch+".")
+		got, there := found[short]
+		isGradient := strings.HasPrefix(short, "grad/")
+		if is && isGradient {
+			gradients++
+		}
+		if !is || !there && !isGradient {
+			continue // an input, a number to report, or a buffer that nobody changes
+		}
+		if x.DType == "I64" {
+			if !bytes.Equal(got, x.Data) {
+				t.Errorf("batch %s: %s is %v, PyTorch's %v", batch, short, got, x.Data)
+			}
+		} else if d := apart(got, x.Data); d > 1e-6 {
+			t.Errorf("batch %s: %s is %.3g away from PyTorch's", batch, short, d)
+		}
+	}
+	if gradients == 0 {
+		t.Errorf("batch %s: PyTorch has no gradients", batch)
+	}
+	return loss, found
+}
+
+// equalBits holds a step of stages against one of the whole model; tied parameters, which several stages have a part of
+// the gradient of, are left to tests of runs.
+func equalBits(t *testing.T, what string, dev engine.Device, m *model.Model, batch map[string]torchtest.Tensor,
+	loss float64, whole map[string][]byte, segment int, cuts ...int) {
+	t.Helper()
+	l := newLine(t, dev, m, segment, cuts...)
+	defer l.close()
+	got, found := l.step(batch, "a")
+	if got != loss {
+		t.Errorf("%s: a loss of %v instead of %v", what, got, loss)
+	}
+	shared := 0
+	for name, x := range whole {
+		y, there := found[name]
+		if !there && strings.HasPrefix(name, "grad/") {
+			shared++
+			continue
+		}
+		if !bytes.Equal(x, y) {
+			t.Errorf("%s: %s has other bits", what, name)
+		}
+	}
+	if shared > 2 || len(found) == 0 {
+		t.Errorf("%s: %d parameters are missing, %d compared", what, shared, len(found))
 	}
 }

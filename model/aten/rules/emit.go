@@ -29,6 +29,7 @@ func (w *walker) emit(n *Node, out []aten.Value) ([]int, error) {
 		if one.Shape == nil {
 			one.Shape = w.evaluated(one.Dims)
 		}
+		one.Spread = w.spread(n, &one)
 		n.Out = append(n.Out, id)
 		w.net.Values[id] = &one
 	}

@@ -47,7 +47,9 @@ func checkLayers(t *testing.T, n *Network) {
 			}
 		}
 		for _, o := range l.Out {
-			if v := n.Values[o.Value]; !have[o.Value] || !v.Grad || v.Shape[0] != n.Graph.Rows {
+			v := n.Values[o.Value]
+			s := v.Spread
+			if !have[o.Value] || !v.Grad || s.Dim < 0 || v.Shape[s.Dim] != s.Lead*n.Graph.Rows*s.Tail {
 				t.Errorf("layer %s yields value %d: %+v", l.Name, o.Value, v)
 			}
 			yielded[o.Value] = true
@@ -151,16 +153,31 @@ func TestAnLstmsStatesHaveAsManyRowsAsTheCall(t *testing.T) {
 	}
 }
 
-func TestAnEncoderIsNeverCutWhereTheBatchIsSecond(t *testing.T) {
+// nn.TransformerEncoder has sequences first: 5 places, then the rows; its heads make rows of rows, and its projections
+// rows of places.
+func TestAnEncoderIsCutWhereverItsRowsLie(t *testing.T) {
 	n := normalised(t, "encoder")
-	if len(n.Layers) != 25 {
-		t.Errorf("%d layers of 25", len(n.Layers))
+	if len(n.Layers) != 32 {
+		t.Errorf("%d layers of 32", len(n.Layers))
 	}
-	for _, l := range n.Layers {
+	found := map[string]string{}
+	for i, l := range n.Layers {
 		for _, o := range l.Out {
-			if d := n.Values[o.Value].Dims; !d[0].isRows() || !slices.Contains([]int64{5, 8, 3}, o.Shape[0]) {
-				t.Errorf("layer %s yields %v", l.Name, d)
-			}
+			v := n.Values[o.Value]
+			found[fmt.Sprint(v.Shape)] = fmt.Sprint(v.Spread, o.Shape)
+		}
+		p, err := n.Program(i, l.In)
+		must(t, err)
+		if strings.Contains(p.String(), "aten::view(") {
+			t.Errorf("layer %s has its strides as they were in the trace: %s", l.Name, p)
+		}
+	}
+	for shape, want := range map[string]string{
+		"[4 5 8]": "{0 1 1} [5 8]", "[5 4 24]": "{1 1 1} [5 24]", "[8 5 4]": "{0 1 2} [1 2 5 4]",
+		"[5 8 4]": "{1 1 2} [5 1 2 4]", "[20 8]": "{0 5 1} [5 1 8]",
+	} {
+		if found[shape] != want {
+			t.Errorf("a tensor of %s crosses as %s, want %s", shape, found[shape], want)
 		}
 	}
 }

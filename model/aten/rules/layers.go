@@ -191,17 +191,14 @@ func (n *Network) closure(args []Arg, free []bool, maker map[int]int, f func(int
 	}
 }
 
-// crosses says whether a value may leave its layer: a tensor with a gradient, whose first dimension alone is the rows.
+// crosses says whether a value may leave its layer: a tensor with a gradient, of which it is known where its rows lie.
 func (n *Network) crosses(v int) bool {
 	x := n.Values[v]
-	if !x.Grad || !x.Batch || len(x.Dims) == 0 || !x.Dims[0].isRows() {
+	if !x.Grad || !x.Batch || x.Spread.Dim < 0 {
 		return false
 	}
-	for _, d := range x.Dims[1:] {
-		if d == nil {
-			return false
-		}
-		if c, fixed := d.Const(); !fixed || c < 1 {
+	for _, size := range x.sample() {
+		if size < 1 {
 			return false
 		}
 	}
@@ -278,13 +275,7 @@ func (l *Layer) yields(n *Network, v int) {
 	if slices.ContainsFunc(l.Out, func(t Tensor) bool { return t.Value == v }) {
 		return
 	}
-	x := n.Values[v]
-	shape := []int64{}
-	for _, d := range x.Dims[1:] {
-		c, _ := d.Const()
-		shape = append(shape, c)
-	}
-	l.Out = append(l.Out, Tensor{v, shape, x.DType})
+	l.Out = append(l.Out, Tensor{v, n.Values[v].sample(), n.Values[v].DType})
 }
 
 // hold notes the tensors of the module that a layer reads.

@@ -10,13 +10,14 @@ import (
 
 // Program is what a layer computes. Its values are numbered: first the tensors that it reads, then what its calls yield.
 type Program struct {
-	Inputs int // tensors that it reads
-	Rows   int // the input whose first dimension is the rows of a call
-	Params int // parameters that it reads
+	Inputs []Spread // of the tensors that it reads, which are given rows first
+	Rows   int      // an input whose first dimension is the rows of a call
+	Params int      // parameters that it reads
 	Values int
 	Calls  []Call
-	Out    []int // values that it yields
-	Loss   bool  // what it yields are numbers: the mean loss, and what is to be reported
+	Out    []int    // values that it yields
+	Yields []Spread // of those, which are given on rows first
+	Loss   bool     // what it yields are numbers: the mean loss, and what is to be reported
 	// Stateful is the position of a parameter that it both reads and writes, so that it cannot run a second time for a
 	// backward; -1: none.
 	Stateful int
@@ -32,12 +33,6 @@ type Call struct {
 	Mode    *Mode // nil where training and evaluating are the same
 	Updates []int // parameters that it writes
 	Spread  Spread
-}
-
-// Spread says how the rows of a batch lie in a tensor: Factor elements for each row, along one dimension.
-type Spread struct {
-	Dim    int // -1: none
-	Factor int64
 }
 
 // Norm says whether a Call normalises by statistics that it moves: arguments 3 and 4.
@@ -58,16 +53,17 @@ type Operand struct {
 // Program compiles a layer of the network, which is given the values reads; those that it needs are among them.
 func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	l := &n.Layers[layer]
-	p := &Program{Inputs: len(reads), Rows: -1, Params: len(l.Tensors), Stateful: -1}
+	p := &Program{Rows: -1, Params: len(l.Tensors), Stateful: -1}
 	values, params := map[int]int{}, map[string]int{}
 	for i, v := range reads {
 		values[v] = i
-		if d := n.Values[v].Dims; p.Rows < 0 && len(d) > 0 && d[0].isRows() {
+		s := n.Values[v].Spread
+		if p.Inputs = append(p.Inputs, s); p.Rows < 0 && s.Dim >= 0 {
 			p.Rows = i
 		}
 	}
 	if p.Rows < 0 {
-		return nil, fmt.Errorf("layer %s reads no tensor whose first dimension is the rows", l.Name)
+		return nil, fmt.Errorf("layer %s reads no tensor that has rows", l.Name)
 	}
 	for i, h := range l.Tensors {
 		params[h.Tensor] = i
@@ -91,12 +87,12 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	}
 	for _, at := range l.Nodes {
 		node := &n.Nodes[at]
-		c := Call{Op: node.Op, In: operands(node.In), List: node.List, Site: node.Site, Mode: node.Mode, Spread: Spread{Dim: -1}}
+		c := Call{Op: wherever(node.Op), In: operands(node.In), List: node.List, Site: node.Site, Mode: node.Mode, Spread: nowhere}
 		for _, b := range node.Updates {
 			c.Updates = append(c.Updates, params[b])
 		}
 		if node.Mode != nil && len(node.In) > 0 && node.In[0].Kind == FromValue {
-			c.Spread = n.spread(node.In[0].Value)
+			c.Spread = n.Values[node.In[0].Value].Spread
 		}
 		for _, v := range node.Out {
 			values[v] = p.Values
@@ -106,7 +102,7 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 		p.Calls = append(p.Calls, c)
 	}
 	for _, t := range l.Out {
-		p.Out = append(p.Out, values[t.Value])
+		p.Out, p.Yields = append(p.Out, values[t.Value]), append(p.Yields, n.Values[t.Value].Spread)
 	}
 	if layer == len(n.Layers)-1 {
 		p.Loss = true
@@ -118,17 +114,16 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	return p, nil
 }
 
-// spread finds the dimension of a value along which its rows lie.
-func (n *Network) spread(v int) Spread {
-	for d, e := range n.Values[v].Dims {
-		if e == nil {
-			continue
-		}
-		if c, k, ok := monomial(e); ok && k == 1 {
-			return Spread{d, c}
-		}
+// wherever is an operator that takes a tensor whatever its strides are: what crosses between layers has others than it
+// had in the trace.
+func wherever(op string) string {
+	switch op {
+	case "aten::view", "aten::_unsafe_view":
+		return "aten::reshape"
+	case "aten::view_as":
+		return "aten::reshape_as"
 	}
-	return Spread{Dim: -1}
+	return op
 }
 
 // findState looks for a parameter that a call writes and another reads.
@@ -162,7 +157,7 @@ func (p *Program) MarshalText() ([]byte, error) { return []byte(p.String()), nil
 
 func (p *Program) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d inputs, rows of v%d, %d parameters\n", p.Inputs, p.Rows, p.Params)
+	fmt.Fprintf(&b, "inputs %v, rows of v%d, %d parameters\n", p.Inputs, p.Rows, p.Params)
 	for _, c := range p.Calls {
 		for i, v := range c.Out {
 			fmt.Fprintf(&b, "%sv%d", map[bool]string{true: ", "}[i > 0], v)
@@ -172,14 +167,14 @@ func (p *Program) String() string {
 			b.WriteString(" list")
 		}
 		if c.Mode != nil {
-			fmt.Fprintf(&b, " mode %d %d site %d rows %d*%d", c.Mode.Train, c.Mode.Rate, c.Site, c.Spread.Dim, c.Spread.Factor)
+			fmt.Fprintf(&b, " mode %d %d site %d rows %v", c.Mode.Train, c.Mode.Rate, c.Site, c.Spread)
 		}
 		if len(c.Updates) > 0 {
 			fmt.Fprintf(&b, " writes %v", c.Updates)
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "yields %v, loss %v\n", p.Out, p.Loss)
+	fmt.Fprintf(&b, "yields %v as %v, loss %v\n", p.Out, p.Yields, p.Loss)
 	return b.String()
 }
 

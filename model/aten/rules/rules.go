@@ -63,6 +63,8 @@ type Value struct {
 	Batch bool // depends on an input of the graph
 	Grad  bool // has a gradient
 	Known bool // depends on no trained parameter
+	// Spread is where its rows lie.
+	Spread Spread
 }
 
 // Kind is a kind of argument of a Node.

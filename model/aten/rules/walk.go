@@ -73,7 +73,8 @@ func (w *walker) inputs() error {
 		}
 		dims := constants(in.Shape)
 		dims[0] = rowsExpr
-		w.net.Values[in.Value] = &Value{Dims: dims, Shape: in.Shape, DType: in.DType, Batch: true, Known: true}
+		w.net.Values[in.Value] = &Value{Dims: dims, Shape: in.Shape, DType: in.DType, Batch: true, Known: true,
+			Spread: Spread{0, 1, 1}}
 		w.vars[in.Value] = fresh(Arg{Kind: FromValue, Value: in.Value})
 	}
 	return nil
@@ -187,9 +188,10 @@ func (w *walker) describe(a Arg) Value {
 		return *w.net.Values[a.Value]
 	case FromTensor:
 		t := w.about[a.Tensor]
-		return Value{Dims: constants(t.Shape), Shape: t.Shape, DType: t.DType, Grad: t.Trained, Known: !t.Trained}
+		return Value{Dims: constants(t.Shape), Shape: t.Shape, DType: t.DType, Grad: t.Trained, Known: !t.Trained,
+			Spread: nowhere}
 	}
-	return Value{Dims: []*Expr{}, Shape: []int64{}, Known: true}
+	return Value{Dims: []*Expr{}, Shape: []int64{}, Known: true, Spread: nowhere}
 }
 
 func constants(shape []int64) []*Expr {
