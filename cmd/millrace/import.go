@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model/imported"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/importer"
 )
@@ -34,7 +35,8 @@ func importCommand() *cobra.Command {
                      profile of it, and the --batch that a step has
   --from torch       a network that python/millrace_export.py has written
   --from pt2         one of torch.export.save; both are shown: layers, which a plan may
-                     cut apart, and operators; what cannot be trained is refused by name
+                     cut apart, and operators; what cannot be trained is refused by name.
+                     -o makes a folder of it, which --model takes as it takes the file
 
 No profile says what minibatch it was measured with: --batch does. Costs for other
 micro-batch sizes are those in proportion. They hold for every device type unless
@@ -48,12 +50,8 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 			if options.Format == fromTorch {
 				return importTorch(c, args[0], output)
 			}
-			if networkReaders[options.Format] != nil {
-				if output != "" {
-					return cli.BadInput(fmt.Errorf("import: --from %s shows what is in %s, and writes nothing: leave out -o",
-						options.Format, args[0]))
-				}
-				return showNetwork(c, options.Format, args[0], asJSON)
+			if options.Format == imported.Torch || options.Format == imported.PT2 {
+				return importNetwork(c, args[0], output, imported.Options{From: options.Format}, asJSON)
 			}
 			if slices.Contains(cutFormats, options.Format) {
 				of, err := layersNamed(&flags, profileFile)
@@ -77,7 +75,7 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 			if output == "" {
 				printProfile(c, p)
 			}
-			fmt.Fprintln(c.OutOrStdout(), imported(p, options.Batch))
+			fmt.Fprintln(c.OutOrStdout(), summed(p, options.Batch))
 			for _, n := range notes {
 				fmt.Fprintf(c.OutOrStdout(), "  %s\n", n)
 			}
@@ -93,14 +91,14 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 	flags.Add(c, job.ModelOptions)
 	c.Flags().StringVar(&profileFile, "profile", "", "the profile that names the layers of stages, in place of a model")
 	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch of the plan (default 1)")
-	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
+	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file, a network to this folder")
 	cli.Writes(c, "output")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	return c
 }
 
-// imported sums a profile up in a line.
-func imported(p *profile.Profile, batch int) string {
+// summed sums a profile up in a line.
+func summed(p *profile.Profile, batch int) string {
 	seconds, parameters := 0.0, int64(0)
 	var costs []profile.Cost
 	for _, l := range p.Layers {

@@ -10,14 +10,9 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/model/aten"
-	"github.com/millrace-ml/millrace/model/aten/pt2"
 	"github.com/millrace-ml/millrace/model/aten/rules"
+	"github.com/millrace-ml/millrace/model/imported"
 )
-
-// networkReaders are the files of PyTorch networks, by what --from calls them.
-var networkReaders = map[string]func(path string) (*aten.Graph, *aten.Weights, error){
-	"torch": aten.Read, "pt2": pt2.Read,
-}
 
 // shownNetwork is what import says of a network.
 type shownNetwork struct {
@@ -39,18 +34,18 @@ type shownLayer struct {
 	Yields       []string `json:"yields"`
 }
 
-// showNetwork says what is in a file of PyTorch's: its layers, where it can be cut, and its operators.
-func showNetwork(c *cobra.Command, from, file string, asJSON bool) error {
-	g, weights, err := networkReaders[from](file)
+// importNetwork shows a network and, with dir, makes a folder of it.
+func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSON bool) error {
+	n, err := imported.Open(file, o)
 	if err != nil {
-		return cli.BadInput(fmt.Errorf("import: %w", err))
+		return cli.BadInput(err)
 	}
-	defer weights.Close()
-	n, err := rules.Normalise(g)
-	if err != nil {
-		return cli.BadInput(fmt.Errorf("import: %s: %w", file, err))
+	if dir != "" {
+		if err := imported.Save(file, dir, o); err != nil {
+			return err
+		}
 	}
-	s := shown(n)
+	s := shown(n.Network)
 	if asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), s)
 	}

@@ -60,10 +60,13 @@ head                0      0.000132  F32[11]               linear
 model_3             0             0                        cross_entropy_loss
 `)
 	for line, want := range map[string]string{
-		"import --from torch dice.mr":         "aten::rand_like",
-		"import --from torch own.py":          "own.py",
-		"import --from pt2 build.mr":          "build.mr",
-		"import --from torch build.mr -o net": "writes nothing",
+		"import --from torch dice.mr":     "aten::rand_like",
+		"import --from torch own.py":      "own.py",
+		"import --from pt2 build.mr":      "build.mr",
+		"plan --model dice.mr --batch 8":  "aten::rand_like",
+		"plan --model own.py --batch 8":   "own.py",
+		"plan --model gone.mr --batch 8":  "there is no such file",
+		"plan --model build.mr --set a=1": "takes no settings",
 	} {
 		c := p.Command(t, strings.Fields(line))
 		out, err := c.CombinedOutput()

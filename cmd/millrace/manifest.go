@@ -20,6 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch/manifest"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/model/imported"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -258,6 +259,9 @@ func (m *manifestFlags) carry(j *job.Job) error {
 	if !filepath.IsAbs(j.Out) {
 		return fmt.Errorf("--out is %q; in pods it is a whole path, best below --mount-at, since they share no other folder",
 			j.Out)
+	}
+	if imported.IsFile(j.Model) && !filepath.IsAbs(j.Model) {
+		return fmt.Errorf("--model is %s; in pods a network is a whole path, of the image or below --mount-at", j.Model)
 	}
 	if isPath(j.Data) && !filepath.IsAbs(j.Data) {
 		return fmt.Errorf("--data is %s; in pods it is a whole path, of the image or below --mount-at", j.Data)

@@ -1,8 +1,8 @@
 // Package imported makes models of PyTorch networks that were exported.
 //
-// In: a file of python/millrace_export.py, one of torch.export.save (.pt2), or a folder that Save has made of either. Out:
-// a model.Model of layers of the kind aten, each with its rules.Program, whose Weights lie in the file; and, for people,
-// the rules.Network that it was made of. Parameters have PyTorch's names.
+// In: a file of python/millrace_export.py, one of torch.export.save (.pt2), or a folder that Save has made of either.
+// Out: a model.Model of layers of the kind aten, each with its rules.Program, whose Weights lie in the file; and, for
+// people, the rules.Network that it was made of. Parameters have PyTorch's names.
 // Refused: what the readers (model/aten, model/aten/pt2) and the rules (model/aten/rules) refuse, and elements that
 // millrace does not compute with; each with the tensor and what to change.
 // Its driver computes the kind aten (package nn); the file stays open as long as the Model is used.
@@ -46,6 +46,19 @@ func IsFile(path string) bool {
 	}
 	_, err := os.Stat(path)
 	return err == nil || slices.Contains([]string{".mr", ".pt2"}, filepath.Ext(path))
+}
+
+// Files lists the files that Load reads of a file or folder.
+func Files(path string) []string {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return []string{path}
+	}
+	files := []string{filepath.Join(path, settingsFile)}
+	if s, err := settings.Read(files[0]); err == nil {
+		files = append(files, filepath.Join(path, s.File))
+	}
+	return files
 }
 
 // Load makes the model of a network in a file, or in a folder of Save's.

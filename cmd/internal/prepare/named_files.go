@@ -14,6 +14,7 @@ import (
 const (
 	makesJob     = "its keys are in job/schema.json, and those of flags with _ in place of -"
 	makesModel   = "README's tour has one to begin with"
+	makesNetwork = "python3 python/millrace_export.py SPEC.py:build -o MODEL writes one"
 	makesProgram = "millrace schedule --text writes one, and train leaves program.txt in its --out"
 )
 

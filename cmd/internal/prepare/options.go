@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/model/imported"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
@@ -84,8 +85,20 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// LoadModel makes the job's model.
+// LoadModel makes the job's model: a family's, that of a YAML file, or an imported network.
 func LoadModel(j *job.Job) (*model.Model, error) {
+	family := slices.ContainsFunc(model.Families(), func(f model.Family) bool { return f.Name == j.Model })
+	if !family && imported.IsFile(j.Model) {
+		if err := missing("--model", j.Model, makesNetwork); err != nil {
+			return nil, err
+		}
+		if len(j.Settings) > 0 {
+			return nil, cli.BadInput(fmt.Errorf("model %s: an imported network takes no settings; change the module and "+
+				"export it again", j.Model))
+		}
+		m, err := imported.Load(j.Model)
+		return m, cli.BadInput(err)
+	}
 	if model.IsFile(j.Model) {
 		if err := missing("--model", j.Model, makesModel); err != nil {
 			return nil, err

@@ -170,6 +170,3 @@ func power(c int64, k int) *Expr {
 	}
 	return e
 }
-
-// isRows says whether an expression is the rows themselves.
-func (e *Expr) isRows() bool { return e != nil && e.op == 'r' }

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// Program is what a layer computes. Its values are numbered: first the tensors that it reads, then what its calls yield.
+// Program is what a layer computes. Its values are numbered: the tensors that it reads, then what its calls yield.
 type Program struct {
 	Inputs []Spread // of the tensors that it reads, which are given rows first
 	Rows   int      // an input whose first dimension is the rows of a call
@@ -87,7 +87,8 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	}
 	for _, at := range l.Nodes {
 		node := &n.Nodes[at]
-		c := Call{Op: wherever(node.Op), In: operands(node.In), List: node.List, Site: node.Site, Mode: node.Mode, Spread: nowhere}
+		c := Call{Op: wherever(node.Op), In: operands(node.In), List: node.List, Site: node.Site, Mode: node.Mode,
+			Spread: nowhere}
 		for _, b := range node.Updates {
 			c.Updates = append(c.Updates, params[b])
 		}

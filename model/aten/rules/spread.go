@@ -1,8 +1,8 @@
 package rules
 
-// Spread says how the rows of a call lie in a tensor: along a dimension of Lead x rows x Tail elements, the last of which
-// run fastest. What is given from layer to layer has the rows first, and then its other dimensions, Lead and Tail among
-// them in the place of that one where it has more than the rows.
+// Spread says how the rows of a call lie in a tensor: along a dimension of Lead x rows x Tail elements, the last of
+// which run fastest. What is given from layer to layer has the rows first, and then its other dimensions; where that
+// one has more than the rows, Lead and Tail are in its place.
 type Spread struct {
 	Dim        int // -1: none, or nobody can tell
 	Lead, Tail int64

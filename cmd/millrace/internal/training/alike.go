@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/model/imported"
 )
 
 // claims is what a process says that it has, by name; all processes of a run must say the same.
@@ -83,10 +84,15 @@ func (c claims) flat(within string, into claims) claims {
 // filesOf is what is in the files that a job names and every host has its own of, as far as they can be read.
 func filesOf(j *job.Job) claims {
 	named := map[string]string{"--plan": j.Plan, "--program": j.Program, "--profile": j.Profile}
-	if model.IsFile(j.Model) {
-		named["--model"] = j.Model
-	}
 	c := claims{}
+	switch {
+	case model.IsFile(j.Model):
+		named["--model"] = j.Model
+	case imported.IsFile(j.Model):
+		for _, path := range imported.Files(j.Model) {
+			named["--model, "+filepath.Base(path)+" of"] = path
+		}
+	}
 	for flag, path := range named {
 		h := sha256.New()
 		if path != "" && hashFile(h, path) == nil {
