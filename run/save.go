@@ -106,7 +106,7 @@ func parametersOf(m *model.Model) []checkpoint.Parameter {
 				shape[i] = int64(n)
 			}
 			all = append(all, checkpoint.Parameter{Name: l.ParamName(i), Shape: shape, Buffer: !p.Learned(),
-				DType: elementsOf[p.DType]})
+				DType: elementsOf[p.DType], Inner: p.Inner, Also: p.Also})
 		}
 	}
 	return all

@@ -234,8 +234,9 @@ func exportCheckpoint() *cobra.Command {
 	c := &cobra.Command{
 		Use: "export RUN -o FILE", Short: "Write a checkpoint's weights as one safetensors file",
 		Long: `export writes all parameters and buffers of a checkpoint, the newest of a run, as one safetensors file,
-by layer name, whatever plan the run had; --optimizer adds what the optimizer keeps, as NAME#STATE. Of
-pipelines side by side the reference is written, and with --optimizer every pipeline, as pipeline-N/NAME.`,
+by layer name, whatever plan the run had; those of a PyTorch network by the names that its state_dict
+has, for load_state_dict. --optimizer adds what the optimizer keeps, as NAME#STATE. Of pipelines side by
+side the reference is written, and with --optimizer every pipeline, as pipeline-N/NAME.`,
 		Example: "  millrace checkpoint export runs/gpt -o gpt.safetensors",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -215,17 +215,19 @@ func (m *Manifest) tensors() map[string]entry {
 // PipelinePrefix is what stands in front of the names of a pipeline's tensors, where several train side by side.
 func PipelinePrefix(pipeline int) string { return fmt.Sprintf("pipeline-%d/", pipeline) }
 
-// Export writes all parameters and buffers, by layer, as one safetensors file, and with optimizer also what that
-// keeps, that of pipelines side by side with each one's parameters.
+// Export writes all parameters and buffers that the model saves, by each of their names, as one safetensors file, and
+// with optimizer also what that keeps, that of pipelines side by side with each one's parameters.
 func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
-	of := map[string]bool{}
+	of := map[string]Parameter{}
 	for _, p := range c.Manifest.Parameters {
-		of[p.Name] = true
+		of[p.Name] = p
 	}
 	var all []Tensor
+	from := map[string]string{} // by the name that is written
 	for _, name := range c.Names() {
-		weight := of[name] || len(of) == 0 && !strings.ContainsAny(name, "#/") // as older manifests leave it
-		if !weight && !optimizer {
+		param, known := of[name]
+		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // as older manifests leave it
+		if !weight && !optimizer || param.Inner {
 			continue
 		}
 		p := c.parts[c.where[name]]
@@ -233,14 +235,18 @@ func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 			return fmt.Errorf("checkpoint: %s: %w", p.want.Name, err)
 		}
 		e := p.index.entries[name]
-		all = append(all, Tensor{Name: name, DType: dtypes[e.DType], Shape: e.Shape})
+		for _, written := range append([]string{name}, param.Also...) {
+			all = append(all, Tensor{Name: written, DType: dtypes[e.DType], Shape: e.Shape})
+			from[written] = name
+		}
 	}
 	if err := writeHeader(w, all, map[string]string{"format": "pt"}); err != nil {
 		return err
 	}
 	for _, t := range all {
-		p := c.parts[c.where[t.Name]]
-		at := p.index.entries[t.Name].Offsets
+		name := from[t.Name]
+		p := c.parts[c.where[name]]
+		at := p.index.entries[name].Offsets
 		if _, err := io.Copy(w, io.NewSectionReader(p.from, p.index.start+at[0], at[1]-at[0])); err != nil {
 			return fmt.Errorf("checkpoint: tensor %q: %w", t.Name, err)
 		}

@@ -66,6 +66,9 @@ type Parameter struct {
 	Shape  []int64 `json:"shape"`
 	DType  string  `json:"dtype,omitempty"` // empty: the checkpoint's floats
 	Buffer bool    `json:"buffer,omitempty"`
+	// Inner is what the module does not save, and Also is other names that it saves the parameter by.
+	Inner bool     `json:"inner,omitempty"`
+	Also  []string `json:"also,omitempty"`
 }
 
 // UpdatesOf is how many updates the optimizer's states of a layer are of.
@@ -241,6 +244,12 @@ func (m *Manifest) checkParameters() error {
 			return fmt.Errorf("parameters[%d], %s of %s: %w", i, p.Name, dtype, err)
 		}
 		seen[p.Name] = true
+		for _, name := range p.Also {
+			if name == "" || seen[name] {
+				return fmt.Errorf("parameters[%d], %s: another name of it is %q; each has a name of its own", i, p.Name, name)
+			}
+			seen[name] = true
+		}
 	}
 	return nil
 }
