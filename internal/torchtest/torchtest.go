@@ -54,7 +54,7 @@ func Main() []Request {
 		{Name: "gpt", File: "language.py", Rate: 0.05},
 		{Name: "bert", File: "language.py", Rate: 0.05},
 		{Name: "lstm", File: "language.py", Loss: "cross_entropy", Rate: 0.5},
-		{Name: "encoder", File: "language.py", Rate: 0.05},
+		{Name: "encoder", File: "language.py", Rate: 0.02}, // at 0.05 PyTorch strays 4 % from itself,
 		{Name: "branches", File: "language.py", Rate: 0.05},
 	}
 }

@@ -1,0 +1,194 @@
+package run
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/torchtest"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/model/imported"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/programs"
+)
+
+// recorded is the batches that PyTorch trained on: step s has the rows from (s mod batches) x batch on.
+type recorded struct {
+	model   *model.Model
+	tensors map[string]torchtest.Tensor
+}
+
+func (r recorded) Len() int { return int(r.tensors["train/"+r.model.Inputs[0].Name].Shape[0]) }
+
+func (r recorded) Batch(step, batchSize, firstRow, rows int) (data.Batch, error) {
+	first := step%(r.Len()/batchSize)*batchSize + firstRow
+	b := data.Batch{}
+	for _, in := range r.model.Inputs {
+		t := r.tensors["train/"+in.Name]
+		a := data.Array{Shape: append([]int{rows}, in.Shape...)}
+		each := int(in.Elements())
+		for i := first * each; i < (first+rows)*each; i++ {
+			switch in.DType {
+			case model.Int:
+				a.Ints = append(a.Ints, int64(binary.LittleEndian.Uint64(t.Data[8*i:])))
+			case model.Bool:
+				a.Bools = append(a.Bools, t.Data[i] != 0)
+			default:
+				a.Floats = append(a.Floats, math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:])))
+			}
+		}
+		b[in.Name] = a
+	}
+	return b, nil
+}
+
+// networks exports the networks of torchtest and loads them.
+func networks(t *testing.T, rates bool, names ...string) (all []torchtest.Answer, models []*model.Model) {
+	t.Helper()
+	requests := slices.DeleteFunc(torchtest.Main(), func(r torchtest.Request) bool {
+		return len(names) > 0 && !slices.Contains(names, r.Name)
+	})
+	for i := range requests {
+		if !rates {
+			requests[i].Rate = 0
+		}
+	}
+	all = torchtest.Run(t, requests...)
+	for _, a := range all {
+		if a.Code != 0 {
+			t.Fatal(a.Said)
+		}
+		m, err := imported.Load(a.Model)
+		if err != nil {
+			t.Fatal(err)
+		}
+		models = append(models, m)
+	}
+	return all, models
+}
+
+func near32(got []byte, want []byte) float64 {
+	if len(got) != len(want) {
+		return math.Inf(1)
+	}
+	var d, n float64
+	g, w := engine.Numbers[float32](got), engine.Numbers[float32](slices.Clone(want))
+	for i := range w {
+		d, n = d+math.Pow(float64(g[i])-float64(w[i]), 2), n+math.Pow(float64(w[i]), 2)
+	}
+	return math.Sqrt(d / max(n, 1e-30))
+}
+
+// 50 steps on two stages go where a plain loop of PyTorch goes, and end at its weights.
+func TestImportedNetworksTrainAsPyTorchDoes(t *testing.T) {
+	e := torchEngine(t)
+	answers, models := networks(t, true)
+	for i, a := range answers {
+		m, numbers := models[i], torchtest.Read(t, a.Numbers)
+		data := recorded{m, numbers}
+		batch := int(numbers["a/"+m.Inputs[0].Name].Shape[0])
+		for _, micros := range []int{1, 2} {
+			t.Run(fmt.Sprintf("%s/%d", a.Name, micros), func(t *testing.T) {
+				c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 2), batch/micros, micros, "1f1b"), 0, 50)
+				c.Data.Train = data
+				c.Optimizer.Momentum = 0.9
+				for _, r := range torchtest.Main() {
+					if r.Name == a.Name {
+						c.Rate.Base = r.Rate
+					}
+				}
+				got := train(t, c)
+				want := engine.Numbers[float64](slices.Clone(numbers[fmt.Sprintf("curve.%d", micros)].Data))
+				worst := 0.0
+				for s, l := range losses(got.Timeline) {
+					worst = max(worst, math.Abs(l-want[s])/math.Abs(want[s]))
+				}
+				t.Logf("%d steps, losses %.3g away at most, from %.4g to %.4g", len(want), worst, want[0], want[len(want)-1])
+				if !(worst < 1e-4) || len(want) != 50 || len(losses(got.Timeline)) != 50 {
+					t.Errorf("a loss is %.3g away from PyTorch's", worst)
+				}
+				compared := 0
+				for name, w := range got.Weights {
+					x, there := numbers[fmt.Sprintf("final.%d/%s", micros, name)]
+					if !there {
+						continue // a constant
+					}
+					if compared++; x.DType == "I64" && string(w.Data) != string(x.Data) {
+						t.Errorf("%s is %v, PyTorch's %v", name, w.Data, x.Data)
+					} else if d := near32(w.Data, x.Data); x.DType == "F32" && d > 1e-3 {
+						t.Errorf("%s is %.3g away from PyTorch's", name, d)
+					}
+				}
+				if compared == 0 {
+					t.Error("no weights were compared")
+				}
+			})
+		}
+	}
+}
+
+// Every family trains an imported network, under each of its policies, with the bits that its twin leaves.
+func TestImportedNetworksOverEveryFamily(t *testing.T) {
+	e := torchEngine(t)
+	_, models := networks(t, false, "branches", "lstm", "resnet18")
+	ran := map[string]bool{}
+	for _, m := range models {
+		for _, f := range family.All() {
+			for _, policy := range append([]schedule.Policy{schedule.Sync}, f.Policies...) {
+				for _, micros := range []int{1, 2, 3} {
+					placement := f.Placement(2, 1)
+					n := len(placement)
+					if n > len(m.Layers) || ran[m.Name+f.Name+string(policy)] {
+						continue
+					}
+					pl := planOf(m, evenCuts(len(m.Layers), n), 2, micros, f.Name)
+					pl.Weights = string(policy)
+					for i := range pl.Stages {
+						pl.Stages[i].Devices = placement[i]
+					}
+					if policy == schedule.Elastic {
+						pl.Elastic = plan.NewElastic(2)
+					}
+					pl.Stages[0].Recompute = plan.Every(2)
+					c := basic(t, e, m, pl, 7, 4)
+					p, err := programs.Build(pl, m.TiedLayers(), false, c.Steps)
+					if err != nil {
+						continue // the family does not do this
+					}
+					if _, err := check.Check(p); err != nil || c.ordered(p) != nil {
+						continue
+					}
+					ran[m.Name+f.Name+string(policy)] = true
+					t.Run(fmt.Sprintf("%s/%s %s/%d", m.Name, f.Name, policy, micros), func(t *testing.T) {
+						got := train(t, c)
+						switch policy {
+						case schedule.Elastic:
+							if err := sameWeights(train(t, c).Weights, got.Weights); err != nil {
+								t.Error("a second run: ", err)
+							}
+						default:
+							if err := equalCase(c, sequential(t, c, versionsOf(p)), got.Weights); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				}
+			}
+		}
+	}
+	var all []string
+	for name := range ran {
+		all = append(all, name)
+	}
+	if len(all) < 3*len(family.All()) {
+		t.Errorf("only %d: %s", len(all), strings.Join(all, ", "))
+	}
+}
