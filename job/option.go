@@ -101,7 +101,7 @@ func truth(doc, name string, at func(*Job) *bool) Option {
 // the rest.
 var (
 	ModelOptions = noted([]Option{
-		word("mlp, convnet, gpt or a .yaml file", "model", func(j *Job) *string { return &j.Model }),
+		word("mlp, convnet, gpt, llama, lstm or a .yaml file", "model", func(j *Job) *string { return &j.Model }),
 		{Name: "set", Doc: "a setting of the built-in model, name=value (repeat for more)", Set: setSetting},
 	})
 	PlanOptions = noted([]Option{

@@ -2,7 +2,7 @@ package job
 
 // says is what the schema says of every key of a job file.
 var says = map[string]string{
-	"model":              "a built-in model (mlp, convnet, gpt) or the path of a .yaml file",
+	"model":              "a built-in model (mlp, convnet, gpt, llama, lstm) or the path of a .yaml file",
 	"settings":           "settings of the built-in model, like layers: 8",
 	"data":               "digits, fashion-mnist, a folder of IDX files, a .csv file, or a text",
 	"seed":               "of initial weights, masks and data order",

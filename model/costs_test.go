@@ -1,6 +1,9 @@
 package model
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // FLOPs of a transformer by hand, a sample of T positions and width C, forward: the
 // products with weights take 2 FLOPs a weight and position (24 T C^2 in a block), the
@@ -27,6 +30,36 @@ func TestTransformerFLOPs(t *testing.T) {
 	}
 	if want := int64(8*T*C*C + 4*T*T*C); attention != want {
 		t.Errorf("attention takes %d FLOPs, want %d", attention, want)
+	}
+}
+
+// Llama 2 7B and Llama 3 8B have 6,738,415,616 and 8,030,261,248 parameters (their model cards); FLOPs by hand, of
+// each weight of a product 2 a position, of scores and their use 4 T^2 C, twice as many backward.
+func TestLlamas(t *testing.T) {
+	for _, c := range []struct {
+		hidden, groups, vocabulary int
+		theta                      float64
+		want                       int64
+	}{{11008, 32, 32000, 1e4, 6738415616}, {14336, 8, 128256, 5e5, 8030261248}} {
+		const T, C, L, kinds = 16, 4096, 32, "rotary_attention swiglu head"
+		m, err := Build("llama", map[string]any{"layers": L, "width": C, "heads": 32, "kv_heads": c.groups,
+			"hidden": c.hidden, "context": T, "vocabulary": c.vocabulary, "theta": c.theta})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.ParameterElements(); got != c.want {
+			t.Errorf("%d parameters, want %d", got, c.want)
+		}
+		var forward, backward int64
+		for _, l := range m.Layers {
+			if strings.Contains(kinds, l.Kind) {
+				forward, backward = forward+l.ForwardFLOPs, backward+l.InputFLOPs+l.WeightFLOPs
+			}
+		}
+		products := c.want - int64(c.vocabulary*C) - (2*L+1)*C // but for the embedding and the norms
+		if want := 2*T*products + L*4*T*T*C; forward != want || backward != 2*want {
+			t.Errorf("%d FLOPs forward and %d backward, want %d and %d", forward, backward, want, 2*want)
+		}
 	}
 }
 

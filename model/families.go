@@ -40,7 +40,8 @@ var families = []Family{
 		Settings: []Setting{
 			{"layers", 8, "blocks"}, {"width", 256, "model width"}, {"heads", 8, "attention heads"},
 			{"context", 128, "positions"}, {"vocabulary", 256, "tokens; 256 for bytes"},
-			{"dropout", 0.0, "probability"}, {"tied", false, "share the embedding with the head"},
+			{"activation", "gelu", "gelu, or gelu_tanh: by a tanh, as GPT-2 has it"}, {"dropout", 0.0, "probability"},
+			{"tied", false, "share the embedding with the head"},
 		},
 		describe: gpt,
 	},
@@ -171,7 +172,8 @@ func gpt(l *Layer) ([]Tensor, []node, error) {
 	for i := range depth {
 		c.add(fmt.Sprintf("block%d.attention", i), "attention", map[string]any{"heads": l.Int("heads"), "dropout": p,
 			"depth": depth})
-		c.add(fmt.Sprintf("block%d.mlp", i), "mlp", map[string]any{"dropout": p, "depth": depth})
+		c.add(fmt.Sprintf("block%d.mlp", i), "mlp", map[string]any{"activation": l.Word("activation"), "dropout": p,
+			"depth": depth})
 	}
 	head := map[string]any{"vocabulary": l.Int("vocabulary")}
 	if l.Flag("tied") {

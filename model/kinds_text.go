@@ -81,12 +81,16 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "mlp", Doc: "x + W2 gelu(W1 layer_norm(x)): the other half of a transformer block",
-		Settings: []Setting{{"expand", 4, "hidden width over width"}, {"dropout", 0.0, "probability"},
+		Settings: []Setting{{"expand", 4, "hidden width over width"},
+			{"activation", "gelu", "gelu, or gelu_tanh: by a tanh, as GPT-2 has it"}, {"dropout", 0.0, "probability"},
 			{"depth", 1, "blocks in the model: scales the start of W2 by 1/sqrt(2 depth)"}},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := sequence(in)
 			if err != nil {
 				return err
+			}
+			if a := l.Word("activation"); a != "gelu" && a != "gelu_tanh" {
+				return fmt.Errorf("activation is %q; it is gelu or gelu_tanh", a)
 			}
 			t, c := x.Shape[0], x.Shape[1]
 			h := c * l.Int("expand")

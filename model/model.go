@@ -1,7 +1,7 @@
 // Package model describes networks: a DAG of layers in a fixed topological
 // order, with shapes, parameters, FLOPs and bytes, and nothing about tensors.
 //
-// In: a built-in family with its settings (mlp, convnet, gpt), or a YAML file.
+// In: a built-in family with its settings (mlp, convnet, gpt, llama, lstm), or a YAML file.
 // Out: a Model, whose analytic costs and cuts other rooms ask for.
 // Refused: unknown kinds and keys, cycles, names used twice or never defined,
 // shapes that do not fit; each with the layer and what would be right.

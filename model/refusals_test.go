@@ -85,6 +85,15 @@ func TestFamiliesRefuse(t *testing.T) {
 		{"gpt", "heads", 7, "7 heads do not divide a width of 256"},
 		{"gpt", "context", 0, "1 to 2^30"},
 		{"gpt", "dropout", 1.0, "up to but not 1"},
+		{"gpt", "activation", "relu", `activation is "relu"; it is gelu or gelu_tanh`},
+		{"llama", "layers", 1 << 30, "4096 is the most"},
+		{"llama", "heads", 7, "7 heads do not divide a width of 256 into even parts"},
+		{"llama", "heads", 256, "256 heads do not divide a width of 256 into even parts"},
+		{"llama", "kv_heads", 3, "kv_heads is 3; it divides the 8 heads"},
+		{"llama", "kv_heads", 0, "kv_heads is 0; it divides the 8 heads"},
+		{"llama", "hidden", 0, "hidden is 0"},
+		{"llama", "theta", 1.0, "theta is 1; it is above 1"},
+		{"llama", "epsilon", 0.0, "epsilon is 0; it is above 0"},
 	} {
 		_, err := Build(c.family, map[string]any{c.setting: c.value})
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -118,6 +118,10 @@ func TestShapesAreAsDescribed(t *testing.T) {
 		{"convnet", map[string]any{"widths": []int{4, 8}, "batch_norm": true, "dropout": 0.1}},
 		{"convnet", map[string]any{"widths": []int{4}}},
 		{"gpt", map[string]any{"layers": 2, "width": 32, "heads": 4, "context": 16, "dropout": 0.1, "tied": true}},
+		{"gpt", map[string]any{"layers": 1, "width": 32, "heads": 4, "context": 16, "activation": "gelu_tanh"}},
+		{"llama", map[string]any{"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 40, "context": 16,
+			"tied": true}},
+		{"llama", map[string]any{"layers": 1, "width": 16, "heads": 2, "kv_heads": 2, "hidden": 24, "context": 9}},
 		{"lstm", map[string]any{"width": 24, "embedding": 12, "context": 9, "dropout": 0.1}},
 		{"lstm", map[string]any{"layers": 1, "embedding": 12, "context": 9, "tied": true}},
 	} {

@@ -95,6 +95,10 @@ var layerCases = []layerCase{
 	{"attention", map[string]any{"heads": 2}, []int{8, 6}, 3},
 	{"attention", map[string]any{"heads": 3, "dropout": 0.2}, []int{8, 6}, 3},
 	{"mlp", map[string]any{"dropout": 0.2}, []int{8, 6}, 3},
+	{"mlp", map[string]any{"activation": "gelu_tanh"}, []int{8, 6}, 3},
+	{"rotary_attention", map[string]any{"heads": 4, "kv_heads": 2}, []int{8, 16}, 4},
+	{"rotary_attention", map[string]any{"heads": 2, "kv_heads": 2, "theta": 500.0}, []int{8, 12}, 4},
+	{"swiglu", map[string]any{"hidden": 10}, []int{8, 6}, 3},
 	{"head", map[string]any{"vocabulary": 9}, []int{8, 6}, 2},
 	{"head", map[string]any{"vocabulary": 9, "norm": false}, []int{8, 6}, 1},
 }

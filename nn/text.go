@@ -32,13 +32,19 @@ func init() {
 		return attention{heads: int64(l.Int("heads")), dropout: l.Number("dropout")}, nil
 	})
 	Register("mlp", func(l model.Layer) (Layer, error) {
-		p := l.Number("dropout")
+		p, byTanh := l.Number("dropout"), l.Word("activation") == "gelu_tanh"
 		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
 			if err := take(in, 1); err != nil {
 				return nil, err
 			}
 			o, x, w := ops{dev: ctx.Device}, in[0].Tensor, ctx.Params
-			hidden := o.linearGelu(o.layerNorm(x, w[0], w[1]), w[2], w[3])
+			n := o.layerNorm(x, w[0], w[1])
+			var hidden tensor
+			if byTanh {
+				hidden = o.call("aten::gelu", o.linear(n, w[2], w[3]), "tanh")
+			} else {
+				hidden = o.linearGelu(n, w[2], w[3])
+			}
 			return o.out(o.residual(ctx, x, hidden, w[4], w[5], p))
 		}), nil
 	})

@@ -297,6 +297,8 @@ var smallModels = []struct {
 		10},
 	{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1,
 		"tied": true}, 30},
+	{"llama", map[string]any{"layers": 2, "width": 16, "heads": 4, "kv_heads": 2, "hidden": 24, "context": 8,
+		"vocabulary": 30, "tied": true}, 30},
 }
 
 // stopsAsAShorterRun tells a run behind a step to stop: it leaves what a run of as many steps leaves.

@@ -19,7 +19,7 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	e := torchEngine(t)
 	for _, policy := range streamPolicies {
 		for i, net := range smallModels {
-			for _, stages := range [][]int{{2, 3}, {3}, {1, 2, 3, 4}}[i] {
+			for _, stages := range [][]int{{2, 3}, {3}, {1, 2, 3, 4}, {3, 4}}[i] {
 				t.Run(fmt.Sprintf("%s/%s/%d", policy, net.name, stages), func(t *testing.T) {
 					m := build(t, net.name, net.settings)
 					micros := 1
@@ -50,6 +50,8 @@ func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 		classes  int
 	}{
 		{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}, 30},
+		{"llama", map[string]any{"layers": 2, "width": 16, "heads": 4, "kv_heads": 2, "hidden": 24, "context": 8,
+			"vocabulary": 30}, 30},
 		{"convnet", map[string]any{
 			"image":      []int{1, 8, 8},
 			"widths":     []int{4, 8},

@@ -22,6 +22,10 @@ func TestTorchStagesAreBitEqual(t *testing.T) {
 			10, 3},
 		{"gpt", map[string]any{"layers": 3, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "dropout": 0.1}, 30, 2},
 		{"gpt", map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 30, "tied": true}, 30, 2},
+		{"llama", map[string]any{"layers": 3, "width": 16, "heads": 4, "kv_heads": 2, "hidden": 24, "context": 8,
+			"vocabulary": 30}, 30, 2},
+		{"llama", map[string]any{"layers": 2, "width": 16, "heads": 2, "kv_heads": 2, "hidden": 24, "context": 8,
+			"vocabulary": 30, "tied": true}, 30, 2},
 	} {
 		m := build(t, c.family, c.settings)
 		config := basic(t, e, m, planOf(m, nil, c.micro, 5, "1f1b"), c.classes, 3)

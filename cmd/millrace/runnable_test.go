@@ -20,6 +20,7 @@ func TestModelsThatCannotRunHere(t *testing.T) {
 		"convnet":  "",
 		"gpt":      "",
 		"lstm":     "",
+		"llama":    "",
 		"s2vt":     "",
 	} {
 		m, err := model.Load(name, nil)
