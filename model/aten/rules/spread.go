@@ -4,11 +4,17 @@ package rules
 // which run fastest. What is given from layer to layer has the rows first, and then its other dimensions; where that
 // one has more than the rows, Lead and Tail are in its place.
 type Spread struct {
-	Dim        int // -1: none, or nobody can tell
+	Dim        int // NoRows, or RowsUnknown
 	Lead, Tail int64
 }
 
-var nowhere = Spread{Dim: -1}
+// The Dims of tensors that have no rows, and of those of which nobody can tell where they lie.
+const (
+	NoRows      = -1
+	RowsUnknown = -2
+)
+
+var nowhere, unknown = Spread{Dim: NoRows}, Spread{Dim: RowsUnknown}
 
 // Alone says whether the rows have a dimension of their own.
 func (s Spread) Alone() bool { return s.Lead == 1 && s.Tail == 1 }
@@ -26,8 +32,11 @@ var (
 // spread finds the rows of a value that a node yields.
 func (w *walker) spread(n *Node, v *Value) Spread {
 	dim, per := rowsIn(v.Dims)
-	if dim < 0 {
+	if dim == NoRows && (v.Dims != nil || !v.Batch) {
 		return nowhere
+	}
+	if dim < 0 {
+		return unknown
 	}
 	b := base(n.Op)
 	if reshaping[b] {
@@ -86,15 +95,15 @@ func (w *walker) reshaped(n *Node, v *Value, dim int, per int64) Spread {
 
 // rowsIn finds the only dimension that is the rows, per times.
 func rowsIn(dims []*Expr) (dim int, per int64) {
-	dim = -1
+	dim = NoRows
 	for d, e := range dims {
 		if e == nil {
-			return -1, 0
+			return RowsUnknown, 0
 		}
 		c, k, ok := monomial(e)
 		switch {
 		case !ok || k > 1 || k == 1 && (dim >= 0 || c < 1):
-			return -1, 0
+			return RowsUnknown, 0
 		case k == 1:
 			dim, per = d, c
 		}
