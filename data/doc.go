@@ -1,6 +1,6 @@
 // Package data reads real data sets and hands out batches.
 //
-// In: a name ("fashion-mnist", "digits") or the path of IDX files, a CSV file or a
+// In: a name ("fashion-mnist", "digits") or the path of IDX files, a CSV file, arrays (.npz, .safetensors) or a
 // text. Out: a Set with Train and Test splits; a split's Batch is a function of its
 // arguments and the seed alone, so that any worker can ask for any rows at any time and
 // a resumed run needs no state.
@@ -60,10 +60,14 @@ type Split interface {
 // Set is a data set.
 type Set struct {
 	Name        string
-	Train, Test Split
+	Train, Test Split   // Test: nil where all rows train
 	Fields      []Field // what a batch has
-	Classes     int     // of targets: 0 to Classes-1
+	Classes     int     // of targets: 0 to Classes-1; 0: they are none, or it would take long to find
 	Tokens      bool    // rows are windows of a text
+	// Stored is the types that a file has arrays in, as NumPy calls them, by their names; nil of other data.
+	Stored map[string]string
+	// Refused is arrays of a file that cannot be read and that nobody has asked for, with the reason.
+	Refused map[string]string
 }
 
 // Options of Open.
@@ -71,7 +75,11 @@ type Options struct {
 	Seed uint64
 	// Fields are what a model reads, and Target which of them has its targets. Data of one input and its
 	// target goes by their names, and takes their shapes where these have as many elements: an image for dense
-	// layers. A text has as many positions in a row. nil: "input" and "target", as the data has them.
+	// layers. A text has as many positions in a row. A file of arrays has one under each name. nil: as the data
+	// has them, under "input" and "target" but in such a file.
 	Fields []Field
 	Target string
+	// TrainPart is which part of the rows of an .npz or .safetensors file trains, above 0; with 1 all do, and
+	// nothing is evaluated. 0 is DefaultTrainPart. Other data has test rows of its own, and refuses it.
+	TrainPart float64
 }

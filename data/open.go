@@ -6,15 +6,24 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/millrace-ml/millrace/data/arrays"
 )
 
 // fashionMNIST is where Debian's package dataset-fashion-mnist puts its files.
 const fashionMNIST = "/usr/share/datasets/fashion-mnist"
 
 // Open opens a data set: "digits" (shipped), "fashion-mnist" (Debian's package), a folder
-// of MNIST-style IDX files, a .csv or .csv.gz file whose last column is the class, or
-// any other file as a text of bytes.
+// of MNIST-style IDX files, a .csv or .csv.gz file whose last column is the class, an
+// .npz or .safetensors file of arrays, or any other file as a text of bytes.
 func Open(spec string, o Options) (*Set, error) {
+	if arrays.Is(spec) {
+		return openArrays(spec, o)
+	}
+	if o.TrainPart != 0 {
+		return nil, fmt.Errorf("data: train_part divides the rows of .npz and .safetensors files; %s has test rows of its "+
+			"own", spec)
+	}
 	switch spec {
 	case "digits":
 		return openDigits(o)
@@ -26,8 +35,8 @@ func Open(spec string, o Options) (*Set, error) {
 		}
 		return set, err
 	case "":
-		return nil, fmt.Errorf("data: no data set is named; give digits, fashion-mnist, a folder of IDX files, a .csv file " +
-			"or a text")
+		return nil, fmt.Errorf("data: no data set is named; give digits, fashion-mnist, a folder of IDX files, a .csv, " +
+			".npz or .safetensors file, or a text")
 	}
 	info, err := os.Stat(spec)
 	if err != nil {
@@ -43,6 +52,10 @@ func Open(spec string, o Options) (*Set, error) {
 		}
 		defer r.Close()
 		return readCSV(spec, r, o)
+	}
+	if strings.HasSuffix(spec, ".npy") {
+		return nil, fmt.Errorf("data: %s is one array without a name; write numpy.savez(\"data.npz\", input=x, target=y), "+
+			"with the names of the model's inputs", spec)
 	}
 	return openText(spec, o)
 }

@@ -21,7 +21,8 @@ func (o Options) paired(name string, have pair) (pair, error) {
 		}
 	}
 	if len(inputs) != 1 {
-		return pair{}, fmt.Errorf("data: %s has one input and its targets; the model reads %v", name, o.Fields)
+		return pair{}, fmt.Errorf("data: %s has one input and its targets, and the model reads %v; give an .npz or "+
+			".safetensors file with an array for each", name, o.Fields)
 	}
 	input := inputs[0]
 	if err := takes(name, "inputs", have.input, input); err != nil {
@@ -39,7 +40,8 @@ func (o Options) paired(name string, have pair) (pair, error) {
 func takes(name, what string, have, want Field) error {
 	if want.DType != have.DType {
 		return fmt.Errorf("data: the %s of %s are %s, and %q is to be %s; gpt and lstm need a text, mlp and convnet "+
-			"images or tables", what, name, have.DType, want.Name, want.DType)
+			"images or tables, any other model an .npz or .safetensors file with its arrays",
+			what, name, have.DType, want.Name, want.DType)
 	}
 	if want.Elements() != have.Elements() {
 		return fmt.Errorf("data: %s has %s of shape %v, which cannot be read as %q of shape %v", name, what, have.Shape,

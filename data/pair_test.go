@@ -61,7 +61,7 @@ func TestWhatAPairCannotBeReadAs(t *testing.T) {
 		want   string
 	}{
 		{"digits", []Field{x, x, y},
-			"digits has one input and its targets; the model reads [x float[64] x float[64] y int[]]"},
+			"digits has one input and its targets, and the model reads [x float[64] x float[64] y int[]]"},
 		{"digits", []Field{{"x", []int{64}, Int}, y}, `the inputs of digits are float, and "x" is to be int`},
 		{"digits", []Field{{"x", []int{64}, Bool}, y}, `the inputs of digits are float, and "x" is to be bool`},
 		{"digits", []Field{x, {"y", nil, Float}}, `the targets of digits are int, and "y" is to be float`},

@@ -28,7 +28,9 @@ type Job struct {
 	Model    string         `json:"model,omitempty" yaml:"model"`
 	Settings map[string]any `json:"settings,omitempty" yaml:"settings"`
 	Data     string         `json:"data,omitempty" yaml:"data"`
-	Seed     uint64         `json:"seed,omitempty" yaml:"seed"`
+	// TrainPart is which part of the rows of arrays trains; 0 is data's default.
+	TrainPart float64 `json:"train_part,omitempty" yaml:"train_part"`
+	Seed      uint64  `json:"seed,omitempty" yaml:"seed"`
 
 	Workers          int    `json:"workers,omitempty" yaml:"workers"`
 	Cores            int    `json:"cores,omitempty" yaml:"cores"`
@@ -254,6 +256,12 @@ func (j *Job) Complete() error {
 		if v < 0 {
 			return fmt.Errorf("job: %s is %d; it must not be negative", name, v)
 		}
+	}
+	if !(j.TrainPart >= 0 && j.TrainPart <= 1) || j.TrainPart == 0 && j.Given("train_part") {
+		return fmt.Errorf("job: train_part is %v; it is above 0, and with 1 all rows train", j.TrainPart)
+	}
+	if j.TrainPart == 1 && j.EvalEvery > 0 {
+		return fmt.Errorf("job: with train_part 1 all rows train, and eval_every is %d; leave one of them out", j.EvalEvery)
 	}
 	if j.Alpha == Auto && j.Given("alpha") {
 		return fmt.Errorf("job: alpha is %v; it is from 0 to 1, or left out", j.Alpha)

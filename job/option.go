@@ -167,8 +167,10 @@ var (
 			func(j *Job) *string { return &j.Cluster }),
 	})
 	TrainOptions = noted([]Option{
-		word("digits, fashion-mnist, a folder of IDX files, a .csv file or a text", "data",
+		word("digits, fashion-mnist, an IDX folder, a .csv, .npz, .safetensors, or a text", "data",
 			func(j *Job) *string { return &j.Data }),
+		number("part of the rows of an .npz or .safetensors that trains (default: 0.9)", "train-part",
+			func(j *Job) *float64 { return &j.TrainPart }),
 		whole("training steps in all", "steps", func(j *Job) *int { return &j.Steps }),
 		number("learning rate", "lr", func(j *Job) *float64 { return &j.Rate.Base }),
 		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Rate.Kind }),

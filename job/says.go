@@ -2,9 +2,12 @@ package job
 
 // says is what the schema says of every key of a job file.
 var says = map[string]string{
-	"model":              "a built-in model (mlp, convnet, gpt, llama, lstm) or the path of a .yaml file",
-	"settings":           "settings of the built-in model, like layers: 8",
-	"data":               "digits, fashion-mnist, a folder of IDX files, a .csv file, or a text",
+	"model":    "a built-in model (mlp, convnet, gpt, llama, lstm) or the path of a .yaml file",
+	"settings": "settings of the built-in model, like layers: 8",
+	"data": "digits, fashion-mnist, a folder of IDX files, a .csv, .npz or .safetensors file, " +
+		"or a text",
+	"train_part": "part of the rows of an .npz or .safetensors file that trains, above 0; the others are evaluated; " +
+		"left out, 0.9",
 	"seed":               "of initial weights, masks and data order",
 	"workers":            "most workers to use (default: 2, or all devices of the cluster)",
 	"cores":              "cores that the workers share; this machine's where left out",

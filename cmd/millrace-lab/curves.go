@@ -200,6 +200,9 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model,
 	if err != nil {
 		return nil, err
 	}
+	if set.Test == nil {
+		return nil, cli.BadInput(fmt.Errorf("--train-part 1: all rows train, and curves are of what is evaluated"))
+	}
 	if f.rows > 0 {
 		short := *set
 		if short.Train, err = data.Head(set.Train, f.rows); err != nil {

@@ -44,8 +44,8 @@ func TestAModelOfSeveralInputs(t *testing.T) {
 		t.Errorf("profile: %s", out)
 	}
 	out := p.Run(t, strings.Fields("train "+s2vt+" --data digits"), false)
-	if want := "millrace: data: digits has one input and its targets; the model reads [input float[3 6] target int[3] " +
-		"previous int[3]]\nexit 2\n"; out != want {
+	if want := "millrace: data: digits has one input and its targets, and the model reads [input float[3 6] " +
+		"target int[3] previous int[3]]; give an .npz or .safetensors file with an array for each\nexit 2\n"; out != want {
 		t.Errorf("%q; want %q", out, want)
 	}
 }

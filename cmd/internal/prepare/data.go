@@ -30,12 +30,13 @@ const textEvalRows = 256
 func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if j.Data == "" {
 		return nil, cli.BadInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a " +
-			".csv file or a text"))
+			".csv, .npz or .safetensors file, or a text"))
 	}
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
 	}
-	set, err := data.Open(j.Data, data.Options{Seed: j.Seed, Fields: fieldsOf(m), Target: m.Target()})
+	set, err := data.Open(j.Data, data.Options{Seed: j.Seed, Fields: fieldsOf(m), Target: m.Target(),
+		TrainPart: j.TrainPart})
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}

@@ -109,11 +109,7 @@ func Normalise(g *aten.Graph) (*Network, error) {
 	for i := range g.Nodes {
 		if err := w.node(i); err != nil {
 			n := &g.Nodes[i]
-			where := scopeName(n.Scope)
-			if n.Where != "" {
-				where += ", " + n.Where
-			}
-			return nil, fmt.Errorf("node %d, %s in %s: %w", i, n.Op, where, err)
+			return nil, fmt.Errorf("node %d, %s in %s: %w", i, n.Op, scopeName(n.Scope), err)
 		}
 	}
 	for _, o := range g.Outputs {

@@ -64,10 +64,9 @@ def named(module):
     return dict(module.named_parameters()), dict(module.named_buffers())
 
 
-def once(build, inputs, names, loss, prefix, into, seed=1):
+def once(build, inputs, names, loss, prefix, into):
     """Note one forward and backward of the module as it begins; return its loss."""
     module = build()
-    torch.manual_seed(seed)
     out = called(module, inputs, loss)
     out["loss"].backward()
     parameters, buffers = named(module)
@@ -108,7 +107,7 @@ def answer(exporter, folder, asked):
     if code:
         return answer
     def build():
-        return exporter.load(spec)[0]
+        return exporter.load(spec)[0].train()
     function = runpy.run_path(here)[name]
     a = exporter.load(spec)[1]
     names = exporter.names_of(build(), len(a) - bool(loss)) + ["target"] * bool(loss)
@@ -119,7 +118,8 @@ def answer(exporter, folder, asked):
     data = function(BATCHES * rows)[1]
     tensors = {}
     first = once(build, a, names, loss, "a", tensors)
-    if first != once(build, a, names, loss, "a", {}, 2):
+    torch.manual_seed(3)
+    if first != once(build, a, names, loss, "a", {}):
         return answer
     once(build, b, names, loss, "b", tensors)
     if asked.get("rate"):

@@ -1,0 +1,198 @@
+package data
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/data/arrays"
+)
+
+// DefaultTrainPart is which part of the rows of arrays trains, unless Options say.
+const DefaultTrainPart = 0.9
+
+// column is an array of a file as a model reads it.
+type column struct {
+	*arrays.Array
+	as Field
+}
+
+// rows is a part of the rows of arrays: sample s is the row at first+s of a shuffle that all parts share.
+type rows struct {
+	order   order
+	among   order
+	first   int
+	columns []column
+}
+
+func (r *rows) Len() int { return int(r.order.n) }
+
+func (r *rows) head(n int) Split {
+	short := *r
+	short.order = r.order.of(n)
+	return &short
+}
+
+// Batch implements Split.
+func (r *rows) Batch(step, batchSize, firstRow, n int) (Batch, error) {
+	samples, err := r.order.positions(step, batchSize, firstRow, n)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range samples {
+		samples[i] = r.among.sample(uint64(r.first + s))
+	}
+	b := Batch{}
+	for _, c := range r.columns {
+		a := Array{Shape: append([]int{n}, c.as.Shape...)}
+		switch c.as.DType {
+		case Int:
+			a.Ints, err = c.Ints(samples)
+		case Bool:
+			a.Bools, err = c.Bools(samples)
+		default:
+			a.Floats, err = c.Floats(samples)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("data: array %q: %w", c.Name, err)
+		}
+		b[c.as.Name] = a
+	}
+	return b, nil
+}
+
+// openArrays opens a file with an array for each input of a model. The rows that train are chosen at random, the
+// same for every seed, so that no run evaluates what another one has trained on.
+func openArrays(path string, o Options) (*Set, error) {
+	f, err := arrays.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	set, err := arraySet(path, f, o)
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, fmt.Errorf("data: %s: %w", path, err)
+	}
+	return set, nil
+}
+
+// arraySet is the arrays of a file that are wanted, divided into parts.
+func arraySet(path string, f *arrays.File, o Options) (*Set, error) {
+	set := &Set{Name: path, Fields: o.Fields, Stored: map[string]string{}, Refused: map[string]string{}}
+	if o.Fields == nil {
+		for _, name := range slices.Sorted(maps.Keys(f.Arrays)) {
+			if a := f.Arrays[name]; a.Refused != nil {
+				set.Refused[name] = a.Refused.Error()
+			} else {
+				set.Fields = append(set.Fields, asItIs(a))
+			}
+		}
+		if len(set.Fields) == 0 {
+			return nil, fmt.Errorf("it has no array that can be read; those it has: %v", set.Refused)
+		}
+	}
+	var columns []column
+	for _, field := range set.Fields {
+		a := f.Arrays[field.Name]
+		if a == nil {
+			return nil, fmt.Errorf("the model reads %v, and no array has that name; there are %q", field,
+				slices.Sorted(maps.Keys(f.Arrays)))
+		}
+		c := column{a, field}
+		if err := c.fits(); err != nil {
+			return nil, fmt.Errorf("array %.80q: %w", a.Name, err)
+		}
+		if first := f.Arrays[set.Fields[0].Name]; a.Rows() != first.Rows() {
+			return nil, fmt.Errorf("array %.80q has %d rows and array %.80q has %d; all must have as many", first.Name,
+				first.Rows(), a.Name, a.Rows())
+		}
+		columns = append(columns, c)
+	}
+	for _, c := range columns {
+		set.Stored[c.Name] = string(c.Type)
+		if c.as.Name == o.Target && c.as.DType == Int {
+			classes, err := c.classes()
+			if err != nil {
+				return nil, fmt.Errorf("array %.80q: %w", c.Name, err)
+			}
+			set.Classes = classes
+		}
+	}
+	n := columns[0].Rows()
+	part := o.TrainPart
+	if part == 0 {
+		part = DefaultTrainPart
+	}
+	train := int(n)
+	if part < 1 {
+		train = min(max(int(math.Round(part*float64(n))), 1), int(n)-1)
+	}
+	if train < 1 {
+		return nil, fmt.Errorf("of its %d row, train_part %v leaves none to train on or none to evaluate; with 1, all rows "+
+			"train", n, part)
+	}
+	among := newOrder(int(n), 0, part == 1)
+	set.Train = &rows{newOrder(train, o.Seed, false), among, 0, columns}
+	if train < int(n) {
+		set.Test = &rows{newOrder(int(n)-train, o.Seed, true), among, train, columns}
+	}
+	return set, nil
+}
+
+// asItIs is what an array gives where nobody wants anything of it.
+func asItIs(a *arrays.Array) Field {
+	f := Field{Name: a.Name, Shape: sizes(a.Shape[1:]), DType: Int}
+	switch {
+	case a.Type.Float():
+		f.DType = Float
+	case a.Type.Bool():
+		f.DType = Bool
+	}
+	return f
+}
+
+func sizes(shape []int64) []int {
+	out := []int{}
+	for _, d := range shape {
+		out = append(out, int(d))
+	}
+	return out
+}
+
+// fits says whether an array can be read as its field: with the same sizes but for those of 1. That elements are as
+// many is not enough: an image whose channels come last has as many as one whose channels come first.
+func (c column) fits() error {
+	if err := c.Load(); err != nil {
+		return err
+	}
+	beyond := func(shape []int) []int {
+		return slices.DeleteFunc(slices.Clone(shape), func(d int) bool { return d == 1 })
+	}
+	if have := sizes(c.Shape[1:]); !slices.Equal(beyond(have), beyond(c.as.Shape)) {
+		return fmt.Errorf("its rows have the shape %v, and the model reads %v", have, c.as.Shape)
+	}
+	if c.Type.Float() && c.as.DType != Float {
+		return fmt.Errorf("it has %s, and the model reads %s; write x.astype(numpy.int64)", c.Type, c.as.DType)
+	}
+	return nil
+}
+
+// cheaply is how many numbers are read of an array to say what range they have.
+const cheaply = 1 << 24
+
+// classes is one more than the greatest class of targets, or 0 where it would take long to find.
+func (c column) classes() (int, error) {
+	if c.Rows()*int64(c.as.Elements()) > cheaply {
+		return 0, nil
+	}
+	greatest := int64(0)
+	for row := range int(c.Rows()) {
+		classes, err := c.Ints([]int{row})
+		if err != nil {
+			return 0, err
+		}
+		greatest = max(greatest, slices.Max(classes))
+	}
+	return int(min(greatest, math.MaxInt32)) + 1, nil
+}

@@ -1,0 +1,149 @@
+// Package arrays reads arrays of numbers from the files that NumPy and safetensors write, row by row.
+//
+// In: the path of an .npz or .safetensors file. Out: a File with its arrays by name: type, shape, and any row as
+// floats, whole numbers or bools. Rows are read from the file as they are asked for, so that it may be larger
+// than memory; compressed members of an .npz are unpacked at once.
+// Refused, each array for itself: pickles, structured, big-endian and column-major arrays, other types of elements,
+// sizes that do not fit the file, compressed members beyond 1 GiB; and a number that the type asked for cannot
+// hold, with its row.
+// Its driver keeps the File open while it reads.
+package arrays
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/safetensors"
+)
+
+// Is says whether a path has a name that Open reads.
+func Is(path string) bool {
+	return strings.HasSuffix(path, ".npz") || strings.HasSuffix(path, ".safetensors")
+}
+
+// Array is numbers of one type whose first dimension is rows.
+type Array struct {
+	Name  string
+	Type  Type
+	Shape []int64
+	// Refused is why the array cannot be read; nil where it can.
+	Refused error
+
+	load func() (io.ReaderAt, error) // what is compressed; nil otherwise
+	once sync.Once
+	r    io.ReaderAt // where the elements lie
+	bad  error       // of load
+}
+
+// File is arrays by their names.
+type File struct {
+	io.Closer
+	Arrays map[string]*Array
+}
+
+// Open reads what a file says of its arrays.
+func Open(path string) (*File, error) {
+	f, err := document.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	open := openNPZ
+	if strings.HasSuffix(path, ".safetensors") {
+		open = openSafetensors
+	}
+	all, err := open(f, info.Size())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	}
+	for _, a := range all {
+		switch {
+		case a.Refused != nil:
+		case len(a.Shape) == 0:
+			a.Refused = errors.New("it is a single number; an array has rows")
+		case slices.Contains(a.Shape, 0):
+			a.Refused = fmt.Errorf("it has the shape %v, which holds nothing", a.Shape)
+		case a.bytes()/a.Rows() > mostRow:
+			a.Refused = fmt.Errorf("a row of the shape %v has more than %d bytes", a.Shape[1:], mostRow)
+		}
+	}
+	return &File{f, all}, nil
+}
+
+const (
+	// longestHeader bounds what stands in front of the tensors of a safetensors file.
+	longestHeader = 16 << 20
+	// mostRow bounds the bytes of a row, which is held in memory: more than any model reads.
+	mostRow = 8 << 30
+)
+
+// openSafetensors lists the tensors of a file.
+func openSafetensors(f *os.File, size int64) (map[string]*Array, error) {
+	x, err := safetensors.ReadIndex(f, size, longestHeader, slices.Sorted(maps.Keys(tensorTypes))...)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]*Array{}
+	for name, e := range x.Entries {
+		a := &Array{Name: name, Type: tensorTypes[e.DType], Shape: e.Shape,
+			r: io.NewSectionReader(f, x.Start+e.Offsets[0], e.Offsets[1]-e.Offsets[0])}
+		if a.Type.bytes() == 0 {
+			a.Refused = fmt.Errorf("its elements are %s; %s are read", e.DType, known())
+		}
+		all[name] = a
+	}
+	return all, nil
+}
+
+// Rows is how many rows there are.
+func (a *Array) Rows() int64 { return a.Shape[0] }
+
+// elements is how many numbers a row has.
+func (a *Array) elements() int {
+	n := int64(1)
+	for _, d := range a.Shape[1:] {
+		n *= d
+	}
+	return int(n)
+}
+
+// Load unpacks an array that is compressed; others are not read.
+func (a *Array) Load() error {
+	if a.Refused != nil {
+		return a.Refused
+	}
+	a.once.Do(func() {
+		if a.load != nil {
+			a.r, a.bad = a.load()
+		}
+	})
+	return a.bad
+}
+
+// row reads the bytes of a row into a buffer, whose beginning is aligned for any number.
+func (a *Array) row(buffer []byte, row int) error {
+	n, err := a.r.ReadAt(buffer, int64(row)*int64(len(buffer)))
+	switch {
+	case n == len(buffer):
+		return nil
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("row %d: the file ends before it: it was cut short after it was opened", row)
+	}
+	return fmt.Errorf("row %d: %w", row, err)
+}
+
+// buffer holds a row of an array.
+func (a *Array) buffer() []byte {
+	words := make([]uint64, (a.elements()*a.Type.bytes()+7)/8) // aligned
+	return view[byte](words)[:a.elements()*a.Type.bytes()]
+}

@@ -1,0 +1,184 @@
+package arrays
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// Type is the type of an array's elements, as NumPy calls it.
+type Type string
+
+// The types that are read.
+const (
+	float32s Type = "float32"
+	float64s Type = "float64"
+	int8s    Type = "int8"
+	int16s   Type = "int16"
+	int32s   Type = "int32"
+	int64s   Type = "int64"
+	uint8s   Type = "uint8"
+	uint16s  Type = "uint16"
+	uint32s  Type = "uint32"
+	bools    Type = "bool"
+)
+
+// types are the types by what .npy files call them, but for the order of bytes.
+var types = map[string]Type{"f4": float32s, "f8": float64s, "i1": int8s, "i2": int16s, "i4": int32s, "i8": int64s,
+	"u1": uint8s, "u2": uint16s, "u4": uint32s, "b1": bools}
+
+// tensorTypes are the types by what safetensors files call them; some are known, and not read.
+var tensorTypes = map[string]Type{"F32": float32s, "F64": float64s, "I8": int8s, "I16": int16s, "I32": int32s,
+	"I64": int64s, "U8": uint8s, "BOOL": bools, "F16": "", "BF16": ""}
+
+// known lists the types for a refusal.
+func known() string {
+	var names []string
+	for _, t := range types {
+		names = append(names, string(t))
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// bytes is the size of an element; 0 of no type.
+func (t Type) bytes() int {
+	switch t {
+	case float64s, int64s:
+		return 8
+	case float32s, int32s, uint32s:
+		return 4
+	case int16s, uint16s:
+		return 2
+	case int8s, uint8s, bools:
+		return 1
+	}
+	return 0
+}
+
+// Float says whether the elements have fractions.
+func (t Type) Float() bool { return t == float32s || t == float64s }
+
+// Bool says whether the elements are true or false.
+func (t Type) Bool() bool { return t == bools }
+
+// whole is the types of whole numbers in memory. A bool is a byte that is 0 or 1.
+type whole interface {
+	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32
+}
+
+// view takes memory for numbers of another type.
+func view[To, From any](from []From) []To {
+	var to To
+	var of From
+	n := len(from) * int(unsafe.Sizeof(of)) / int(unsafe.Sizeof(to))
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(from))), n)
+}
+
+// mostExact is the greatest whole number up to which a float of 32 bits holds all.
+const mostExact = 1 << 24
+
+// Floats reads rows as floats of 32 bits. Those of 64 bits are rounded.
+func (a *Array) Floats(rows []int) ([]float32, error) {
+	return read(a, rows, func(dst []float32, src []byte) error {
+		switch a.Type {
+		case float32s:
+			copy(dst, view[float32](src))
+			return nil
+		case float64s:
+			for i, v := range view[float64](src) {
+				dst[i] = float32(v)
+				if math.IsInf(float64(dst[i]), 0) && !math.IsInf(v, 0) {
+					return fmt.Errorf("%v, which a float of 32 bits cannot hold", v)
+				}
+			}
+			return nil
+		}
+		return a.each(src, func(i int, v int64) error {
+			dst[i] = float32(v)
+			if v < -mostExact || v > mostExact {
+				return fmt.Errorf("%d, and floats of 32 bits hold whole numbers up to %d; make it an array of float32", v,
+					mostExact)
+			}
+			return nil
+		})
+	})
+}
+
+// Ints reads rows as whole numbers. Floats are refused.
+func (a *Array) Ints(rows []int) ([]int64, error) {
+	return read(a, rows, func(dst []int64, src []byte) error {
+		return a.each(src, func(i int, v int64) error {
+			dst[i] = v
+			return nil
+		})
+	})
+}
+
+// Bools reads rows as bools. Whole numbers other than 0 and 1 are refused, and floats.
+func (a *Array) Bools(rows []int) ([]bool, error) {
+	return read(a, rows, func(dst []bool, src []byte) error {
+		return a.each(src, func(i int, v int64) error {
+			dst[i] = v != 0
+			if v != 0 && v != 1 {
+				return fmt.Errorf("%d, and true and false are 1 and 0", v)
+			}
+			return nil
+		})
+	})
+}
+
+// read reads rows, which into converts one by one.
+func read[T any](a *Array, rows []int, into func(dst []T, src []byte) error) ([]T, error) {
+	if err := a.Load(); err != nil {
+		return nil, err
+	}
+	each := a.elements()
+	all, buffer := make([]T, len(rows)*each), a.buffer()
+	for k, row := range rows {
+		if err := a.row(buffer, row); err != nil {
+			return nil, err
+		}
+		if err := into(all[k*each:(k+1)*each], buffer); err != nil {
+			return nil, fmt.Errorf("row %d has %w", row, err)
+		}
+	}
+	return all, nil
+}
+
+// each calls f for every whole number of a row, in order.
+func (a *Array) each(src []byte, f func(i int, v int64) error) error {
+	switch a.Type {
+	case int8s:
+		return forEach(view[int8](src), f)
+	case int16s:
+		return forEach(view[int16](src), f)
+	case int32s:
+		return forEach(view[int32](src), f)
+	case int64s:
+		return forEach(view[int64](src), f)
+	case uint16s:
+		return forEach(view[uint16](src), f)
+	case uint32s:
+		return forEach(view[uint32](src), f)
+	case uint8s:
+		return forEach(src, f)
+	case bools:
+		return forEach(src, func(i int, v int64) error { return f(i, min(v, 1)) }) // as NumPy takes them
+	}
+	return fmt.Errorf("fractions (%s), where whole numbers are wanted; make it an array of int64", a.Type)
+}
+
+func forEach[T whole](all []T, f func(i int, v int64) error) error {
+	for i, v := range all {
+		if err := f(i, int64(v)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
