@@ -117,6 +117,10 @@ func TestRowsOfArrays(t *testing.T) {
 	if !slices.Equal(first, second) || !slices.Equal(first, third) {
 		t.Error("epochs have different rows")
 	}
+	if b, err := Only(set.Train, "id").Batch(0, 180, 0, 180); err != nil || len(b) != 1 ||
+		fmt.Sprint(slices.Sorted(slices.Values(b["id"].Ints))) != fmt.Sprint(first) {
+		t.Errorf("the identities alone: %v, %v", b, err)
+	}
 	head, err := Head(set.Train, 36)
 	if err != nil || head.Len() != 36 {
 		t.Fatal(err)

@@ -19,6 +19,23 @@ func Head(s Split, n int) (Split, error) {
 	return h.head(n), nil
 }
 
+// Only is the array of a name alone, of a split that Open made of a file of arrays: the others are not read. Splits
+// of other data are as they are.
+func Only(s Split, name string) Split {
+	all, ok := s.(*rows)
+	if !ok {
+		return s
+	}
+	short := *all
+	short.columns = nil
+	for _, c := range all.columns {
+		if c.as.Name == name {
+			short.columns = append(short.columns, c)
+		}
+	}
+	return &short
+}
+
 func (o order) of(n int) order { return newOrder(n, o.seed, o.keep) }
 
 func (t *table) head(n int) Split {

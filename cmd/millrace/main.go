@@ -41,7 +41,7 @@ Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 3 another process of
 	}, doctorCommand(), launchCommand(), launchHereCommand(), manifestCommand(), profileCommand(),
 		planning.PlanCommand(), scheduleCommand(), simulateCommand(), tuning.TuneCommand(), training.TrainCommand(),
 		reportCommand(), movedCommand("bench"), movedCommand("reproduce"), importCommand(), exportCommand(),
-		checkpointCommand(), prepare.MeasureCommand())
+		checkpointCommand(), dataCommand(), prepare.MeasureCommand())
 }
 
 // movedCommand says where a verb is that this program does not have.

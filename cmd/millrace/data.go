@@ -1,0 +1,222 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/report"
+)
+
+func dataCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "data", Short: "Show what there is to train on",
+		Example: "  millrace data show data.npz",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(showData())
+	return c
+}
+
+const dataHelp = `show says what train --data reads: how many rows train and how many are evaluated, and of each array
+its name, the shape of a row and the type of its elements, their range where there are 2^24 at most, and the
+first values of a row. Tables, images and texts are shown as a model of an input and a target reads them:
+numbers are scaled, and a text has windows of 128 bytes.`
+
+func showData() *cobra.Command {
+	var asJSON bool
+	var trainPart float64
+	c := &cobra.Command{
+		Use: "show DATA", Short: "Show rows, arrays, types and ranges of data", Long: dataHelp,
+		Example: "  millrace data show digits\n  millrace data show data.npz --train-part 0.8 --json",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("train-part") && !(trainPart > 0 && trainPart <= 1) {
+				return cli.BadInput(fmt.Errorf("--train-part %v; it is above 0, and with 1 all rows train", trainPart))
+			}
+			set, err := data.Open(args[0], data.Options{Seed: 1, TrainPart: trainPart})
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			seen, err := look(set)
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			if asJSON {
+				return cli.WriteJSON(c.OutOrStdout(), seen)
+			}
+			return seen.print(c.OutOrStdout())
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	c.Flags().Float64Var(&trainPart, "train-part", 0,
+		"part of the rows of an .npz or .safetensors that trains (default: 0.9)")
+	return c
+}
+
+// seenData is data as show prints it for machines.
+type seenData struct {
+	Data    string            `json:"data"`
+	Train   int               `json:"train"`
+	Test    int               `json:"test"`
+	Classes int               `json:"classes,omitempty"`
+	Arrays  []*seenArray      `json:"arrays"`
+	Refused map[string]string `json:"refused,omitempty"` // arrays that cannot be read
+}
+
+// seenArray is an array of it. Numbers that are not finite are null.
+type seenArray struct {
+	Name     string   `json:"name"`
+	Shape    []int    `json:"shape"` // of a row
+	Type     string   `json:"type"`
+	Stored   string   `json:"stored,omitempty"` // the type in the file
+	Least    *float64 `json:"least,omitempty"`
+	Greatest *float64 `json:"greatest,omitempty"`
+	// NotFinite counts numbers that the range leaves out.
+	NotFinite int   `json:"not_finite,omitempty"`
+	First     []any `json:"first"` // values of a row
+}
+
+const (
+	rangedNumbers = 1 << 24 // of an array, over all rows
+	firstValues   = 8
+	atOnce        = 1 << 20 // numbers that are read at once
+)
+
+// look reads what there is to show.
+func look(set *data.Set) (*seenData, error) {
+	seen := &seenData{Data: set.Name, Train: set.Train.Len(), Classes: set.Classes, Refused: set.Refused}
+	splits := []data.Split{set.Train}
+	if set.Test != nil {
+		seen.Test, splits = set.Test.Len(), append(splits, set.Test)
+	}
+	row, err := set.Train.Batch(0, 1, 0, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range set.Fields {
+		a := &seenArray{Name: f.Name, Shape: f.Shape, Type: string(f.DType), Stored: set.Stored[f.Name]}
+		if a.Shape == nil {
+			a.Shape = []int{}
+		}
+		each(row[f.Name], func(v any, x float64) bool {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				v = nil
+			}
+			a.First = append(a.First, v)
+			return len(a.First) < firstValues
+		})
+		seen.Arrays = append(seen.Arrays, a)
+		if int64(f.Elements())*int64(seen.Train+seen.Test) > rangedNumbers {
+			continue
+		}
+		for _, s := range splits {
+			if err := a.rangeOf(s, max(1, atOnce/f.Elements())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return seen, nil
+}
+
+// rangeOf reads all rows of a part, so many at once.
+func (a *seenArray) rangeOf(s data.Split, rows int) error {
+	for k := 0; k*rows < s.Len(); k++ {
+		b, err := data.Only(s, a.Name).Batch(k, rows, 0, min(rows, s.Len()-k*rows))
+		if err != nil {
+			return err
+		}
+		each(b[a.Name], func(_ any, x float64) bool {
+			switch {
+			case math.IsNaN(x) || math.IsInf(x, 0):
+				a.NotFinite++
+			case a.Least == nil:
+				a.Least, a.Greatest = new(x), new(x)
+			default:
+				*a.Least, *a.Greatest = min(*a.Least, x), max(*a.Greatest, x)
+			}
+			return true
+		})
+	}
+	return nil
+}
+
+// each calls f for the elements of an array, as they are and as floats, until it returns false.
+func each(a data.Array, f func(v any, x float64) bool) {
+	for _, v := range a.Floats {
+		if !f(v, float64(v)) {
+			return
+		}
+	}
+	for _, v := range a.Ints {
+		if !f(v, float64(v)) {
+			return
+		}
+	}
+	for _, v := range a.Bools {
+		x := 0.0
+		if v {
+			x = 1
+		}
+		if !f(v, x) {
+			return
+		}
+	}
+}
+
+// print is for readers.
+func (s *seenData) print(w io.Writer) error {
+	part := fmt.Sprintf("%d to evaluate", s.Test)
+	if s.Test == 0 {
+		part = "none to evaluate"
+	}
+	text := fmt.Sprintf("data     %s\nrows     %d to train, %s\n", names.Shown(s.Data), s.Train, part)
+	if s.Classes > 0 {
+		text += fmt.Sprintf("classes  %d\n", s.Classes)
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		return err
+	}
+	t := &report.Table{Head: []string{"array", "a row", "type", "in the file", " least", " greatest", "a row begins"}}
+	for _, a := range s.Arrays {
+		least, greatest := "", ""
+		if a.Least != nil {
+			least, greatest = fmt.Sprintf("%.6g", *a.Least), fmt.Sprintf("%.6g", *a.Greatest)
+		}
+		if a.NotFinite > 0 {
+			greatest += fmt.Sprintf(", %d not finite", a.NotFinite)
+		}
+		var first []string
+		for _, v := range a.First {
+			switch v := v.(type) {
+			case nil:
+				first = append(first, "not finite")
+			case float32:
+				first = append(first, fmt.Sprintf("%.4g", v))
+			default:
+				first = append(first, fmt.Sprint(v))
+			}
+		}
+		t.Add(names.Shown(a.Name), fmt.Sprint(a.Shape), a.Type, a.Stored, least, greatest, strings.Join(first, " "))
+	}
+	if err := section(w, t); err != nil {
+		return err
+	}
+	if len(s.Refused) == 0 {
+		return nil
+	}
+	t = &report.Table{Head: []string{"not read", "because"}}
+	for _, name := range slices.Sorted(maps.Keys(s.Refused)) {
+		t.Add(names.Shown(name), names.Shown(s.Refused[name]))
+	}
+	return section(w, t)
+}
