@@ -20,8 +20,8 @@ func shownArrays(t *testing.T, dir string) {
 	entry := func(name, dtype string, shape ...int64) safetensors.Named {
 		return safetensors.Named{Name: name, Entry: safetensors.Entry{DType: dtype, Shape: shape}}
 	}
-	text, err := safetensors.Header([]safetensors.Named{entry("x", "F32", 4, 2), entry("y", "I64", 4), entry("m", "BOOL", 4),
-		entry("z", "BF16", 4)}, nil)
+	text, err := safetensors.Header([]safetensors.Named{entry("x", "F32", 4, 2), entry("y", "I64", 4),
+		entry("m", "BOOL", 4), entry("z", "BF16", 4)}, nil)
 	if err == nil {
 		text, err = binary.Append(text, binary.LittleEndian, struct {
 			X [8]float32
@@ -41,13 +41,15 @@ func shownArrays(t *testing.T, dir string) {
 func TestDataShow(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	shownArrays(t, p.Dir)
-	if err := os.WriteFile(filepath.Join(p.Dir, "a.txt"), []byte(strings.Repeat("abcdefghij", 200)), 0o600); err != nil {
+	text := []byte(strings.Repeat("abcdefghij", 200))
+	if err := os.WriteFile(filepath.Join(p.Dir, "a.txt"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out := p.Run(t, strings.Fields("data show a.safetensors --train-part 0.5"), false)
 	for _, line := range []string{"data     a.safetensors", "rows     2 to train, 2 to evaluate",
 		"array  a row  type   in the file  least  greatest", "\nm      []     bool   bool             0         1  ",
-		"\nx      [2]    float  float32         -3  8, 1 not finite  ", "\ny      []     int    int64          -100         3  ",
+		"\nx      [2]    float  float32         -3  8, 1 not finite  ",
+		"\ny      []     int    int64          -100         3  ",
 		"\nz         its elements are BF16; bool, float32, "} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), strings.Join(strings.Fields(line), " ")) {
 			t.Errorf("%s\nwant %q in it", out, line)
