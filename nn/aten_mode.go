@@ -80,7 +80,7 @@ func (r *tracing) spreadMask(site uint64, like tensor, shape []int64, s rules.Sp
 		return nil
 	}
 	if s.Dim < 0 || s.Dim >= len(shape) || shape[s.Dim] != s.Lead*r.rows*s.Tail {
-		if r.ctx.FirstRow > 0 {
+		if r.ctx.FirstRow > 0 && s.Dim != rules.NoRows {
 			r.err = errors.New("a tensor whose rows nobody can tell apart is dropped out, which replicas of a stage could " +
 				"not do alike: plan it without replicas, or drop out a tensor whose first dimension is the rows")
 			return nil

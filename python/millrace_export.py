@@ -8,9 +8,9 @@ module(*inputs) returns the mean loss, or the loss and numbers to report (a tupl
 last input is the target. With --loss it returns outputs, and the loss is added: the last input is the target, behind
 those of forward; where forward needs them all, a target is made.
 
-The file is a zip archive: graph.json has the operators that the module calls in training mode, weights.safetensors its
-parameters, buffers and constants by PyTorch's names. It needs torch 1.8 or later alone. Random numbers begin at seed 0:
-the same module is the same file. What cannot be exported is said in one line, with exit code 2.
+The module is traced in training mode, but for what build() sets to evaluation, with torch 1.8 or later alone. In the
+file, a zip archive, graph.json has its operators, and weights.safetensors its parameters, buffers and constants by
+PyTorch's names. What cannot be exported is said in one line, with exit code 2.
 """
 import argparse, ctypes, functools, hashlib, importlib.util, inspect, itertools, json, os, re, struct
 import sys, tempfile, traceback, warnings, zipfile
@@ -26,7 +26,8 @@ TYPES = [of.split() for of in (  # of elements: what TorchScript, torch and safe
     "Double float64 F64, Float float32 F32, Half float16 F16, BFloat16 bfloat16 BF16, Long int64 I64, Int int32 I32, "
     "Short int16 I16, Char int8 I8, Byte uint8 U8, Bool bool BOOL").split(", ")]
 SCALARS, DTYPES = {a: c for a, _, c in TYPES}, {getattr(torch, b): c for _, b, c in TYPES}
-KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string"}
+KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string",
+         torch.device: "device"}
 # A frame of a node's source: of a trace, "path(line): function"; of a script, 'File "path", line 1, in function'.
 FRAME = re.compile(r'^(.+)\((\d+)\): |^ *File "(.+)", line (\d+)', re.M)
 PYTHON = re.compile("<|%s|%s(?!(site|dist)-packages)" % tuple(  # and PyTorch, whose files nobody edits
@@ -58,9 +59,7 @@ def load(spec):
     built = getattr(module, name)()
     if not isinstance(built, (tuple, list)) or len(built) != 2 or not isinstance(built[0], torch.nn.Module):
         raise Refused("%s returns a %s; give a pair: a module and a tuple of tensors" % (spec, type(built).__name__))
-    model, inputs = built[0], (built[1],) if isinstance(built[1], torch.Tensor) else built[1]
-    if not isinstance(inputs, (tuple, list)):
-        raise Refused("%s returns a %s as inputs; give a tuple of example tensors" % (spec, type(inputs).__name__))
+    model, inputs = built[0], built[1] if isinstance(built[1], (tuple, list)) else (built[1],)
     return getattr(model, "_orig_mod", model), tuple(inputs), folder  # _orig_mod: what torch.compile is of
 
 def check_tensor(name, value):
@@ -77,11 +76,9 @@ def check_inputs(inputs):
         if not isinstance(x, torch.Tensor):
             raise Refused("input %d is a %s; give tensors alone" % (i, type(x).__name__))
         check_tensor("input %d" % i, x)
-        if x.dim() == 0 or x.shape[0] != inputs[0].shape[0]:
-            raise Refused("input %d has the shape %s, and the first one %s; the first dimension of each is the batch"
-                          % (i, list(x.shape), list(inputs[0].shape)))
-        if len(x) < 2:
-            raise Refused("the example has %d rows; give 2 or more, which are told from a dimension of 1" % len(x))
+        if x.dim() == 0 or len(x) < 2 or x.shape[0] != inputs[0].shape[0]:
+            raise Refused("input %d has the shape %s, and the first one %s; the first dimension of each is the batch, "
+                          "of 2 rows or more" % (i, list(x.shape), list(inputs[0].shape)))
 
 def names_of(model, count):
     """Return what forward calls its first inputs; None where it does not take so many."""
@@ -94,37 +91,29 @@ def names_of(model, count):
     return [one for n, at in bound.items() for one in ([n] if isinstance(at, int) else ["%s%d" % (n, i) for i in at])]
 
 class Example(torch.nn.Module):
-    """A module with its loss, which returns a tuple of numbers. look comes first."""
-
-    def __init__(self, module, loss, own):
+    """A module with its loss, which returns a tuple of numbers; inputs have a target, where that was left out."""
+    def __init__(self, module, loss, own, inputs):
         super().__init__()
-        self.module, self.loss, self.own, self.learns = module, loss, own, False  # own: how many inputs it takes
-
-    def look(self, inputs):
-        """Find out what the module returns; return the inputs with a target, where that was left out."""
+        self.module, self.loss, self.own = module, loss, own  # own: how many inputs it takes
         with torch.no_grad():
-            out = self.module(*inputs[:self.own])
-            if self.loss and self.own == len(inputs):
+            out = module(*inputs[:own])
+            if loss and own == len(inputs):
                 made = torch.zeros_like(first_of(out))
-                inputs += (made.select(1, 0).long() if self.loss == "cross_entropy" else made,)
+                inputs += (made.select(1, 0).long() if loss == "cross_entropy" else made,)
             named = self.named(out, inputs)
-        loss = named[0][1]
+        self.inputs, mean = inputs, named[0][1]
         self.picked = [i for i, (_, x) in enumerate(named) if isinstance(x, torch.Tensor) and x.numel() == 1]
-        if 0 not in self.picked or not loss.is_floating_point():
-            said = "the shape %s" % list(loss.shape) if isinstance(loss, torch.Tensor) else "a " + type(loss).__name__
+        if 0 not in self.picked or not mean.is_floating_point():
+            said = "the shape %s" % list(mean.shape) if isinstance(mean, torch.Tensor) else "a " + type(mean).__name__
             raise Refused("the module returns %s, where its mean loss should be; return that, or give --loss" % said)
         self.names = ["loss"] + [named[i][0] for i in self.picked[1:]]
         self.left_out = [name for i, (name, _) in enumerate(named) if i not in self.picked]
-        return inputs
 
     def named(self, out, inputs):
         """Return what a module returned, each with a name, the loss first."""
         if self.loss:
             return [("loss", added(self.loss, first_of(out), inputs[-1]))]
-        if isinstance(out, dict) and "loss" not in out:
-            raise Refused("the module returns a dict without the key \"loss\", but with %s; add it, or give --loss"
-                          % ", ".join(sorted(map(str, out))))
-        if isinstance(out, dict):
+        if isinstance(out, dict) and "loss" in out:
             return [("loss", out["loss"])] + [(str(k), v) for k, v in out.items() if k != "loss"]
         if isinstance(out, (tuple, list)) and out:
             return list(zip(getattr(out, "_fields", ["output%d" % i for i in range(len(out))]), out))
@@ -132,7 +121,6 @@ class Example(torch.nn.Module):
 
     def forward(self, *inputs):
         named = self.named(self.module(*inputs[:self.own]), inputs)
-        self.learns = named[0][1].requires_grad
         return tuple(named[i][1].reshape(()) if named[i][1].dim() else named[i][1] for i in self.picked)
 
 def first_of(out):
@@ -170,25 +158,21 @@ def end_of(value):
 
 class Graph:
     """The operators of a traced module, as they are written."""
-
     def __init__(self, example, folder):
         self.example, self.folder, self.aliases, self.nodes, self.outputs = example, folder, [], [], []
         self.values, self.tensors = {}, {}  # by name: the elements, and what is written of them
         self.live, self.name_of = {}, {}  # what the module has by each name; the first name of each
-        self.number, self.literal, self.path, self.known, self.fixed = {}, {}, {}, {}, set()
+        self.number, self.literal, self.path, self.known = {}, {}, {}, {}
 
     def own(self, module, before):
         """Take a module's parameters as they are, and its buffers as they were before."""
         for name, value, buffer, unsaved in walk(module):
-            check_tensor(name, value)
             self.live[name], first = value, self.name_of.setdefault(id(value), name)
             if first != name:
                 self.aliases.append({"name": name, "of": first})
-            elif buffer:
-                taken = before[id(value)][1] if id(value) in before else value.detach().clone()
-                self.keep(name, taken, role="buffer", trained=False, unsaved=unsaved)
             else:
-                self.keep(name, value.detach(), role="parameter", trained=value.requires_grad)
+                self.keep(name, before.get(id(value), (0, value.detach()))[1], unsaved=unsaved,
+                          role="buffer" if buffer else "parameter", trained=value.requires_grad and not buffer)
         spans = sorted((self.live[n].data_ptr(), end_of(self.live[n]), n) for n in self.tensors if self.live[n].numel())
         for (_, end, one), (start, _, other) in zip(spans, spans[1:]):
             if start < end and (self.tensors[one]["trained"] or self.tensors[other]["trained"]):
@@ -213,56 +197,51 @@ class Graph:
             self.keep(name, value.detach(), role="constant", trained=False)
         return {"tensor": first}
 
-    def read(self, traced):
-        """Read a trace; what nothing comes of is left out."""
-        graph = traced.inlined_graph
+    def read(self, traced, wider):
+        """Read a trace, and one of a row more, whose sizes tell which of them depend on the rows."""
+        graph, more = traced.inlined_graph, (n for n in needed(wider.inlined_graph) if n.kind() != "prim::Constant")
         given, returned = list(graph.inputs()), list(graph.outputs())
         self.path[given[0].debugName()] = ""
         self.number = {v.debugName(): i for i, v in enumerate(given[1:])}
-        needed, kept = {v.debugName() for v in returned}, []
-        for node in reversed(list(graph.nodes())):
-            if writes(node) or any(v.debugName() in needed for v in node.outputs()):
-                needed.update(v.debugName() for v in node.inputs())
-                kept.append(node)
-        for node in reversed(kept):
-            self.add(node)
+        for node in needed(graph):
+            other = node if node.kind() == "prim::Constant" else next(more, node)  # numbers that are alike are one
+            if node.kind() != other.kind():
+                raise Refused("%s: forward calls other operators with a row more; call the same for any number of rows"
+                              % blamed(node, self.folder)[1])
+            self.add(node, other)
         self.outputs = self.argument(returned[0]).get("list", [self.argument(v) for v in returned])
 
-    def add(self, node):
-        """Take a node over, which comes behind all that it reads of."""
+    def add(self, node, other):
+        """Take a node over, which comes behind all that it reads of; other is what it is with a row more."""
         kind, outs, ins = node.kind(), [v.debugName() for v in node.outputs()], list(node.inputs())
-        where = place([(a or c, b or d) for a, b, c, d in FRAME.findall(node.sourceRange())], self.folder)[-200:]
-        blame, first = where or scope_of(node.scopeName()) or "the module", ins[0].debugName() if ins else ""
+        (where, blame), first = blamed(node, self.folder), ins[0].debugName() if ins else ""
+        for x, y in zip(map(fixed, ins), map(fixed, other.inputs())):
+            if x != y:
+                raise Refused("%s: %s: its argument %s is %s with a row more: Python made it of the rows or of what a "
+                              "tensor holds; use x.shape[0] as it is, without len() or int()" % (blame, kind, x, y))
         if kind == "prim::GetAttr":
             path = self.path[outs[0]] = (self.path[first] + "." + node.s("name")).lstrip(".")
-            if node.output().type().kind() != "ClassType":
-                self.literal[outs[0]] = self.held(path, blame)
+            if path[len("module."):] in self.live:
+                self.literal[outs[0]] = {"tensor": self.name_of[id(self.live[path[len("module."):]])]}
+            elif node.output().type().kind() != "ClassType":
+                self.literal[outs[0]] = self.value(functools.reduce(getattr, path.split("."), self.example), blame)
         elif kind == "prim::Constant":
             self.literal[outs[0]] = self.value(node.output().toIValue(), blame)
         elif kind == "prim::TupleConstruct":
-            self.literal[outs[0]] = {"list": [self.argument(v) for v in ins]}
+            self.literal[outs[0]] = {"list": list(map(self.argument, ins))}
         elif kind == "prim::TupleUnpack" and "list" in self.literal.get(first, ()):
             self.literal.update(zip(outs, self.literal[first]["list"]))
         elif list(node.blocks()) or kind[:1] == "^" or kind == "prim::PythonOp" or "ClassType" in (
                 v.type().kind() for v in ins):
             raise Refused("%s: %s: branches of scripted functions and backwards of autograd.Function are not exported; "
                           "write it as plain Python" % (blame, kind))
+        elif kind == "aten::_pack_padded_sequence":
+            raise Refused("%s: a packed sequence has other sizes in each batch; give the padded tensor, and take each "
+                          "row's last step by gather" % blame)
         else:
-            reads, of = node.schema().split("->")[0], self.tensors.get(self.literal.get(first, {}).get("tensor"), {})
-            fixed = first in self.fixed or of.get("role") == "constant"
-            if fixed and "(a!" in reads:
-                raise Refused("%s: %s writes into a tensor that is fixed when the module is exported; make it by "
-                              "torch.zeros in forward, or a buffer, or write x = x + y" % (blame, kind))
-            self.fixed.update(outs if fixed and "(a" in reads else ())
-            self.nodes.append({"op": reads.split("(")[0] or kind, "in": [self.argument(v) for v in ins],
-                               "out": [self.described(v, blame) for v in node.outputs()],
+            self.nodes.append({"op": node.schema().split("(")[0] or kind, "in": [self.argument(v) for v in ins],
+                               "out": [self.described(*v) for v in zip(node.outputs(), other.outputs())],
                                "scope": scope_of(node.scopeName()), "where": where})
-
-    def held(self, path, where):
-        """Return what the example has at a path."""
-        if path[len("module."):] in self.live:
-            return {"tensor": self.name_of[id(self.live[path[len("module."):]])]}
-        return self.value(functools.reduce(getattr, path.split("."), self.example), where)
 
     def argument(self, v):
         return self.literal.get(v.debugName()) or {"value": self.number[v.debugName()]}
@@ -273,20 +252,39 @@ class Graph:
             return self.constant(x, where)
         if isinstance(x, (list, tuple)):
             return {"list": [self.value(one, where) for one in x]}
-        if isinstance(x, torch.device):
-            return {"device": x.type}
         if type(x) in KINDS:
-            return {KINDS[type(x)]: True if x is None else str(x) if str(x) in ("inf", "-inf", "nan") else x}
+            x, kind = getattr(x, "type", x), KINDS[type(x)]  # of a device
+            return {kind: True if x is None else str(x) if str(x) in ("inf", "-inf", "nan") else x}
         raise Refused("%s: a constant of the type %s; give numbers, words or tensors" % (where, type(x).__name__))
 
-    def described(self, v, where):
-        """Number a value and describe it by the type that the trace has seen."""
+    def described(self, v, wider):
+        """Number a value and describe it by the type that the traces have seen."""
         t, said = v.type(), {"value": self.number.setdefault(v.debugName(), len(self.number))}
         if t.kind() != "TensorType" or t.sizes() is None or t.scalarType() is None:
             return dict(said, type="Tensor" if t.kind() == "TensorType" else t.str())
-        if t.scalarType() not in SCALARS:
-            raise Refused("%s: %s yields %s, not %s" % (where, v.node().kind(), t.scalarType(), ", ".join(SCALARS)))
-        return dict(said, type="Tensor", shape=t.sizes(), dtype=SCALARS[t.scalarType()])
+        said.update({"more": wider.type().sizes()} if wider.type().sizes() != t.sizes() else ())
+        if not v.requires_grad() and "::_" not in v.node().kind():  # aten::_convolution is seen before it has its own
+            said["detached"] = True
+        return dict(said, type="Tensor", shape=t.sizes(), dtype=SCALARS.get(t.scalarType(), t.scalarType()))
+
+def needed(graph):
+    """Return the nodes of which something comes, in order."""
+    read, kept = {v.debugName() for v in graph.outputs()}, []
+    for node in reversed(list(graph.nodes())):
+        if writes(node) or any(v.debugName() in read for v in node.outputs()):
+            read.update(v.debugName() for v in node.inputs())
+            kept.append(node)
+    return kept[::-1]
+
+def fixed(v):
+    """Return what Python has made of a value, of a tensor its shape; None for one that is calculated."""
+    x = v.node().output().toIValue() if v.node().kind() == "prim::Constant" else None
+    return list(x.shape) if isinstance(x, torch.Tensor) else str(x)
+
+def blamed(node, folder):
+    """Return where a node was called, and the same or its module, for messages."""
+    where = place([(a or c, b or d) for a, b, c, d in FRAME.findall(node.sourceRange())], folder)[-200:]
+    return where, where or scope_of(node.scopeName()) or "the module"
 
 def writes(node):
     """Say whether a node changes what it reads, itself or in its blocks."""
@@ -333,7 +331,10 @@ def write(path, text, values):
 
 def export(model, inputs, folder, loss, path, name):
     """Trace a module in training mode and write it; return what is to be said."""
+    still = [(n, m) for n, m in model.named_modules() if model.training and not m.training]
     model.train()
+    for _, m in still:
+        m.training = False
     given = len(inputs)
     names = loss and names_of(model, given - 1) or names_of(model, given)
     if not names:
@@ -342,31 +343,30 @@ def export(model, inputs, folder, loss, path, name):
     for key, value, _, _ in walk(model):
         check_tensor(key, value)
     before = {id(x): (x, x.detach().clone()) for _, x, buffer, _ in walk(model) if buffer}
-    example = Example(model, loss, len(names))
-    inputs = tuple(x.detach().clone() for x in example.look(inputs))  # each its own, for the trace goes by identity
+    example = Example(model, loss, len(names), inputs)
+    inputs = tuple(x.detach().clone() for x in example.inputs)  # each its own, for the trace goes by identity
     names += ["target"] * (len(inputs) - len(names))
     if len(inputs) < 2:
         raise Refused("there is one input; the last one is the target: give it, or --loss")
-    check_inputs(inputs)
     graph = Graph(example, folder)
     graph.own(model, before)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        traced = torch.jit.trace(example, inputs, check_trace=False)
+        traced, wider = (torch.jit.trace(example, of, check_trace=False) for of in (inputs, tuple(
+            torch.cat((x, x[:1])) for x in inputs)))
     for key, value, buffer, _ in walk(model):
         if value is not graph.live.get(key) and not key.endswith("num_batches_tracked"):  # torch 1.8 replaces that one
             raise Refused("forward replaces %s; write into it, as in self.%s.copy_(...)" % (key, key.split(".")[-1]))
-    if not example.learns:
-        raise Refused("the loss does not depend on a parameter that requires a gradient")
-    graph.read(traced)
+    graph.read(traced, wider)
     write(path, json.dumps({
         "version": 1, "torch": torch.__version__, "name": name, "rows": len(inputs[0]), "inputs": [
             {"name": n, "shape": list(x.shape), "dtype": DTYPES[x.dtype], "target": x is inputs[-1]}
             for n, x in zip(names, inputs)], "tensors": list(graph.tensors.values()), "aliases": graph.aliases,
         "nodes": graph.nodes, "outputs": [{"name": n, "of": v} for n, v in zip(example.names, graph.outputs)],
     }), graph.values)
-    fixed = {place([(w.filename, w.lineno)]) for w in warned if "Tracer" in w.category.__name__} - {""}
-    notes = ["%s: Python reads a value here: what follows from it is fixed in the file" % at for at in sorted(fixed)]
+    decided = {place([(w.filename, w.lineno)]) for w in warned if "Python boolean" in str(w.message)} - {""}
+    notes = ["%s: Python decides by a tensor: the file has the example's way alone" % at for at in sorted(decided)]
+    notes += ["%s stays in evaluation mode, as it is given" % n for n, _ in still]
     notes += ["%s is not one number, and is left out" % n for n in example.left_out]
     notes += ["the target is made to fit the outputs: %s of %s" % (list(x.shape), x.dtype) for x in inputs[given:]]
     trained = [graph.values[n].numel() for n, t in graph.tensors.items() if t["trained"]]

@@ -50,14 +50,17 @@ func (r recorded) Batch(step, batchSize, firstRow, rows int) (data.Batch, error)
 	return b, nil
 }
 
-// networks exports the networks of torchtest and loads them.
-func networks(t *testing.T, rates bool, names ...string) (all []torchtest.Answer, models []*model.Model) {
+// networks exports the networks of torchtest, or those of some names, and loads them.
+func networks(t *testing.T, names ...string) (all []torchtest.Answer, models []*model.Model) {
 	t.Helper()
 	requests := slices.DeleteFunc(torchtest.Main(), func(r torchtest.Request) bool {
 		return len(names) > 0 && !slices.Contains(names, r.Name)
 	})
+	if slices.Contains(names, "dropouts") {
+		requests = append(requests, torchtest.Request{Name: "dropouts", File: "dropouts.py"})
+	}
 	for i := range requests {
-		if !rates {
+		if names != nil {
 			requests[i].Rate = 0
 		}
 	}
@@ -90,7 +93,7 @@ func near32(got []byte, want []byte) float64 {
 // 50 steps on two stages go where a plain loop of PyTorch goes, and end at its weights.
 func TestImportedNetworksTrainAsPyTorchDoes(t *testing.T) {
 	e := torchEngine(t)
-	answers, models := networks(t, true)
+	answers, models := networks(t)
 	for i, a := range answers {
 		m, numbers := models[i], torchtest.Read(t, a.Numbers)
 		data := recorded{m, numbers}
@@ -138,7 +141,7 @@ func TestImportedNetworksTrainAsPyTorchDoes(t *testing.T) {
 // Every family trains an imported network, under each of its policies, with the bits that its twin leaves.
 func TestImportedNetworksOverEveryFamily(t *testing.T) {
 	e := torchEngine(t)
-	_, models := networks(t, false, "branches", "lstm", "resnet18")
+	_, models := networks(t, "branches", "lstm", "resnet18", "dropouts")
 	ran := map[string]bool{}
 	for _, m := range models {
 		for _, f := range family.All() {
@@ -190,5 +193,37 @@ func TestImportedNetworksOverEveryFamily(t *testing.T) {
 	}
 	if len(all) < 3*len(family.All()) {
 		t.Errorf("only %d: %s", len(all), strings.Join(all, ", "))
+	}
+}
+
+// Dropout is drawn alike wherever a row is computed: replicas that split micro-batches, or take them in turn, leave the
+// bits of the sequential program, whatever dimension of a tensor has the rows.
+func TestImportedDropoutIsAlikeOverReplicas(t *testing.T) {
+	e := torchEngine(t)
+	_, models := networks(t, "dropouts")
+	m := models[0]
+	for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
+		for _, replicas := range [][][]int{{{0, 1, 2}}, {{0}, {1, 2}}, {{0, 1}, {2, 3}}} {
+			t.Run(fmt.Sprintf("%s/%v", how, replicas), func(t *testing.T) {
+				c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 5, 4, "afab"), 0, 2)
+				c.Plan.Replication = string(how)
+				for i := range replicas {
+					c.Plan.Stages[i].Devices = replicas[i]
+				}
+				if err := equalCase(c, sequential(t, c, synchronous(c)), train(t, c).Weights); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	// A replica's slice is a part of the whole: one step of two halves is near one of all rows.
+	whole := basic(t, e, m, planOf(m, nil, 6, 1, "afab"), 0, 1)
+	halves := basic(t, e, m, planOf(m, nil, 6, 1, "afab"), 0, 1)
+	halves.Plan.Replication, halves.Plan.Stages[0].Devices = string(schedule.Split), []int{0, 1}
+	want := train(t, whole).Weights
+	for name, w := range train(t, halves).Weights {
+		if d := near32(w.Data, want[name].Data); d > 1e-6 {
+			t.Errorf("%s is %.3g away from one worker's", name, d)
+		}
 	}
 }

@@ -47,11 +47,16 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 			"  millrace import --from megatron --model gpt --batch 32 layout.txt -o plan.json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if options.Format == fromTorch {
-				return importTorch(c, args[0], output)
-			}
 			if options.Format == imported.Torch || options.Format == imported.PT2 {
 				return importNetwork(c, args[0], output, imported.Options{From: options.Format}, asJSON)
+			}
+			if output != "" {
+				if err := cli.CheckFile("--output", output); err != nil {
+					return cli.BadInput(err)
+				}
+			}
+			if options.Format == fromTorch {
+				return importTorch(c, args[0], output)
 			}
 			if slices.Contains(cutFormats, options.Format) {
 				of, err := layersNamed(&flags, profileFile)
@@ -92,7 +97,7 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 	c.Flags().StringVar(&profileFile, "profile", "", "the profile that names the layers of stages, in place of a model")
 	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch of the plan (default 1)")
 	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file, a network to this folder")
-	cli.Writes(c, "output")
+	cli.WritesEither(c, "output")
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	return c
 }

@@ -50,6 +50,9 @@ func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSO
 		return cli.WriteJSON(c.OutOrStdout(), s)
 	}
 	s.print(c.OutOrStdout())
+	if dir != "" {
+		fmt.Fprintf(c.OutOrStdout(), "wrote %s, for --model\n", dir)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,11 @@ func TestImportShowsAPyTorchNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cluster, err := os.ReadFile("../../examples/two-nodes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(p.Dir, "two.yaml"), string(cluster))
 	for _, name := range []string{"build", "dice"} {
 		c := exec.CommandContext(t.Context(), "/usr/bin/python3", "-B", script, "own.py:"+name, "-o", name+".mr")
 		c.Dir = p.Dir
@@ -59,6 +65,17 @@ model_2             0             0  F32[6]                relu add.Tensor
 head                0      0.000132  F32[11]               linear
 model_3             0             0                        cross_entropy_loss
 `)
+	// -o makes a folder of it, also of one that is there; both are models.
+	for range 2 {
+		if out := p.Run(t, strings.Fields("import --from torch build.mr -o net"), false); !strings.HasSuffix(out,
+			"wrote net, for --model\n") {
+			t.Error(out)
+		}
+	}
+	file := p.Run(t, strings.Fields("plan --model build.mr --batch 8 --cluster two.yaml"), false)
+	if folder := p.Run(t, strings.Fields("plan --model net --batch 8 --cluster two.yaml"), false); folder != file {
+		t.Errorf("planned from its folder:\n%s\nfrom its file:\n%s", folder, file)
+	}
 	for line, want := range map[string]string{
 		"import --from torch dice.mr":     "aten::rand_like",
 		"import --from torch own.py":      "own.py",

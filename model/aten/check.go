@@ -186,6 +186,15 @@ func (c *checking) define(of string, v Value) error {
 			return err
 		}
 	}
+	if v.More != nil {
+		if len(v.More) != len(v.Shape) {
+			return fmt.Errorf("%s: value %d has the shape %v, and %v with a row more; both have the same dimensions", of, v.ID,
+				v.Shape, v.More)
+		}
+		if err := shaped(fmt.Sprintf("%s: value %d with a row more", of, v.ID), v.DType, v.More); err != nil {
+			return err
+		}
+	}
 	c.values[v.ID] = v
 	return nil
 }

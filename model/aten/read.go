@@ -52,6 +52,9 @@ type writtenOut struct {
 	Type  string  `json:"type"`
 	Shape []int64 `json:"shape"`
 	DType DType   `json:"dtype"`
+	More  []int64 `json:"more"` // left out where it is the shape
+
+	Detached bool `json:"detached"`
 }
 
 // writtenArg has one field: the kind of the argument.
@@ -111,7 +114,11 @@ func decode(text []byte, header map[string]safetensors.Entry) (*Graph, error) {
 			node.In = append(node.In, arg)
 		}
 		for _, v := range n.Out {
-			node.Out = append(node.Out, Value{ID: v.Value, Type: v.Type, Shape: v.Shape, DType: v.DType})
+			if v.More == nil {
+				v.More = v.Shape
+			}
+			node.Out = append(node.Out, Value{ID: v.Value, Type: v.Type, Shape: v.Shape, DType: v.DType, More: v.More,
+				Detached: v.Detached})
 		}
 		g.Nodes = append(g.Nodes, node)
 	}

@@ -21,13 +21,23 @@ func Writes(c *cobra.Command, flags ...string) {
 	}
 }
 
+// WritesEither says of a flag that it names such a file, or a folder, which may be there.
+func WritesEither(c *cobra.Command, flag string) {
+	c.Flags().Lookup(flag).Annotations = map[string][]string{writtenTo: {"folder"}}
+}
+
 // checkOutputs refuses files that a verb is to write and could not.
 func checkOutputs(c *cobra.Command, _ []string) error {
 	var refused error
 	c.Flags().Visit(func(f *pflag.Flag) {
-		if _, ok := f.Annotations[writtenTo]; ok && refused == nil && f.Value.String() != "" {
-			refused = BadInput(checkFile("--"+f.Name, f.Value.String()))
+		either, ok := f.Annotations[writtenTo]
+		if !ok || refused != nil || f.Value.String() == "" {
+			return
 		}
+		if info, err := os.Stat(f.Value.String()); err == nil && info.IsDir() && len(either) > 0 {
+			return
+		}
+		refused = BadInput(CheckFile("--"+f.Name, f.Value.String()))
 	})
 	return refused
 }
@@ -35,8 +45,8 @@ func checkOutputs(c *cobra.Command, _ []string) error {
 // longestName is what the name of a file may have, with room for that of the sibling that it is written through.
 const longestName = 240
 
-// checkFile refuses a path that no file can be written to. It leaves nothing behind.
-func checkFile(flag, path string) error {
+// CheckFile refuses a path that no file can be written to. It leaves nothing behind.
+func CheckFile(flag, path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():

@@ -211,7 +211,24 @@ func run(n *Network, values map[int]array, parameter array) (map[int]array, erro
 			made = array{[]float64{total}, []int{0}, []int64{}}
 		case "aten::reshape_as":
 			made.shape = arg(node.In[1]).shape
-		case "aten::expand_as", "aten::clone":
+		case "aten::permute":
+			order := ints(node.In[1].List)
+			var shape []int64
+			for _, d := range order {
+				shape = append(shape, x.shape[d])
+			}
+			made = x.picked(shape, func(c []int64) []int64 {
+				from := make([]int64, len(c))
+				for i, d := range order {
+					from[d] = c[i]
+				}
+				return from
+			}).clone()
+		case "aten::expand":
+			made = x.picked(ints(node.In[1].List), func(c []int64) []int64 { return c[1:] }).clone()
+		case "aten::mean.dim": // over rows that are alike
+			made = x.picked(x.shape[1:], func(c []int64) []int64 { return append([]int64{1}, c...) }).clone()
+		case "aten::expand_as", "aten::clone", "aten::contiguous":
 		case "aten::select_scatter", "aten::slice_scatter":
 			part := seen(node.Op, made, ints(node.In[2:]), nil)
 			src := arg(node.In[1]).clone()

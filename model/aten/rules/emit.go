@@ -25,16 +25,35 @@ func (w *walker) emit(n *Node, out []aten.Value) ([]int, error) {
 		one := v
 		one.Shape, one.DType = o.Shape, o.DType
 		one.Grad = v.Grad && floats(o.DType) && !noGrad[base(n.Op)]
-		one.Dims = w.sizes(n, len(n.Out), &one)
+		one.Dims = w.sizes(n, len(n.Out), &one, o.More)
 		if one.Shape == nil {
-			one.Shape = w.evaluated(one.Dims)
+			one.Shape = evaluated(one.Dims, w.g.Rows)
 		}
 		one.Spread = w.spread(n, &one)
 		n.Out = append(n.Out, id)
 		w.net.Values[id] = &one
 	}
 	w.net.Nodes = append(w.net.Nodes, *n)
-	return n.Out, nil
+	if b := base(n.Op); views[b] || maybe[b] || n.List {
+		return n.Out, nil
+	}
+	ids := slices.Clone(n.Out)
+	for i, o := range out {
+		if o.Detached && w.net.Values[ids[i]].Grad {
+			ids[i] = w.detach(Arg{Kind: FromValue, Value: ids[i]}, n.Scope).Value
+		}
+	}
+	return ids, nil
+}
+
+// detach leaves the gradient of a tensor out.
+func (w *walker) detach(a Arg, scope string) Arg {
+	v := w.describe(a)
+	v.Grad = false
+	id := w.fresh()
+	w.net.Values[id] = &v
+	w.net.Nodes = append(w.net.Nodes, Node{Op: "aten::detach", In: []Arg{a}, Out: []int{id}, Scope: scope, Site: w.at})
+	return Arg{Kind: FromValue, Value: id}
 }
 
 // depends finds out what arguments depend on.
@@ -162,7 +181,8 @@ func (w *walker) statistics(traced *aten.Node, n *Node) error {
 	return nil
 }
 
-func (w *walker) evaluated(dims []*Expr) []int64 {
+// evaluated returns sizes with so many rows, nil where one is unknown.
+func evaluated(dims []*Expr, rows int64) []int64 {
 	if dims == nil {
 		return nil
 	}
@@ -171,7 +191,7 @@ func (w *walker) evaluated(dims []*Expr) []int64 {
 		if d == nil {
 			return nil
 		}
-		c, err := d.Eval(w.g.Rows)
+		c, err := d.Eval(rows)
 		if err != nil {
 			return nil
 		}

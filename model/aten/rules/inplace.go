@@ -53,12 +53,20 @@ func (w *walker) buffer(n *aten.Node, v *variable, name string, in []Arg) error 
 	if role != aten.Buffer || v.parent != nil {
 		kind := map[aten.Role]string{aten.Parameter: "a parameter", aten.Constant: "a constant",
 			aten.Buffer: "a part of a buffer"}[role]
-		return fmt.Errorf("it writes %s in place, %s; compute a new tensor (clone() it first)", name, kind)
+		return fmt.Errorf("it writes %s in place, %s; write x = x + y, or into a clone() of it", name, kind)
+	}
+	if len(n.Out) > 0 && n.Out[0].Detached {
+		for i, a := range in {
+			if i > 0 && (a.Kind == FromValue || a.Kind == FromTensor) && w.describe(a).Grad {
+				in[i] = w.detach(a, n.Scope)
+			}
+		}
 	}
 	from := Value{Known: true}
 	w.depends(in[1:], &from)
 	if from.Grad {
-		return fmt.Errorf("it writes what has a gradient into the buffer %s; detach() it first", name)
+		return fmt.Errorf("it writes what has a gradient into the buffer %s; detach() it first, or write under no_grad()",
+			name)
 	}
 	node := Node{Op: n.Op, In: in, Scope: n.Scope, Site: w.at, Updates: []string{name}}
 	w.scalar(&node)
@@ -73,7 +81,8 @@ func (w *walker) buffer(n *aten.Node, v *variable, name string, in []Arg) error 
 // changed computes what the first argument holds behind an operator that writes it.
 func (w *walker) changed(n *aten.Node, in []Arg) (Arg, error) {
 	old := w.describe(in[0])
-	out := aten.Value{ID: w.next, Type: "Tensor", Shape: old.Shape, DType: old.DType}
+	out := aten.Value{ID: w.next, Type: "Tensor", Shape: old.Shape, DType: old.DType,
+		Detached: len(n.Out) > 0 && n.Out[0].Detached}
 	call := func(op string, args ...Arg) (Arg, error) {
 		out.ID = w.next
 		w.next++

@@ -70,7 +70,7 @@ func (n *Network) group() {
 		}
 	}
 	inside(len(n.Nodes))
-	n.layers(append(chosen, len(n.Nodes)), free, owner)
+	n.layers(n.convert(append(n.reading(chosen, free, owner), len(n.Nodes)), free, owner))
 }
 
 // recomputed says which nodes every layer that reads them runs itself: cheap ones, of inputs and sizes alone.
@@ -131,7 +131,7 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 		n.closure([]Arg{o.Arg}, free, maker, func(v int) { last[v] = max(last[v], end) })
 	}
 	cuts := make([]int, len(n.Nodes)+1)
-	blocked := make([]bool, len(n.Nodes)+1)
+	blocked, number := make([]bool, len(n.Nodes)+1), make([]bool, len(n.Nodes)+1)
 	for v, i := range maker {
 		if free[i] {
 			continue
@@ -139,11 +139,8 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 		for c := i + 1; c <= last[v]; c++ {
 			cuts[c]++
 			blocked[c] = blocked[c] || !n.crosses(v)
+			number[c] = number[c] || len(n.Values[v].Dims) == 0
 		}
-	}
-	for i, node := range n.Nodes {
-		// What only writes a buffer goes with what is computed behind it: alone it would be a layer that reads nothing.
-		blocked[i+1] = blocked[i+1] || len(node.Out) == 0
 	}
 	for b := range held {
 		for c := first[b] + 1; c <= until[b]; c++ {
@@ -152,13 +149,33 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 	}
 	busy := false
 	for c := range cuts {
-		// In front of a free node nothing new has been made: the cut belongs in front of the next that is not.
-		if blocked[c] || !busy || c > end || free[c] {
+		// In front of a free node nothing new has been made: the cut belongs in front of the next that is not. Where a
+		// number crosses alone, nothing but the end of a loss is left.
+		if blocked[c] || !busy || c > end || free[c] || number[c] && cuts[c] == 1 {
 			cuts[c] = 0
 		}
 		busy = busy || c < len(n.Nodes) && !free[c]
 	}
+	n.attach(cuts)
 	return maker, cuts
+}
+
+// attach keeps nodes that only write buffers together with those in front of or behind them, wherever fewer tensors
+// cross: alone they would be a layer that yields nothing.
+func (n *Network) attach(cuts []int) {
+	at := 0 // where a run of such nodes begins
+	for c := 1; c < len(n.Nodes); c++ {
+		switch {
+		case len(n.Nodes[c-1].Out) > 0:
+			at = c
+		case len(n.Nodes[c].Out) == 0:
+			cuts[c] = 0
+		case cuts[at] > cuts[c] && cuts[c] > 0:
+			cuts[at] = 0
+		case cuts[at] > 0:
+			cuts[c] = 0
+		}
+	}
 }
 
 func (n *Network) lastBusy(free []bool) int {
@@ -189,20 +206,6 @@ func (n *Network) closure(args []Arg, free []bool, maker map[int]int, f func(int
 			}
 		})
 	}
-}
-
-// crosses says whether a value may leave its layer: a tensor with a gradient, of which it is known where its rows lie.
-func (n *Network) crosses(v int) bool {
-	x := n.Values[v]
-	if !x.Grad || !x.Batch || x.Spread.Dim < 0 {
-		return false
-	}
-	for _, size := range x.sample() {
-		if size < 1 {
-			return false
-		}
-	}
-	return true
 }
 
 // layers makes the layers that end at the given places.

@@ -109,7 +109,11 @@ func Normalise(g *aten.Graph) (*Network, error) {
 	for i := range g.Nodes {
 		if err := w.node(i); err != nil {
 			n := &g.Nodes[i]
-			return nil, fmt.Errorf("node %d, %s in %s: %w", i, n.Op, scopeName(n.Scope), err)
+			where := scopeName(n.Scope)
+			if n.Where != "" {
+				where += ", " + n.Where
+			}
+			return nil, fmt.Errorf("node %d, %s in %s: %w", i, n.Op, where, err)
 		}
 	}
 	for _, o := range g.Outputs {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/model/aten"
 )
@@ -28,24 +29,16 @@ var (
 		pixel_unshuffle max_pool2d_with_indices constant_pad_nd reflection_pad2d replication_pad2d pad glu`)
 )
 
-// sizes describes what a node yields: by rules that agree with the example; else by the example, where it is clear.
-func (w *walker) sizes(n *Node, k int, v *Value) []*Expr {
+// sizes describes what a node yields: by rules that agree with the example; else by the example with one more row,
+// or by the example alone where it is clear.
+func (w *walker) sizes(n *Node, k int, v *Value, more []int64) []*Expr {
 	if v.Shape != nil && !v.Batch {
 		return constants(v.Shape)
 	}
 	if dims := w.ruled(n, k, v); dims != nil {
-		got := w.evaluated(dims)
-		if v.Shape == nil && got != nil {
+		if got := evaluated(dims, w.g.Rows); got != nil && (v.Shape == nil || slices.Equal(got, v.Shape) &&
+			(more == nil || slices.Equal(evaluated(dims, w.g.Rows+1), more))) {
 			return dims
-		}
-		if got != nil && len(got) == len(v.Shape) {
-			same := true
-			for i := range got {
-				same = same && got[i] == v.Shape[i]
-			}
-			if same {
-				return dims
-			}
 		}
 	}
 	if v.Shape == nil {
@@ -53,11 +46,29 @@ func (w *walker) sizes(n *Node, k int, v *Value) []*Expr {
 	}
 	dims := constants(v.Shape)
 	for i, d := range v.Shape {
-		if d%w.g.Rows == 0 {
+		switch {
+		case w.counts(n), more == nil && d%w.g.Rows == 0:
 			dims[i] = nil // perhaps the batch
+		case more != nil && d != more[i]:
+			dims[i] = nil
+			if per := d / w.g.Rows; d == per*w.g.Rows && more[i] == per*(w.g.Rows+1) {
+				dims[i] = product(constant(per), rowsExpr)
+			}
 		}
 	}
 	return dims
+}
+
+// counts says whether a node yields as many elements as values of tensors say.
+func (w *walker) counts(n *Node) bool {
+	b := base(n.Op)
+	if b == "index" && len(n.In) > 1 {
+		return slices.ContainsFunc(n.In[1].List, func(a Arg) bool {
+			t := w.describe(a).DType
+			return t == "BOOL" || t == "U8"
+		})
+	}
+	return b == "masked_select" || b == "nonzero" || b == "repeat_interleave" || strings.Contains(b, "unique")
 }
 
 // ruled returns the sizes that an operator yields, nil where no rule says.

@@ -4,61 +4,106 @@ package rules
 // which run fastest. What is given from layer to layer has the rows first, and then its other dimensions; where that
 // one has more than the rows, Lead and Tail are in its place.
 type Spread struct {
-	Dim        int // -1: none, or nobody can tell
+	Dim        int // NoRows, or RowsUnknown
 	Lead, Tail int64
 }
 
-var nowhere = Spread{Dim: -1}
+// The Dims of tensors that have no rows, and of those of which nobody can tell where they lie.
+const (
+	NoRows      = -1
+	RowsUnknown = -2
+)
+
+var nowhere, unknown = Spread{Dim: NoRows}, Spread{Dim: RowsUnknown}
 
 // Alone says whether the rows have a dimension of their own.
 func (s Spread) Alone() bool { return s.Lead == 1 && s.Tail == 1 }
 
-// reshaping are the operators that keep the order of elements.
-var reshaping = set(`view reshape flatten unflatten _unsafe_view view_as reshape_as squeeze unsqueeze _reshape_alias`)
+var (
+	// reshaping are the operators that keep the order of elements.
+	reshaping = set(`view reshape flatten unflatten _unsafe_view view_as reshape_as squeeze unsqueeze _reshape_alias`)
+	// scrambling have rules on sizes, and do not keep rows that share a dimension in their order.
+	scrambling = set("flip roll gather index_select index_put scatter scatter_add index_add index_fill index_copy")
+	// keeping do, beside those that rules on sizes have lists of.
+	keeping = set(`linear matmul mm bmm addmm baddbmm embedding cat stack chunk split split_with_sizes unbind expand
+		expand_as`)
+)
 
 // spread finds the rows of a value that a node yields.
 func (w *walker) spread(n *Node, v *Value) Spread {
 	dim, per := rowsIn(v.Dims)
+	if dim == NoRows && (v.Dims != nil || !v.Batch) {
+		return nowhere
+	}
 	if dim < 0 {
+		return unknown
+	}
+	b := base(n.Op)
+	if reshaping[b] {
+		return w.reshaped(n, v, dim, per)
+	}
+	if per > 1 && (scrambling[b] ||
+		!alike[b] && !broadcast[b] && !samplewise[b] && !moved[b] && !reduced[b] && !keeping[b]) {
 		return nowhere
 	}
-	if per == 1 {
-		return Spread{dim, 1, 1}
+	found := Spread{dim, 0, 0}
+	if !w.joined(n.In, per, &found) || per > 1 && found.Lead == 0 {
+		return nowhere
 	}
-	for _, a := range n.In {
-		if a.Kind != FromValue {
-			continue
-		}
-		x := w.net.Values[a.Value]
-		if x.Spread.Dim < 0 {
-			continue
-		}
-		if _, same := rowsIn(x.Dims); same == per {
-			return Spread{dim, x.Spread.Lead, x.Spread.Tail}
-		}
-		if reshaping[base(n.Op)] {
-			// As many elements lie in front of a row as did before.
-			front, before := size(x.Dims[:x.Spread.Dim])*x.Spread.Lead, size(v.Dims[:dim])
-			if before > 0 && front%before == 0 && per%(front/before) == 0 && front > 0 {
-				return Spread{dim, front / before, per / (front / before)}
+	if found.Lead == 0 { // made of sizes alone
+		found.Lead, found.Tail = 1, 1
+	}
+	return found
+}
+
+// joined says whether all tensors among arguments that have rows have them in the same way.
+func (w *walker) joined(args []Arg, per int64, found *Spread) bool {
+	for _, a := range args {
+		switch a.Kind {
+		case List:
+			if !w.joined(a.List, per, found) {
+				return false
 			}
+		case FromValue:
+			x := w.net.Values[a.Value]
+			dim, other := rowsIn(x.Dims)
+			if dim < 0 {
+				continue
+			}
+			s := x.Spread
+			if s.Dim < 0 || other != per || found.Lead > 0 && (s.Lead != found.Lead || s.Tail != found.Tail) {
+				return false
+			}
+			found.Lead, found.Tail = s.Lead, s.Tail
 		}
+	}
+	return true
+}
+
+// reshaped follows the rows through a view: as many elements lie in front of them as did before.
+func (w *walker) reshaped(n *Node, v *Value, dim int, per int64) Spread {
+	x := w.describe(n.In[0])
+	if x.Spread.Dim < 0 {
 		return nowhere
 	}
-	return nowhere
+	front, before := size(x.Dims[:x.Spread.Dim])*x.Spread.Lead, size(v.Dims[:dim])
+	if front == 0 || before == 0 || front%before != 0 || per%(front/before) != 0 {
+		return nowhere
+	}
+	return Spread{dim, front / before, per / (front / before)}
 }
 
 // rowsIn finds the only dimension that is the rows, per times.
 func rowsIn(dims []*Expr) (dim int, per int64) {
-	dim = -1
+	dim = NoRows
 	for d, e := range dims {
 		if e == nil {
-			return -1, 0
+			return RowsUnknown, 0
 		}
 		c, k, ok := monomial(e)
 		switch {
 		case !ok || k > 1 || k == 1 && (dim >= 0 || c < 1):
-			return -1, 0
+			return RowsUnknown, 0
 		case k == 1:
 			dim, per = d, c
 		}

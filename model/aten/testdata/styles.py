@@ -290,14 +290,21 @@ def replaces(self, x, y):
     return (F.linear(x, self.weight) - self.mean).mean()
 
 
-def written_constant():
-    return one(writes)
+def counted_rows():
+    return one(lambda self, x, y: (F.linear(x, self.weight).sum(1) * torch.arange(len(x)) - y[:, 0]).mean())
 
 
-def writes(self, x, y):
-    total = torch.tensor(0.0)
-    total += (F.linear(x, self.weight) - y).mean()
-    return total
+def other_operators():
+    return one(lambda self, x, y: sum(F.linear(x[i], self.weight).mean() for i in range(len(x))) / 2)
+
+
+def packed():
+    return one(packs, torch.randn(3, 4, 3), torch.tensor([4, 2, 3]))
+
+
+def packs(self, x, lengths):
+    packed = nn.utils.rnn.pack_padded_sequence(F.linear(x, self.weight), lengths, True, False)
+    return packed.data.mean()
 
 
 def behind_autograd():
@@ -308,10 +315,6 @@ def shared_memory():
     module, inputs = one(lambda self, x, y: (F.linear(x, self.weight) + F.linear(x, self.other)).mean())
     module.other = nn.Parameter(module.weight.data)
     return module, inputs
-
-
-def complex_parts():
-    return one(lambda self, x, y: torch.fft.fft(F.linear(x, self.weight)).abs().mean())
 
 
 @torch.jit.script

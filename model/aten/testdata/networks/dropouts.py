@@ -1,0 +1,29 @@
+"""A network with every dropout that PyTorch has, of tensors whose rows lie in all sorts of places."""
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Dropouts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(5, 8)
+        self.attention = nn.MultiheadAttention(8, 2, dropout=0.1)
+        self.lstm = nn.LSTM(8, 8, 2, dropout=0.3, batch_first=True)
+        self.positions = nn.Parameter(torch.randn(6, 8) * 0.1)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x, target):
+        rows = x.size(0)
+        x = F.dropout(self.first(x), 0.3)
+        x = F.dropout(x.transpose(0, 1), 0.2)  # positions first
+        x = x + self.attention(x, x, x)[0]
+        x = F.dropout(x.reshape(6 * rows, 8), 0.2).view(6, rows, 8).transpose(0, 1)
+        x = F.dropout2d(x.transpose(1, 2).unsqueeze(3), 0.2).squeeze(3)  # whole channels
+        x = F.alpha_dropout(x.transpose(1, 2), 0.1)
+        x = self.lstm(x)[0] + F.dropout(self.positions, 0.2)
+        return F.mse_loss(self.head(F.feature_alpha_dropout(x, 0.2)), target)
+
+
+def dropouts(rows=4):
+    return Dropouts(), (torch.randn(rows, 6, 5), torch.randn(rows, 6, 3))
