@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model/aten/rules"
 	"github.com/millrace-ml/millrace/model/imported"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/importer"
@@ -17,7 +18,7 @@ import (
 
 func importCommand() *cobra.Command {
 	var options importer.Options
-	var output, profileFile string
+	var output, profileFile, loss string
 	var microBatch int
 	var flags prepare.JobFlags
 	var asJSON bool
@@ -48,7 +49,8 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if options.Format == imported.Torch || options.Format == imported.PT2 {
-				return importNetwork(c, args[0], output, imported.Options{From: options.Format}, asJSON)
+				return importNetwork(c, args[0], output, imported.Options{From: options.Format, Loss: loss},
+					asJSON)
 			}
 			if output != "" {
 				if err := cli.CheckFile("--output", output); err != nil {
@@ -98,6 +100,7 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch of the plan (default 1)")
 	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file, a network to this folder")
 	cli.WritesEither(c, "output")
+	c.Flags().StringVar(&loss, "loss", "", "of outputs of a .pt2 without one: "+strings.Join(rules.Losses, ", "))
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	return c
 }

@@ -31,6 +31,7 @@ const (
 // Options say how a network is read.
 type Options struct {
 	From string `json:"from,omitempty"` // Torch, PT2, or empty: by the file's name
+	Loss string `json:"loss,omitempty"` // one of rules.Losses, of a module that returns outputs; or empty
 }
 
 // Network is an imported network.
@@ -88,7 +89,13 @@ func Open(path string, o Options) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := network(g, w)
+	if o.Loss != "" {
+		g, err = rules.WithLoss(g, o.Loss)
+	}
+	var n *Network
+	if err == nil {
+		n, err = network(g, w)
+	}
 	if err != nil {
 		_ = w.Close() // nothing was written
 		return nil, fmt.Errorf("import: %s: %s", names.Shown(path), names.Shown(fmt.Sprintf("%.2000v", err)))

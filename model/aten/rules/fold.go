@@ -39,6 +39,9 @@ func (w *walker) folded(n *aten.Node) (bool, error) {
 					"compute with the tensor itself")
 			}
 			return false, err
+		} else if v != nil && v.broken != nil && n.Out[0].Type != "Tensor" {
+			w.vars[n.Out[0].ID] = v
+			return true, nil
 		}
 		var err error
 		if in[i], err = w.resolve(a); err != nil {
@@ -49,6 +52,13 @@ func (w *walker) folded(n *aten.Node) (bool, error) {
 		return false, nil
 	}
 	made, err := arithmetic(n.Op, in)
+	if err == nil && made == nil && n.Out[0].Type != "Tensor" {
+		if made = fraction(n.Op, in); made == nil {
+			w.vars[n.Out[0].ID] = &variable{maker: -1, broken: fmt.Errorf("it reads what %s makes of the number of rows, of "+
+				"which sums, products and whole quotients are followed; calculate it with a tensor", n.Op)}
+			return true, nil
+		}
+	}
 	if err != nil || made == nil {
 		return false, err
 	}
@@ -118,6 +128,33 @@ func sized(e *Expr, err error) (*Arg, error) {
 		return nil, err
 	}
 	return &Arg{Kind: Size, Size: e}, nil
+}
+
+// fraction calculates with numbers that are fixed, of which one is a fraction; nil: it is none of that.
+func fraction(op string, in []Arg) *Arg {
+	var x [2]float64
+	if len(in) != 2 {
+		return nil
+	}
+	for i, a := range in {
+		switch {
+		case a.Kind == Literal && a.Literal.Kind == aten.Float:
+			x[i] = a.Literal.Float
+		case a.Kind != Size:
+			return nil
+		default:
+			c, fixed := a.Size.Const()
+			if x[i] = float64(c); !fixed {
+				return nil
+			}
+		}
+	}
+	f, ok := map[string]float64{"add": x[0] + x[1], "sub": x[0] - x[1], "mul": x[0] * x[1], "div": x[0] / x[1],
+		"pow": math.Pow(x[0], x[1])}[base(op)]
+	if !ok {
+		return nil
+	}
+	return &Arg{Kind: Literal, Literal: aten.Arg{Kind: aten.Float, Float: f}}
 }
 
 // divided divides: rounding down, or exactly where both numbers are fixed.

@@ -18,6 +18,7 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/model/aten"
 )
@@ -98,6 +99,9 @@ const maxRank = 64
 func Normalise(g *aten.Graph) (*Network, error) {
 	if g.Rows < 1 {
 		return nil, fmt.Errorf("the graph has %d rows; an example has at least 1", g.Rows)
+	}
+	if g.NoLoss {
+		return nil, fmt.Errorf("the module returns no loss; give --loss %s", strings.Join(Losses, ", --loss "))
 	}
 	if len(g.Outputs) == 0 {
 		return nil, fmt.Errorf("the graph has no outputs; the first one is the mean loss")

@@ -207,7 +207,10 @@ func floats(t aten.DType) bool { return t == "" || strings.HasPrefix(string(t), 
 // node takes one node of the traced graph.
 func (w *walker) node(i int) error {
 	w.at = i
-	n := &w.g.Nodes[i]
+	n, err := positional(&w.g.Nodes[i])
+	if err != nil {
+		return err
+	}
 	for _, o := range n.Out {
 		if w.vars[o.ID] != nil {
 			return fmt.Errorf("it yields value %d, which another yields too", o.ID)
