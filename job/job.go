@@ -31,6 +31,7 @@ type Job struct {
 	// TrainPart is which part of the rows of arrays trains; 0 is data's default.
 	TrainPart float64 `json:"train_part,omitempty" yaml:"train_part"`
 	Seed      uint64  `json:"seed,omitempty" yaml:"seed"`
+	Init      string  `json:"init,omitempty" yaml:"init"`
 
 	Workers          int    `json:"workers,omitempty" yaml:"workers"`
 	Cores            int    `json:"cores,omitempty" yaml:"cores"`

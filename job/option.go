@@ -184,6 +184,8 @@ var (
 			j.Seed = n
 			return nil
 		}},
+		word("first values: a safetensors file or folder; GPT-2's and Llama's names too", "init",
+			func(j *Job) *string { return &j.Init }),
 		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan }),
 		word("always or never bind workers to processors (default: if no other run has)", "bind",
 			func(j *Job) *string { return &j.Bind }),

@@ -44,6 +44,8 @@ var rules = []rule{
 	{"model/imported", []string{"model", "model/aten", "model/aten/...", "model/aten/rules"},
 		[]string{"net", "os/exec"},
 		"it makes descriptions of networks: it computes nothing"},
+	{"model/pretrained", []string{"model"}, []string{"net", "os/exec"},
+		"first values are bytes of files: it knows no tensors and nobody downstream"},
 	{"cluster", nil, []string{"net"}, "a cluster is hardware: it does not know who launched anything"},
 	{"trace/...", nil, nil, "sim and run both write a Timeline, so it can know neither"},
 	{"data/arrays", nil, []string{"net"}, "arrays are read from files: it knows no batches"},

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/model/imported"
+	"github.com/millrace-ml/millrace/model/pretrained"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
@@ -85,8 +86,22 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// LoadModel makes the job's model: a family's, that of a YAML file, or an imported network.
+// LoadModel makes the job's model: a family's, that of a YAML file, or an imported network. Its first values are those
+// that the job names.
 func LoadModel(j *job.Job) (*model.Model, error) {
+	m, err := loadModel(j)
+	if err != nil || j.Init == "" {
+		return m, err
+	}
+	w, err := pretrained.Open(j.Init, m)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	m.Weights = w
+	return m, nil
+}
+
+func loadModel(j *job.Job) (*model.Model, error) {
 	family := slices.ContainsFunc(model.Families(), func(f model.Family) bool { return f.Name == j.Model })
 	if !family && imported.IsFile(j.Model) {
 		if err := missing("--model", j.Model, makesNetwork); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/model/imported"
+	"github.com/millrace-ml/millrace/model/pretrained"
 )
 
 // claims is what a process says that it has, by name; all processes of a run must say the same.
@@ -91,6 +92,11 @@ func filesOf(j *job.Job) claims {
 	case imported.IsFile(j.Model):
 		for _, path := range imported.Files(j.Model) {
 			named["--model, "+filepath.Base(path)+" of"] = path
+		}
+	}
+	if j.Init != "" {
+		for _, path := range pretrained.Files(j.Init) {
+			named["--init, "+filepath.Base(path)+" of"] = path
 		}
 	}
 	for flag, path := range named {

@@ -1,0 +1,107 @@
+package pretrained
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/model"
+)
+
+// layerNormEpsilon is what every layer norm of millrace has.
+const layerNormEpsilon = 1e-5
+
+// activationNames is what the settings of gpt call the activations of published configurations.
+var activationNames = map[string]string{"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+	"gelu_pytorch_tanh": "gelu_tanh"}
+
+// differs says which setting of a model is not the configuration's; nil where it is, or the configuration has none.
+func differs[T comparable](key string, has *T, setting string, is T) error {
+	if has == nil || *has == is {
+		return nil
+	}
+	return fmt.Errorf("%s has %s %v, and the model %v; give --set %s=%v", configFile, key, *has, is, setting, *has)
+}
+
+// must refuses a value of a configuration that the family does not compute with.
+func must[T comparable](key string, has *T, is T) error {
+	if has == nil || *has == is {
+		return nil
+	}
+	return fmt.Errorf("%s has %s %v; the family has %v alone", configFile, key, *has, is)
+}
+
+// checkGPT2 holds the model against the configuration of GPT-2, of which shapes do not say everything.
+func checkGPT2(f *files, m *model.Model) error {
+	var c struct {
+		Heads      *int     `json:"n_head"`
+		Activation *string  `json:"activation_function"`
+		Epsilon    *float64 `json:"layer_norm_epsilon"`
+		Scaled     *bool    `json:"scale_attn_weights"`
+		ByLayer    *bool    `json:"scale_attn_by_inverse_layer_idx"`
+	}
+	if _, err := f.config(&c); err != nil {
+		return err
+	}
+	activation := cmp.Or(c.Activation, new("gelu_new"))
+	known, ok := activationNames[*activation]
+	if !ok {
+		return fmt.Errorf("%s has activation_function %.40q; gpt has gelu and gelu_tanh", configFile, *activation)
+	}
+	attention, mlp := m.Index("block0.attention"), m.Index("block0.mlp")
+	if attention < 0 || mlp < 0 {
+		return nil
+	}
+	if is := m.Layers[mlp].Word("activation"); is != known {
+		return fmt.Errorf("GPT-2's activation is %s where no %s says otherwise, and the model's is %s; give --set "+
+			"activation=%s", known, configFile, is, known)
+	}
+	return cmp.Or(
+		differs("n_head", c.Heads, "heads", m.Layers[attention].Int("heads")),
+		must("layer_norm_epsilon", c.Epsilon, layerNormEpsilon),
+		must("scale_attn_weights", c.Scaled, true),
+		must("scale_attn_by_inverse_layer_idx", c.ByLayer, false))
+}
+
+// checkLlama holds the model against the configuration of Llama, of which shapes do not say everything.
+func checkLlama(f *files, m *model.Model) error {
+	var c struct {
+		Heads      *int     `json:"num_attention_heads"`
+		Groups     *int     `json:"num_key_value_heads"`
+		Theta      *float64 `json:"rope_theta"`
+		Epsilon    *float64 `json:"rms_norm_eps"`
+		Activation *string  `json:"hidden_act"`
+		Bias       *bool    `json:"attention_bias"`
+		Scaling    any      `json:"rope_scaling"`
+		ModelType  *string  `json:"model_type"`
+		Rope       *struct {
+			Type  *string  `json:"rope_type"`
+			Theta *float64 `json:"rope_theta"`
+		} `json:"rope_parameters"`
+	}
+	found, err := f.config(&c)
+	at := m.Index("block0.attention")
+	if err != nil || !found || at < 0 {
+		return err
+	}
+	if c.Scaling != nil {
+		return fmt.Errorf("%s has rope_scaling %.80v; llama's positions are not scaled", configFile, c.Scaling)
+	}
+	if c.Rope != nil {
+		if err := must("rope_type", c.Rope.Type, "default"); err != nil {
+			return err
+		}
+		c.Theta = cmp.Or(c.Theta, c.Rope.Theta)
+	}
+	if c.Theta == nil {
+		c.Theta = new(10000.0) // which transformers takes
+	}
+	l := &m.Layers[at]
+	return cmp.Or(
+		must("model_type", c.ModelType, "llama"),
+		differs("num_attention_heads", c.Heads, "heads", l.Int("heads")),
+		differs("num_key_value_heads", c.Groups, "kv_heads", l.Int("kv_heads")),
+		differs("rope_theta", c.Theta, "theta", l.Number("theta")),
+		differs("rms_norm_eps", c.Epsilon, "epsilon", l.Number("epsilon")),
+		must("hidden_act", c.Activation, "silu"),
+		must("attention_bias", c.Bias, false))
+}
