@@ -364,7 +364,7 @@ def export(model, inputs, folder, loss, path, name):
             for n, x in zip(names, inputs)], "tensors": list(graph.tensors.values()), "aliases": graph.aliases,
         "nodes": graph.nodes, "outputs": [{"name": n, "of": v} for n, v in zip(example.names, graph.outputs)],
     }), graph.values)
-    decided = {place([(w.filename, w.lineno)]) for w in warned if "Python boolean" in str(w.message)} - {""}
+    decided = {place([(w.filename, w.lineno)], folder) for w in warned if "Python boolean" in str(w.message)} - {""}
     notes = ["%s: Python decides by a tensor: the file has the example's way alone" % at for at in sorted(decided)]
     notes += ["%s stays in evaluation mode, as it is given" % n for n, _ in still]
     notes += ["%s is not one number, and is left out" % n for n in example.left_out]

@@ -31,6 +31,7 @@ type Request struct {
 // Answer is what came of a request.
 type Answer struct {
 	Name       string
+	Doc        string // of the module's class
 	Code       int    // exit code of the exporter
 	Said, Done string // what it wrote to stderr and stdout
 	Oracle     bool   // whether PyTorch's own numbers were written, which a network that draws random ones has not

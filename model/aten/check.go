@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/names"
 )
@@ -238,6 +239,9 @@ func named(of, name string) error {
 
 // shaped refuses elements that no machine holds, or whose type is not known.
 func shaped(of string, d DType, shape []int64) error {
+	if strings.HasPrefix(string(d), "Complex") {
+		return fmt.Errorf("%s: it has complex numbers, which are not trained; calculate with real and imaginary parts", of)
+	}
 	if !slices.Contains(elements, string(d)) {
 		return fmt.Errorf("%s: element type %.40q; one of %v is read", of, string(d), elements)
 	}

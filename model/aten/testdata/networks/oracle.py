@@ -104,12 +104,14 @@ def answer(exporter, folder, asked):
     said, done = io.StringIO(), io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(done):
         code = exporter.main([spec, "-o", path + ".mr"] + (["--loss", loss] if loss else []))
-    answer = {"name": name, "code": code, "said": said.getvalue(), "done": done.getvalue(), "oracle": False}
+    function = runpy.run_path(here)[name]
+    torch.manual_seed(0)
+    doc = (type(function()[0]).__doc__ or "").strip().split("\n")[0]
+    answer = {"name": name, "doc": doc, "code": code, "said": said.getvalue(), "done": done.getvalue(), "oracle": False}
     if code:
         return answer
     def build():
         return exporter.load(spec)[0]
-    function = runpy.run_path(here)[name]
     a = exporter.load(spec)[1]
     names = exporter.names_of(build(), len(a) - bool(loss)) + ["target"] * bool(loss)
     torch.manual_seed(1)

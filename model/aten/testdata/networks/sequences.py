@@ -16,7 +16,7 @@ class Translator(nn.Module):
         self.encoder = nn.GRU(8, 8, bidirectional=True)
         self.bridge = nn.Linear(16, 12)
         self.cell = nn.GRUCell(8 + 16, 12)
-        self.score = nn.Linear(12 + 16, 1)
+        self.score = nn.Linear(12 + 16, 1, bias=False)
         self.out = nn.Linear(12, 20)
 
     def forward(self, source, target):
@@ -265,7 +265,7 @@ def chunks(rows=4):
 
 
 class Speech(nn.Module):
-    """A recogniser with CTC: log_softmax, batch second, lengths of all rows, an LSTM that gives packed sequences up."""
+    """A recogniser with CTC: log_softmax, batch second, lengths as an input."""
 
     def __init__(self):
         super().__init__()

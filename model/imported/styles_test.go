@@ -1,0 +1,82 @@
+package imported_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/internal/torchtest"
+	"github.com/millrace-ml/millrace/model/imported"
+)
+
+const page = "../../docs/pytorch.md"
+
+// Networks in other people's styles go through, with PyTorch's loss and gradients, and the bits of none behind every
+// cut; or they are refused with words that say what to change. The page's table says what came of each.
+func TestStylesAreWhatThePageSays(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| network | what is in it | what came of it |\n|---|---|---|\n")
+	through := 0
+	for _, a := range torchtest.Run(t, torchtest.Styles()...) {
+		what := ""
+		t.Run(a.Name, func(t *testing.T) {
+			if what = outcome(t, a); !strings.HasPrefix(what, "refused") {
+				through++
+			}
+		})
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", a.Name, strings.TrimSuffix(a.Doc, "."), what)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "\n\n"+table.String()+"\n") {
+		t.Errorf("%s has another table than this, with %d that go through:\n%s", page, through, table.String())
+	}
+}
+
+// inFiles is where a message says a file is, which is another one in each run.
+var inFiles = regexp.MustCompile(`^(millrace_export|import|aten): (/\S*: )?(graph.json: )?`)
+
+func refusal(said string) string {
+	return strings.ReplaceAll(inFiles.ReplaceAllString(strings.TrimSpace(said), ""), "|", "\\|")
+}
+
+// outcome has a network computed wherever it may be cut, and says what came of it.
+func outcome(t *testing.T, a torchtest.Answer) string {
+	if a.Code != 0 {
+		return "refused by the exporter: " + refusal(a.Said)
+	}
+	m, err := imported.Load(a.Model)
+	if err != nil {
+		return "refused by `import`: " + refusal(err.Error())
+	}
+	what := fmt.Sprintf("%d layers", len(m.Layers))
+	if a.Said != "" {
+		what += "; " + strings.TrimSpace(a.Said)
+	}
+	if !a.Oracle {
+		return what + "; its dropout is drawn by millrace and not compared"
+	}
+	want := torchtest.Read(t, a.Numbers)
+	dev := device(t)
+	compare(t, dev, m, want, "b")
+	loss, whole := compare(t, dev, m, want, "a")
+	for cut := 1; cut < len(m.Layers); cut++ {
+		l := newLine(t, dev, m, 0, cut)
+		got, found := l.step(want, "a")
+		l.close()
+		if got != loss {
+			t.Errorf("cut in front of %s: a loss of %v instead of %v", m.Layers[cut].Name, got, loss)
+		}
+		for name, x := range found { // but parameters of which both stages have a part of the gradient
+			if !bytes.Equal(x, whole[name]) {
+				t.Errorf("cut in front of %s: %s has other bits", m.Layers[cut].Name, name)
+			}
+		}
+	}
+	return what
+}
