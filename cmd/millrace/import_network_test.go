@@ -57,13 +57,13 @@ func TestImportShowsAPyTorchNetwork(t *testing.T) {
 	}
 	tells(t, p, "import --from torch build.mr", `
 Own: 6 layers, 108 parameters (108 trained), inputs words I64[3], target I64[]
-layer      parameters        MFLOPs  yields                operators
-embed              66             0  F32[3 6]              embedding
-model               0             0  F32[6]                mean.dim
-mix                42       7.2e-05  F32[6]                linear
-model_2             0             0  F32[6]                relu add.Tensor
-head                0      0.000132  F32[11]               linear
-model_3             0             0                        cross_entropy_loss
+layer                 parameters        MFLOPs  yields                operators
+embed                         66             0  F32[3 6]              embedding
+mean                           0             0  F32[6]                mean.dim
+mix                           42       7.2e-05  F32[6]                linear
+relu                           0             0  F32[6]                relu add.Tensor
+head                           0      0.000132  F32[11]               linear
+cross_entropy_loss             0             0                        cross_entropy_loss
 `)
 	// -o makes a folder of it, also of one that is there; both are models.
 	for range 2 {

@@ -35,7 +35,7 @@ func operators(n *rules.Network) string {
 func TestGraphsOfTorchExportAreNormalised(t *testing.T) {
 	g, _ := open(t, mlp(t))
 	n := normalised(t, g)
-	want := "fc1: linear, model: relu, head.0.fc2: linear, model_2: cross_entropy_loss mean"
+	want := "fc1: linear, relu: relu, head.0.fc2: linear, cross_entropy_loss: cross_entropy_loss mean"
 	if got := operators(n); got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
@@ -54,7 +54,7 @@ func TestGraphsOfTorchExportAreNormalised(t *testing.T) {
 func TestRowsOfTorchExportAreFollowed(t *testing.T) {
 	g, _ := open(t, convnet().replace(t, modelJSON, `Infinity`, `1.0`))
 	n := normalised(t, g)
-	want := "conv: conv2d, model: add_.Scalar batch_norm view add.Tensor mse_loss copy_"
+	want := "conv: conv2d, batch_norm: add_.Scalar batch_norm view add.Tensor mse_loss copy_"
 	if got := operators(n); got != want {
 		t.Errorf("%s; want %s", got, want)
 	}

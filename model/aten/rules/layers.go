@@ -301,7 +301,8 @@ func (n *Network) hold(l *Layer, owners map[string]string) {
 	}
 }
 
-// scope returns the path of modules that the nodes of a layer share.
+// scope returns the path of modules that the nodes of a layer share or, where that is the model itself, the operator of
+// the first of them that computes anything.
 func (n *Network) scope(from, end int, free []bool) string {
 	var common []string
 	first := true
@@ -323,7 +324,18 @@ func (n *Network) scope(from, end int, free []bool) string {
 	if s := strings.Join(common, "."); s != "" {
 		return s
 	}
-	return "model"
+	name := "model"
+	for i := from; i < end; i++ {
+		if free[i] || len(n.Nodes[i].Out) == 0 {
+			continue
+		}
+		b := base(n.Nodes[i].Op)
+		if !views[b] && !maybe[b] {
+			return b
+		}
+		name = b
+	}
+	return name
 }
 
 // unique gives names that nobody else has.
