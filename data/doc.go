@@ -82,4 +82,6 @@ type Options struct {
 	// TrainPart is which part of the rows of an .npz or .safetensors file trains, above 0; with 1 all do, and
 	// nothing is evaluated. 0 is DefaultTrainPart. Other data has test rows of its own, and refuses it.
 	TrainPart float64
+	// Tokenizer makes tokens of a text, one of package tokens; empty leaves its bytes. Other data refuses it.
+	Tokenizer string
 }

@@ -44,6 +44,6 @@ func (t *table) head(n int) Split {
 	return &short
 }
 
-func (t *text) head(n int) Split {
-	return &text{order: t.order.of(n), pair: t.pair, bytes: t.bytes[:n*t.context+1], context: t.context}
+func (t *text[T]) head(n int) Split {
+	return &text[T]{order: t.order.of(n), pair: t.pair, all: t.all[:n*t.context+1], context: t.context}
 }

@@ -65,10 +65,10 @@ func TestHead(t *testing.T) {
 }
 
 func TestHeadOfAText(t *testing.T) {
-	whole := &text{order: newOrder(10, 1, false), bytes: make([]byte, 31), context: 3,
+	whole := &text[byte]{order: newOrder(10, 1, false), all: make([]byte, 31), context: 3,
 		pair: pair{Field{"x", []int{3}, Int}, Field{"y", []int{3}, Int}}}
-	for i := range whole.bytes {
-		whole.bytes[i] = byte(i)
+	for i := range whole.all {
+		whole.all[i] = byte(i)
 	}
 	head, err := Head(whole, 4)
 	if err != nil {

@@ -15,8 +15,16 @@ const fashionMNIST = "/usr/share/datasets/fashion-mnist"
 
 // Open opens a data set: "digits" (shipped), "fashion-mnist" (Debian's package), a folder
 // of MNIST-style IDX files, a .csv or .csv.gz file whose last column is the class, an
-// .npz or .safetensors file of arrays, or any other file as a text of bytes.
+// .npz or .safetensors file of arrays, or any other file as a text of bytes or tokens.
 func Open(spec string, o Options) (*Set, error) {
+	set, err := open(spec, o)
+	if err == nil && o.Tokenizer != "" && !set.Tokens {
+		return nil, fmt.Errorf("data: a tokenizer makes tokens of a text, and %s is none; leave it out", spec)
+	}
+	return set, err
+}
+
+func open(spec string, o Options) (*Set, error) {
 	if arrays.Is(spec) {
 		return openArrays(spec, o)
 	}

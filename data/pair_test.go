@@ -2,6 +2,8 @@ package data
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -108,5 +110,40 @@ func TestSyntheticArrays(t *testing.T) {
 	if y := whole["y"]; fmt.Sprint(y.Shape) != "[40]" || len(y.Ints) != 40 ||
 		slices.Equal(y.Ints, whole["ids"].Ints[:40]) {
 		t.Errorf("y is %v", y)
+	}
+}
+
+// Of a text with a tokenizer, rows are windows of tokens: "a b a b ..." has those of "a", then " b" and " a" in turn.
+func TestATextOfTokens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.txt")
+	if err := os.WriteFile(path, []byte(strings.TrimSuffix(strings.Repeat("a b ", 60), " ")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fields := []Field{{"input", []int{4}, Int}, {"target", []int{4}, Int}}
+	set, err := Open(path, Options{Tokenizer: "gpt2", Fields: fields, Target: "target"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const a, b = 257, 275 // of GPT-2: " a" and " b"
+	if set.Classes != 50257 || set.Train.Len() != (108-1)/4 || set.Test.Len() != (12-1)/4 {
+		t.Errorf("%d classes, %d and %d rows", set.Classes, set.Train.Len(), set.Test.Len())
+	}
+	batch, err := set.Test.Batch(0, 2, 0, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		name string
+		row  []int64
+	}{{"input", []int64{a, b, a, b}}, {"target", []int64{b, a, b, a}}} {
+		if got := batch[want.name].Ints; !slices.Equal(got[:4], want.row) || !slices.Equal(got[4:], want.row) {
+			t.Errorf("%s is %v, want %v twice", want.name, got, want.row)
+		}
+	}
+	for spec, want := range map[string]string{"digits": "digits is none", path: "there is no tokenizer \"x\""} {
+		tokenizer := map[string]string{"digits": "gpt2", path: "x"}[spec]
+		if _, err := Open(spec, Options{Tokenizer: tokenizer}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want it to say %q", err, want)
+		}
 	}
 }

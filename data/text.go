@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 
+	"github.com/millrace-ml/millrace/data/tokens"
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
@@ -12,25 +13,25 @@ const maxTextBytes = 1 << 31
 // defaultContext is how many positions a sample of a text has where nobody wants another number.
 const defaultContext = 128
 
-// text is windows of context+1 bytes, each beginning where the one before it ended but one.
-type text struct {
+// text is windows of context+1 bytes or tokens, each beginning where the one before it ended but one.
+type text[T byte | uint32] struct {
 	order   order
 	pair    pair
-	bytes   []byte
+	all     []T
 	context int
 }
 
-func (t *text) Len() int { return (len(t.bytes) - 1) / t.context }
+func (t *text[T]) Len() int { return (len(t.all) - 1) / t.context }
 
-// Batch implements Split: inputs are bytes, targets the bytes one further on.
-func (t *text) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
+// Batch implements Split: inputs are bytes or tokens, targets those one further on.
+func (t *text[T]) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	samples, err := t.order.positions(step, batchSize, firstRow, rows)
 	if err != nil {
 		return nil, err
 	}
 	in, target := make([]int64, rows*t.context), make([]int64, rows*t.context)
 	for r, s := range samples {
-		window := t.bytes[s*t.context : s*t.context+t.context+1]
+		window := t.all[s*t.context : s*t.context+t.context+1]
 		for i := range t.context {
 			in[r*t.context+i], target[r*t.context+i] = int64(window[i]), int64(window[i+1])
 		}
@@ -38,7 +39,7 @@ func (t *text) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	return t.pair.batch(Array{Ints: in}, Array{Ints: target}, rows), nil
 }
 
-// openText keeps the last tenth for testing: it comes after everything trained on.
+// openText reads a text of bytes, or has tokens made of it.
 func openText(path string, o Options) (*Set, error) {
 	all, err := document.Read(path, maxTextBytes)
 	if err != nil {
@@ -50,20 +51,37 @@ func openText(path string, o Options) (*Set, error) {
 			context = f.Elements()
 		}
 	}
-	tokens := []int{context}
-	p, err := o.paired(path, pair{Field{"input", tokens, Int}, Field{"target", tokens, Int}})
+	row := []int{context}
+	p, err := o.paired(path, pair{Field{"input", row, Int}, Field{"target", row, Int}})
 	if err != nil {
 		return nil, err
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("data: %s is empty; give a text that was written to its end", path)
 	}
+	if o.Tokenizer == "" {
+		return divided(&Set{Name: path, Fields: p.fields(), Classes: 256, Tokens: true}, p, all, context, "bytes", o.Seed)
+	}
+	ids, err := tokens.Encode(o.Tokenizer, all)
+	if err != nil {
+		return nil, fmt.Errorf("data: %s: %w", path, err)
+	}
+	classes, err := tokens.Vocabulary(o.Tokenizer)
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	return divided(&Set{Name: path, Fields: p.fields(), Classes: classes, Tokens: true}, p, ids, context, "tokens", o.Seed)
+}
+
+// divided keeps the last tenth for testing: it comes after everything trained on.
+func divided[T byte | uint32](set *Set, p pair, all []T, context int, what string, seed uint64) (*Set, error) {
 	cut := len(all) - len(all)/10
 	if cut <= context || len(all)-cut <= context {
-		return nil, fmt.Errorf("data: %s has %d bytes; for a context of %d it needs %d at least", path, len(all), context,
-			10*(context+1))
+		return nil, fmt.Errorf("data: %s has %d %s; for a context of %d it needs %d at least", set.Name, len(all), what,
+			context, 10*(context+1))
 	}
-	train, test := &text{pair: p, bytes: all[:cut], context: context}, &text{pair: p, bytes: all[cut:], context: context}
-	train.order, test.order = newOrder(train.Len(), o.Seed, false), newOrder(test.Len(), o.Seed, true)
-	return &Set{Name: path, Train: train, Test: test, Fields: p.fields(), Classes: 256, Tokens: true}, nil
+	train, test := &text[T]{pair: p, all: all[:cut], context: context}, &text[T]{pair: p, all: all[cut:], context: context}
+	train.order, test.order = newOrder(train.Len(), seed, false), newOrder(test.Len(), seed, true)
+	set.Train, set.Test = train, test
+	return set, nil
 }

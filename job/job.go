@@ -30,6 +30,7 @@ type Job struct {
 	Data     string         `json:"data,omitempty" yaml:"data"`
 	// TrainPart is which part of the rows of arrays trains; 0 is data's default.
 	TrainPart float64 `json:"train_part,omitempty" yaml:"train_part"`
+	Tokenizer string  `json:"tokenizer,omitempty" yaml:"tokenizer"`
 	Seed      uint64  `json:"seed,omitempty" yaml:"seed"`
 	Init      string  `json:"init,omitempty" yaml:"init"`
 

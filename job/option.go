@@ -171,6 +171,8 @@ var (
 			func(j *Job) *string { return &j.Data }),
 		number("part of the rows of an .npz or .safetensors that trains (default: 0.9)", "train-part",
 			func(j *Job) *float64 { return &j.TrainPart }),
+		word("makes tokens of a text: gpt2, r50k, p50k, cl100k, o200k (default: bytes)", "tokenizer",
+			func(j *Job) *string { return &j.Tokenizer }),
 		whole("training steps in all", "steps", func(j *Job) *int { return &j.Steps }),
 		number("learning rate", "lr", func(j *Job) *float64 { return &j.Rate.Base }),
 		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Rate.Kind }),

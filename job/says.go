@@ -8,7 +8,8 @@ var says = map[string]string{
 		"or a text",
 	"train_part": "part of the rows of an .npz or .safetensors file that trains, above 0; the others are evaluated; " +
 		"left out, 0.9",
-	"seed": "of initial weights, masks and data order",
+	"tokenizer": "of a text: gpt2 (which is r50k), p50k, cl100k or o200k; left out, its bytes are the tokens",
+	"seed":      "of initial weights, masks and data order",
 	"init": "first values of all parameters: a safetensors file, or a folder or index of several, by the names of this " +
 		"model, or as GPT-2's (for gpt) and Llama's (for llama) are published",
 	"workers":            "most workers to use (default: 2, or all devices of the cluster)",

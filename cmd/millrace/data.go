@@ -30,11 +30,12 @@ func dataCommand() *cobra.Command {
 const dataHelp = `show says what train --data reads: how many rows train and how many are evaluated, and of each array
 its name, the shape of a row and the type of its elements, their range where there are 2^24 at most, and the
 first values of a row. Tables, images and texts are shown as a model of an input and a target reads them:
-numbers are scaled, and a text has windows of 128 bytes.`
+numbers are scaled, and a text has windows of 128 bytes, or tokens.`
 
 func showData() *cobra.Command {
 	var asJSON bool
 	var trainPart float64
+	var tokenizer string
 	c := &cobra.Command{
 		Use: "show DATA", Short: "Show rows, arrays, types and ranges of data", Long: dataHelp,
 		Example: "  millrace data show digits\n  millrace data show data.npz --train-part 0.8 --json",
@@ -43,7 +44,7 @@ func showData() *cobra.Command {
 			if c.Flags().Changed("train-part") && !(trainPart > 0 && trainPart <= 1) {
 				return cli.BadInput(fmt.Errorf("--train-part %v; it is above 0, and with 1 all rows train", trainPart))
 			}
-			set, err := data.Open(args[0], data.Options{Seed: 1, TrainPart: trainPart})
+			set, err := data.Open(args[0], data.Options{Seed: 1, TrainPart: trainPart, Tokenizer: tokenizer})
 			if err != nil {
 				return cli.BadInput(err)
 			}
@@ -60,6 +61,7 @@ func showData() *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	c.Flags().Float64Var(&trainPart, "train-part", 0,
 		"part of the rows of an .npz or .safetensors that trains (default: 0.9)")
+	c.Flags().StringVar(&tokenizer, "tokenizer", "", "makes tokens of a text, as train's does: gpt2, ... (default: bytes)")
 	return c
 }
 

@@ -36,7 +36,7 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 		return nil, err
 	}
 	set, err := data.Open(j.Data, data.Options{Seed: j.Seed, Fields: fieldsOf(m), Target: m.Target(),
-		TrainPart: j.TrainPart})
+		TrainPart: j.TrainPart, Tokenizer: j.Tokenizer})
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
@@ -47,8 +47,12 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 		}
 	}
 	if classes := classesOf(m); classes > 0 && classes < set.Classes {
-		return nil, cli.BadInput(fmt.Errorf("model %s tells %d classes apart, %s has %d", m.Name, classes, j.Data,
-			set.Classes))
+		remedy := ""
+		if j.Tokenizer != "" {
+			remedy = fmt.Sprintf("; a built-in model takes --set vocabulary=%d", set.Classes)
+		}
+		return nil, cli.BadInput(fmt.Errorf("model %s tells %d classes apart, %s has %d%s", m.Name, classes, j.Data,
+			set.Classes, remedy))
 	}
 	return set, nil
 }

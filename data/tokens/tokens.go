@@ -1,0 +1,108 @@
+// Package tokens makes tokens of texts by the byte-pair encodings of published language models.
+//
+// In: the name of an encoding (Names) and a text. Out: the tokens, each below Vocabulary.
+// Refused: encodings that nobody has published here, and texts that are no UTF-8, with the place.
+// Special tokens, such as <|endoftext|>, are not looked for: a text that has one has its letters.
+package tokens
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tiktoken-go/tokenizer"
+)
+
+// encoding is a published one, and how many tokens it has, special ones included.
+type encoding struct {
+	name       string
+	is         tokenizer.Encoding
+	vocabulary int
+}
+
+var encodings = []encoding{
+	{"gpt2", tokenizer.R50kBase, 50257}, {"r50k", tokenizer.R50kBase, 50257}, {"p50k", tokenizer.P50kBase, 50281},
+	{"cl100k", tokenizer.Cl100kBase, 100277}, {"o200k", tokenizer.O200kBase, 200019},
+}
+
+// find finds an encoding by its name.
+func find(name string) (encoding, error) {
+	var names []string
+	for _, e := range encodings {
+		if e.name == name {
+			return e, nil
+		}
+		names = append(names, e.name)
+	}
+	return encoding{}, fmt.Errorf("there is no tokenizer %.40q; there are %s", name, strings.Join(names, ", "))
+}
+
+// Vocabulary is how many tokens an encoding has.
+func Vocabulary(name string) (int, error) {
+	e, err := find(name)
+	return e.vocabulary, err
+}
+
+// piece is how many bytes of a text are encoded at a time, more or less: the module makes four of each.
+const piece = 1 << 20
+
+// Encode is the tokens of a text.
+func Encode(name string, text []byte) ([]uint32, error) {
+	e, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	codec, err := tokenizer.Get(e.is)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer %s: %w", name, err)
+	}
+	if at := invalid(text); at >= 0 {
+		return nil, fmt.Errorf("byte %d is %#02x, and the text no UTF-8 there; convert it, or leave the tokenizer out for "+
+			"a text of bytes", at, text[at])
+	}
+	return encode(codec, text, piece)
+}
+
+// invalid is the place of the first byte that is not UTF-8, or -1.
+func invalid(text []byte) int {
+	if utf8.Valid(text) {
+		return -1
+	}
+	at := 0
+	for {
+		r, n := utf8.DecodeRune(text[at:])
+		if r == utf8.RuneError && n <= 1 {
+			return at
+		}
+		at += n
+	}
+}
+
+func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
+	all := make([]uint32, 0, len(text)/3)
+	for len(text) > 0 {
+		n := apart(text, piece)
+		ids, _, err := codec.Encode(string(text[:n]))
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			all = append(all, uint32(id))
+		}
+		text = text[n:]
+	}
+	return all, nil
+}
+
+// apart is a place at or behind at where no token goes across, or the end: in front of a space between two letters.
+// Each encoding has words begin with the space in front of them, and what is in front ends with its last letter.
+func apart(text []byte, at int) int {
+	for i := max(at, 1); i+1 < len(text); i++ {
+		if text[i] == ' ' && letter(text[i-1]) && letter(text[i+1]) {
+			return i
+		}
+	}
+	return len(text)
+}
+
+func letter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
