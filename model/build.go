@@ -245,6 +245,17 @@ func (m *Model) Target() string {
 	return name
 }
 
+// Reported is the names of the numbers that the last layer yields behind the loss.
+func (m *Model) Reported() []string {
+	var names []string
+	for i, t := range m.Layers[len(m.Layers)-1].Outputs {
+		if i > 0 {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
 // NormalisesMicroBatches is the first layer that keeps statistics of its micro-batches, such
 // as a batch norm, or nil: what it computes depends on which rows it sees together.
 func (m *Model) NormalisesMicroBatches() *Layer {

@@ -12,18 +12,20 @@ import (
 // pageData is what the page's scripts draw. Lists run in parallel (a column each),
 // which is a third of the size of a list of objects.
 type pageData struct {
-	Predicted   []panel     `json:"predicted"` // steps that can be shown; the first is shown
-	Measured    []panel     `json:"measured"`
-	Causes      []causeName `json:"causes"`
-	Kinds       []kindName  `json:"kinds"`
-	Losses      curve       `json:"losses"`
-	EvalLosses  curve       `json:"eval_losses"`
-	Accuracies  curve       `json:"accuracies"`
-	Apart       curve       `json:"reference_apart"`
-	PeakBytes   [2][]int64  `json:"peak_bytes"` // of the whole run: predicted, measured
-	StageLabels []string    `json:"stage_labels"`
-	Groups      []group     `json:"groups"`          // rows in their order, by host
-	Where       []string    `json:"where,omitempty"` // by worker, in a run of several processes
+	Predicted  []panel     `json:"predicted"` // steps that can be shown; the first is shown
+	Measured   []panel     `json:"measured"`
+	Causes     []causeName `json:"causes"`
+	Kinds      []kindName  `json:"kinds"`
+	Losses     curve       `json:"losses"`
+	EvalLosses curve       `json:"eval_losses"`
+	Accuracies curve       `json:"accuracies"`
+	// Reported is what the model yields behind its loss, by name.
+	Reported    map[string]*curve `json:"reported,omitempty"`
+	Apart       curve             `json:"reference_apart"`
+	PeakBytes   [2][]int64        `json:"peak_bytes"` // of the whole run: predicted, measured
+	StageLabels []string          `json:"stage_labels"`
+	Groups      []group           `json:"groups"`          // rows in their order, by host
+	Where       []string          `json:"where,omitempty"` // by worker, in a run of several processes
 }
 
 // group is the workers of a host; of a run in one process it has no title.
@@ -144,6 +146,21 @@ func pageDataOf(in Inputs) pageData {
 		}
 		if e.Apart != nil && !math.IsNaN(*e.Apart) && !math.IsInf(*e.Apart, 0) {
 			d.Apart.X, d.Apart.Y = append(d.Apart.X, e.Step), append(d.Apart.Y, *e.Apart)
+		}
+	}
+	for _, e := range in.Evaluations {
+		for name, v := range e.Reported {
+			if v == nil {
+				continue
+			}
+			if d.Reported == nil {
+				d.Reported = map[string]*curve{}
+			}
+			if d.Reported[name] == nil {
+				d.Reported[name] = &curve{}
+			}
+			c := d.Reported[name]
+			c.X, c.Y = append(c.X, e.Step), append(c.Y, *v)
 		}
 	}
 	for _, h := range in.groups() {

@@ -57,3 +57,44 @@ func TestReferenceIsReportedOverTraining(t *testing.T) {
 		}
 	}
 }
+
+// What a model yields behind its loss is in every sink and in both reports, but for what is no finite number.
+func TestWhatAModelReportsIsShown(t *testing.T) {
+	var lines, events bytes.Buffer
+	now := time.Unix(1_700_000_000, 0)
+	tb, err := metrics.NewTensorBoard(&events, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := metrics.NewPrometheus(nil, nil)
+	sinks := metrics.Sinks{metrics.NewJSONL(&lines), tb, p}
+	numbers := map[string]*float64{"f1": new(0.25), "odd": nil}
+	if err := errors.Join(sinks.Evaluation(metrics.EvaluationValues{Time: now, Loss: 1, Reported: numbers}),
+		sinks.Close()); err != nil {
+		t.Fatal(err)
+	}
+	scrape := httptest.NewRecorder()
+	p.Handler().ServeHTTP(scrape, httptest.NewRequest("GET", "/metrics", nil))
+	in := sample(tracetest.TwoStages())
+	in.Evaluations = []trace.Evaluation{{Step: 3, Loss: 1}, {Step: 7, Loss: 1, Reported: numbers}}
+	var screen bytes.Buffer
+	if err := Terminal(&screen, in); err != nil {
+		t.Fatal(err)
+	}
+	page := dataOf(t, drawPage(t, in))
+	for what, good := range map[string]bool{
+		"JSON lines": strings.Contains(lines.String(), `"evaluation_reported":{"f1":0.25,"odd":null}`) &&
+			!strings.Contains(lines.String(), "accuracy"),
+		"TensorBoard": strings.Contains(events.String(), "evaluation/f1") && !strings.Contains(events.String(), "odd") &&
+			!strings.Contains(events.String(), "accuracy"),
+		"Prometheus": strings.Contains(scrape.Body.String(), `millrace_evaluation_reported{name="f1"} 0.25`) &&
+			!strings.Contains(scrape.Body.String(), "odd") && !strings.Contains(scrape.Body.String(), "accuracy"),
+		"terminal": strings.Contains(screen.String(), "loss 1.0000, f1 0.25, odd not finite"),
+		"page": len(page.Reported) == 1 && page.Reported["f1"].X[0] == 7 && page.Reported["f1"].Y[0] == 0.25 &&
+			len(page.Accuracies.X) == 0,
+	} {
+		if !good {
+			t.Errorf("%s: %s %s", what, lines.String(), screen.String())
+		}
+	}
+}

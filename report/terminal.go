@@ -318,6 +318,7 @@ func (d *drawing) learning() {
 		if e.Samples > 0 && e.Correct > 0 {
 			s += fmt.Sprintf(", accuracy %.2f %% (%d of %d)", 100*e.Accuracy(), e.Correct, e.Samples)
 		}
+		s += e.Said()
 		d.line("%s", s)
 	}
 	var apart []float64

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -130,14 +131,14 @@ func TestPeriodsChangeNothing(t *testing.T) {
 	if !slices.Equal(losses(want.Timeline), losses(got.Timeline)) {
 		t.Error(losses(got.Timeline))
 	}
-	if len(seen) != 3 || seen[2].Step != 5 || seen[0].Samples != 11 || !slices.Equal(seen, got.Timeline.Evaluations) {
+	if len(seen) != 3 || seen[2].Step != 5 || seen[0].Samples != 11 || !reflect.DeepEqual(seen, got.Timeline.Evaluations) {
 		t.Error(seen)
 	}
 	// However the stages are cut and replicated, an evaluation says the same.
 	for _, p := range []*plan.Plan{small(t, 1, 6).Plan, small(t, 5, 6).Plan} {
 		c := c
 		c.Plan, c.Checkpoint, c.Hooks = p, Checkpointing{}, Hooks{}
-		if other := train(t, c); !slices.Equal(other.Timeline.Evaluations, seen) {
+		if other := train(t, c); !reflect.DeepEqual(other.Timeline.Evaluations, seen) {
 			t.Errorf("%v; want %v", other.Timeline.Evaluations, seen)
 		}
 	}

@@ -199,6 +199,10 @@ func (l *leader) tested(r control.Result) error {
 			return fmt.Errorf("run: micro-batch %d of an evaluation has %d rows; it has %d micro-batches", t.Index, t.Rows,
 				len(l.tests))
 		}
+		if want := len(l.job.Model.Reported()); len(t.Reported) != want {
+			return fmt.Errorf("run: micro-batch %d of an evaluation reports %d numbers; the model has %d", t.Index,
+				len(t.Reported), want)
+		}
 		l.tests[t.Index] = t
 	}
 	return nil
@@ -213,19 +217,39 @@ func (l *leader) verdict() (trace.Evaluation, error) {
 			perRow = int(in.Elements())
 		}
 	}
-	rows, correct := 0, 0.0
+	rows, predictions, correct := 0, 0, 0.0
 	for i, t := range l.tests {
 		if t.Rows == 0 {
 			return e, fmt.Errorf("run: nobody has evaluated micro-batch %d", i)
 		}
 		rows += t.Rows
 		e.Loss += t.Loss * float64(t.Rows)
-		correct += t.Correct
+		if t.Correct != nil {
+			correct, predictions = correct+*t.Correct, predictions+t.Rows*perRow
+		}
 	}
 	e.Loss /= float64(rows)
-	e.Samples, e.Correct = rows*perRow, int(correct)
+	e.Samples, e.Correct = predictions, int(correct)
+	for i, name := range l.job.Model.Reported() {
+		if e.Reported == nil {
+			e.Reported = map[string]*float64{}
+		}
+		e.Reported[name] = l.reported(i, rows)
+	}
 	if l.job.Together() > 1 {
 		e.Apart = new(l.apart)
 	}
 	return e, nil
+}
+
+// reported is the mean over all rows of a number that the model reports, or nil where one of it was not finite.
+func (l *leader) reported(i, rows int) *float64 {
+	sum := 0.0
+	for _, t := range l.tests {
+		if t.Reported[i] == nil {
+			return nil
+		}
+		sum += *t.Reported[i] * float64(t.Rows)
+	}
+	return new(sum / float64(rows))
 }

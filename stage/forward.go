@@ -79,9 +79,9 @@ func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss engine.Te
 	}
 	if s.Segment > 0 {
 		err = s.dev.NoGrad(func() error {
-			var extra engine.Tensor
-			out, loss, extra, err = s.pass(f, true)
-			free(extra)
+			var scores Scores
+			out, scores, err = s.pass(f, true)
+			loss = scores.Loss
 			return err
 		})
 	} else {
@@ -231,9 +231,26 @@ func Copy(dev engine.Device, t engine.Tensor) (engine.Tensor, error) {
 	return dev.Disown(c), nil
 }
 
-// pass runs the layers without autograd and frees every tensor after its last use. extra
-// is what the last layer yields beyond its description: a count, in evaluation.
-func (s *Stage) pass(f *flight, training bool) (out Tensors, loss, extra engine.Tensor, err error) {
+// Scores is the numbers that the last layer yields of a micro-batch. They belong to no scope.
+type Scores struct {
+	Loss engine.Tensor // the mean over rows
+	// Correct is how many rows were right, and Reported what the layer's description has behind the loss: nil in
+	// training, and where there is none.
+	Correct  engine.Tensor
+	Reported []engine.Tensor
+}
+
+// Free gives all of them back.
+func (s *Scores) Free() {
+	free(s.Loss)
+	free(s.Correct)
+	for _, t := range s.Reported {
+		free(t)
+	}
+}
+
+// pass runs the layers without autograd and frees every tensor after its last use.
+func (s *Stage) pass(f *flight, training bool) (out Tensors, scores Scores, err error) {
 	made := Tensors{}
 	defer func() { made.Free() }()
 	get := func(v int) engine.Tensor {
@@ -255,7 +272,7 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss, extra engine.
 		}
 		if err != nil {
 			s.dev.End(m)
-			return nil, nil, nil, s.failed(l, err)
+			return nil, Scores{}, s.failed(l, err)
 		}
 		var keep []engine.Tensor
 		for k, v := range s.Graph.makes[l] {
@@ -263,9 +280,9 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss, extra engine.
 			keep = append(keep, bundle[k].Tensor)
 		}
 		if l == s.Last && s.HoldsLoss() {
-			if loss, extra, err = s.read(bundle); err != nil {
+			if scores, err = s.read(bundle, training); err != nil {
 				s.dev.End(m, keep...)
-				return nil, nil, nil, s.failed(l, err)
+				return nil, Scores{}, s.failed(l, err)
 			}
 		}
 		s.dev.End(m, keep...)
@@ -276,19 +293,30 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, loss, extra engine.
 	if err == nil {
 		s.hand(made, f.kept)
 	}
-	return out, loss, extra, err
+	return out, scores, err
 }
 
-// read takes handles on the numbers that the last layer yields: the loss and what follows, if anything does.
-func (s *Stage) read(bundle nn.Bundle) (loss, extra engine.Tensor, err error) {
-	if loss, err = s.apart(bundle[0].Tensor); err != nil || len(bundle) == 1 {
-		return loss, nil, err
+// read takes handles on the numbers that the last layer yields: of training the loss alone.
+func (s *Stage) read(bundle nn.Bundle, training bool) (scores Scores, err error) {
+	if scores.Loss, err = s.apart(bundle[0].Tensor); err != nil || training {
+		return scores, err
 	}
-	if extra, err = s.apart(bundle[1].Tensor); err != nil {
-		free(loss)
-		return nil, nil, err
+	described := len(s.Graph.makes[s.Last])
+	for _, n := range bundle[1:described] {
+		t, err := s.apart(n.Tensor)
+		if err != nil {
+			scores.Free()
+			return Scores{}, err
+		}
+		scores.Reported = append(scores.Reported, t)
 	}
-	return loss, extra, nil
+	if len(bundle) > described {
+		if scores.Correct, err = s.apart(bundle[described].Tensor); err != nil {
+			scores.Free()
+			return Scores{}, err
+		}
+	}
+	return scores, nil
 }
 
 // freePast frees what no layer behind l reads, but for what a later segment will read
@@ -308,22 +336,21 @@ func (s *Stage) freePast(made, kept Tensors, l int) {
 }
 
 // Evaluate computes a micro-batch without training: no gradients, nothing kept. given
-// is the stage's from now on. On the last stage it returns the mean loss and, where the model counts them,
-// how many rows were right, which are the caller's; out is as Forward's.
-func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, loss, correct engine.Tensor, err error) {
+// is the stage's from now on. On the last stage it returns the micro-batch's Scores, which are the caller's; out is
+// as Forward's.
+func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, scores Scores, err error) {
 	defer given.Free()
 	if err := s.checkGiven(given); err != nil {
-		return nil, nil, nil, err
+		return nil, Scores{}, err
 	}
 	err = s.dev.NoGrad(func() error {
-		out, loss, correct, err = s.pass(&flight{micro: micro, given: given, params: s.leaves}, false)
+		out, scores, err = s.pass(&flight{micro: micro, given: given, params: s.leaves}, false)
 		return err
 	})
 	if err != nil {
 		out.Free()
-		free(loss)
-		free(correct)
-		return nil, nil, nil, err
+		scores.Free()
+		return nil, Scores{}, err
 	}
-	return out, loss, correct, nil
+	return out, scores, nil
 }

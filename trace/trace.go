@@ -15,7 +15,13 @@
 // and what a kind of instruction is, it reads in internal/kind.
 package trace
 
-import "github.com/millrace-ml/millrace/internal/kind"
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/millrace-ml/millrace/internal/kind"
+)
 
 // Version of the JSON form.
 const Version = 1
@@ -83,7 +89,12 @@ type Evaluation struct {
 	Step    int     `json:"step"`
 	Loss    float64 `json:"loss"`              // mean over the samples
 	Correct int     `json:"correct,omitempty"` // predictions that were right, of Samples
-	Samples int     `json:"samples"`           // predictions made: samples, or tokens for language models
+	// Samples is the predictions made: samples, or tokens for language models; 0 where the model does not count
+	// which were right.
+	Samples int `json:"samples"`
+	// Reported is what an imported model yields behind its loss, by name: means over the samples, nil for what was no
+	// finite number.
+	Reported map[string]*float64 `json:"reported,omitempty"`
 	// Apart is how far the reference of several pipelines was from the average of its
 	// pipelines: the largest difference of any parameter over the largest value on its stage. Nil
 	// where there is no reference.
@@ -96,6 +107,19 @@ func (e Evaluation) Accuracy() float64 {
 		return 0
 	}
 	return float64(e.Correct) / float64(e.Samples)
+}
+
+// Said is what was Reported, for readers, with a comma in front of each.
+func (e Evaluation) Said() string {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(e.Reported)) {
+		if v := e.Reported[name]; v != nil {
+			text += fmt.Sprintf(", %s %.6g", name, *v)
+		} else {
+			text += fmt.Sprintf(", %s not finite", name)
+		}
+	}
+	return text
 }
 
 // Straggler is a worker that computed slower than its profile says, and than the others did by theirs, in many steps.

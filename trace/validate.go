@@ -87,6 +87,12 @@ func (t *Timeline) Validate() error {
 			return fmt.Errorf("trace: evaluations[%d] (step %d): loss %v, %d correct of %d samples: want a finite loss and "+
 				"correct from 0 to samples", i, e.Step, e.Loss, e.Correct, e.Samples)
 		}
+		for name, v := range e.Reported {
+			if v != nil && !finite(*v) {
+				return fmt.Errorf("trace: evaluations[%d] (step %d): %.80q is %v: want a finite number or none", i, e.Step, name,
+					*v)
+			}
+		}
 	}
 	return nil
 }

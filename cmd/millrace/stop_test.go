@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,8 +84,8 @@ func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	whole := learn("--steps 9 --stages 2 --schedule 1f1b --micro-batches 4 --out whole")
 	learn("--steps 4 --stages 2 --schedule 1f1b --micro-batches 4 --out part")
 	rest := learn("--steps 9 --stages 1 --workers 1 --resume part/checkpoints --out rest")
-	if whole.Loss != rest.Loss ||
-		whole.Evaluations[len(whole.Evaluations)-1] != rest.Evaluations[len(rest.Evaluations)-1] {
+	if whole.Loss != rest.Loss || !reflect.DeepEqual(whole.Evaluations[len(whole.Evaluations)-1],
+		rest.Evaluations[len(rest.Evaluations)-1]) {
 		t.Errorf("without a stop %v %v, with one %v %v", whole.Loss, whole.Evaluations, rest.Loss, rest.Evaluations)
 	}
 }

@@ -33,11 +33,14 @@ type Worker struct{ Host, Stage string }
 
 // EvaluationValues is what a held-out set said of the weights after Step.
 type EvaluationValues struct {
-	Time     time.Time `json:"time"`
-	Step     int       `json:"step"`
-	Loss     float64   `json:"evaluation_loss"`
-	Accuracy float64   `json:"evaluation_accuracy"`
-	Apart    *float64  `json:"reference_apart,omitempty"` // of elastic averaging: see trace.Evaluation
+	Time time.Time `json:"time"`
+	Step int       `json:"step"`
+	Loss float64   `json:"evaluation_loss"`
+	// Accuracy is the part of the predictions that was right; nil where the model does not count them.
+	Accuracy *float64 `json:"evaluation_accuracy,omitempty"`
+	// Reported is what the model yields behind its loss, by name: nil for what was no finite number.
+	Reported map[string]*float64 `json:"evaluation_reported,omitempty"`
+	Apart    *float64            `json:"reference_apart,omitempty"` // of elastic averaging: see trace.Evaluation
 }
 
 // Sink takes the values of a run as they come. Its methods are called from one

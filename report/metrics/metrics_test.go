@@ -53,7 +53,7 @@ func TestTensorBoardBytes(t *testing.T) {
 		t.Errorf("the file begins\n%s, want\n%s", got, version)
 	}
 	b.Reset()
-	if err := tb.Evaluation(EvaluationValues{Time: noon, Step: 300, Loss: 1.5, Accuracy: .75}); err != nil {
+	if err := tb.Evaluation(EvaluationValues{Time: noon, Step: 300, Loss: 1.5, Accuracy: new(.75)}); err != nil {
 		t.Fatal(err)
 	}
 	payload := strings.Join([]string{
@@ -146,7 +146,7 @@ func valuesOf(t *testing.T, message []byte, field protowire.Number) (values [][]
 func TestJSONL(t *testing.T) {
 	var b bytes.Buffer
 	j := NewJSONL(&b)
-	said := EvaluationValues{Time: noon, Step: 3, Loss: 1, Accuracy: .5}
+	said := EvaluationValues{Time: noon, Step: 3, Loss: 1, Accuracy: new(.5)}
 	if err := errors.Join(j.Step(values()), j.Evaluation(said), j.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestPrometheus(t *testing.T) {
 	if err := p.Step(v); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Evaluation(EvaluationValues{Loss: 1.25, Accuracy: .875}); err != nil {
+	if err := p.Evaluation(EvaluationValues{Loss: 1.25, Accuracy: new(.875)}); err != nil {
 		t.Fatal(err)
 	}
 	said := scrape()

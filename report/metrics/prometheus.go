@@ -30,6 +30,7 @@ type Prometheus struct {
 	straggler    *prometheus.GaugeVec
 	evalLoss     prometheus.Gauge
 	evalAccuracy prometheus.Gauge
+	reported     *prometheus.GaugeVec
 	apart        prometheus.Gauge
 	shown        map[prometheus.Collector]bool // of those that appear later
 }
@@ -105,6 +106,9 @@ func NewPrometheus(labels map[string]string, workers []Worker) *Prometheus {
 	p.straggler = gauges("worker_straggler_ratio", "Of a straggler: how many times as long as by its profile it computed.")
 	p.evalLoss = laterGauge("evaluation_loss", "Mean loss on the held-out set.")
 	p.evalAccuracy = laterGauge("evaluation_accuracy_ratio", "Part of the held-out predictions that was right.")
+	p.reported = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "millrace", Name: "evaluation_reported",
+		Help: "What the model yields behind its loss, on the held-out set.", ConstLabels: labels}, []string{"name"})
+	p.registry.MustRegister(p.reported)
 	p.apart = laterGauge("reference_apart_ratio", "How far the reference of elastic averaging is from the average of "+
 		"its pipelines, as a part of the largest parameter.")
 	p.stepSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -184,9 +188,17 @@ func (p *Prometheus) Step(v StepValues) error {
 // Evaluation takes the values of an evaluation.
 func (p *Prometheus) Evaluation(v EvaluationValues) error {
 	p.evalLoss.Set(v.Loss)
-	p.evalAccuracy.Set(v.Accuracy)
 	p.appear(p.evalLoss)
-	p.appear(p.evalAccuracy)
+	if v.Accuracy != nil {
+		p.evalAccuracy.Set(*v.Accuracy)
+		p.appear(p.evalAccuracy)
+	}
+	p.reported.Reset()
+	for name, value := range v.Reported {
+		if value != nil {
+			p.reported.WithLabelValues(name).Set(*value)
+		}
+	}
 	if v.Apart != nil {
 		p.apart.Set(*v.Apart)
 		p.appear(p.apart)

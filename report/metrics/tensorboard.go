@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -66,7 +68,15 @@ func (t *TensorBoard) Step(v StepValues) error {
 
 // Evaluation writes the scalars of an evaluation under evaluation/.
 func (t *TensorBoard) Evaluation(v EvaluationValues) error {
-	s := []scalar{{"evaluation/loss", v.Loss}, {"evaluation/accuracy", v.Accuracy}}
+	s := []scalar{{"evaluation/loss", v.Loss}}
+	if v.Accuracy != nil {
+		s = append(s, scalar{"evaluation/accuracy", *v.Accuracy})
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.Reported)) {
+		if value := v.Reported[name]; value != nil {
+			s = append(s, scalar{"evaluation/" + name, *value})
+		}
+	}
 	if v.Apart != nil {
 		s = append(s, scalar{"evaluation/reference_apart", *v.Apart})
 	}

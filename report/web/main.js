@@ -156,6 +156,12 @@ function startLearning(parent) {
       label: `Held-out accuracy over the steps, at the end ${note}`,
       series: [{ name: "accuracy", style: "dots", x: accuracies.x, y: accuracies.y }] });
   }
+  for (const [name, c] of Object.entries(data.reported || {}).sort()) {
+    const note = c.y[c.y.length - 1].toPrecision(5);
+    makeChart(parent, { title: `Held-out ${name}`, note, xText: whole, yText: number,
+      label: `Held-out ${name} over the steps, at the end ${note}`,
+      series: [{ name, style: "dots", x: c.x, y: c.y }] });
+  }
   if (apart.x.length > 0) {
     const note = `at most ${Math.max(...apart.y).toExponential(1)} of the largest parameter`;
     makeChart(parent, { title: "Reference from the pipelines' average", note, xText: whole,

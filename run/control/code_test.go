@@ -32,7 +32,8 @@ func oneOfEach() []Message {
 				{BusyS: math.MaxFloat64, PeakBytes: 2, LiveBytes: 4, SentBytes: 1 << 62, ReceivedBytes: 7}},
 			Losses: []Loss{{Index: 3, Value: -math.SmallestNonzeroFloat64}},
 		},
-		Result{Parts: []Tested{{Index: 1, Rows: 2, Loss: 1.0 / 3, Correct: 2}}, Apart: 0.1},
+		Result{Parts: []Tested{{Index: 1, Rows: 2, Loss: 1.0 / 3, Correct: new(2.0),
+			Reported: []*float64{new(0.5), nil}}}, Apart: 0.1},
 		Saved{Files: []File{{Name: "stage-000.safetensors", Bytes: 9, CRC32C: "00ff00ff", Tensors: 3}},
 			Updates: map[string]int{"dense": 4}},
 		Ended{Minibatches: 4, Refused: &Failed{Process: 1, Text: "norm", Class: "not finite"}, PeakBytes: []int64{5}},
@@ -145,14 +146,22 @@ func TestARecordIsSentInParts(t *testing.T) {
 	}
 }
 
+// numbers are so many that are long to write; nil of none.
+func numbers(n int) (all []*float64) {
+	for range n {
+		all = append(all, new(-1e300/3))
+	}
+	return all
+}
+
 // So does the result of an evaluation of any length.
 func TestAResultIsSentInParts(t *testing.T) {
-	for _, c := range []struct{ micros, parts int }{{0, 1}, {1, 1}, {perResult, 1}, {perResult + 1, 2},
-		{3 * perResult, 3}} {
+	for _, c := range []struct{ micros, reported, parts int }{{0, 0, 1}, {1, 0, 1}, {perResult, 0, 1},
+		{perResult + 1, 0, 2}, {3 * perResult, 0, 3}, {perResult, 1, 2}, {1, 2 * perResult, 1}, {2, 2 * perResult, 2}} {
 		whole := Result{Apart: 0.5}
 		for i := range c.micros {
 			whole.Parts = append(whole.Parts, Tested{Index: math.MaxInt - i, Rows: math.MaxInt, Loss: 1e300 / 3,
-				Correct: 1e9 / 7})
+				Correct: new(1e9 / 7), Reported: numbers(c.reported)})
 		}
 		parts := ResultsOf(whole)
 		back := Result{}

@@ -155,13 +155,17 @@ type Result struct {
 	Apart float64 `json:"apart,omitempty"`
 }
 
-// perResult bounds the parts of a Result, so that it is far shorter than MaxLine.
+// perResult bounds the numbers that a Result reports, and its parts, so that it is far shorter than MaxLine.
 const perResult = 1 << 16
 
 // ResultsOf divides a Result into several, one at least.
 func ResultsOf(r Result) []Result {
 	all := []Result{{Apart: r.Apart}}
-	for parts := range slices.Chunk(r.Parts, perResult) {
+	each := perResult
+	if len(r.Parts) > 0 {
+		each = max(1, perResult/(1+len(r.Parts[0].Reported)))
+	}
+	for parts := range slices.Chunk(r.Parts, each) {
 		if last := &all[len(all)-1]; last.Parts == nil {
 			last.Parts = parts
 			continue
@@ -173,10 +177,13 @@ func ResultsOf(r Result) []Result {
 
 // Tested is what one micro-batch of an evaluation gave.
 type Tested struct {
-	Index   int     `json:"index"`
-	Rows    int     `json:"rows"`
-	Loss    float64 `json:"loss"` // mean over its rows
-	Correct float64 `json:"correct"`
+	Index int     `json:"index"`
+	Rows  int     `json:"rows"`
+	Loss  float64 `json:"loss"` // mean over its rows
+	// Correct is how many predictions were right; nil where the model does not count them.
+	Correct *float64 `json:"correct,omitempty"`
+	// Reported is what the model yields behind its loss, in its order; nil for what is no finite number.
+	Reported []*float64 `json:"reported,omitempty"`
 }
 
 // Saved is the files that a process has written for a checkpoint.

@@ -131,12 +131,6 @@ func (h *holding) dropped(version int) error {
 	return h.Drop(version)
 }
 
-// item waits for a number and frees its tensor.
-func (w *worker) item(t engine.Tensor) (float64, error) {
-	defer t.Free()
-	return w.dev.Item(t)
-}
-
 func asKind(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
 	in.Kind = k
 	return in
@@ -158,27 +152,49 @@ func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
 		given.Free()
 		return err
 	}
-	out, loss, correct, err := h.Evaluate(m, given)
+	out, scores, err := h.Evaluate(m, given)
 	if err != nil {
 		return err
 	}
 	if h.HoldsLoss() {
-		loss, err := w.item(loss)
-		right := 0.0
-		if err == nil && correct != nil {
-			right, err = w.item(correct)
-		}
+		tested, err := w.tested(scores)
+		scores.Free()
 		if err != nil {
 			return err
 		}
-		if !isFinite(loss) {
-			return &LossError{Step: w.x.base - 1, Stage: int(in.Stage), Micro: m.Index, Value: loss, Evaluation: true}
+		if !isFinite(tested.Loss) {
+			return &LossError{Step: w.x.base - 1, Stage: int(in.Stage), Micro: m.Index, Value: tested.Loss, Evaluation: true}
 		}
+		tested.Index, tested.Rows = m.Index, rows
 		w.x.mu.Lock()
-		w.x.tested.Parts = append(w.x.tested.Parts, control.Tested{Index: m.Index, Rows: rows, Loss: loss, Correct: right})
+		w.x.tested.Parts = append(w.x.tested.Parts, tested)
 		w.x.mu.Unlock()
 	}
 	return w.pass(h, asKind(in, schedule.SF), out)
+}
+
+// tested reads the numbers of a micro-batch.
+func (w *worker) tested(s stage.Scores) (t control.Tested, err error) {
+	if t.Loss, err = w.dev.Item(s.Loss); err != nil {
+		return t, err
+	}
+	if s.Correct != nil {
+		right, err := w.dev.Item(s.Correct)
+		if err != nil {
+			return t, err
+		}
+		t.Correct = &right
+	}
+	for _, n := range s.Reported {
+		value, err := w.dev.Item(n)
+		if err != nil {
+			return t, err
+		}
+		if t.Reported = append(t.Reported, nil); isFinite(value) {
+			t.Reported[len(t.Reported)-1] = &value
+		}
+	}
+	return t, nil
 }
 
 // execution is an instruction that a worker has issued, and what is to be noted once its device has done it.

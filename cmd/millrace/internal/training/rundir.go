@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,11 +117,22 @@ func (w *runDir) hooks() run.Hooks {
 			w.progress.step(s, v.stragglers)
 		},
 		OnEvaluation: func(e trace.Evaluation) {
-			keep(incomplete(w.sinks.Evaluation(metrics.EvaluationValues{
-				Time: time.Now(), Step: e.Step, Loss: e.Loss, Accuracy: e.Accuracy(), Apart: e.Apart,
-			})))
-			w.progress.say(fmt.Sprintf("after %d steps: evaluation loss %.4f, accuracy %.2f %%", e.Step+1, e.Loss,
-				100*e.Accuracy()), "step", e.Step, "evaluation_loss", e.Loss, "evaluation_accuracy", e.Accuracy())
+			values := metrics.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Apart: e.Apart,
+				Reported: e.Reported}
+			text, fields := fmt.Sprintf("after %d steps: evaluation loss %.4f", e.Step+1, e.Loss), []any{"step", e.Step,
+				"evaluation_loss", e.Loss}
+			if e.Samples > 0 {
+				values.Accuracy = new(e.Accuracy())
+				text += fmt.Sprintf(", accuracy %.2f %%", 100*e.Accuracy())
+				fields = append(fields, "evaluation_accuracy", e.Accuracy())
+			}
+			keep(incomplete(w.sinks.Evaluation(values)))
+			for _, name := range slices.Sorted(maps.Keys(e.Reported)) {
+				if v := e.Reported[name]; v != nil {
+					fields = append(fields, "evaluation_"+name, *v)
+				}
+			}
+			w.progress.say(text+e.Said(), fields...)
 		},
 		OnCheckpoint: func(dir string, _ int) {
 			w.progress.say("saved " + dir)
