@@ -198,7 +198,7 @@ class Graph:
         return {"tensor": first}
 
     def read(self, traced, wider):
-        """Read a trace, and one of a row more, whose sizes tell which of them depend on the rows."""
+        """Read a trace, and one of twice the rows, whose sizes tell which depend on the rows."""
         graph, more = traced.inlined_graph, (n for n in needed(wider.inlined_graph) if n.kind() != "prim::Constant")
         given, returned = list(graph.inputs()), list(graph.outputs())
         self.path[given[0].debugName()] = ""
@@ -206,19 +206,19 @@ class Graph:
         for node in needed(graph):
             other = node if node.kind() == "prim::Constant" else next(more, node)  # numbers that are alike are one
             if node.kind() != other.kind():
-                raise Refused("%s: forward calls other operators with a row more; call the same for any number of rows"
+                raise Refused("%s: forward calls other operators with twice the rows; call the same for any number"
                               % blamed(node, self.folder)[1])
             self.add(node, other)
         self.outputs = self.argument(returned[0]).get("list", [self.argument(v) for v in returned])
 
     def add(self, node, other):
-        """Take a node over, which comes behind all that it reads of; other is what it is with a row more."""
+        """Take a node over, which comes behind all that it reads of; other is what it is with twice the rows."""
         kind, outs, ins = node.kind(), [v.debugName() for v in node.outputs()], list(node.inputs())
         (where, blame), first = blamed(node, self.folder), ins[0].debugName() if ins else ""
         for x, y in zip(map(fixed, ins), map(fixed, other.inputs())):
             if x != y:
-                raise Refused("%s: %s: its argument %s is %s with a row more: Python made it of the rows or of what a "
-                              "tensor holds; use x.shape[0] as it is, without len() or int()" % (blame, kind, x, y))
+                raise Refused("%s: %s: its argument %s is %s with twice the rows: Python made it of the rows or of "
+                              "what a tensor holds; use x.shape[0], not len(x), int(x.shape[0])" % (blame, kind, x, y))
         if kind == "prim::GetAttr":
             path = self.path[outs[0]] = (self.path[first] + "." + node.s("name")).lstrip(".")
             if path[len("module."):] in self.live:
@@ -262,7 +262,7 @@ class Graph:
         t, said = v.type(), {"value": self.number.setdefault(v.debugName(), len(self.number))}
         if t.kind() != "TensorType" or t.sizes() is None or t.scalarType() is None:
             return dict(said, type="Tensor" if t.kind() == "TensorType" else t.str())
-        said.update({"more": wider.type().sizes()} if wider.type().sizes() != t.sizes() else ())
+        said.update({"double": wider.type().sizes()} if wider.type().sizes() != t.sizes() else ())
         if not v.requires_grad() and "::_" not in v.node().kind():  # aten::_convolution is seen before it has its own
             said["detached"] = True
         return dict(said, type="Tensor", shape=t.sizes(), dtype=SCALARS.get(t.scalarType(), t.scalarType()))
@@ -353,7 +353,7 @@ def export(model, inputs, folder, loss, path, name):
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         traced, wider = (torch.jit.trace(example, of, check_trace=False) for of in (inputs, tuple(
-            torch.cat((x, x[:1])) for x in inputs)))
+            torch.cat((x, x)) for x in inputs)))
     for key, value, buffer, _ in walk(model):
         if value is not graph.live.get(key) and not key.endswith("num_batches_tracked"):  # torch 1.8 replaces that one
             raise Refused("forward replaces %s; write into it, as in self.%s.copy_(...)" % (key, key.split(".")[-1]))

@@ -8,8 +8,8 @@ func Styles() []Request {
 	for _, of := range []struct{ file, names string }{
 		{"images.py", `unet squeeze_excite:cross_entropy autoencoder vae vae_with_noise super_resolution densenet supervised
 			frozen:cross_entropy patches:cross_entropy standardised:cross_entropy capsules`},
-		{"towers.py", `contrastive counting siamese experts topk:cross_entropy highway:mse wide averages dqn physics graph fourier:cross_entropy
-			accumulates teacher depends:mse own_backward:mse`},
+		{"towers.py", `contrastive counting halves siamese experts topk:cross_entropy highway:mse wide averages
+			dqn physics graph fourier:cross_entropy accumulates teacher depends:mse own_backward:mse`},
 		{"sequences.py", `translator temporal:cross_entropy llama t5 dropped pair chunks speech packed`},
 	} {
 		for _, one := range strings.Fields(of.names) {

@@ -187,12 +187,12 @@ func (c *checking) define(of string, v Value) error {
 			return err
 		}
 	}
-	if v.More != nil {
-		if len(v.More) != len(v.Shape) {
-			return fmt.Errorf("%s: value %d has the shape %v, and %v with a row more; both have the same dimensions", of, v.ID,
-				v.Shape, v.More)
+	if v.Double != nil {
+		if len(v.Double) != len(v.Shape) {
+			return fmt.Errorf("%s: value %d has the shape %v, and %v with twice the rows; both have the same dimensions", of,
+				v.ID, v.Shape, v.Double)
 		}
-		if err := shaped(fmt.Sprintf("%s: value %d with a row more", of, v.ID), v.DType, v.More); err != nil {
+		if err := shaped(fmt.Sprintf("%s: value %d with twice the rows", of, v.ID), v.DType, v.Double); err != nil {
 			return err
 		}
 	}

@@ -69,11 +69,11 @@ type Node struct {
 
 // Value is what a node yields.
 type Value struct {
-	ID    int
-	Type  string  // "Tensor", "Tensor[]", "int", "int[]", "float", "bool"
-	Shape []int64 // of a Tensor in the example; nil where nobody knows
-	More  []int64 // its shape with a row more; nil where nobody knows
-	DType DType
+	ID     int
+	Type   string  // "Tensor", "Tensor[]", "int", "int[]", "float", "bool"
+	Shape  []int64 // of a Tensor in the example; nil where nobody knows
+	Double []int64 // its shape with twice the rows; nil where nobody knows
+	DType  DType
 
 	Detached bool // it has no gradient, whatever it is computed of: it was computed under no_grad
 }

@@ -48,11 +48,11 @@ type written struct {
 
 // writtenOut is a value that a node yields.
 type writtenOut struct {
-	Value int     `json:"value"`
-	Type  string  `json:"type"`
-	Shape []int64 `json:"shape"`
-	DType DType   `json:"dtype"`
-	More  []int64 `json:"more"` // left out where it is the shape
+	Value  int     `json:"value"`
+	Type   string  `json:"type"`
+	Shape  []int64 `json:"shape"`
+	DType  DType   `json:"dtype"`
+	Double []int64 `json:"double"` // left out where it is the shape
 
 	Detached bool `json:"detached"`
 }
@@ -114,10 +114,10 @@ func decode(text []byte, header map[string]safetensors.Entry) (*Graph, error) {
 			node.In = append(node.In, arg)
 		}
 		for _, v := range n.Out {
-			if v.More == nil {
-				v.More = v.Shape
+			if v.Double == nil {
+				v.Double = v.Shape
 			}
-			node.Out = append(node.Out, Value{ID: v.Value, Type: v.Type, Shape: v.Shape, DType: v.DType, More: v.More,
+			node.Out = append(node.Out, Value{ID: v.Value, Type: v.Type, Shape: v.Shape, DType: v.DType, Double: v.Double,
 				Detached: v.Detached})
 		}
 		g.Nodes = append(g.Nodes, node)

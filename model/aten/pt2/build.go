@@ -124,17 +124,17 @@ func (b *builder) value(name, kind string) (aten.Value, error) {
 		if v.Shape, symbols, err = shapeOf(meta.Sizes); err != nil {
 			return v, fmt.Errorf("%s: %w", name, err)
 		}
-		v.More = b.more(v.Shape, symbols)
+		v.Double = b.double(v.Shape, symbols)
 	}
 	return v, b.define(name, known{aten.Arg{Kind: aten.FromValue, Value: v.ID}, kind})
 }
 
-// more returns a shape with a row more, nil where it is not known.
-func (b *builder) more(shape []int64, symbols []string) []int64 {
+// double returns a shape with twice the rows, nil where it is not known.
+func (b *builder) double(shape []int64, symbols []string) []int64 {
 	if b.symbol == "" {
 		return nil // the number of rows is fixed, and may be any size's
 	}
-	more := slices.Clone(shape)
+	twice := slices.Clone(shape)
 	for i, symbol := range symbols {
 		per, _, product := strings.Cut(strings.ReplaceAll(symbol, " ", ""), "*"+b.symbol)
 		switch {
@@ -144,10 +144,10 @@ func (b *builder) more(shape []int64, symbols []string) []int64 {
 		case symbol != b.symbol && (!product || fmt.Sprint(shape[i]/b.graph.Rows) != per):
 			return nil
 		default:
-			more[i] += shape[i] / b.graph.Rows
+			twice[i] *= 2
 		}
 	}
-	return more
+	return twice
 }
 
 // inputs takes parameters, buffers, constants and what a batch gives.

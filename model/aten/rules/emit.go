@@ -25,7 +25,7 @@ func (w *walker) emit(n *Node, out []aten.Value) ([]int, error) {
 		one := v
 		one.Shape, one.DType = o.Shape, o.DType
 		one.Grad = v.Grad && floats(o.DType) && !noGrad[base(n.Op)]
-		one.Dims = w.sizes(n, len(n.Out), &one, o.More)
+		one.Dims = w.sizes(n, len(n.Out), &one, o.Double)
 		if one.Shape == nil {
 			one.Shape = evaluated(one.Dims, w.g.Rows)
 		}

@@ -65,7 +65,7 @@ func (n *Network) flops(node *Node) (forward, input, weight int64) {
 		}
 		operands = node.In[1].List
 		total = n.einsum(node.In[0].Literal.Text, operands)
-	case "embedding":
+	case "embedding", "embedding_bag":
 		// Rows of a table are copied; its gradient adds each of them.
 		return 0, 0, bounded(out / float64(n.Graph.Rows))
 	case "lstm", "gru", "rnn_tanh", "rnn_relu":
@@ -84,6 +84,18 @@ func (n *Network) flops(node *Node) (forward, input, weight int64) {
 		}
 		f := bounded(total / float64(n.Graph.Rows))
 		return f, f, f
+	case "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell":
+		x := shape(0)
+		if len(x) != 2 {
+			return 0, 0, 0
+		}
+		f := bounded(2 * (numel(shape(2)) + numel(shape(3))) * float64(x[0]) / float64(n.Graph.Rows))
+		return f, f, f
+	case "bilinear":
+		operands = node.In[:min(3, len(node.In))]
+		if x, w := shape(0), shape(2); len(x) > 0 && len(w) == 3 {
+			total = 2 * numel(w) * numel(x[:len(x)-1])
+		}
 	case "scaled_dot_product_attention", "_scaled_dot_product_attention":
 		q, k, v := shape(0), shape(1), shape(2)
 		if len(q) < 2 || len(k) < 2 || len(v) < 2 {

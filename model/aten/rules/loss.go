@@ -60,7 +60,7 @@ func WithLoss(g *aten.Graph, loss string) (*aten.Graph, error) {
 	with.NoLoss = false
 	with.Inputs = append(slices.Clone(g.Inputs), target)
 	with.Nodes = append(slices.Clone(g.Nodes), aten.Node{Op: op, In: in, Out: []aten.Value{
-		{ID: next + 1, Type: "Tensor", Shape: []int64{}, More: []int64{}, DType: of.DType}}})
+		{ID: next + 1, Type: "Tensor", Shape: []int64{}, Double: []int64{}, DType: of.DType}}})
 	with.Outputs = []aten.Output{{Name: "loss", Arg: aten.Arg{Kind: aten.FromValue, Value: next + 1}}}
 	with.Notes = slices.Clone(g.Notes)
 	for i, o := range g.Outputs {

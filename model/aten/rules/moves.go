@@ -204,7 +204,7 @@ func (w *walker) multiplied(b string, n *Node, x []*Expr) []*Expr {
 }
 
 // regrouped returns the sizes of what joins or splits dimensions or tensors.
-func (w *walker) regrouped(b string, n *Node, x []*Expr, v *Value) []*Expr {
+func (w *walker) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr {
 	at := func(i, otherwise, rank int) (int, bool) {
 		if i >= len(n.In) {
 			return otherwise, rank > 0
@@ -274,12 +274,45 @@ func (w *walker) regrouped(b string, n *Node, x []*Expr, v *Value) []*Expr {
 	if x[i] == nil || len(v.Shape) != len(x) {
 		return nil
 	}
-	if _, fixed := x[i].Const(); !fixed {
-		return nil
-	}
 	dims := slices.Clone(x)
 	dims[i] = constant(v.Shape[i])
+	if _, fixed := x[i].Const(); !fixed {
+		if len(n.In) < 2 {
+			return nil
+		}
+		dims[i] = chunked(b, n.In[1], x[i], k)
+	}
 	return dims
+}
+
+// chunked returns the size of a part of the rows; nil where it is not followed.
+func chunked(b string, by Arg, of *Expr, k int) *Expr {
+	if b == "split_with_sizes" && k < len(by.List) {
+		return by.List[k].Size
+	}
+	if b != "chunk" || by.Kind != Size {
+		return nil
+	}
+	count, fixed := by.Size.Const()
+	if !fixed || count < 1 || int64(k) >= count {
+		return nil
+	}
+	up, err := combine('+', of, constant(count-1))
+	if err != nil {
+		return nil
+	}
+	part, err := combine('/', up, by.Size)
+	if err != nil || int64(k) < count-1 {
+		return part
+	}
+	others, err := combine('*', part, constant(count-1))
+	if err != nil {
+		return nil
+	}
+	if part, err = combine('-', of, others); err != nil {
+		return nil
+	}
+	return part
 }
 
 // recurrent returns the sizes of what an LSTM or GRU yields: its outputs, then its states.

@@ -54,7 +54,7 @@ var (
 
 	heavy = set(`linear addmm mm bmm baddbmm matmul einsum convolution _convolution conv1d conv2d conv3d
 		conv_transpose1d conv_transpose2d conv_transpose3d lstm gru rnn_tanh rnn_relu scaled_dot_product_attention
-		_scaled_dot_product_attention embedding`)
+		_scaled_dot_product_attention embedding embedding_bag bilinear gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell`)
 
 	// scalars are overloads with a number where the one of a tensor was called.
 	scalars = map[string]string{

@@ -29,15 +29,15 @@ var (
 		pixel_unshuffle max_pool2d_with_indices constant_pad_nd reflection_pad2d replication_pad2d pad glu`)
 )
 
-// sizes describes what a node yields: by rules that agree with the example; else by the example with one more row,
+// sizes describes what a node yields: by rules that agree with the example; else by the example with twice the rows,
 // or by the example alone where it is clear.
-func (w *walker) sizes(n *Node, k int, v *Value, more []int64) []*Expr {
+func (w *walker) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 	if v.Shape != nil && !v.Batch {
 		return constants(v.Shape)
 	}
 	if dims := w.ruled(n, k, v); dims != nil {
 		if got := evaluated(dims, w.g.Rows); got != nil && (v.Shape == nil || slices.Equal(got, v.Shape) &&
-			(more == nil || slices.Equal(evaluated(dims, w.g.Rows+1), more))) {
+			(double == nil || slices.Equal(evaluated(dims, 2*w.g.Rows), double))) {
 			return dims
 		}
 	}
@@ -47,11 +47,11 @@ func (w *walker) sizes(n *Node, k int, v *Value, more []int64) []*Expr {
 	dims := constants(v.Shape)
 	for i, d := range v.Shape {
 		switch {
-		case w.counts(n), more == nil && d%w.g.Rows == 0:
+		case w.counts(n), double == nil && d%w.g.Rows == 0:
 			dims[i] = nil // perhaps the batch
-		case more != nil && d != more[i]:
+		case double != nil && d != double[i]:
 			dims[i] = nil
-			if per := d / w.g.Rows; d == per*w.g.Rows && more[i] == per*(w.g.Rows+1) {
+			if per := d / w.g.Rows; d == per*w.g.Rows && double[i] == 2*d {
 				dims[i] = product(constant(per), rowsExpr)
 			}
 		}
@@ -107,7 +107,7 @@ func (w *walker) ruled(n *Node, k int, v *Value) []*Expr {
 		return w.describe(n.In[1]).Dims
 	case b == "flatten", b == "unflatten", b == "cat", b == "stack", b == "chunk", b == "split",
 		b == "split_with_sizes", b == "unbind":
-		return w.regrouped(b, n, x, v)
+		return w.regrouped(b, n, x, k, v)
 	case b == "linear" || b == "matmul" || b == "mm" || b == "bmm" || b == "addmm" || b == "baddbmm":
 		return w.multiplied(b, n, x)
 	case reduced[b]:

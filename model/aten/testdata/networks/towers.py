@@ -41,6 +41,23 @@ def counting(rows=4):
     return Counting(), (torch.randn(rows, 12), torch.randint(30, (rows, 5)))
 
 
+class Halves(nn.Module):
+    """Two views of each picture in one batch: chunk along the rows, NT-Xent; an even number of rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(12, 16), nn.ReLU(inplace=True), nn.Linear(16, 8))
+
+    def forward(self, x, unused):
+        a, b = F.normalize(self.body(x), dim=1).chunk(2)
+        scores = a @ b.T / 0.5
+        return F.cross_entropy(scores, torch.arange(a.shape[0])) + 0 * unused.sum()
+
+
+def halves(rows=4):
+    return Halves(), (torch.randn(rows, 12), torch.zeros(rows))
+
+
 class Siamese(nn.Module):
     """One tower called twice, distances, a margin, torch.where."""
 

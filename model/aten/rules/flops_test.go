@@ -1,0 +1,64 @@
+package rules
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/model/aten"
+)
+
+// TestFLOPsAreThoseOfAPencil counts operations of heavy operators of 2 rows by hand: a product and a sum are two.
+func TestFLOPsAreThoseOfAPencil(t *testing.T) {
+	word := func(s string) Arg { return Arg{Kind: Literal, Literal: word(s)} }
+	for _, c := range []struct {
+		op     string
+		shapes [][]int64 // of its tensors: those with the rows in front are values, others parameters
+		out    []int64
+		in     func(of []Arg) []Arg // its arguments; nil: the tensors
+		want   [3]int64             // forward, and for the gradients of inputs and of weights
+	}{
+		{op: "linear", shapes: [][]int64{{2, 7, 3}, {5, 3}}, out: []int64{2, 7, 5}, want: [3]int64{210, 210, 210}},
+		{op: "addmm", shapes: [][]int64{{5}, {2, 3}, {3, 5}}, out: []int64{2, 5}, want: [3]int64{30, 30, 30}},
+		// Scores of 3 by 5 places, each of 4 products.
+		{op: "bmm", shapes: [][]int64{{2, 3, 4}, {2, 4, 5}}, out: []int64{2, 3, 5}, want: [3]int64{120, 240, 0}},
+		{op: "einsum", shapes: [][]int64{{2, 4, 6}, {4, 9}}, out: []int64{2, 9, 6},
+			in:   func(of []Arg) []Arg { return []Arg{word("bpc, pq -> bqc"), {Kind: List, List: of}} },
+			want: [3]int64{432, 432, 432}}, // 2 x 4 x 6 x 9
+		{op: "conv2d", shapes: [][]int64{{2, 4, 8, 8}, {6, 2, 3, 3}}, out: []int64{2, 6, 6, 6}, // two groups
+			want: [3]int64{7776, 7776, 7776}}, // 2 x 6 x 36 places x 2 channels x 9
+		{op: "conv_transpose2d", shapes: [][]int64{{2, 3, 4, 4}, {3, 5, 2, 2}}, out: []int64{2, 5, 8, 8},
+			want: [3]int64{1920, 1920, 1920}}, // 2 x 16 places x 3 channels x 5 x 4
+		{op: "bilinear", shapes: [][]int64{{2, 3}, {2, 4}, {5, 3, 4}}, out: []int64{2, 5},
+			want: [3]int64{120, 240, 120}},
+		// Three gates of 4, of 3 inputs and 4 states, 5 places.
+		{op: "gru.input", shapes: [][]int64{{2, 5, 3}, {1, 2, 4}, {12, 3}, {12, 4}, {12}, {12}}, out: []int64{2, 5, 4},
+			in:   func(of []Arg) []Arg { return []Arg{of[0], of[1], {Kind: List, List: of[2:]}} },
+			want: [3]int64{840, 840, 840}},
+		{op: "gru_cell", shapes: [][]int64{{2, 3}, {2, 4}, {12, 3}, {12, 4}}, out: []int64{2, 4},
+			want: [3]int64{168, 168, 168}},
+		// Four heads of 8, 6 places that see 6: scores, and their sums of values.
+		{op: "scaled_dot_product_attention", shapes: [][]int64{{2, 4, 6, 8}, {2, 4, 6, 8}, {2, 4, 6, 8}},
+			out: []int64{2, 4, 6, 8}, want: [3]int64{4608, 9216, 0}},
+	} {
+		n := &Network{Graph: &aten.Graph{Rows: 2}, Values: map[int]*Value{100: {Shape: c.out}}}
+		var of []Arg
+		for i, s := range c.shapes {
+			if s[0] == 2 {
+				n.Values[i] = &Value{Shape: s, Batch: true, Grad: true}
+				of = append(of, Arg{Kind: FromValue, Value: i})
+			} else {
+				name := strings.Repeat("w", i+1)
+				n.Graph.Tensors = append(n.Graph.Tensors, aten.Tensor{Name: name, Shape: s, Trained: i > 0})
+				of = append(of, Arg{Kind: FromTensor, Tensor: name})
+			}
+		}
+		node := &Node{Op: "aten::" + c.op, In: of, Out: []int{100}}
+		if c.in != nil {
+			node.In = c.in(of)
+		}
+		forward, input, weight := n.flops(node)
+		if got := [3]int64{forward, input, weight}; got != c.want {
+			t.Errorf("%s: %v FLOPs, want %v", c.op, got, c.want)
+		}
+	}
+}
