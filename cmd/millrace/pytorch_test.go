@@ -104,9 +104,9 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 	}
 	// Processes leave the weights of threads, of a stream too.
 	for i, how := range []string{"", "launch -n 2 -- "} {
-		sh(fmt.Sprintf("bin/millrace %strain --model runs/digits.mr --data digits --batch 16 --steps 12 --workers %d --stages 2 "+
-			"--split blocks.1.conv1 --schedule 1f1b-rr --weights stash --out runs/p%d && "+
-			"bin/millrace checkpoint export runs/p%d -o runs/p%d.safetensors", how, 2, i, i, i))
+		sh(fmt.Sprintf("bin/millrace %strain --model runs/digits.mr --data digits --batch 16 --steps 12 --workers 2 "+
+			"--stages 2 --split blocks.1.conv1 --schedule 1f1b-rr --weights stash --out runs/p%d && "+
+			"bin/millrace checkpoint export runs/p%[2]d -o runs/p%[2]d.safetensors", how, i))
 	}
 	sh("cmp runs/p0.safetensors runs/p1.safetensors")
 }
