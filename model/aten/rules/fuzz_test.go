@@ -63,8 +63,15 @@ func FuzzNormalise(f *testing.F) {
 			for range next() % 9 {
 				in = append(in, arg(0))
 			}
+			if k := next(); len(in) > 0 && k%8 == 0 {
+				in[len(in)-1].Name = []string{"dim", "self", "other", "alpha", "input"}[k/8%5]
+			}
 			shape := []int64{4, 3, int64(next()), 1}[:next()%5]
 			b.call(op, types[next()%4], shape, in...)
+			made := &b.g.Nodes[len(b.g.Nodes)-1].Out[0]
+			if made.Detached = next()%8 == 0; next()%2 == 0 {
+				made.Double = []int64{8, 3, int64(next()), 2}[:next()%5]
+			}
 		}
 		if n, err := b.end(value(len(b.g.Nodes) + 1)); err == nil {
 			checkLayers(t, n)

@@ -32,6 +32,9 @@ var (
 // sizes describes what a node yields: by rules that agree with the example; else by the example with twice the rows,
 // or by the example alone where it is clear.
 func (w *walker) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
+	if len(double) != len(v.Shape) {
+		double = nil
+	}
 	if v.Shape != nil && !v.Batch {
 		return constants(v.Shape)
 	}
