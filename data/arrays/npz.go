@@ -11,7 +11,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/millrace-ml/millrace/internal/archive"
+	"github.com/millrace-ml/millrace/internal/ziparchive"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 
 // openNPZ lists the arrays of an archive that numpy.savez wrote.
 func openNPZ(f *os.File, size int64) (map[string]*Array, error) {
-	members, err := archive.Members(f, size, mostMembers)
+	members, err := ziparchive.Members(f, size, mostMembers)
 	if err != nil {
 		return nil, fmt.Errorf("%w; write it with numpy.savez", err)
 	}

@@ -230,7 +230,7 @@ func TestBrokenArchivesAreRefused(t *testing.T) {
 		{"longer than the file", "the file is cut short", archive(t, graph, changed(w, func(h *zip.FileHeader) {
 			h.CompressedSize64, h.UncompressedSize64 = 1<<30, 1<<30
 		}))},
-		{"many members", "the directory of the archive has more than 1048576 bytes", archive(t, many...)},
+		{"many members", "its list of members has more than 1048576 bytes", archive(t, many...)},
 		{"cut short", "it is no whole zip archive", whole[:len(whole)-9]},
 		{"a byte of the graph", "graph.json: its bytes are not those that were written", bytesAt("aten::mm", "aten::mv")},
 		{"a byte of the weights", "weights.safetensors: its bytes are not those that were written",

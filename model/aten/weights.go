@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/safetensors"
+	"github.com/millrace-ml/millrace/internal/ziparchive"
 )
 
 // The members of an exported model.
@@ -96,19 +96,13 @@ func read(r io.ReaderAt, size int64) (*Graph, map[string]*io.SectionReader, erro
 
 // membersOf is the two members of the archive, neither compressed nor encrypted, which lie side by side in the file.
 func membersOf(r io.ReaderAt, size int64) (map[string]*zip.File, error) {
-	bounded := &bounded{r: r, left: mostDirectory}
-	z, err := zip.NewReader(bounded, size)
-	switch {
-	case bounded.left < 0:
-		return nil, fmt.Errorf("the directory of the archive has more than %d bytes; an exported model has two members; "+
-			remedy, mostDirectory)
-	case err != nil:
-		return nil, fmt.Errorf("it is no whole zip archive, which an exported model is (%w); "+remedy, err)
+	all, err := ziparchive.Members(r, size, mostDirectory)
+	if err != nil {
+		return nil, fmt.Errorf("%w; an exported model is a zip archive of two members; "+remedy, err)
 	}
-	bounded.left = math.MaxInt64
 	members := map[string]*zip.File{}
 	var from, to int64
-	for _, m := range z.File {
+	for _, m := range all {
 		at, err := m.DataOffset()
 		switch {
 		case m.Name != graphMember && m.Name != weightsMember:
@@ -153,19 +147,6 @@ func foreign(name string) error {
 		return fmt.Errorf("it is a file of torch.export.save; give --from pt2")
 	}
 	return fmt.Errorf("member %.200q; an exported model has %s and %s alone; "+remedy, name, graphMember, weightsMember)
-}
-
-// bounded reads so many bytes in all, and no more.
-type bounded struct {
-	r    io.ReaderAt
-	left int64
-}
-
-func (b *bounded) ReadAt(p []byte, at int64) (int, error) {
-	if b.left -= int64(len(p)); b.left < 0 {
-		return 0, errors.New("more bytes than are read")
-	}
-	return b.r.ReadAt(p, at)
 }
 
 // textOf is the bytes of a member, which were checked against its checksum.

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"slices"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/ziparchive"
 )
 
 const (
@@ -24,17 +25,12 @@ type archive struct {
 }
 
 func newArchive(r io.ReaderAt, size int64) (*archive, error) {
-	limited := &limited{r: r, left: maxDirectory}
-	z, err := zip.NewReader(limited, size)
-	if limited.left < 0 {
-		return nil, fmt.Errorf("its list of members has more than %d bytes", maxDirectory)
-	}
+	members, err := ziparchive.Members(r, size, maxDirectory)
 	if err != nil {
-		return nil, fmt.Errorf("it is no whole zip archive (%w): give a file of torch.export.save", err)
+		return nil, fmt.Errorf("%w: give a file of torch.export.save", err)
 	}
-	limited.left = math.MaxInt64
 	all := map[string]*zip.File{}
-	for _, m := range z.File {
+	for _, m := range members {
 		name := strings.TrimSuffix(m.Name, "/")
 		if !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\\x00") {
 			return nil, fmt.Errorf("the member %.80q: names are paths inside the archive, without .. and \\", m.Name)
@@ -61,19 +57,6 @@ func newArchive(r io.ReaderAt, size int64) (*archive, error) {
 		return nil, err
 	}
 	return a, a.findModel()
-}
-
-// limited reads so many bytes and no more.
-type limited struct {
-	r    io.ReaderAt
-	left int64
-}
-
-func (l *limited) ReadAt(p []byte, at int64) (int, error) {
-	if l.left -= int64(len(p)); l.left < 0 {
-		return 0, errors.New("too many bytes")
-	}
-	return l.r.ReadAt(p, at)
 }
 
 const formatMember = "archive_format"

@@ -1,9 +1,9 @@
-// Package archive lists the members of zip archives that strangers have made.
+// Package ziparchive lists the members of zip archives that strangers have made.
 //
 // In: a file. Out: its members, none of them read. Refused: what is no whole zip archive, and a directory of more
 // bytes than the caller allows, before it takes as much memory.
 // Its driver judges names, sizes and methods, and closes the file.
-package archive
+package ziparchive
 
 import (
 	"archive/zip"
