@@ -27,7 +27,9 @@ import (
 type Job struct {
 	Model    string         `json:"model,omitempty" yaml:"model"`
 	Settings map[string]any `json:"settings,omitempty" yaml:"settings"`
-	Data     string         `json:"data,omitempty" yaml:"data"`
+	// Freeze is patterns of parameters that do not learn.
+	Freeze []string `json:"freeze,omitempty" yaml:"freeze"`
+	Data   string   `json:"data,omitempty" yaml:"data"`
 	// TrainPart is which part of the rows of arrays trains; 0 is data's default.
 	TrainPart float64 `json:"train_part,omitempty" yaml:"train_part"`
 	Tokenizer string  `json:"tokenizer,omitempty" yaml:"tokenizer"`
@@ -81,6 +83,8 @@ type Job struct {
 	Overwrite      bool   `json:"overwrite,omitempty" yaml:"overwrite"`
 	Metrics        string `json:"metrics,omitempty" yaml:"metrics"`
 	TokenFile      string `json:"token_file,omitempty" yaml:"token_file"`
+
+	frozen bool // a flag has named patterns of Freeze, which wins over those of a file
 
 	given map[string]bool // keys that a file, a flag or a checkpoint has set, like rate.base
 }

@@ -103,6 +103,14 @@ var (
 	ModelOptions = noted([]Option{
 		word("mlp, convnet, gpt, llama, lstm or a .yaml file", "model", func(j *Job) *string { return &j.Model }),
 		{Name: "set", Doc: "a setting of the built-in model, name=value (repeat for more)", Set: setSetting},
+		{Name: "freeze", Doc: "parameters that do not learn: layers, names or globs, with commas or repeated",
+			Set: func(j *Job, v string) error {
+				if !j.frozen {
+					j.Freeze, j.frozen = nil, true // flags win over a file
+				}
+				j.Freeze = append(j.Freeze, strings.Split(v, ",")...)
+				return nil
+			}},
 	})
 	PlanOptions = noted([]Option{
 		whole("most workers to use (default: 2, or all devices of --cluster)", "workers",

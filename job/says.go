@@ -4,6 +4,8 @@ package job
 var says = map[string]string{
 	"model":    "a built-in model (mlp, convnet, gpt, llama, lstm) or the path of a .yaml file",
 	"settings": "settings of the built-in model, like layers: 8",
+	"freeze": "parameters that do not learn: names of layers, modules or parameters, or globs of them, such as embed, " +
+		"block0.* and *.bias",
 	"data": "digits, fashion-mnist, a folder of IDX files, a .csv, .npz or .safetensors file, " +
 		"or a text",
 	"train_part": "part of the rows of an .npz or .safetensors file that trains, above 0; the others are evaluated; " +

@@ -87,9 +87,12 @@ func (f *JobFlags) Job() (*job.Job, error) {
 }
 
 // LoadModel makes the job's model: a family's, that of a YAML file, or an imported network. Its first values are those
-// that the job names.
+// that the job names, and what it freezes does not learn.
 func LoadModel(j *job.Job) (*model.Model, error) {
 	m, err := loadModel(j)
+	if err == nil {
+		err = freeze(j, m)
+	}
 	if err != nil || j.Init == "" {
 		return m, err
 	}

@@ -1,0 +1,163 @@
+package model
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Freeze has the parameters that a pattern matches never change: they get no gradient and no optimizer state. A
+// pattern is a shell's (path.Match; * matches dots too), for a parameter's full name, for what stands in front of a
+// dot of it, or for the name of its layer: "embed", "block0.*" and "*.bias". A tied parameter is frozen with all its
+// uses, by whichever use's name. Statistics of a batch norm move on, as PyTorch's do.
+//
+// Backwards cost what is left of them: a layer computes gradients of weights for those that learn alone, and
+// no gradient of its input where nothing in front of it learns.
+//
+// Refused: patterns that match no parameter, and patterns that leave nothing to learn.
+func (m *Model) Freeze(patterns []string) error {
+	before := map[string]int64{} // elements that learn, by layer, tied ones included
+	for i := range m.Layers {
+		before[m.Layers[i].Name] = m.Layers[i].learns()
+	}
+	frozen := map[string]bool{}
+	for _, pattern := range patterns {
+		if err := m.match(pattern, frozen); err != nil {
+			return err
+		}
+	}
+	for i := range m.Layers {
+		l := &m.Layers[i]
+		for k := range l.Params {
+			if frozen[l.owned(k)] && !l.Params[k].Buffer {
+				l.Params[k].Frozen = true
+			}
+		}
+		n := l.learns()
+		if was := before[l.Name]; n < was {
+			l.WeightFLOPs = int64(float64(l.WeightFLOPs) * float64(n) / float64(was))
+		}
+	}
+	if !m.costLess() {
+		return fmt.Errorf("model %s: freeze %s: nothing would learn that the loss depends on; leave a layer out", m.Name,
+			strings.Join(patterns, ","))
+	}
+	return nil
+}
+
+// owned is the full name of what parameter k of a layer is: its own, or that of the owner it is tied to.
+func (l *Layer) owned(k int) string {
+	if tied := l.Params[k].Tied; tied != "" {
+		return tied
+	}
+	return l.ParamName(k)
+}
+
+// learns is how many elements a layer computes gradients of.
+func (l *Layer) learns() (n int64) {
+	for _, p := range l.Params {
+		if p.Learned() {
+			n += Tensor{Shape: p.Shape}.Elements()
+		}
+	}
+	return n
+}
+
+// match adds the parameters that a pattern matches, by their owners' full names.
+func (m *Model) match(pattern string, frozen map[string]bool) error {
+	var parameters, layers []string
+	found, buffer := false, ""
+	for i := range m.Layers {
+		l := &m.Layers[i]
+		layers = append(layers, l.Name)
+		for k := range l.Params {
+			full := l.ParamName(k)
+			parameters = append(parameters, full)
+			is, err := matches(pattern, l.Name, full)
+			switch {
+			case err != nil:
+				return fmt.Errorf("model %s: freeze %q: %w; write a name, or a pattern of * ? [a-z]", m.Name, pattern, err)
+			case is && l.Params[k].Buffer:
+				buffer = full
+			case is:
+				found, frozen[l.owned(k)] = true, true
+			}
+		}
+	}
+	if found {
+		return nil
+	}
+	if buffer != "" {
+		return fmt.Errorf("model %s: freeze %q: it matches buffers alone, such as %s, which do not learn", m.Name, pattern,
+			buffer)
+	}
+	near := nearest(pattern[:min(len(pattern), 100)], slices.Concat(layers, parameters))
+	return fmt.Errorf("model %s: freeze %q matches no parameter; near it: %s", m.Name, pattern, strings.Join(near, ", "))
+}
+
+// matches says whether a pattern matches a parameter, a module that it is in, or its layer.
+func matches(pattern, layer, full string) (bool, error) {
+	if pattern == "" {
+		return false, errors.New("it is empty")
+	}
+	candidates := []string{layer, full}
+	for at, c := range full {
+		if c == '.' {
+			candidates = append(candidates, full[:at])
+		}
+	}
+	for _, name := range candidates {
+		if is, err := path.Match(pattern, name); is || err != nil {
+			return is, err
+		}
+	}
+	return false, nil
+}
+
+// nearest is the five names that are fewest changes of a letter away from a pattern.
+func nearest(pattern string, all []string) []string {
+	changes := map[string]int{}
+	for _, name := range all {
+		row := make([]int, len(name)+1)
+		for k := range row {
+			row[k] = k
+		}
+		for i := range len(pattern) {
+			across := row[0]
+			row[0] = i + 1
+			for k := range len(name) {
+				here := across
+				if pattern[i] != name[k] {
+					here = 1 + min(across, row[k], row[k+1])
+				}
+				across, row[k+1] = row[k+1], here
+			}
+		}
+		changes[name] = row[len(name)]
+	}
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(changes[a], changes[b]) })
+	return all[:min(5, len(all))]
+}
+
+// costLess takes the input's half of the backward from layers in front of which nothing learns, and says whether
+// the loss depends on anything that learns.
+func (m *Model) costLess() (learns bool) {
+	flows := map[string]bool{}
+	for i := range m.Layers {
+		l := &m.Layers[i]
+		behind, reads := false, false
+		for _, from := range l.From {
+			behind = behind || flows[from]
+			reads = reads || m.Index(from) >= 0
+		}
+		flows[l.Name] = behind || l.learns() > 0
+		if reads && !behind {
+			l.InputFLOPs = 0
+		}
+	}
+	return flows[m.Layers[len(m.Layers)-1].Name]
+}
