@@ -117,8 +117,10 @@ func (s *Stage) backward(f *flight, grads Tensors, weight float64, works []engin
 		first := s.segment(last)
 		if s.Segment > 0 {
 			f.forget(s, first)
-			if err := s.record(f, first, last, true); err != nil {
-				return err
+			if s.anyBack(first, last) {
+				if err := s.record(f, first, last, true); err != nil {
+					return err
+				}
 			}
 		}
 		if err := s.backwardRun(f, first, last, grads, weight, works); err != nil {

@@ -93,6 +93,7 @@ func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss engine.Te
 		free(loss)
 		return nil, nil, err
 	}
+	s.dropFeeds(f)
 	s.open[micro.ID] = f
 	s.peak = max(s.peak, len(s.open))
 	s.forwards++
@@ -123,6 +124,7 @@ func (s *Stage) record(f *flight, first, last int, again bool) error {
 		if err != nil {
 			return s.failed(l, err)
 		}
+		s.drop(f, l)
 	}
 	return nil
 }
@@ -135,6 +137,9 @@ func (s *Stage) recordAll(f *flight) (out Tensors, loss engine.Tensor, err error
 	out, err = s.copies(func(v int) engine.Tensor { return s.valueOf(f, v) })
 	if err == nil && s.HoldsLoss() {
 		loss, err = s.apart(f.made[s.Last-s.First][0].Tensor)
+	}
+	if err == nil {
+		s.dropSent(f)
 	}
 	return out, loss, err
 }

@@ -15,7 +15,7 @@ func (s *Stage) segment(last int) (first int) {
 	return last - (last-s.First)%s.Segment
 }
 
-// spans says whether a segment reads what an earlier one of the stage made.
+// spans says whether a segment that has a backward reads what an earlier one of the stage made.
 func (s *Stage) spans(v int) bool {
 	if s.Segment == 0 {
 		return false
@@ -23,7 +23,7 @@ func (s *Stage) spans(v int) bool {
 	end := s.Graph.values[v].layer
 	end += s.Segment - (end-s.First)%s.Segment // the first layer behind its segment
 	for l := end; l <= s.Last; l++ {
-		if slices.Contains(s.Graph.reads[l], v) {
+		if slices.Contains(s.Graph.reads[l], v) && s.records(l) {
 			return true
 		}
 	}

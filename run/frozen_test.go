@@ -1,0 +1,144 @@
+package run
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// freezeSome freezes parameters of a model: all of a beginning of it, single ones of what follows, or both.
+func freezeSome(g *rand.Rand, m *model.Model) {
+	var patterns []string
+	last := g.IntN(len(m.Layers) - 1) // of the beginning
+	for l := range m.Layers {
+		if len(m.Layers[l].Params) == 0 || m.Layers[l].Name == "head" {
+			continue
+		}
+		switch k := g.IntN(6); {
+		case l < last:
+			patterns = append(patterns, m.Layers[l].Name)
+		case k == 0:
+			patterns = append(patterns, m.Layers[l].Name+".weight")
+		case k == 1:
+			patterns = append(patterns, m.Layers[l].Name+".b*")
+		}
+	}
+	if err := m.Freeze(patterns); err != nil {
+		panic(err)
+	}
+}
+
+// learnsOnly holds a training's weights against those it began with: what is frozen has the bits of the start.
+func learnsOnly(t *testing.T, c Config, got *Result) error {
+	t.Helper()
+	still := undivided(c)
+	still.Steps, still.KeepSteps = 1, 0
+	still.Plan.Schedule = "1f1b"
+	still.Rate.Base = 1e-30
+	still.Optimizer.WeightDecay = 0
+	start := train(t, still).Weights
+	for _, l := range c.Model.Layers {
+		for k, p := range l.Params {
+			if name := l.ParamName(k); p.Frozen && p.Tied == "" && string(start[name].Data) != string(got.Weights[name].Data) {
+				return fmt.Errorf("%s is frozen and has changed", name)
+			}
+		}
+	}
+	return nil
+}
+
+// Frozen beginnings and middles of random models, cut anywhere, leave the bits of one worker, whose sequential
+// program knows nothing of stages; frozen parameters keep those of the start.
+func TestFrozenPipelinesEqualOneWorker(t *testing.T) {
+	e := testEngine(t)
+	eachSeed(t, 200, func(t *testing.T, seed uint64) {
+		g := rand.New(rand.NewPCG(seed, 18))
+		c := randomConfig(t, e, g)
+		freezeSome(g, c.Model)
+		c.Plan.ModelID = c.Model.ID()
+		got := train(t, c)
+		err := equalCase(c, reference(t, c), got.Weights)
+		if err == nil {
+			err = learnsOnly(t, c, got)
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%+v", seed, err, *c.Plan)
+		}
+	})
+}
+
+// A wholly frozen first stage trains under every synchronous order, with recompute and with replicas, to one worker's
+// bits.
+func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
+	e := testEngine(t)
+	for _, family := range []string{"afab", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "interleaved", "bfs", "chimera",
+		"dp"} {
+		for seed := range uint64(4) {
+			m := randomModel(t, rand.New(rand.NewPCG(seed, 5)))
+			pl := twoWorkers(m, family, schedule.Sync)
+			var patterns []string
+			for l := range m.Layers {
+				if first := m.Layers[l]; l <= max(pl.Stages[0].LastLayer, 1) && len(first.Params) > 0 && first.Name != "head" {
+					patterns = append(patterns, first.Name)
+				}
+			}
+			patterns = slices.Compact(patterns)
+			if err := m.Freeze(patterns); err != nil {
+				t.Fatal(err)
+			}
+			pl.ModelID = m.ID()
+			c := basic(t, e, m, pl, 3, 2)
+			c.Clip = float64(seed % 2)
+			got := train(t, c)
+			if err := equalCase(c, reference(t, c), got.Weights); err != nil {
+				t.Errorf("%s, seed %d: %v", family, seed, err)
+			}
+			if err := learnsOnly(t, c, got); err != nil {
+				t.Errorf("%s, seed %d: %v", family, seed, err)
+			}
+		}
+	}
+}
+
+// Layers of every kind that a family has, frozen in front and behind, leave one worker's bits on libtorch too, with
+// backwards in halves and with recompute.
+func TestFrozenLayersOnTorch(t *testing.T) {
+	e := torchEngine(t)
+	for name, c := range map[string]struct {
+		settings map[string]any
+		patterns []string
+		classes  int
+	}{
+		"gpt": {map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 20},
+			[]string{"block0.*", "*.bias"}, 20},
+		"convnet": {map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}, "batch_norm": true},
+			[]string{"conv1"}, 10},
+	} {
+		m := build(t, name, c.settings)
+		if err := m.Freeze(c.patterns); err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range []string{"1f1b", "zb-h2"} {
+			for _, again := range []plan.Recompute{plan.KeepAll, plan.Every(2)} {
+				pl := twoWorkers(m, family, schedule.Sync)
+				for s := range pl.Stages {
+					pl.Stages[s].Recompute = again
+				}
+				run := basic(t, e, m, pl, c.classes, 2)
+				got := train(t, run)
+				err := equalCase(run, reference(t, run), got.Weights)
+				if err == nil && name == "gpt" {
+					err = learnsOnly(t, run, got)
+				}
+				if err != nil {
+					t.Errorf("%s %s, recompute %v: %v", name, family, again, err)
+				}
+			}
+		}
+	}
+}
