@@ -53,7 +53,7 @@ struct LayerNorm : Function<LayerNorm> {
       std::tie(back, by_gain, by_shift) =
           at::native_layer_norm_backward(g, x, gain.sizes(), mean, r, gain, shift, {true, true, true});
     }
-    mr::split::weights_half([=] {
+    if (mr::split::wants(gain, shift)) mr::split::weights_half([=] {
       if (mr::split::takes(gain)) mr::split::gather(gain, by_gain);
       if (mr::split::takes(shift)) mr::split::gather(shift, by_shift);
     });

@@ -29,6 +29,7 @@ using mr::split::gather_product;
 using mr::split::refuse_graph;
 using mr::split::rows_of;
 using mr::split::takes;
+using mr::split::wants;
 using mr::split::weights_half;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
@@ -67,6 +68,7 @@ Tensor mr::split::linear_back(AutogradContext* ctx, const Tensor& grad, const Te
   const Tensor g = rows_of(grad);
   Tensor back;
   if (ctx->saved_data["reads"].toBool()) back = mr::product(g, w).view(x.sizes());
+  if (!mr::split::wants(w, b)) return back;
   weights_half([x, w, b, g, by_bias] {
     if (takes(w)) gather_product(w, g.t(), rows_of(x));
     if (takes(b)) gather(b, by_bias.defined() ? by_bias : g.sum(0));
@@ -120,7 +122,7 @@ struct Convolution : Function<Convolution> {
     };
     Tensor back;
     if (ctx->saved_data["reads"].toBool()) back = std::get<0>(half(true, false, false));
-    weights_half([=] {
+    if (wants(w, b)) weights_half([=] {
       const auto found = half(false, takes(w), takes(b));
       if (takes(w)) gather(w, std::get<1>(found));
       if (takes(b)) gather(b, std::get<2>(found));
@@ -139,7 +141,7 @@ struct Embedding : Function<Embedding> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const Tensor ids = ctx->get_saved_variables()[0], table = ctx->saved_data["table"].toTensor(), g = grads[0];
-    weights_half([=] {
+    if (wants(table)) weights_half([=] {
       if (takes(table)) gather(table, at::embedding_dense_backward(g, ids, table.size(0), -1, false));
     });
     return {Tensor(), Tensor()};

@@ -26,6 +26,12 @@ void weights_half(std::function<void()> f);
 // by these operators. Through any other, autograd goes on.
 inline bool takes(const Tensor& w) { return w.defined() && w.requires_grad() && w.is_leaf(); }
 
+// wants says whether any of the weights takes a gradient: where none does there is no second half.
+template <typename... Weights>
+bool wants(const Weights&... w) {
+  return (takes(w) || ...);
+}
+
 inline void refuse_graph(const Tensor& w, const char* op) {
   if (w.defined() && w.requires_grad() && !w.is_leaf()) {
     throw std::invalid_argument(std::string(op) + " takes its weights as leaves; this one was computed");
