@@ -63,8 +63,13 @@ func (r *resumption) fits(m *model.Model) error {
 	if r == nil || r.manifest == nil || r.manifest.ModelID == m.ID() {
 		return nil
 	}
-	return fmt.Errorf("checkpoint %s: model is %s (%s); this run has %s (%s)",
-		r.path, r.manifest.Model, r.manifest.ModelID, m.Name, m.ID())
+	how := ""
+	if r.manifest.Model == m.Name {
+		how = "; name the --set and --freeze that it was trained with, or begin another training with its weights: " +
+			"checkpoint export, then --init"
+	}
+	return fmt.Errorf("checkpoint %s: model is %s (%s); this run has %s (%s)%s",
+		r.path, r.manifest.Model, r.manifest.ModelID, m.Name, m.ID(), how)
 }
 
 // checkpoints is the folder of a job's checkpoints.

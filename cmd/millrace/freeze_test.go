@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/run/checkpoint"
+)
+
+// changed is which tensors differ between two checkpoints of which each has all tensors of the other, and whether
+// there are optimizer states.
+func changed(t *testing.T, a, b string) (names []string) {
+	t.Helper()
+	var of [2]*checkpoint.Checkpoint
+	for i, path := range []string{a, b} {
+		c, err := checkpoint.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		of[i] = c
+	}
+	for _, name := range of[0].Names() {
+		x, err := of[0].Tensor(name)
+		y, errY := of[1].Tensor(name)
+		if err != nil || errY != nil {
+			t.Fatal(name, err, errY)
+		}
+		if !bytes.Equal(x.Data, y.Data) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Frozen parameters keep their values and have no states, through checkpoints and two phases of fine-tuning; what
+// cannot be frozen is refused by name.
+func TestFrozenLayersDoNotLearn(t *testing.T) {
+	p := profiled(t)
+	if out := p.Run(t, strings.Fields("profile --model mlp --freeze dense1 --sizes 4 --batch 4 --passes 1 -o frozen.json"),
+		true); out != "" {
+		t.Fatal(out)
+	}
+	const first = "--profile frozen.json --freeze dense1 --batch 4 --clip 1 "
+	learn(t, p, first+"--workers 2 --stages 2 --steps 2 --save-every 1 --out run")
+	step := func(run, n string) string { return filepath.Join(p.Dir, run, "checkpoints", "step-0000000"+n) }
+	for _, name := range changed(t, step("run", "1"), step("run", "2")) {
+		if strings.HasPrefix(name, "dense1.") {
+			t.Errorf("%s is frozen and has changed", name)
+		}
+	}
+	c, err := checkpoint.Open(step("run", "2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	states := 0
+	for _, name := range c.Names() {
+		if strings.HasPrefix(name, "dense1.") && strings.Contains(name, "#") {
+			t.Errorf("a state of what is frozen: %s", name)
+		} else if strings.Contains(name, "#") {
+			states++
+		}
+	}
+	if states == 0 {
+		t.Error("nothing has a state: the test says nothing")
+	}
+	learn(t, p, first+"--workers 1 --steps 3 --resume run/checkpoints --out again")
+	if out := p.Run(t, strings.Fields("train --model mlp --data digits --batch 4 --profile mlp.json --steps 3 --resume "+
+		"run/checkpoints --out other"), false); !strings.Contains(out, "--freeze that it was trained with") ||
+		!strings.HasSuffix(out, "exit 2\n") {
+		t.Errorf("resumed without --freeze: %s", out)
+	}
+	if out := p.Run(t, strings.Fields("checkpoint export run -o w.safetensors"), true); strings.Contains(out, "exit") {
+		t.Fatal(out)
+	}
+	learn(t, p, "--batch 4 --workers 1 --steps 2 --save-every 1 --init w.safetensors --out second")
+	names := changed(t, step("second", "1"), step("second", "2"))
+	if !strings.Contains(strings.Join(names, " "), "dense1.weight") {
+		t.Errorf("dense1.weight does not learn in the second phase; these do: %v", names)
+	}
+	for args, want := range map[string]string{
+		"--freeze dens1":            `freeze "dens1" matches no parameter; near it: dense1`,
+		"--freeze *":                "nothing would learn",
+		"--freeze dense1,[":         "syntax error in pattern",
+		"--freeze dense1 --freeze=": "it is empty",
+	} {
+		out := p.Run(t, strings.Fields("train --model mlp --data digits --batch 4 --steps 1 --out no "+args), false)
+		if !strings.Contains(out, want) || !strings.HasSuffix(out, "exit 2\n") {
+			t.Errorf("%s: %s; want it to say %q", args, out, want)
+		}
+	}
+}
