@@ -6,6 +6,7 @@
 package tokens
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -78,15 +79,30 @@ func invalid(text []byte) int {
 	}
 }
 
+// The module leaves the byte 0x7f out (v0.10.0: its patterns of words do not match it), so that it is encoded as a
+// control character that they do match. Both are tokens of their own, the same in all encodings, and parts of no other.
+const (
+	del, delToken   = 0x7f, 221
+	like, likeToken = 0x01, 189
+)
+
 func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
 	all := make([]uint32, 0, len(text)/3)
 	for len(text) > 0 {
 		n := apart(text, piece)
-		ids, _, err := codec.Encode(string(text[:n]))
+		ids, _, err := codec.Encode(string(bytes.ReplaceAll(text[:n], []byte{del}, []byte{like})))
 		if err != nil {
 			return nil, err
 		}
+		at := 0 // behind the last of these two bytes
 		for _, id := range ids {
+			if id == likeToken {
+				at += bytes.IndexAny(text[at:n], string([]byte{del, like}))
+				if text[at] == del {
+					id = delToken
+				}
+				at++
+			}
 			all = append(all, uint32(id))
 		}
 		text = text[n:]

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/tiktoken-go/tokenizer"
 	"pgregory.net/rapid"
@@ -35,6 +36,7 @@ func TestTokensThatArePublished(t *testing.T) {
 		"tiktoken is great!": {"cl100k": {83, 1609, 5963, 374, 2294, 0}},
 		"<|endoftext|>":      {"gpt2": {27, 91, 437, 1659, 5239, 91, 29}},
 		"":                   {"gpt2": {}},
+		"a\x7f\x01\x7f b":    {"gpt2": {64, 221, 189, 221, 275}, "o200k": {64, 221, 189, 221, 287}},
 	} {
 		for name, ids := range want {
 			got, err := Encode(name, []byte(text))
@@ -53,7 +55,7 @@ func TestPiecesAreTheWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		parts := []string{"a", "Z", "the", "I'll", "don't", " ", "  ", "\n", "\n\n", "\r\n", "\t", ".", "/", "...", "7",
-			"1234", "é", "ß", "語", "\u0301", "🙂", "_", "'s", "'S", "\u00a0", "word", "Word", "WORD"}
+			"1234", "é", "ß", "語", "\u0301", "🙂", "_", "\x7f", "\x01", "'s", "'S", "\u00a0", "word", "Word", "WORD"}
 		rapid.Check(t, func(r *rapid.T) {
 			text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 60).Draw(r, "text"), "")
 			whole, err := encode(codec, []byte(text), len(text)+1)
@@ -104,4 +106,40 @@ func BenchmarkEncode(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// Any text comes back from its tokens, made in pieces or as a whole, and what is no UTF-8 is refused.
+func FuzzEncode(f *testing.F) {
+	f.Add([]byte("Hello world, it's 2026\n\n  again"), uint8(3))
+	f.Add([]byte("a\xff"), uint8(0))
+	codecs := map[string]tokenizer.Codec{}
+	for _, e := range encodings[1:] {
+		codec, err := tokenizer.Get(e.is)
+		if err != nil {
+			f.Fatal(err)
+		}
+		codecs[e.name] = codec
+	}
+	f.Fuzz(func(t *testing.T, text []byte, piece uint8) {
+		for name, codec := range codecs {
+			whole, err := Encode(name, text)
+			if !utf8.Valid(text) {
+				if err == nil {
+					t.Fatalf("%q is no UTF-8 and has tokens", text)
+				}
+				continue
+			}
+			pieces, err2 := encode(codec, text, int(piece))
+			if err != nil || err2 != nil || !slices.Equal(whole, pieces) {
+				t.Fatalf("%s: %q is %v, in pieces %v, %v, %v", name, text, whole, pieces, err, err2)
+			}
+			ids := make([]uint, len(whole))
+			for i, id := range whole {
+				ids[i] = uint(id)
+			}
+			if back, err := codec.Decode(ids); err != nil || back != string(text) {
+				t.Fatalf("%s: %q comes back as %q, %v", name, text, back, err)
+			}
+		}
+	})
 }
