@@ -53,7 +53,7 @@ func learnsOnly(t *testing.T, c Config, got *Result) error {
 }
 
 // Frozen beginnings and middles of random models, cut anywhere, leave the bits of one worker, whose sequential
-// program knows nothing of stages; frozen parameters keep those of the start.
+// program knows no order; frozen parameters keep those of the start.
 func TestFrozenPipelinesEqualOneWorker(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, 200, func(t *testing.T, seed uint64) {
