@@ -33,8 +33,9 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(benchPeersCommand(), benchSpeedupCommand(), benchPredictionCommand(), benchOrdersCommand(),
-		benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand(), benchP2PCommand(), benchSlowCommand())
+	c.AddCommand(benchPeersCommand(), benchImportedCommand(), benchSpeedupCommand(), benchPredictionCommand(),
+		benchOrdersCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand(), benchP2PCommand(),
+		benchSlowCommand())
 	return c
 }
 
@@ -53,15 +54,16 @@ func unitOf(m *model.Model) race.Unit {
 type experiment struct {
 	job   *job.Job
 	log   io.Writer
-	dir   string // plans and profiles are written here
-	steps int    // of one visit
+	dir   string  // plans and profiles are written here
+	steps int     // of one visit
+	rate  float64 // of learning
 	plans int
 }
 
 // openExperiment makes the folder of an experiment, which remove deletes. A visit has so many steps.
 func openExperiment(c *cobra.Command, j *job.Job, steps int) (x *experiment, remove func(), err error) {
 	dir, remove, err := scratch()
-	return &experiment{job: j, log: c.ErrOrStderr(), dir: dir, steps: steps}, remove, err
+	return &experiment{job: j, log: c.ErrOrStderr(), dir: dir, steps: steps, rate: timedRate}, remove, err
 }
 
 // timedRate is the learning rate of trainings that are only timed: under no policy does one so small end in
@@ -78,7 +80,7 @@ func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Comm
 	}
 	own := *x.job
 	own.Plan, own.ThreadsPerWorker = path, threads
-	own.Rate = optim.Rate{Kind: optim.Constant, Base: timedRate, Total: 1, Power: 1}
+	own.Rate = optim.Rate{Kind: optim.Constant, Base: x.rate, Total: 1, Power: 1}
 	file := strings.TrimSuffix(path, ".json") + ".yaml"
 	if err := own.Write(file); err != nil {
 		return race.Command{}, cli.BadInput(err)

@@ -1,16 +1,34 @@
 package main
 
 import (
+	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
+	"math"
+	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
+	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/lab/slow"
+	"github.com/millrace-ml/millrace/lab/versus"
+	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/tune"
 )
 
 // slowFlags is what bench slow takes.
@@ -114,4 +132,236 @@ func plotSlow(f slowFlags) error {
 		return cli.BadInput(err)
 	}
 	return document.Write(f.plot, p.SVG)
+}
+
+// slowCell is a cell that is to be measured.
+type slowCell struct {
+	of    slow.Workload
+	hosts int
+	rate  slow.Rate
+}
+
+// slowBench measures cells.
+type slowBench struct {
+	slowFlags
+	c        *cobra.Command
+	python   string
+	dir      string // scripts, plans, and where processes meet
+	results  *slow.Results
+	machine  versus.Machine
+	profiled map[string]*profile.Profile // by model and batch
+	meetings int                         // of millrace's own so far, each of which has a port
+}
+
+func benchSlow(c *cobra.Command, f slowFlags) error {
+	cells, err := f.cellsOf()
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	b := &slowBench{slowFlags: f, c: c, machine: versus.ThisMachine(), profiled: map[string]*profile.Profile{}}
+	if b.results, err = slow.Read(f.output); err != nil {
+		return cli.BadInput(err)
+	}
+	if b.python, b.results.Torch, err = race.Python(c.Context()); err != nil {
+		return fmt.Errorf("%w, or run: make setup-pytorch", err)
+	}
+	b.results.Processor, b.results.Cores = b.machine.Processor, b.machine.Cores
+	dir, remove, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	b.dir = dir
+	if err := race.WriteScripts(dir); err != nil {
+		return err
+	}
+	for i, cell := range cells {
+		began := time.Now()
+		done, err := b.measure(cell)
+		if err != nil {
+			return err
+		}
+		done.TookS = time.Since(began).Seconds()
+		b.results.Put(*done)
+		if err := b.results.Write(f.output); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "%d of %d: %s, in %.0f s\n", i+1, len(cells), done.Sentence(), done.TookS)
+	}
+	if err := b.results.Markdown(c.OutOrStdout()); err != nil {
+		return err
+	}
+	return b.results.Broken()
+}
+
+// jobOf is what millrace is asked for in a cell.
+func (s slowCell) jobOf() (*job.Job, error) {
+	j := job.Default()
+	j.Model, j.Settings, j.Batch, j.Workers = s.of.Family, s.of.Settings, s.of.Rows*s.hosts, s.hosts
+	j.Optimizer.Kind = "sgd"
+	j.Rate.Base = timedRate
+	return &j, j.Complete()
+}
+
+// measure makes the hosts of a cell, and has its rivals train in them.
+func (b *slowBench) measure(s slowCell) (*slow.Cell, error) {
+	ctx := b.c.Context()
+	j, err := s.jobOf()
+	if err != nil {
+		return nil, err
+	}
+	m, err := prepare.LoadModel(j)
+	if err != nil {
+		return nil, err
+	}
+	pr, err := b.profile(ctx, s, j)
+	if err != nil {
+		return nil, err
+	}
+	search := tune.Request{Profile: pr, Cluster: slow.Cluster(s.hosts, runtime.NumCPU(), s.rate, pr.DeviceTypes()[0], 0),
+		Batch: j.Batch, Runnable: true}
+	chosen, err := tune.Search(ctx, search)
+	if err != nil {
+		return nil, err
+	}
+	search.Fix = tune.Overrides{Schedule: "dp-overlap"}
+	plain, err := tune.Search(ctx, search)
+	if err != nil {
+		return nil, err
+	}
+	cell := &slow.Cell{Model: s.of.Name, Hosts: s.hosts, Rate: s.rate.Name, BitsPerSecond: s.rate.BitsPerSecond,
+		Batch: j.Batch, ParameterBytes: 4 * m.ParameterElements(), Plan: report.ShortPlan(chosen.Best), Date: b.machine.Date,
+		Load: versus.ThisMachine().Load}
+	fmt.Fprintf(b.c.ErrOrStderr(), "%s: %s\n", cell.Name(), reason(chosen.Best))
+	hosts, err := slow.Open(ctx, s.hosts, runtime.NumCPU(), s.rate)
+	if err != nil {
+		return nil, err
+	}
+	defer hosts.Close()
+	ours, err := b.ours(hosts, j, slow.Chosen, chosen.Best)
+	if err != nil {
+		return nil, err
+	}
+	dp, err := b.ours(hosts, j, slow.Plain, plain.Best)
+	if err != nil {
+		return nil, err
+	}
+	described := filepath.Join(b.dir, s.of.Name+".json")
+	if err := slow.Describe(described, m); err != nil {
+		return nil, err
+	}
+	commands := []race.Command{ours, dp,
+		b.theirs(hosts, s, slow.DDP, described, s.of.Rows, 1),
+		b.theirs(hosts, s, slow.Accumulated, described, s.of.Rows/s.of.Pieces, 0)}
+	predicted := []float64{chosen.Best.Predicted.StepS, plain.Best.Predicted.StepS}
+	for i := range commands {
+		commands[i].Steps = slowSteps(predicted[min(i, 1)])
+	}
+	return cell, b.visit(ctx, cell, commands, predicted)
+}
+
+// A visit lasts some seconds where its steps are short, and one step where they are long.
+const slowVisitS, mostSlowSteps = 2, 16
+
+func slowSteps(stepS float64) int {
+	return max(1, min(mostSlowSteps, int(math.Round(slowVisitS/stepS))))
+}
+
+// visit has all rivals train in rounds.
+func (b *slowBench) visit(ctx context.Context, cell *slow.Cell, commands []race.Command, predicted []float64) error {
+	return race.Together(ctx, commands, func(rivals []*race.Rival) error {
+		for i, r := range rivals {
+			run := slow.Run{Name: commands[i].Name}
+			if i < len(predicted) {
+				run.PredictedS = predicted[i]
+			}
+			cell.Runs = append(cell.Runs, run)
+			if 4*r.Description.Parameters != cell.ParameterBytes || r.Description.Threads != 1 {
+				return fmt.Errorf("bench: %s trains %d parameters with %d threads; the model has %d, and one thread is meant",
+					r.Name(), r.Description.Parameters, r.Description.Threads, cell.ParameterBytes/4)
+			}
+			if r.Name() == slow.DDP {
+				cell.ComputeS, cell.ReduceS = r.Description.ComputeS, r.Description.ReduceS
+			}
+		}
+		err := race.Rounds(ctx, rivals, b.pairs, nil, func(at int, w race.Work) {
+			cell.Runs[at].Rates = append(cell.Runs[at].Rates, w.Rate())
+		}, func(round int) {
+			fmt.Fprintf(b.c.ErrOrStderr(), "  round %d of %d\n", round, b.pairs)
+		})
+		if err != nil {
+			return err
+		}
+		return cell.Compare()
+	})
+}
+
+// theirs is DDP with micro-batches of so many rows; alone is 1 where it is to measure its halves.
+func (b *slowBench) theirs(hosts *slow.Hosts, s slowCell, name, described string, micro, alone int) race.Command {
+	meeting := filepath.Join(b.dir, rand.Text())
+	var all []race.Command
+	for rank := range s.hosts {
+		all = append(all, race.Command{Name: name, Path: b.python, Args: []string{"-B", filepath.Join(b.dir, "ddp_links.py"),
+			"--model", described, "--batch", strconv.Itoa(s.of.Rows * s.hosts), "--micro", strconv.Itoa(micro),
+			"--alone", strconv.Itoa(alone), "--lr", strconv.FormatFloat(timedRate, 'g', -1, 64)},
+			Env: append(os.Environ(), "RIVAL_RANK="+strconv.Itoa(rank), "RIVAL_SIZE="+strconv.Itoa(s.hosts),
+				"RIVAL_MEETING="+meeting, "GLOO_SOCKET_IFNAME="+slow.Interface)})
+	}
+	return hosts.Group(all)
+}
+
+// ours is millrace by a plan, a worker to each host that it uses.
+func (b *slowBench) ours(hosts *slow.Hosts, j *job.Job, name string, pl *plan.Plan) (race.Command, error) {
+	b.meetings++
+	x := &experiment{job: j, dir: filepath.Join(b.dir, rand.Text()), steps: 1, rate: timedRate}
+	if err := os.Mkdir(x.dir, 0o700); err != nil {
+		return race.Command{}, fmt.Errorf("bench: %w", err)
+	}
+	one, err := x.command(name, pl, 1)
+	if err != nil {
+		return one, err
+	}
+	token := filepath.Join(x.dir, "token")
+	if err := os.WriteFile(token, []byte(rand.Text()), 0o600); err != nil {
+		return one, fmt.Errorf("bench: %w", err)
+	}
+	var all []race.Command
+	workers := len(pl.Devices())
+	for rank := range workers {
+		c := one
+		c.Env = append(os.Environ(), launch.RankVar+"="+strconv.Itoa(rank), launch.SizeVar+"="+strconv.Itoa(workers),
+			launch.MasterAddrVar+"="+slow.Address(0), launch.RunIDVar+"="+filepath.Base(x.dir), launch.TokenFileVar+"="+token,
+			launch.MasterPortVar+"="+strconv.Itoa(launch.DefaultPort+b.meetings))
+		all = append(all, c)
+	}
+	return hosts.Group(all), nil
+}
+
+// profile is what the layers cost at the sizes of a cell's plans, measured once.
+func (b *slowBench) profile(ctx context.Context, s slowCell, j *job.Job) (*profile.Profile, error) {
+	name := fmt.Sprintf("%s-%d.json", s.of.Name, j.Batch)
+	if pr := b.profiled[name]; pr != nil {
+		return pr, nil
+	}
+	dir := b.dir
+	if b.profiles != "" {
+		dir = b.profiles
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, cli.BadInput(fmt.Errorf("--profiles: %w", err))
+		}
+	}
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(b.c.ErrOrStderr(), "profiling %s\n", strings.TrimSuffix(name, ".json"))
+		own := *j
+		own.Workers = min(j.Workers, runtime.NumCPU())
+		if err := prepare.ProfileInChild(ctx, &own, path, prepare.MicroBatches(&own), 0); err != nil {
+			return nil, err
+		}
+	}
+	pr, err := profile.Read(path)
+	if err == nil {
+		b.profiled[name] = pr
+	}
+	return pr, cli.BadInput(err)
 }

@@ -120,7 +120,7 @@ var rules = []rule{
 		"is trained"},
 	{"lab/bench", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
 		"trace/...", "run/...",
-		"report", "lab/race"}, nil, "it counts what was measured, and starts no training"},
+		"report", "lab/race", "lab/versus"}, nil, "it counts what was measured, and starts no training"},
 	{"cmd/internal/...", []string{"..."}, nil, "what the programs share knows neither of them"},
 	{"cmd/millrace/...", []string{"...", "cmd/internal/..."}, []string{"lab/..."},
 		"one binary does not need the other's packages"},

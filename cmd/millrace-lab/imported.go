@@ -1,0 +1,308 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/lab/bench"
+	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/versus"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// What imported gpt is to reach, as a part of a rival's speed.
+const (
+	overOneF1B = 1.1
+	overOwn    = 0.9
+)
+
+const (
+	recordedBatches = 32 // a rival begins again behind them
+	agreeingSteps   = 4
+	// lossesWithin is by which part of it a loss may be off: both sum in orders of their own, and a step's
+	// rounding is in the next one's weights.
+	lossesWithin = 1e-3
+)
+
+// importedOptions is what bench imported takes.
+type importedOptions struct {
+	measuring
+	gpt      race.Workload
+	resnet   race.ResNet
+	only     []string
+	exporter string
+	output   string
+}
+
+func benchImportedCommand() *cobra.Command {
+	o := importedOptions{measuring: measuring{pairs: 15, visits: 1, steps: 2}, gpt: race.SixMillion(),
+		resnet:   race.ResNet{Classes: 10, Size: 32, Batch: 32, LearningRate: 0.01, Seed: 1},
+		exporter: "python/millrace_export.py"}
+	c := &cobra.Command{
+		Use: "imported", Short: "Race imported PyTorch modules: 1F1B by hand, and the built-in gpt",
+		Long: `Exports the modules that rivals train, plans them for two workers, and trains both in alternating pairs:
+a gpt on a text, and torchvision's resnet18 on 32x32 images of noise. The rival is 1F1B written by hand over
+Gloo with the module's fastest settings. Both begin with the same values and train on the same rows in the same
+order with the same optimizer; their first losses must agree before anything is timed. The imported gpt races
+the built-in one too, which has the same shape.
+
+It ends with 1 where gpt misses 1.1 times the rival's speed or 0.9 of the built-in one's in the median, or where
+the interval of resnet18 lies wholly below 1.`,
+		Example: "  millrace-lab bench imported --data text.txt -o lab/results/imported.json\n" +
+			"  millrace-lab bench imported --data text.txt --only resnet18 --pairs 6",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.check(c, 1, "to be timed"); err != nil {
+				return err
+			}
+			return benchImported(c, o)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.gpt.Data, "data", "", "the text that gpt trains on")
+	f.StringSliceVar(&o.only, "only", nil, "these modules alone: gpt, resnet18")
+	f.StringVar(&o.exporter, "exporter", o.exporter, "the exporter")
+	f.StringVarP(&o.output, "output", "o", "", "write the results to this file")
+	o.add(c, "steps")
+	cli.Writes(c, "output")
+	return c
+}
+
+func (o *importedOptions) takes(name string) bool {
+	return len(o.only) == 0 || slices.Contains(o.only, name)
+}
+
+func benchImported(c *cobra.Command, o importedOptions) error {
+	for _, name := range o.only {
+		if name != "gpt" && name != "resnet18" {
+			return cli.BadInput(fmt.Errorf("--only %s: the modules are gpt and resnet18", name))
+		}
+	}
+	if o.takes("gpt") && o.gpt.Data == "" {
+		return cli.BadInput(fmt.Errorf("no text is named; give --data FILE.txt, or --only resnet18"))
+	}
+	if _, err := os.Stat(o.exporter); err != nil {
+		return cli.BadInput(fmt.Errorf("--exporter: %w; run it in millrace's repository", err))
+	}
+	python, version, err := race.Python(c.Context())
+	if err != nil {
+		return fmt.Errorf("%w, or run: make setup-pytorch", err)
+	}
+	dir, remove, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	if err := race.WriteScripts(dir); err != nil {
+		return err
+	}
+	began := time.Now()
+	r := bench.ImportedReport{Version: bench.ImportedVersion, What: "Imported modules on 2 workers", Torch: version,
+		Machine: versus.ThisMachine()}
+	rows := filepath.Join(dir, "rows")
+	for _, m := range []struct {
+		race.Module
+		data  string
+		batch int
+		seed  uint64
+		visit int // steps
+	}{
+		{o.gpt.Module(rows), o.gpt.Data, o.gpt.Batch, o.gpt.Seed, o.steps},
+		{o.resnet.Module(rows), "", o.resnet.Batch, o.resnet.Seed, 4 * o.steps}, // its steps are short
+	} {
+		if !o.takes(m.Name) {
+			continue
+		}
+		j := job.Default()
+		j.Model, j.Data, j.Batch, j.Seed = filepath.Join(dir, m.Name+".mr"), m.data, m.batch, m.seed
+		j.Workers = 2
+		j.Optimizer.Kind = "sgd"
+		e := &importedModule{c: c, o: &o, Module: m.Module, python: python, scripts: dir, rows: rows, job: &j,
+			visit: m.visit}
+		if err := e.Export(c.Context(), python, o.exporter, dir, j.Model); err != nil {
+			return err
+		}
+		if err := j.Complete(); err != nil {
+			return cli.BadInput(err)
+		}
+		if err := prepare.CheckTrainingData(&j); err != nil {
+			return err
+		}
+		found, err := e.race()
+		if err != nil {
+			return err
+		}
+		r.Modules = append(r.Modules, *found)
+	}
+	r.TookS = time.Since(began).Seconds()
+	return o.tell(c, &r)
+}
+
+func (o *importedOptions) tell(c *cobra.Command, r *bench.ImportedReport) error {
+	if o.output != "" {
+		if err := r.WriteFile(o.output); err != nil {
+			return err
+		}
+	}
+	tell := func() error { return r.Write(c.OutOrStdout()) }
+	if o.asJSON {
+		tell = func() error { return cli.WriteJSON(c.OutOrStdout(), r) }
+	}
+	if err := tell(); err != nil {
+		return err
+	}
+	return r.Missed()
+}
+
+// importedModule is one module's part of the benchmark.
+type importedModule struct {
+	race.Module
+	c                     *cobra.Command
+	o                     *importedOptions
+	python, scripts, rows string
+	job                   *job.Job // of the exported module
+	visit                 int      // steps
+}
+
+// planned is a job's training on two workers, by the plan that millrace chooses and by one of two stages.
+type planned struct {
+	experiment       *experiment
+	chosen, pipeline *prepare.Prepared
+	choice, cut      race.Command
+}
+
+// plan plans a job and makes the commands of its plans.
+func (e *importedModule) plan(j *job.Job, called string) (*planned, func(), error) {
+	chosen, err := prepare.Prepare(e.c, j, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	piped := *j
+	piped.Stages = 2
+	pipeline, err := prepare.Prepare(e.c, &piped, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	x, remove, err := openExperiment(e.c, j, e.visit)
+	if err != nil {
+		return nil, nil, err
+	}
+	x.rate = e.LearningRate
+	p := &planned{experiment: x, chosen: chosen, pipeline: pipeline}
+	for _, one := range []struct {
+		name string
+		plan *plan.Plan
+		at   *race.Command
+	}{{called + ", its choice", chosen.Plan, &p.choice}, {called + ", 2 stages", pipeline.Plan, &p.cut}} {
+		if *one.at, err = x.command(one.name, one.plan, j.ThreadsPerWorker); err != nil {
+			remove()
+			return nil, nil, err
+		}
+	}
+	return p, remove, nil
+}
+
+// race does all of one module.
+func (e *importedModule) race() (*bench.ImportedModule, error) {
+	ctx := e.c.Context()
+	p, remove, err := e.plan(e.job, "imported "+e.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	if err := e.record(p.chosen.Model); err != nil {
+		return nil, err
+	}
+	x := p.experiment
+	found := &bench.ImportedModule{Name: e.Name, Unit: unitOf(p.chosen.Model), Choice: reason(p.chosen.Plan),
+		Pipeline: reason(p.pipeline.Plan)}
+	// Statistics of the batch are those of a micro-batch: both have the same.
+	same := e.Rival(e.python, e.scripts, p.pipeline.Plan.MicroBatch, 1)
+	if found.Agreement, err = race.Agree(ctx, p.cut, same, agreeingSteps, lossesWithin); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(x.log, "%s: losses of %d steps lie within %.2g of each other\n", e.Name, agreeingSteps,
+		found.Agreement.Within)
+	rivals := e.Rivals(e.python, e.scripts, e.visit)
+	fmt.Fprintf(x.log, "%s: 1F1B by hand: %d settings\n", e.Name, len(rivals))
+	if found.Sweep, err = x.sweep(ctx, rivals, e.o.visits, found.Unit); err != nil {
+		return nil, err
+	}
+	least := 0.0
+	if e.Name == "gpt" {
+		least = overOneF1B
+	}
+	against := func(a, b race.Command, least float64) error {
+		r, err := x.duel(ctx, a, b, e.o.pairs, nil)
+		found.Speeds = append(found.Speeds, bench.Speed{Result: r, Least: least})
+		return err
+	}
+	for _, a := range []race.Command{p.choice, p.cut} {
+		if err := against(a, found.Sweep[0].Command, least); err != nil {
+			return nil, err
+		}
+	}
+	if e.Name != "gpt" {
+		return found, nil
+	}
+	j, err := workloadJob(e.o.gpt)
+	if err != nil {
+		return nil, err
+	}
+	j.Workers = 2
+	own, remove, err := e.plan(j, "built-in gpt")
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	found.Own = reason(own.chosen.Plan)
+	for _, pair := range [][2]race.Command{{p.choice, own.choice}, {p.cut, own.cut}} {
+		if err := against(pair[0], pair[1], overOwn); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// record writes the first batches that millrace trains on for the rival.
+func (e *importedModule) record(m *model.Model) error {
+	train, err := prepare.TrainingData(e.job, m)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(e.rows)
+	if err != nil {
+		return fmt.Errorf("bench: recorded batches: %w", err)
+	}
+	defer f.Close()
+	for step := range recordedBatches {
+		b, err := train.Batch(step, e.job.Batch, 0, e.job.Batch)
+		if err != nil {
+			return err
+		}
+		for _, in := range m.Inputs { // the target is the last one
+			if err := race.Record(f, numbers(b[in.Name])); err != nil {
+				return err
+			}
+		}
+	}
+	return f.Close()
+}
+
+// numbers is what an array has, floats or whole numbers.
+func numbers(a data.Array) any {
+	if a.Floats != nil {
+		return a.Floats
+	}
+	return a.Ints
+}

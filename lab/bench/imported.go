@@ -1,0 +1,105 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/versus"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// ImportedVersion is of the files of ImportedReport.
+const ImportedVersion = 1
+
+// ImportedReport is everything that bench imported found.
+type ImportedReport struct {
+	Version int              `json:"version"`
+	What    string           `json:"what"`
+	Machine versus.Machine   `json:"machine"`
+	TookS   float64          `json:"took_s"`
+	Torch   string           `json:"torch"`
+	Modules []ImportedModule `json:"modules"`
+}
+
+// ImportedModule is one module: how it was planned, whether it is what the rival trains, and how fast it is.
+type ImportedModule struct {
+	Name      string          `json:"name"`
+	Unit      race.Unit       `json:"unit"`
+	Choice    string          `json:"choice"`   // millrace's plan for two workers
+	Pipeline  string          `json:"pipeline"` // its plan of two stages
+	Own       string          `json:"own,omitempty"`
+	Agreement race.Agreement  `json:"agreement"`
+	Sweep     []race.Measured `json:"sweep"`
+	Speeds    []Speed         `json:"speeds"`
+}
+
+// Speed is a comparison and what it is held against: a median of Least at least, or where Least is 0, an interval
+// that does not lie wholly below 1.
+type Speed struct {
+	race.Result
+	Least float64 `json:"least"`
+}
+
+// Verdict says whether the comparison is as it should be.
+func (s *Speed) Verdict() (text string, good bool) {
+	switch {
+	case s.Least > 0 && s.MedianRatio >= s.Least:
+		return fmt.Sprintf("reaches %.1f", s.Least), true
+	case s.Least > 0:
+		return fmt.Sprintf("below %.1f", s.Least), false
+	case s.Hi < 1:
+		return "broken", false
+	}
+	return "reported", true
+}
+
+// Missed says of each comparison that is not as it should be how; it is nil where all are.
+func (r *ImportedReport) Missed() (all error) {
+	for _, m := range r.Modules {
+		for i := range m.Speeds {
+			s := &m.Speeds[i]
+			if text, good := s.Verdict(); !good {
+				all = errors.Join(all, fmt.Errorf("%s: %s has %.3f of the speed of %s (%.3f to %.3f): %s", m.Name, s.A.Name,
+					s.MedianRatio, s.B.Name, s.Lo, s.Hi, text))
+			}
+		}
+	}
+	return all
+}
+
+// WriteFile writes the report to a file.
+func (r *ImportedReport) WriteFile(path string) error { return document.WriteJSON(path, r) }
+
+// Write writes the report as Markdown.
+func (r *ImportedReport) Write(w io.Writer) error {
+	fmt.Fprintf(w, "%s: PyTorch %s, on %s (%d cores), load %s, in %s.\n", r.What, r.Torch, r.Machine.Processor,
+		r.Machine.Cores, r.Machine.Load, trace.Seconds(r.TookS))
+	t := report.Table{Head: []string{"module", "A", "B", " A over B", " 95 % interval", " pairs", "verdict"}}
+	for _, m := range r.Modules {
+		for _, s := range m.Speeds {
+			text, _ := s.Verdict()
+			t.Add(m.Name, s.A.Name, s.B.Name, fmt.Sprintf("%.3f", s.MedianRatio), fmt.Sprintf("%.3f to %.3f", s.Lo, s.Hi),
+				len(s.Ratios), text)
+		}
+	}
+	fmt.Fprintln(w)
+	if err := t.Markdown(w); err != nil {
+		return err
+	}
+	for _, m := range r.Modules {
+		fmt.Fprintf(w, "\n%s: losses of %d steps within %.2g of each other. Choice: %s. Pipeline: %s.\n", m.Name,
+			len(m.Agreement.LossA), m.Agreement.Within, m.Choice, m.Pipeline)
+		if m.Own != "" {
+			fmt.Fprintf(w, "The built-in model's choice: %s.\n", m.Own)
+		}
+		fmt.Fprintln(w)
+		if err := race.WriteSweep(w, m.Unit, m.Sweep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
