@@ -23,6 +23,9 @@ func (r *tracing) moded(c *rules.Call, args []any) ([]tensor, error) {
 	if c.Mode.Train >= 0 {
 		args[c.Mode.Train] = r.ctx.Training
 	}
+	if c.Op == "millrace::causal_attention" {
+		return r.causal(c, args, rate)
+	}
 	if c.Mode.Rate < 0 || rate == 0 || !r.ctx.Training {
 		if c.Mode.Rate >= 0 {
 			args[c.Mode.Rate] = 0.0
@@ -148,6 +151,20 @@ func (r *tracing) rowsOf(batchFirst bool) rules.Spread {
 		return rules.Spread{Dim: 0, Lead: 1, Tail: 1}
 	}
 	return rules.Spread{Dim: 1, Lead: 1, Tail: 1}
+}
+
+// causal is millrace's attention, whose third argument is a mask in place of a rate.
+func (r *tracing) causal(c *rules.Call, args []any, p float64) ([]tensor, error) {
+	qkv := args[0].(tensor)
+	args[2] = nil
+	if r.ctx.Training && p > 0 {
+		t := qkv.Shape()[1]
+		args[2] = r.spreadMask(uint64(c.Site), qkv, []int64{r.rows, args[1].(int64), t, t}, c.Spread, p)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.dev.Call(c.Op, args...)
 }
 
 // attention is softmax(QK'/sqrt(d) + mask)V with dropout of the softmax.

@@ -50,8 +50,8 @@ func (r recorded) Batch(step, batchSize, firstRow, rows int) (data.Batch, error)
 	return b, nil
 }
 
-// networks exports the networks of torchtest, or those of some names, and loads them.
-func networks(t *testing.T, names ...string) (all []torchtest.Answer, models []*model.Model) {
+// networks exports the networks of torchtest, or those of some names, and loads them, fused or not.
+func networks(t *testing.T, fuse string, rates bool, names ...string) (all []torchtest.Answer, models []*model.Model) {
 	t.Helper()
 	requests := slices.DeleteFunc(torchtest.Main(), func(r torchtest.Request) bool {
 		return len(names) > 0 && !slices.Contains(names, r.Name)
@@ -60,7 +60,7 @@ func networks(t *testing.T, names ...string) (all []torchtest.Answer, models []*
 		requests = append(requests, torchtest.Request{Name: "dropouts", File: "dropouts.py"})
 	}
 	for i := range requests {
-		if names != nil {
+		if !rates {
 			requests[i].Rate = 0
 		}
 	}
@@ -69,11 +69,11 @@ func networks(t *testing.T, names ...string) (all []torchtest.Answer, models []*
 		if a.Code != 0 {
 			t.Fatal(a.Said)
 		}
-		m, err := imported.Load(a.Model)
+		n, err := imported.Open(a.Model, imported.Options{Fuse: fuse})
 		if err != nil {
 			t.Fatal(err)
 		}
-		models = append(models, m)
+		models = append(models, n.Model)
 	}
 	return all, models
 }
@@ -92,13 +92,24 @@ func near32(got []byte, want []byte) float64 {
 
 // 50 steps on two stages go where a plain loop of PyTorch goes, and end at its weights.
 func TestImportedNetworksTrainAsPyTorchDoes(t *testing.T) {
+	trainsAsPyTorch(t, imported.Off, 1, 2)
+}
+
+// So do fused ones, but for those with batch norms over 4 rows, where rounding grows: PyTorch's own 50 steps of
+// resnet18 end up elsewhere (a loss differs by 94 %) once its last weights are multiplied by 1 + 1e-7.
+func TestFusedNetworksTrainAsPyTorchDoes(t *testing.T) {
+	trainsAsPyTorch(t, imported.Fused, 2, 2, "vit_b_16", "gpt", "bert", "lstm", "encoder", "branches")
+}
+
+func trainsAsPyTorch(t *testing.T, fuse string, least, most int, names ...string) {
+	t.Helper()
 	e := torchEngine(t)
-	answers, models := networks(t)
+	answers, models := networks(t, fuse, true, names...)
 	for i, a := range answers {
 		m, numbers := models[i], torchtest.Read(t, a.Numbers)
 		data := recorded{m, numbers}
 		batch := int(numbers["a/"+m.Inputs[0].Name].Shape[0])
-		for _, micros := range []int{1, 2} {
+		for micros := least; micros <= most; micros++ {
 			t.Run(fmt.Sprintf("%s/%d", a.Name, micros), func(t *testing.T) {
 				c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 2), batch/micros, micros, "1f1b"), 0, 50)
 				c.Data.Train = data
@@ -141,7 +152,7 @@ func TestImportedNetworksTrainAsPyTorchDoes(t *testing.T) {
 // Every family trains an imported network, under each of its policies, with the bits that its twin leaves.
 func TestImportedNetworksOverEveryFamily(t *testing.T) {
 	e := torchEngine(t)
-	_, models := networks(t, "branches", "lstm", "resnet18", "dropouts")
+	_, models := networks(t, imported.Fused, false, "branches", "lstm", "resnet18", "dropouts")
 	ran := map[string]bool{}
 	for _, m := range models {
 		for _, f := range family.All() {
@@ -200,7 +211,7 @@ func TestImportedNetworksOverEveryFamily(t *testing.T) {
 // bits of the sequential program, whatever dimension of a tensor has the rows.
 func TestImportedDropoutIsAlikeOverReplicas(t *testing.T) {
 	e := torchEngine(t)
-	_, models := networks(t, "dropouts")
+	_, models := networks(t, imported.Fused, false, "dropouts")
 	m := models[0]
 	for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
 		for _, replicas := range [][][]int{{{0, 1, 2}}, {{0}, {1, 2}}, {{0, 1}, {2, 3}}} {

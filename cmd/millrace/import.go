@@ -18,7 +18,7 @@ import (
 
 func importCommand() *cobra.Command {
 	var options importer.Options
-	var output, profileFile, loss string
+	var output, profileFile, loss, fuse string
 	var microBatch int
 	var flags prepare.JobFlags
 	var asJSON bool
@@ -36,7 +36,8 @@ func importCommand() *cobra.Command {
                      profile of it, and the --batch that a step has
   --from torch       a network that python/millrace_export.py has written
   --from pt2         one of torch.export.save; both are shown: layers, which a plan may
-                     cut apart, and operators; what cannot be trained is refused by name.
+                     cut apart, operators, what of them millrace has its own for and
+                     what was left alone; what cannot be trained is refused by name.
                      -o makes a folder of it, which --model takes as it takes the file
 
 No profile says what minibatch it was measured with: --batch does. Costs for other
@@ -49,8 +50,8 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if options.Format == imported.Torch || options.Format == imported.PT2 {
-				return importNetwork(c, args[0], output, imported.Options{From: options.Format, Loss: loss},
-					asJSON)
+				return importNetwork(c, args[0], output, imported.Options{From: options.Format, Loss: loss,
+					Fuse: fuse}, asJSON)
 			}
 			if output != "" {
 				if err := cli.CheckFile("--output", output); err != nil {
@@ -98,6 +99,7 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 	flags.Add(c, job.ModelOptions)
 	c.Flags().StringVar(&profileFile, "profile", "", "the profile that names the layers of stages, in place of a model")
 	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch of the plan (default 1)")
+	c.Flags().StringVar(&fuse, "fuse", imported.Fused, "on or off: replace a network's operators by millrace's own")
 	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file, a network to this folder")
 	cli.WritesEither(c, "output")
 	c.Flags().StringVar(&loss, "loss", "", "of outputs of a .pt2 without one: "+strings.Join(rules.Losses, ", "))

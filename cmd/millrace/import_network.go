@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/model/aten"
+	"github.com/millrace-ml/millrace/model/aten/fuse"
 	"github.com/millrace-ml/millrace/model/aten/rules"
 	"github.com/millrace-ml/millrace/model/imported"
 )
@@ -22,6 +25,7 @@ type shownNetwork struct {
 	Trained    int64          `json:"trained"`
 	Operators  map[string]int `json:"operators"`
 	Layers     []shownLayer   `json:"layers"`
+	Fuse       *fuse.Report   `json:"fuse,omitempty"`
 	Notes      []string       `json:"notes,omitempty"`
 }
 
@@ -36,6 +40,9 @@ type shownLayer struct {
 
 // importNetwork shows a network and, with dir, makes a folder of it.
 func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSON bool) error {
+	if o.Fuse != imported.Fused && o.Fuse != imported.Off {
+		return cli.BadInput(fmt.Errorf("import: --fuse is %q; %s and %s are right", o.Fuse, imported.Fused, imported.Off))
+	}
 	n, err := imported.Open(file, o)
 	if err != nil {
 		return cli.BadInput(err)
@@ -46,6 +53,7 @@ func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSO
 		}
 	}
 	s := shown(n.Network)
+	s.Fuse = n.Fuse
 	if asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), s)
 	}
@@ -78,7 +86,8 @@ func shown(n *rules.Network) *shownNetwork {
 	for _, l := range n.Layers {
 		one := shownLayer{Name: l.Name, ForwardFLOPs: l.ForwardFLOPs}
 		for _, at := range l.Nodes {
-			one.Operators = append(one.Operators, strings.TrimPrefix(n.Nodes[at].Op, "aten::"))
+			_, op, _ := strings.Cut(n.Nodes[at].Op, "::")
+			one.Operators = append(one.Operators, op)
 		}
 		for _, held := range l.Tensors {
 			if held.Tied == "" {
@@ -113,7 +122,29 @@ func (s *shownNetwork) print(w io.Writer) {
 		fmt.Fprintf(w, "%-*s  %12d  %12.4g  %-20s  %s\n", wide, l.Name, l.Parameters, float64(l.ForwardFLOPs)/1e6,
 			strings.Join(l.Yields, " "), strings.Join(slices.Compact(l.Operators), " "))
 	}
+	if s.Fuse != nil {
+		s.printFused(w)
+	}
 	for _, note := range s.Notes {
 		fmt.Fprintln(w, "note:", note)
+	}
+}
+
+// printFused says which operators were replaced by millrace's own, and why others were not.
+func (s *shownNetwork) printFused(w io.Writer) {
+	var fused []string
+	for _, op := range slices.Sorted(maps.Keys(s.Fuse.Fused)) {
+		fused = append(fused, fmt.Sprintf("%d %s", s.Fuse.Fused[op], op))
+	}
+	fmt.Fprintln(w, "fused:", cmp.Or(strings.Join(fused, ", "), "nothing"))
+	for _, l := range s.Fuse.Left {
+		where := ""
+		if l.Scope != "" {
+			where = ", in " + l.Scope
+		}
+		if l.Count > 1 {
+			where += " and others"
+		}
+		fmt.Fprintf(w, "left alone: %d %s: %s%s\n", l.Count, l.Op, l.Reason, where)
 	}
 }

@@ -64,6 +64,17 @@ mix                           42       7.2e-05  F32[6]                linear
 relu                           0             0  F32[6]                relu add.Tensor
 head                           0      0.000132  F32[11]               linear
 cross_entropy_loss             0             0                        cross_entropy_loss
+fused: 1 embedding, 2 linear
+`)
+	tells(t, p, "import --from torch --fuse off build.mr", `
+Own: 6 layers, 108 parameters (108 trained), inputs words I64[3], target I64[]
+layer                 parameters        MFLOPs  yields                operators
+embed                         66             0  F32[3 6]              embedding
+mean                           0             0  F32[6]                mean.dim
+mix                           42       7.2e-05  F32[6]                linear
+relu                           0             0  F32[6]                relu add.Tensor
+head                           0      0.000132  F32[11]               linear
+cross_entropy_loss             0             0                        cross_entropy_loss
 `)
 	// -o makes a folder of it, also of one that is there; both are models.
 	for range 2 {
@@ -77,13 +88,14 @@ cross_entropy_loss             0             0                        cross_entr
 		t.Errorf("planned from its folder:\n%s\nfrom its file:\n%s", folder, file)
 	}
 	for line, want := range map[string]string{
-		"import --from torch dice.mr":     "aten::rand_like",
-		"import --from torch own.py":      "own.py",
-		"import --from pt2 build.mr":      "build.mr",
-		"plan --model dice.mr --batch 8":  "aten::rand_like",
-		"plan --model own.py --batch 8":   "own.py",
-		"plan --model gone.mr --batch 8":  "there is no such file",
-		"plan --model build.mr --set a=1": "takes no settings",
+		"import --from torch dice.mr":           "aten::rand_like",
+		"import --from torch own.py":            "own.py",
+		"import --from torch --fuse a build.mr": "on and off are right",
+		"import --from pt2 build.mr":            "build.mr",
+		"plan --model dice.mr --batch 8":        "aten::rand_like",
+		"plan --model own.py --batch 8":         "own.py",
+		"plan --model gone.mr --batch 8":        "there is no such file",
+		"plan --model build.mr --set a=1":       "takes no settings",
 	} {
 		c := p.Command(t, strings.Fields(line))
 		out, err := c.CombinedOutput()

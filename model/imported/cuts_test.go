@@ -60,6 +60,14 @@ func (l *line) close() {
 // step passes a batch forward and back, and returns the loss and what there is behind it, by PyTorch's names.
 func (l *line) step(batch map[string]torchtest.Tensor, prefix string) (float64, map[string][]byte) {
 	l.t.Helper()
+	loss := l.forward(0, batch, prefix)
+	l.back(0, (*stage.Stage).Backward)
+	return loss, l.found()
+}
+
+// forward passes a batch forward as a micro-batch, and returns the loss.
+func (l *line) forward(id int, batch map[string]torchtest.Tensor, prefix string) float64 {
+	l.t.Helper()
 	var out stage.Tensors
 	var loss engine.Tensor
 	for _, s := range l.stages {
@@ -76,21 +84,35 @@ func (l *line) step(batch map[string]torchtest.Tensor, prefix string) (float64, 
 		}
 		maps.Copy(given, out)
 		var err error
-		if out, loss, err = s.Forward(stage.Micro{Rows: int(batch[prefix+"/"+l.input()].Shape[0])}, given); err != nil {
+		micro := stage.Micro{ID: id, Index: id, Rows: int(batch[prefix+"/"+l.input()].Shape[0])}
+		if out, loss, err = s.Forward(micro, given); err != nil {
 			l.t.Fatal(err)
 		}
 	}
 	value, err := l.dev.Item(loss)
 	loss.Free()
-	var grads stage.Tensors
-	for _, s := range slices.Backward(l.stages) {
-		if err == nil {
-			grads, err = s.Backward(0, grads, 1)
-		}
-	}
 	if err != nil {
 		l.t.Fatal(err)
 	}
+	return value
+}
+
+// back goes back through all stages, whole or by the half of the inputs.
+func (l *line) back(id int, how func(s *stage.Stage, id int, given stage.Tensors, weight float64) (stage.Tensors,
+	error)) {
+	l.t.Helper()
+	var grads stage.Tensors
+	for _, s := range slices.Backward(l.stages) {
+		var err error
+		if grads, err = how(s, id, grads, 1); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// found is the gradients and the buffers there are, by PyTorch's names.
+func (l *line) found() map[string][]byte {
+	l.t.Helper()
 	found := map[string][]byte{}
 	for _, s := range l.stages {
 		if err := s.Gather(); err != nil {
@@ -105,7 +127,7 @@ func (l *line) step(batch map[string]torchtest.Tensor, prefix string) (float64, 
 			found["buffer/"+b.Name] = l.bytes(b.Value)
 		}
 	}
-	return value, found
+	return found
 }
 
 func (l *line) input() string { return l.stages[0].Graph.Model.Inputs[0].Name }
@@ -139,18 +161,27 @@ func device(t *testing.T) engine.Device {
 	return dev
 }
 
-// apart is how far numbers are from others, relative to the length of those.
-func apart(got, want []byte) float64 {
+// apart is how far numbers are from others, relative to the length of those, or to least.
+func apart(got, want []byte, least float64) float64 {
 	if len(got) != len(want) {
 		return math.Inf(1)
 	}
-	var d, n float64
+	d := 0.0
 	for at := 0; at < len(want); at += 4 {
-		g := float64(math.Float32frombits(binary.LittleEndian.Uint32(got[at:])))
-		w := float64(math.Float32frombits(binary.LittleEndian.Uint32(want[at:])))
-		d, n = d+(g-w)*(g-w), n+w*w
+		d = math.Hypot(d, float64(number(got[at:])-number(want[at:])))
 	}
-	return math.Sqrt(d / max(n, 1e-30))
+	return d / max(norm(want), least, 1e-15)
+}
+
+func number(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
+
+// norm is the length of numbers.
+func norm(of []byte) float64 {
+	n := 0.0
+	for at := 0; at < len(of); at += 4 {
+		n = math.Hypot(n, float64(number(of[at:])))
+	}
+	return n
 }
 
 // Loss and gradients are PyTorch's, also of a batch of other rows; every cut leaves the bits that none leaves.
@@ -164,39 +195,57 @@ func TestNetworksComputeWhatPyTorchDoes(t *testing.T) {
 			if a.Code != 0 {
 				t.Fatal(a.Said)
 			}
-			m, err := imported.Load(a.Model)
-			if err != nil {
-				t.Fatal(err)
-			}
 			want := torchtest.Read(t, a.Numbers)
-			dev := device(t)
-			compare(t, dev, m, want, "b")
-			loss, found := compare(t, dev, m, want, "a")
-			for cut := 1; cut < len(m.Layers); cut++ {
-				equalBits(t, fmt.Sprintf("cut in front of %s", m.Layers[cut].Name), dev, m, want, loss, found, 0, cut)
-			}
-			var all []int
-			for cut := 1; cut < len(m.Layers); cut++ {
-				all = append(all, cut)
-			}
-			equalBits(t, "cut everywhere", dev, m, want, loss, found, 0, all...)
-			equalBits(t, "cut once, and recomputed", dev, m, want, loss, found, 2, len(m.Layers)/2)
+			t.Run("unfused", func(t *testing.T) { everyCut(t, opened(t, a.Model, imported.Off).Model, want, 1e-6, 0) })
+			t.Run("fused", func(t *testing.T) { everyCut(t, opened(t, a.Model, imported.Fused).Model, want, 1e-4, 1e-3) })
 		})
 	}
 }
 
+func opened(t *testing.T, file, fuse string) *imported.Network {
+	t.Helper()
+	n, err := imported.Open(file, imported.Options{Fuse: fuse})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// everyCut holds a model against PyTorch, and each of its cuts against none. A gradient that has less than the part
+// least of all gradients' length is held to that: where it ought to cancel out, PyTorch's own is rounding too.
+func everyCut(t *testing.T, m *model.Model, want map[string]torchtest.Tensor, within, least float64) {
+	t.Helper()
+	dev := device(t)
+	compare(t, dev, m, want, "b", within, least)
+	loss, found := compare(t, dev, m, want, "a", within, least)
+	for cut := 1; cut < len(m.Layers); cut++ {
+		equalBits(t, fmt.Sprintf("cut in front of %s", m.Layers[cut].Name), dev, m, want, loss, found, 0, cut)
+	}
+	var all []int
+	for cut := 1; cut < len(m.Layers); cut++ {
+		all = append(all, cut)
+	}
+	equalBits(t, "cut everywhere", dev, m, want, loss, found, 0, all...)
+	equalBits(t, "cut once, and recomputed", dev, m, want, loss, found, 2, len(m.Layers)/2)
+}
+
 // compare holds a step of the uncut model against PyTorch's, norm by norm.
-func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor, batch string) (float64,
-	map[string][]byte) {
+func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor, batch string,
+	within, least float64) (float64, map[string][]byte) {
 	t.Helper()
 	whole := newLine(t, dev, m, 0)
 	defer whole.close()
 	loss, found := whole.step(want, batch)
 	expected := float64(math.Float32frombits(binary.LittleEndian.Uint32(want[batch+".loss"].Data)))
-	if math.Abs(loss-expected) > 1e-6*math.Abs(expected) {
+	if math.Abs(loss-expected) > within*math.Abs(expected) {
 		t.Errorf("batch %s: a loss of %v; PyTorch's is %v", batch, loss, expected)
 	}
-	gradients := 0
+	gradients, length := 0, 0.0
+	for name, x := range want {
+		if strings.HasPrefix(name, batch+".grad/") {
+			length = math.Hypot(length, norm(x.Data))
+		}
+	}
 	for name, x := range want {
 		short, is := strings.CutPrefix(name, batch+".")
 		got, there := found[short]
@@ -211,7 +260,7 @@ func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]to
 			if !bytes.Equal(got, x.Data) {
 				t.Errorf("batch %s: %s is %v, PyTorch's %v", batch, short, got, x.Data)
 			}
-		} else if d := apart(got, x.Data); d > 1e-6 {
+		} else if d := apart(got, x.Data, least*length); d > within {
 			t.Errorf("batch %s: %s is %.3g away from PyTorch's", batch, short, d)
 		}
 	}

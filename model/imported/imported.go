@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/model/aten"
+	"github.com/millrace-ml/millrace/model/aten/fuse"
 	"github.com/millrace-ml/millrace/model/aten/pt2"
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
@@ -32,12 +33,20 @@ const (
 type Options struct {
 	From string `json:"from,omitempty"` // Torch, PT2, or empty: by the file's name
 	Loss string `json:"loss,omitempty"` // one of rules.Losses, of a module that returns outputs; or empty
+	Fuse string `json:"fuse,omitempty"` // Fused or Off; empty is Fused
 }
+
+// Whether operators of a network are replaced by those of millrace (package fuse).
+const (
+	Fused = "on"
+	Off   = "off"
+)
 
 // Network is an imported network.
 type Network struct {
 	*rules.Network
 	Model *model.Model
+	Fuse  *fuse.Report // nil where nothing was to be fused
 }
 
 // IsFile says whether a word is for Load: a file that is no YAML, or a folder.
@@ -94,7 +103,7 @@ func Open(path string, o Options) (*Network, error) {
 	}
 	var n *Network
 	if err == nil {
-		n, err = network(g, w)
+		n, err = network(g, w, o.Fuse != Off)
 	}
 	if err != nil {
 		_ = w.Close() // nothing was written
@@ -103,10 +112,14 @@ func Open(path string, o Options) (*Network, error) {
 	return n, nil
 }
 
-func network(g *aten.Graph, w *aten.Weights) (*Network, error) {
+func network(g *aten.Graph, w *aten.Weights, fused bool) (*Network, error) {
 	n, err := rules.Normalise(g)
 	if err != nil {
 		return nil, err
+	}
+	var report *fuse.Report
+	if fused {
+		report = fuse.Apply(n, w.Of)
 	}
 	b := &builder{net: n, tensors: map[string]*aten.Tensor{}, held: map[string]bool{}, also: map[string][]string{},
 		makers: map[int]string{}, yields: map[string][]int{}}
@@ -115,5 +128,5 @@ func network(g *aten.Graph, w *aten.Weights) (*Network, error) {
 		return nil, err
 	}
 	m.Weights = &weights{w, b.tensors}
-	return &Network{n, m}, nil
+	return &Network{n, m, report}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
@@ -29,6 +30,9 @@ func (s *saved) check() error {
 	if s.File != fileOf(s.From) {
 		return fmt.Errorf("file is %q and from %q; networks from %s are in %s, those from %s in %s", s.File, s.From, Torch,
 			fileOf(Torch), PT2, fileOf(PT2))
+	}
+	if !slices.Contains([]string{"", Fused, Off}, s.Fuse) {
+		return fmt.Errorf("fuse is %q; %s and %s are right", s.Fuse, Fused, Off)
 	}
 	return nil
 }

@@ -50,10 +50,11 @@ func outcome(t *testing.T, a torchtest.Answer) string {
 	if a.Code != 0 {
 		return "refused by the exporter: " + refusal(a.Said)
 	}
-	m, err := imported.Load(a.Model)
+	n, err := imported.Open(a.Model, imported.Options{Fuse: imported.Off})
 	if err != nil {
 		return "refused by `import`: " + refusal(err.Error())
 	}
+	m := n.Model
 	what := fmt.Sprintf("%d layers", len(m.Layers))
 	if a.Said != "" {
 		what += "; " + strings.TrimSpace(a.Said)
@@ -63,8 +64,8 @@ func outcome(t *testing.T, a torchtest.Answer) string {
 	}
 	want := torchtest.Read(t, a.Numbers)
 	dev := device(t)
-	compare(t, dev, m, want, "b")
-	loss, whole := compare(t, dev, m, want, "a")
+	compare(t, dev, m, want, "b", 1e-6, 0)
+	loss, whole := compare(t, dev, m, want, "a", 1e-6, 0)
 	for cut := 1; cut < len(m.Layers); cut++ {
 		l := newLine(t, dev, m, 0, cut)
 		got, found := l.step(want, "a")
@@ -78,5 +79,6 @@ func outcome(t *testing.T, a torchtest.Answer) string {
 			}
 		}
 	}
+	fusedToo(t, a, want)
 	return what
 }

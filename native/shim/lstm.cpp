@@ -1,7 +1,8 @@
 // lstm.cpp: one recurrent layer over whole sequences, its backward in halves.
 //
 // Hochreiter and Schmidhuber (1997) with forget gates (Gers et al., 2000), no peepholes, and
-// cuDNN's parameters: gates in the order input, forget, cell, output, each with two biases.
+// cuDNN's parameters: gates in the order input, forget, cell, output, each with two biases, which
+// are one tensor or two.
 //
 //   z_t = W x_t + U h_(t-1) + a + b
 //   i, f, o = sigmoid(z^i), sigmoid(z^f), sigmoid(z^o);  g = tanh(z^g)
@@ -41,13 +42,15 @@ struct Gates {
   }
 };
 
-void check(const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias) {
+void check(const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias, const Tensor& second) {
+  const int64_t biases = second.defined() ? 4 : 8;
   const bool fits = x.dim() == 3 && w.dim() == 2 && u.dim() == 2 && bias.dim() == 1 && x.size(1) > 0 &&
                     w.size(1) == x.size(2) && w.size(0) == 4 * u.size(1) && u.size(0) == 4 * u.size(1) &&
-                    bias.size(0) == 8 * u.size(1);
+                    bias.size(0) == biases * u.size(1) && (!second.defined() || second.sizes() == bias.sizes());
   if (!fits) {
     throw std::invalid_argument(
-        "lstm takes x [rows, positions, width], input [4 units, width], state [4 units, units] and bias [8 units]");
+        "lstm takes x [rows, positions, width], input [4 units, width], state [4 units, units] and bias [8 units], or "
+        "two of [4 units]");
   }
 }
 
@@ -60,12 +63,15 @@ struct Walk {
 
 struct Lstm : Function<Lstm> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias,
-                        bool reverse) {
-    check(x, w, u, bias);
-    for (const Tensor& p : {w, u, bias}) mr::split::refuse_graph(p, "lstm");
+                        bool reverse, const mr::split::Optional& more) {
+    const Tensor second = more.has_value() ? *more : Tensor();
+    check(x, w, u, bias, second);
+    for (const Tensor& p : {w, u, bias, second}) mr::split::refuse_graph(p, "lstm");
     const int64_t units = u.size(1), rows = x.size(0);
     const Walk walk{x.size(1), reverse};
-    Tensor gates = at::linear(x, w, bias.narrow(0, 0, 4 * units) + bias.narrow(0, 4 * units, 4 * units));
+    const Tensor sum =
+        second.defined() ? bias + second : bias.narrow(0, 0, 4 * units) + bias.narrow(0, 4 * units, 4 * units);
+    Tensor gates = at::linear(x, w, sum);
     Tensor cells = at::empty({rows, walk.length, units}, x.options()), h = at::empty_like(cells);
     for (int64_t s = 0; s < walk.length; ++s) {
       const int64_t t = walk.at(s);
@@ -84,6 +90,7 @@ struct Lstm : Function<Lstm> {
     ctx->saved_data["w"] = w;
     ctx->saved_data["u"] = u;
     ctx->saved_data["bias"] = bias;
+    ctx->saved_data["second"] = second.defined() ? c10::IValue(second) : c10::IValue();
     ctx->saved_data["reads"] = x.requires_grad();
     ctx->saved_data["reverse"] = reverse;
     return h;
@@ -126,6 +133,7 @@ struct Lstm : Function<Lstm> {
     const auto saved = ctx->get_saved_variables();
     const Tensor x = saved[0].detach(), h = saved[3].detach(), u = ctx->saved_data["u"].toTensor();
     const Tensor w = ctx->saved_data["w"].toTensor(), bias = ctx->saved_data["bias"].toTensor();
+    const Tensor second = ctx->saved_data["second"].isNone() ? Tensor() : ctx->saved_data["second"].toTensor();
     const Walk walk{x.size(1), ctx->saved_data["reverse"].toBool()};
     const Tensor d = mr::split::rows_of(through_time(grads[0], saved[1], saved[2], u, walk));
     Tensor back;
@@ -133,20 +141,21 @@ struct Lstm : Function<Lstm> {
     if (mr::split::wants(w, u, bias)) mr::split::weights_half([=] {
       if (mr::split::takes(w)) mr::split::gather_product(w, d.t(), mr::split::rows_of(x));
       if (mr::split::takes(u)) mr::split::gather_product(u, d.t(), mr::split::rows_of(before(h, walk)));
-      if (mr::split::takes(bias)) {
+      if (mr::split::takes(bias) || mr::split::takes(second)) {
         const Tensor sum = d.sum(0);
-        mr::split::gather(bias, at::cat({sum, sum}));
+        if (mr::split::takes(bias)) mr::split::gather(bias, second.defined() ? sum : at::cat({sum, sum}));
+        if (mr::split::takes(second)) mr::split::gather(second, sum.clone());
       }
     });
-    return {back, Tensor(), Tensor(), Tensor(), Tensor()};
+    return {back, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
 TORCH_LIBRARY_FRAGMENT(millrace, m) {
-  m.def("lstm(Tensor x, Tensor input, Tensor state, Tensor bias, bool reverse=False) -> Tensor",
-        [](const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias, bool reverse) {
-          return Lstm::apply(x, w, u, bias, reverse);
-        });
+  m.def(
+      "lstm(Tensor x, Tensor input, Tensor state, Tensor bias, bool reverse=False, Tensor? second=None) -> Tensor",
+      [](const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias, bool reverse,
+         const mr::split::Optional& second) { return Lstm::apply(x, w, u, bias, reverse, second); });
 }
 
 }  // namespace

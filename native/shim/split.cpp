@@ -97,7 +97,8 @@ struct Linear : Function<Linear> {
 
 struct Convolution : Function<Convolution> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias,
-                        std::vector<int64_t> stride, std::vector<int64_t> padding) {
+                        std::vector<int64_t> stride, std::vector<int64_t> padding, std::vector<int64_t> dilation,
+                        int64_t groups) {
     const Tensor b = bias.has_value() ? *bias : Tensor();
     refuse_graph(w, "conv2d");
     refuse_graph(b, "conv2d");
@@ -107,18 +108,22 @@ struct Convolution : Function<Convolution> {
     ctx->saved_data["reads"] = x.requires_grad();
     ctx->saved_data["stride"] = stride;
     ctx->saved_data["padding"] = padding;
-    return at::conv2d(x, w, bias, stride, padding);
+    ctx->saved_data["dilation"] = dilation;
+    ctx->saved_data["groups"] = groups;
+    return at::conv2d(x, w, bias, stride, padding, dilation, groups);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const Tensor x = mr::split::kept(ctx), w = ctx->saved_data["w"].toTensor(), g = grads[0].contiguous();
     const Tensor b = ctx->saved_data["b"].isNone() ? Tensor() : ctx->saved_data["b"].toTensor();
     const auto stride = ctx->saved_data["stride"].toIntVector(), padding = ctx->saved_data["padding"].toIntVector();
+    const auto dilation = ctx->saved_data["dilation"].toIntVector();
+    const int64_t groups = ctx->saved_data["groups"].toInt();
     const auto half = [=](bool reads, bool weight, bool bias) {
-      const std::vector<int64_t> once(stride.size(), 1), none(stride.size(), 0);
+      const std::vector<int64_t> none(stride.size(), 0);
       std::vector<int64_t> width;
       if (b.defined()) width = {b.size(0)};
       return at::convolution_backward(g, x, w, b.defined() ? at::OptionalIntArrayRef(width) : at::OptionalIntArrayRef(),
-                                      stride, padding, once, false, none, 1, {reads, weight, bias});
+                                      stride, padding, dilation, false, none, groups, {reads, weight, bias});
     };
     Tensor back;
     if (ctx->saved_data["reads"].toBool()) back = std::get<0>(half(true, false, false));
@@ -127,36 +132,41 @@ struct Convolution : Function<Convolution> {
       if (takes(w)) gather(w, std::get<1>(found));
       if (takes(b)) gather(b, std::get<2>(found));
     });
-    return {back, Tensor(), Tensor(), Tensor(), Tensor()};
+    return {back, Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
-// Embedding reads whole numbers: it has a second half only.
+// Embedding reads whole numbers: it has a second half only. The row for padding, -1 for none, has no gradient.
 struct Embedding : Function<Embedding> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& table, const Tensor& ids) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& table, const Tensor& ids, int64_t padding) {
     refuse_graph(table, "embedding");
     ctx->save_for_backward({ids});
     ctx->saved_data["table"] = table;
+    ctx->saved_data["padding"] = padding;
     return at::embedding(table, ids);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const Tensor ids = ctx->get_saved_variables()[0], table = ctx->saved_data["table"].toTensor(), g = grads[0];
+    const int64_t padding = ctx->saved_data["padding"].toInt();
     if (wants(table)) weights_half([=] {
-      if (takes(table)) gather(table, at::embedding_dense_backward(g, ids, table.size(0), -1, false));
+      if (takes(table)) gather(table, at::embedding_dense_backward(g, ids, table.size(0), padding, false));
     });
-    return {Tensor(), Tensor()};
+    return {Tensor(), Tensor(), Tensor()};
   }
 };
 
 TORCH_LIBRARY(millrace, m) {
   m.def("linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor",
         [](const Tensor& x, const Tensor& w, const Optional& b) { return Linear::apply(x, w, b); });
-  m.def("conv2d(Tensor x, Tensor weight, Tensor? bias, int[2] stride, int[2] padding) -> Tensor",
-        [](const Tensor& x, const Tensor& w, const Optional& b, at::IntArrayRef stride, at::IntArrayRef padding) {
-          return Convolution::apply(x, w, b, stride.vec(), padding.vec());
-        });
-  m.def("embedding(Tensor table, Tensor ids) -> Tensor",
-        [](const Tensor& table, const Tensor& ids) { return Embedding::apply(table, ids); });
+  m.def(
+      "conv2d(Tensor x, Tensor weight, Tensor? bias, int[2] stride, int[2] padding, int[2] dilation=1, "
+      "int groups=1) -> Tensor",
+      [](const Tensor& x, const Tensor& w, const Optional& b, at::IntArrayRef stride, at::IntArrayRef padding,
+         at::IntArrayRef dilation, int64_t groups) {
+        return Convolution::apply(x, w, b, stride.vec(), padding.vec(), dilation.vec(), groups);
+      });
+  m.def("embedding(Tensor table, Tensor ids, int padding=-1) -> Tensor",
+        [](const Tensor& table, const Tensor& ids, int64_t padding) { return Embedding::apply(table, ids, padding); });
 }
 
 }  // namespace

@@ -20,6 +20,9 @@ const maxExpr = 1000
 
 func constant(c int64) *Expr { return &Expr{op: 'c', c: c, size: 1} }
 
+// Constant returns an expression that does not depend on the rows.
+func Constant(c int64) *Expr { return constant(c) }
+
 var rowsExpr = &Expr{op: 'r', size: 1}
 
 // Const returns the value where it does not depend on the rows.

@@ -50,11 +50,11 @@ func (n *Network) flops(node *Node) (forward, input, weight int64) {
 		return nil
 	}
 	switch b := base(node.Op); b {
-	case "linear", "mm", "bmm", "matmul":
+	case "linear", "linear_gelu", "mm", "bmm", "matmul":
 		if x := shape(0); len(x) > 0 {
 			total = 2 * out * float64(x[len(x)-1])
 		}
-	case "addmm", "baddbmm":
+	case "addmm", "baddbmm", "linear_add":
 		if x := shape(1); len(x) > 0 {
 			total = 2 * out * float64(x[len(x)-1])
 		}
@@ -77,7 +77,11 @@ func (n *Network) flops(node *Node) (forward, input, weight int64) {
 		if len(x) == 0 || at >= len(node.In) {
 			return 0, 0, 0
 		}
-		for _, p := range node.In[at].List {
+		weights := node.In[at].List
+		if weights == nil { // millrace's, of one layer
+			weights = node.In[1:3]
+		}
+		for _, p := range weights {
 			if s := n.shape(p); len(s) == 2 {
 				total += 2 * numel(s) * numel(x[:len(x)-1])
 			}
@@ -96,6 +100,13 @@ func (n *Network) flops(node *Node) (forward, input, weight int64) {
 		if x, w := shape(0), shape(2); len(x) > 0 && len(w) == 3 {
 			total = 2 * numel(w) * numel(x[:len(x)-1])
 		}
+	case "causal_attention":
+		x := shape(0)
+		if len(x) != 3 {
+			return 0, 0, 0
+		}
+		f := bounded(4 * out * float64(x[1]) / float64(n.Graph.Rows))
+		return f, 2 * f, 0
 	case "scaled_dot_product_attention", "_scaled_dot_product_attention":
 		q, k, v := shape(0), shape(1), shape(2)
 		if len(q) < 2 || len(k) < 2 || len(v) < 2 {

@@ -11,9 +11,10 @@ func set(words string) map[string]bool {
 	return s
 }
 
-// base returns an operator's name without its namespace and overload: "add_" of "aten::add_.Tensor".
+// base returns an operator's name without its namespace and overload: "add_" of "aten::add_.Tensor". What package fuse
+// puts in an operator's place is called alike.
 func base(op string) string {
-	op = strings.TrimPrefix(op, "aten::")
+	op = strings.TrimPrefix(strings.TrimPrefix(op, "aten::"), "millrace::")
 	name, _, _ := strings.Cut(op, ".")
 	return name
 }
@@ -54,7 +55,8 @@ var (
 
 	heavy = set(`linear addmm mm bmm baddbmm matmul einsum convolution _convolution conv1d conv2d conv3d
 		conv_transpose1d conv_transpose2d conv_transpose3d lstm gru rnn_tanh rnn_relu scaled_dot_product_attention
-		_scaled_dot_product_attention embedding embedding_bag bilinear gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell`)
+		_scaled_dot_product_attention embedding embedding_bag bilinear gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell
+		linear_gelu linear_add causal_attention`)
 
 	// scalars are overloads with a number where the one of a tensor was called.
 	scalars = map[string]string{

@@ -134,9 +134,15 @@ func Normalise(g *aten.Graph) (*Network, error) {
 		return nil, fmt.Errorf("the loss %s has no gradient; compute it of trained parameters, without detach",
 			w.net.Outputs[0].Name)
 	}
-	w.net.dropDead()
-	w.net.group()
+	w.net.Regroup()
 	return w.net, nil
+}
+
+// Regroup leaves out nodes that nobody reads of, and groups the others into layers, anew where nodes were replaced.
+func (n *Network) Regroup() {
+	n.dropDead()
+	n.Layers = nil
+	n.group()
 }
 
 func scopeName(s string) string {

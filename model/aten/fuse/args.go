@@ -1,0 +1,156 @@
+package fuse
+
+import (
+	"github.com/millrace-ml/millrace/model/aten"
+	"github.com/millrace-ml/millrace/model/aten/rules"
+)
+
+// value is an argument that is a value.
+func value(v int) rules.Arg { return rules.Arg{Kind: rules.FromValue, Value: v} }
+
+func integer(n int64) rules.Arg {
+	return rules.Arg{Kind: rules.Literal, Literal: aten.Arg{Kind: aten.Int, Int: n}}
+}
+
+func float(x float64) rules.Arg {
+	return rules.Arg{Kind: rules.Literal, Literal: aten.Arg{Kind: aten.Float, Float: x}}
+}
+
+func flag(on bool) rules.Arg {
+	return rules.Arg{Kind: rules.Literal, Literal: aten.Arg{Kind: aten.Bool, Bool: on}}
+}
+
+func list(args ...rules.Arg) rules.Arg { return rules.Arg{Kind: rules.List, List: args} }
+
+func sizes(dims []*rules.Expr) rules.Arg {
+	l := rules.Arg{Kind: rules.List}
+	for _, d := range dims {
+		l.List = append(l.List, rules.Arg{Kind: rules.Size, Size: d})
+	}
+	return l
+}
+
+// fixed reads an argument that is a number whatever the rows are.
+func fixed(a rules.Arg) (float64, bool) {
+	switch {
+	case (a.Kind == rules.Size || a.Kind == rules.Wrapped) && a.Size != nil:
+		c, ok := a.Size.Const()
+		return float64(c), ok
+	case a.Kind != rules.Literal && a.Kind != rules.Wrapped:
+		return 0, false
+	case a.Literal.Kind == aten.Int:
+		return float64(a.Literal.Int), true
+	case a.Literal.Kind == aten.Float:
+		return a.Literal.Float, true
+	case a.Literal.Kind == aten.Bool && a.Literal.Bool:
+		return 1, true
+	}
+	return 0, a.Literal.Kind == aten.Bool
+}
+
+// number is argument i, or otherwise where it is left out; none where it is no fixed number.
+func number(in []rules.Arg, i int, otherwise float64) float64 {
+	if i < 0 || i >= len(in) || in[i].Kind == rules.None {
+		return otherwise
+	}
+	if x, ok := fixed(in[i]); ok {
+		return x
+	}
+	return none
+}
+
+// none is no number that an argument of an operator here may have.
+const none = -1e300
+
+// numbers reads a list of fixed integers.
+func numbers(in []rules.Arg, i int) ([]int64, bool) {
+	if i >= len(in) || in[i].Kind != rules.List {
+		return nil, false
+	}
+	out := make([]int64, len(in[i].List))
+	for k, a := range in[i].List {
+		x, ok := fixed(a)
+		if out[k] = int64(x); !ok {
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// all says whether a list is of so many numbers, each the same; a list that is left out is.
+func all(in []rules.Arg, i, count int, each int64) bool {
+	if i >= len(in) {
+		return true
+	}
+	ns, ok := numbers(in, i)
+	if !ok || len(ns) != count && len(ns) != 1 {
+		return false
+	}
+	for _, n := range ns {
+		if n != each {
+			return false
+		}
+	}
+	return true
+}
+
+// word is the text of argument i.
+func word(in []rules.Arg, i int, otherwise string) string {
+	if i >= len(in) || in[i].Kind != rules.Literal || in[i].Literal.Kind != aten.Word {
+		return otherwise
+	}
+	return in[i].Literal.Text
+}
+
+// tensor is the module's tensor that argument i is, of so many dimensions; nil where it is none.
+func (f *fuser) tensor(in []rules.Arg, i, dims int) *aten.Tensor {
+	if i >= len(in) || in[i].Kind != rules.FromTensor {
+		return nil
+	}
+	if t := f.tensors[in[i].Tensor]; len(t.Shape) == dims {
+		return t
+	}
+	return nil
+}
+
+// absent says whether argument i is left out.
+func absent(in []rules.Arg, i int) bool { return i >= len(in) || in[i].Kind == rules.None }
+
+// optional is argument i, or none.
+func optional(in []rules.Arg, i int) rules.Arg {
+	if i >= len(in) {
+		return rules.Arg{}
+	}
+	return in[i]
+}
+
+// shape is that of an argument in the example; nil where it is unknown.
+func (f *fuser) shape(a rules.Arg) []int64 {
+	switch a.Kind {
+	case rules.FromValue:
+		return f.net.Values[a.Value].Shape
+	case rules.FromTensor:
+		return f.tensors[a.Tensor].Shape
+	}
+	return nil
+}
+
+// made is the node that yields an argument, which nobody else reads; nil where there is none.
+func (f *fuser) made(a rules.Arg) *rules.Node {
+	if a.Kind != rules.FromValue || f.uses[a.Value] != 1 {
+		return nil
+	}
+	return f.makes(a)
+}
+
+// makes is the node that yields an argument.
+func (f *fuser) makes(a rules.Arg) *rules.Node {
+	if a.Kind != rules.FromValue {
+		return nil
+	}
+	at, ok := f.maker[a.Value]
+	if !ok {
+		return nil
+	}
+	return &f.net.Nodes[at]
+}

@@ -1,0 +1,393 @@
+package fuse
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/model/aten/rules"
+)
+
+// never is what a score is at most where it counts for nothing.
+const never = -1e4
+
+// scores is softmax(scale QK^T + mask)V as a network computes it.
+type scores struct {
+	q, k, v  rules.Arg
+	turned   bool    // k has its positions last
+	scale    float64 // of the scores
+	blocked  []rules.Arg
+	how      []how     // what each of blocked says
+	by       []float64 // and what its elements are multiplied by
+	rate     float64   // of dropout of the softmax
+	site     int
+	causal   bool // it is without a mask in the graph
+	yields   int
+	at       int // the node that yields
+	problems string
+}
+
+// how says what the elements of a mask mean.
+type how int
+
+const (
+	added   how = iota // to the scores
+	filled             // true where scores count for nothing
+	allowed            // true where they count
+)
+
+// attention fuses causal self-attention.
+func (f *fuser) attention() {
+	for i := range f.net.Nodes {
+		node := &f.net.Nodes[i]
+		var s *scores
+		switch base(node.Op) {
+		case "softmax", "_softmax":
+			s = f.written(i, node)
+		case "scaled_dot_product_attention", "_scaled_dot_product_attention":
+			s = f.called(i, node)
+		}
+		if s == nil {
+			continue
+		}
+		if s.problems == "" {
+			s.problems = f.fuseAttention(s)
+		}
+		if s.problems != "" {
+			f.leave(node, "%s", s.problems)
+		}
+	}
+}
+
+// called reads a call of PyTorch's own attention.
+func (f *fuser) called(at int, n *rules.Node) *scores {
+	in := n.In
+	if len(in) < 3 {
+		return nil
+	}
+	causal := 5
+	if base(n.Op)[0] == '_' {
+		causal = 6
+	}
+	s := &scores{q: in[0], k: in[1], v: in[2], scale: none, rate: number(in, 4, 0), site: n.Site, yields: n.Out[0],
+		causal: number(in, causal, 0) != 0, at: at}
+	if shape := f.shape(in[0]); len(shape) > 0 {
+		s.scale = 1 / math.Sqrt(float64(shape[len(shape)-1]))
+	}
+	if causal == 5 {
+		s.scale = number(in, 6, s.scale)
+	}
+	if len(n.Out) > 1 && f.uses[n.Out[1]] > 0 {
+		s.problems = "its weights are read too"
+	}
+	if !absent(in, 3) {
+		mask := added
+		if in[3].Kind == rules.FromValue && f.net.Values[in[3].Value].DType == "BOOL" ||
+			in[3].Kind == rules.FromTensor && f.tensors[in[3].Tensor].DType == "BOOL" {
+			mask = allowed
+		}
+		s.block(in[3], mask, 1)
+	}
+	return s
+}
+
+// written reads attention that is written out around a softmax; nil where it is none.
+func (f *fuser) written(at int, n *rules.Node) *scores {
+	s := &scores{scale: 1, site: n.Site}
+	if !f.scored(s, n.In[0]) {
+		return nil
+	}
+	out := n.Out[0]
+	reader := f.reader(out)
+	if reader < 0 {
+		s.problems = "its weights are read by several"
+		return s
+	}
+	next := &f.net.Nodes[reader]
+	if base(next.Op) == "dropout" && next.In[0].Kind == rules.FromValue {
+		s.rate, s.site = number(next.In, 1, none), next.Site
+		if next.Mode == nil || s.rate >= 1 {
+			s.problems = "its dropout drops always, or all"
+			return s
+		}
+		if out = next.Out[0]; f.reader(out) < 0 {
+			s.problems = "its weights are read by several"
+			return s
+		}
+		reader = f.reader(out)
+		next = &f.net.Nodes[reader]
+	}
+	if b := base(next.Op); b != "matmul" && b != "bmm" || len(next.In) != 2 || next.In[0].Kind != rules.FromValue ||
+		next.In[0].Value != out || next.In[1].Kind != rules.FromValue || next.In[1].Value == out {
+		return nil
+	}
+	rank := len(f.shape(value(out)))
+	if d := number(n.In, 1, none); d != -1 && d != float64(rank-1) {
+		s.problems = "its softmax is not over the last dimension"
+	}
+	s.v, s.yields, s.at = next.In[1], next.Out[0], reader
+	return s
+}
+
+// reader is the only node that reads a value; -1 where several do, or none.
+func (f *fuser) reader(v int) int {
+	if f.uses[v] != 1 {
+		return -1
+	}
+	return f.last[v]
+}
+
+func (s *scores) block(mask rules.Arg, as how, by float64) {
+	s.blocked, s.how, s.by = append(s.blocked, mask), append(s.how, as), append(s.by, by)
+}
+
+// scored reads scores from behind, down to the product of queries and keys; false where there is none.
+func (f *fuser) scored(s *scores, a rules.Arg) bool {
+	for range longest {
+		n := f.made(a)
+		if n == nil {
+			return false
+		}
+		in := n.In
+		switch base(n.Op) {
+		case "mul", "div":
+			x := number(in, 1, none)
+			if len(in) != 2 || x == none || x == 0 {
+				return false
+			}
+			if base(n.Op) == "div" {
+				x = 1 / x
+			}
+			s.scale *= x
+			a = in[0]
+		case "masked_fill":
+			if !(number(in, 2, none)*s.scale <= never) {
+				return false
+			}
+			s.block(in[1], filled, 1)
+			a = in[0]
+		case "where":
+			if len(in) != 3 || !(number(in, 2, none)*s.scale <= never) {
+				return false
+			}
+			s.block(in[0], allowed, 1)
+			a = in[1]
+		case "add":
+			if len(in) < 2 || number(in, 2, 1) != 1 {
+				return false
+			}
+			mask, rest := in[1], in[0]
+			if f.net.Values[a.Value].Grad && rest.Kind == rules.FromValue && !f.net.Values[rest.Value].Grad {
+				mask, rest = rest, mask
+			}
+			s.block(mask, added, s.scale)
+			a = rest
+		case "matmul", "bmm":
+			s.q, s.k, s.turned = in[0], in[1], true
+			return true
+		case "baddbmm":
+			if len(in) < 3 || number(in, 3, 1) != 1 || number(in, 4, 1) == none {
+				return false
+			}
+			s.block(in[0], added, s.scale)
+			s.q, s.k, s.turned = in[1], in[2], true
+			s.scale *= number(in, 4, 1)
+			return true
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// fuseAttention puts millrace's attention in place of what yields; else it says why it does not.
+func (f *fuser) fuseAttention(s *scores) string {
+	for _, a := range []rules.Arg{s.q, s.k, s.v} {
+		if a.Kind != rules.FromValue {
+			return "its queries, keys or values are computed otherwise"
+		}
+	}
+	shape := f.net.Values[s.q.Value].Shape
+	if n := len(shape); n != 3 && n != 4 {
+		return "its queries are not [rows, heads, positions, width]"
+	}
+	n := len(shape)
+	h := &heads{positions: shape[n-2], width: shape[n-1]}
+	if reason := f.isCausal(s, h.positions); reason != "" {
+		return reason
+	}
+	if n == 4 {
+		h.heads = shape[1]
+	} else {
+		h.heads = shape[0] / max(1, f.net.Graph.Rows)
+	}
+	if s.rate < 0 || s.rate >= 1 {
+		return "it drops all"
+	}
+	x, reason := f.sources(s, h)
+	if reason != "" {
+		return reason
+	}
+	f.emitAttention(s, h, x)
+	return ""
+}
+
+// isCausal says why masks together are not causal.
+func (f *fuser) isCausal(s *scores, t int64) string {
+	if s.causal && len(s.blocked) == 0 {
+		return ""
+	}
+	if len(s.blocked) == 0 {
+		return "it is not causal"
+	}
+	if t*t > largest {
+		return fmt.Sprintf("its mask has %d elements, of which nobody looks at", t*t)
+	}
+	hidden := make([]bool, t*t)
+	f.known = map[int]*array{}
+	for i, arg := range s.blocked {
+		mask := f.constant(arg)
+		if mask == nil {
+			return "its mask depends on the batch, or is computed by operators that are not known here"
+		}
+		if rank := len(mask.shape); rank < 2 || int64(len(mask.data)) != t*t || mask.shape[rank-1] != t {
+			return fmt.Sprintf("its mask is %v for %d positions", mask.shape, t)
+		}
+		for k, x := range mask.data {
+			switch {
+			case s.how[i] != added:
+				hidden[k] = hidden[k] || (x != 0) == (s.how[i] == filled)
+			case float64(x)*s.by[i] <= never:
+				hidden[k] = true
+			case x != 0:
+				return "its mask adds numbers to scores that count"
+			}
+		}
+	}
+	for i := range t {
+		for j := range t {
+			if hidden[i*t+j] != (j > i) {
+				return "its mask is not causal"
+			}
+		}
+	}
+	if s.causal {
+		return "its mask is given twice"
+	}
+	return ""
+}
+
+// heads are the sizes of attention.
+type heads struct{ heads, positions, width int64 }
+
+// source is a tensor that has queries, keys or values in it, [rows, positions, width], or with swap [positions, rows,
+// width].
+type source struct {
+	value  int
+	swap   bool
+	offset int64
+	wide   int64
+	scale  float64
+}
+
+// sources finds what queries, keys and values are views of: one tensor for all, or one each.
+func (f *fuser) sources(s *scores, h *heads) ([]source, string) {
+	var of [3][]source
+	for i, a := range []rules.Arg{s.q, s.k, s.v} {
+		if of[i] = f.origins(a.Value, h, s.turned && i == 1); len(of[i]) == 0 {
+			return nil, "its queries, keys and values are not heads of [rows, positions, width]"
+		}
+	}
+	wanted := 1 / math.Sqrt(float64(h.width))
+	right := func(q, k, v source) bool {
+		return math.Abs(s.scale*q.scale*k.scale-wanted) <= 1e-6*wanted && v.scale == 1
+	}
+	whole := h.heads * h.width
+	scaled := false
+	for _, q := range of[0] {
+		for _, k := range of[1] {
+			for _, v := range of[2] {
+				if !right(q, k, v) {
+					continue
+				}
+				scaled = true
+				if q.value == k.value && k.value == v.value && q.wide == 3*whole && q.offset == 0 && k.offset == whole &&
+					v.offset == 2*whole && q.swap == k.swap && k.swap == v.swap {
+					return []source{q}, ""
+				}
+			}
+		}
+	}
+	for _, q := range of[0] {
+		for _, k := range of[1] {
+			for _, v := range of[2] {
+				if right(q, k, v) && q.wide == whole && k.wide == whole && v.wide == whole {
+					return []source{q, k, v}, ""
+				}
+			}
+		}
+	}
+	if !scaled {
+		return nil, fmt.Sprintf("its scores are not scaled by 1/sqrt(%d)", h.width)
+	}
+	return nil, "its queries, keys and values lie otherwise"
+}
+
+// origins are the tensors [rows, positions, width] or [positions, rows, width] that a tensor of heads is a view of.
+func (f *fuser) origins(v int, h *heads, turned bool) []source {
+	chain := f.chain(v)
+	var found []source
+	for k := range chain {
+		x := f.net.Values[chain[k].value]
+		if len(x.Dims) != 3 || x.DType != "F32" && x.DType != "F64" {
+			continue
+		}
+		for _, swap := range []bool{false, true} {
+			one := source{value: chain[k].value, swap: swap}
+			if f.heads(&one, chain, k, h, turned) {
+				found = append(found, one)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// heads says whether element k of a chain is where its front has its heads from, whatever the rows are.
+func (f *fuser) heads(s *source, chain []step, k int, h *heads, turned bool) bool {
+	for _, rows := range []int64{f.net.Graph.Rows, 2*f.net.Graph.Rows + 3} {
+		shape, ok := f.at(s.value, rows)
+		if !ok {
+			return false
+		}
+		got, ok := f.over(chain, k, rows)
+		r, t := 0, 1
+		if s.swap {
+			r, t = 1, 0
+		}
+		if !ok || shape[r] != rows || shape[t] != h.positions {
+			return false
+		}
+		wide := shape[2]
+		perRow, perPosition := h.positions*wide, wide
+		if s.swap {
+			perRow, perPosition = wide, rows*wide
+		}
+		want := layout{offset: got.offset, dims: [][]factor{{{rows, perRow}}, {{h.heads, h.width}},
+			{{h.positions, perPosition}}, {{h.width, 1}}}}
+		if turned {
+			want.dims[2], want.dims[3] = want.dims[3], want.dims[2]
+		}
+		front, ok := f.at(chain[0].value, rows)
+		last, before := h.width, h.positions
+		if turned {
+			last, before = before, last
+		}
+		n := len(front)
+		if !ok || front[n-1] != last || front[n-2] != before || n == 3 && front[0] != rows*h.heads ||
+			n == 4 && (front[0] != rows || front[1] != h.heads) || !got.same(want) {
+			return false
+		}
+		s.offset, s.wide, s.scale = got.offset, wide, got.scale
+	}
+	return true
+}

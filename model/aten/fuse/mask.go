@@ -1,0 +1,303 @@
+package fuse
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"math"
+
+	"github.com/millrace-ml/millrace/model/aten"
+	"github.com/millrace-ml/millrace/model/aten/rules"
+)
+
+// largest is the most elements of a mask that are looked at.
+const largest = 1 << 24
+
+// mostElements is how many elements of masks are computed for one network at most, so that files do not take all day.
+const mostElements = 1 << 30
+
+// deepest is the most operators that a mask is computed by, one behind the other.
+const deepest = 40
+
+// array is the elements of a tensor that depends on no input.
+type array struct {
+	shape []int64
+	data  []float32
+}
+
+func count(shape []int64) int64 {
+	n := int64(1)
+	for _, d := range shape {
+		if d < 0 || d > largest || n > largest {
+			return largest + 1
+		}
+		n *= d
+	}
+	return n
+}
+
+func newArray(shape []int64) *array {
+	n := count(shape)
+	if n > largest {
+		return nil
+	}
+	return &array{shape, make([]float32, n)}
+}
+
+// each makes an array of another, element by element.
+func (a *array) each(of func(x float32) float32) *array {
+	b := &array{a.shape, make([]float32, len(a.data))}
+	for i, x := range a.data {
+		b.data[i] = of(x)
+	}
+	return b
+}
+
+// indexed makes an array of a shape by the indices of its elements.
+func indexed(shape []int64, of func(at []int64) float32) *array {
+	a := newArray(shape)
+	if a == nil {
+		return nil
+	}
+	at := make([]int64, len(shape))
+	for i := range a.data {
+		a.data[i] = of(at)
+		for d := len(at) - 1; d >= 0; d-- {
+			if at[d]++; at[d] < shape[d] {
+				break
+			}
+			at[d] = 0
+		}
+	}
+	return a
+}
+
+// element is where an index of a larger shape lies in an array that is repeated to have that shape.
+func (a *array) element(at []int64) float32 {
+	place, front := int64(0), len(at)-len(a.shape)
+	for d, n := range a.shape {
+		place *= n
+		if n > 1 {
+			place += at[front+d]
+		}
+	}
+	return a.data[place]
+}
+
+// constant computes an argument that depends on nothing but constants and buffers; nil where it does not, or not by
+// operators that are known here.
+func (f *fuser) constant(a rules.Arg) *array { return f.deep(a, 0) }
+
+func (f *fuser) deep(a rules.Arg, depth int) *array {
+	if x, ok := fixed(a); ok {
+		return &array{nil, []float32{float32(x)}}
+	}
+	switch a.Kind {
+	case rules.FromTensor:
+		return f.buffer(f.tensors[a.Tensor])
+	case rules.FromValue:
+		if known, ok := f.known[a.Value]; ok || depth > deepest {
+			return known
+		}
+		n := f.makes(a)
+		shape, ok := f.at(a.Value, f.net.Graph.Rows)
+		x := f.net.Values[a.Value]
+		if n == nil || !ok || x.Batch || x.Grad || len(n.In) == 0 || len(n.Out) != 1 || !f.affords(count(shape)) {
+			return nil
+		}
+		f.known[a.Value] = f.computed(n, shape, depth+1)
+		return f.known[a.Value]
+	}
+	return nil
+}
+
+// affords says whether so many elements may be computed, and counts them.
+func (f *fuser) affords(n int64) bool {
+	if n > largest || n > f.budget {
+		return false
+	}
+	f.budget -= n
+	return true
+}
+
+// buffer reads a tensor that nobody trains or writes.
+func (f *fuser) buffer(t *aten.Tensor) *array {
+	r := f.elements[t.Name]
+	size := map[aten.DType]int64{"F32": 4, "F64": 8, "I64": 8, "I32": 4, "BOOL": 1, "U8": 1}[t.DType]
+	if !f.affords(count(t.Shape)) || t.Trained || f.writes(t.Name) || r == nil || size == 0 ||
+		r.Size() != size*count(t.Shape) {
+		return nil
+	}
+	a := newArray(t.Shape)
+	from := bufio.NewReader(io.NewSectionReader(r, 0, r.Size()))
+	one := make([]byte, size)
+	for i := range a.data {
+		if _, err := io.ReadFull(from, one); err != nil {
+			return nil // it is read again, and complained of, where parameters are made
+		}
+		switch t.DType {
+		case "F32":
+			a.data[i] = math.Float32frombits(binary.LittleEndian.Uint32(one))
+		case "F64":
+			a.data[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(one)))
+		case "I64":
+			a.data[i] = float32(int64(binary.LittleEndian.Uint64(one)))
+		case "I32":
+			a.data[i] = float32(int32(binary.LittleEndian.Uint32(one)))
+		default:
+			a.data[i] = float32(one[0])
+		}
+	}
+	return a
+}
+
+// writes says whether a node writes a buffer.
+func (f *fuser) writes(tensor string) bool {
+	for _, n := range f.net.Nodes {
+		for _, b := range n.Updates {
+			if b == tensor {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// computed is what a node yields.
+func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
+	b := base(n.Op)
+	switch b {
+	case "ones", "new_ones", "ones_like":
+		return indexed(shape, func([]int64) float32 { return 1 })
+	case "zeros", "new_zeros", "zeros_like":
+		return newArray(shape)
+	case "full", "full_like":
+		x := number(n.In, 1, none)
+		return indexed(shape, func([]int64) float32 { return float32(x) })
+	case "arange":
+		if len(n.In) > 5 && number(n.In, 0, none) != 0 || len(n.In) > 6 || len(shape) != 1 {
+			return nil // it begins elsewhere, or has steps
+		}
+		return indexed(shape, func(at []int64) float32 { return float32(at[0]) })
+	}
+	x := f.deep(n.In[0], depth)
+	if x == nil {
+		return nil
+	}
+	switch b {
+	case "triu", "tril":
+		d := int64(number(n.In, 1, 0))
+		rank := len(shape)
+		if rank < 2 {
+			return nil
+		}
+		return indexed(shape, func(at []int64) float32 {
+			if above := at[rank-1] - at[rank-2]; b == "triu" && above >= d || b == "tril" && above <= d {
+				return x.element(at)
+			}
+			return 0
+		})
+	case "slice":
+		return sliced(n.In, x, shape)
+	case "logical_not", "bitwise_not":
+		return x.each(func(x float32) float32 { return truth(x == 0) })
+	case "to", "contiguous", "clone", "alias", "detach", "bool", "float":
+		if len(n.In) > 1 && f.net.Values[n.Out[0]].DType == "BOOL" || b == "bool" {
+			return x.each(func(x float32) float32 { return truth(x != 0) })
+		}
+		return x
+	case "view", "reshape", "unsqueeze", "squeeze", "_unsafe_view", "flatten":
+		return &array{shape, x.data}
+	case "expand", "expand_as", "broadcast_to":
+		return indexed(shape, x.element)
+	case "transpose", "t":
+		return f.turnedArray(n, x, shape)
+	}
+	return f.combined(b, n, x, shape, depth)
+}
+
+func (f *fuser) turnedArray(n *rules.Node, x *array, shape []int64) *array {
+	a, b := 0, 1
+	if base(n.Op) == "transpose" {
+		a, b = place(int(number(n.In, 1, none)), len(shape)), place(int(number(n.In, 2, none)), len(shape))
+	}
+	if len(shape) < 2 || a < 0 || b < 0 {
+		return nil
+	}
+	from := make([]int64, len(shape))
+	return indexed(shape, func(at []int64) float32 {
+		copy(from, at)
+		from[a], from[b] = at[b], at[a]
+		return x.element(from)
+	})
+}
+
+func sliced(in []rules.Arg, x *array, shape []int64) *array {
+	d, from, step := place(int(number(in, 1, 0)), len(shape)), int64(number(in, 2, 0)), int64(number(in, 4, 1))
+	if d < 0 || from < 0 || step < 1 || len(x.shape) != len(shape) || from+(shape[d]-1)*step >= x.shape[d] {
+		return nil
+	}
+	to := make([]int64, len(shape))
+	return indexed(shape, func(at []int64) float32 {
+		copy(to, at)
+		if to[d] = from + at[d]*step; x.shape[d] == 1 {
+			to[d] = 0
+		}
+		return x.element(to)
+	})
+}
+
+// combined is what an operator of two or three tensors yields.
+func (f *fuser) combined(b string, n *rules.Node, x *array, shape []int64, depth int) *array {
+	if len(n.In) < 2 || (b == "add" || b == "sub") && number(n.In, 2, 1) != 1 || b == "div" && len(n.In) > 2 {
+		return nil
+	}
+	y := f.deep(n.In[1], depth)
+	if y == nil {
+		return nil
+	}
+	if b == "where" || b == "masked_fill" {
+		if len(n.In) < 3 {
+			return nil
+		}
+		z := f.deep(n.In[2], depth)
+		if z == nil {
+			return nil
+		}
+		when, yes, no := y, z, x
+		if b == "where" {
+			when, yes, no = x, y, z
+		}
+		return indexed(shape, func(at []int64) float32 {
+			if when.element(at) != 0 {
+				return yes.element(at)
+			}
+			return no.element(at)
+		})
+	}
+	of, ok := pairs[b]
+	if !ok {
+		return nil
+	}
+	return indexed(shape, func(at []int64) float32 { return of(x.element(at), y.element(at)) })
+}
+
+var pairs = map[string]func(x, y float32) float32{
+	"add": func(x, y float32) float32 { return x + y }, "sub": func(x, y float32) float32 { return x - y },
+	"rsub": func(x, y float32) float32 { return y - x }, "mul": func(x, y float32) float32 { return x * y },
+	"div": func(x, y float32) float32 { return x / y },
+	"eq":  func(x, y float32) float32 { return truth(x == y) }, "ne": func(x, y float32) float32 { return truth(x != y) },
+	"lt": func(x, y float32) float32 { return truth(x < y) }, "le": func(x, y float32) float32 { return truth(x <= y) },
+	"gt": func(x, y float32) float32 { return truth(x > y) }, "ge": func(x, y float32) float32 { return truth(x >= y) },
+	"logical_or":  func(x, y float32) float32 { return truth(x != 0 || y != 0) },
+	"logical_and": func(x, y float32) float32 { return truth(x != 0 && y != 0) },
+	"__or__":      func(x, y float32) float32 { return truth(x != 0 || y != 0) },
+	"__and__":     func(x, y float32) float32 { return truth(x != 0 && y != 0) },
+}
+
+func truth(is bool) float32 {
+	if is {
+		return 1
+	}
+	return 0
+}
