@@ -138,7 +138,7 @@ struct Lstm : Function<Lstm> {
     const Tensor d = mr::split::rows_of(through_time(grads[0], saved[1], saved[2], u, walk));
     Tensor back;
     if (ctx->saved_data["reads"].toBool()) back = at::mm(d, w).view(x.sizes());
-    if (mr::split::wants(w, u, bias)) mr::split::weights_half([=] {
+    if (mr::split::wants(w, u, bias, second)) mr::split::weights_half([=] {
       if (mr::split::takes(w)) mr::split::gather_product(w, d.t(), mr::split::rows_of(x));
       if (mr::split::takes(u)) mr::split::gather_product(u, d.t(), mr::split::rows_of(before(h, walk)));
       if (mr::split::takes(bias) || mr::split::takes(second)) {

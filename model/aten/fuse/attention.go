@@ -3,6 +3,7 @@ package fuse
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
@@ -166,11 +167,18 @@ func (f *fuser) scored(s *scores, a rules.Arg) bool {
 			s.block(in[1], filled, 1)
 			a = in[0]
 		case "where":
-			if len(in) != 3 || !(number(in, 2, none)*s.scale <= never) {
+			if len(in) != 3 {
 				return false
 			}
-			s.block(in[0], allowed, 1)
-			a = in[1]
+			as, rest, other := allowed, in[1], in[2]
+			if rest.Kind != rules.FromValue || !f.net.Values[rest.Value].Grad {
+				as, rest, other = filled, in[2], in[1]
+			}
+			if !f.hides(other, s.scale) {
+				return false
+			}
+			s.block(in[0], as, 1)
+			a = rest
 		case "add":
 			if len(in) < 2 || number(in, 2, 1) != 1 {
 				return false
@@ -197,6 +205,13 @@ func (f *fuser) scored(s *scores, a rules.Arg) bool {
 		}
 	}
 	return false
+}
+
+// hides says whether scores of an argument, times so much, count for nothing.
+func (f *fuser) hides(a rules.Arg, scale float64) bool {
+	f.known = map[int]*array{}
+	x := f.constant(a)
+	return x != nil && !slices.ContainsFunc(x.data, func(x float32) bool { return !(float64(x)*scale <= never) })
 }
 
 // fuseAttention puts millrace's attention in place of what yields; else it says why it does not.
