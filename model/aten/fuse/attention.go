@@ -40,6 +40,9 @@ const (
 func (f *fuser) attention() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
+		if len(node.In) == 0 || len(node.Out) == 0 {
+			continue
+		}
 		var s *scores
 		switch base(node.Op) {
 		case "softmax", "_softmax":
@@ -145,7 +148,7 @@ func (s *scores) block(mask rules.Arg, as how, by float64) {
 func (f *fuser) scored(s *scores, a rules.Arg) bool {
 	for range longest {
 		n := f.made(a)
-		if n == nil {
+		if n == nil || len(n.In) < 2 {
 			return false
 		}
 		in := n.In
@@ -161,7 +164,7 @@ func (f *fuser) scored(s *scores, a rules.Arg) bool {
 			s.scale *= x
 			a = in[0]
 		case "masked_fill":
-			if !(number(in, 2, none)*s.scale <= never) {
+			if len(in) != 3 || !f.hides(in[2], s.scale) {
 				return false
 			}
 			s.block(in[1], filled, 1)
@@ -180,7 +183,7 @@ func (f *fuser) scored(s *scores, a rules.Arg) bool {
 			s.block(in[0], as, 1)
 			a = rest
 		case "add":
-			if len(in) < 2 || number(in, 2, 1) != 1 {
+			if number(in, 2, 1) != 1 {
 				return false
 			}
 			mask, rest := in[1], in[0]
@@ -398,7 +401,7 @@ func (f *fuser) heads(s *source, chain []step, k int, h *heads, turned bool) boo
 			last, before = before, last
 		}
 		n := len(front)
-		if !ok || front[n-1] != last || front[n-2] != before || n == 3 && front[0] != rows*h.heads ||
+		if !ok || n != 3 && n != 4 || front[n-1] != last || front[n-2] != before || n == 3 && front[0] != rows*h.heads ||
 			n == 4 && (front[0] != rows || front[1] != h.heads) || !got.same(want) {
 			return false
 		}

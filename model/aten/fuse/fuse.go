@@ -144,7 +144,7 @@ func (f *fuser) identities() {
 			node.In[k].List = slices.Clone(a.List)
 		}
 		renamed(node.In)
-		if strings.HasSuffix(base(node.Op), "dropout") && node.In[0].Kind == rules.FromValue &&
+		if strings.HasSuffix(base(node.Op), "dropout") && optional(node.In, 0).Kind == rules.FromValue &&
 			(node.Mode == nil || number(node.In, node.Mode.Rate, -1) == 0) {
 			same[node.Out[0]] = node.In[0]
 			f.gone[i] = true

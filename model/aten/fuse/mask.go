@@ -75,11 +75,17 @@ func indexed(shape []int64, of func(at []int64) float32) *array {
 // element is where an index of a larger shape lies in an array that is repeated to have that shape.
 func (a *array) element(at []int64) float32 {
 	place, front := int64(0), len(at)-len(a.shape)
+	if front < 0 {
+		return float32(math.NaN())
+	}
 	for d, n := range a.shape {
 		place *= n
 		if n > 1 {
 			place += at[front+d]
 		}
+	}
+	if place < 0 || place >= int64(len(a.data)) {
+		return float32(math.NaN()) // the shapes of the graph are not those of its operators
 	}
 	return a.data[place]
 }
@@ -207,6 +213,9 @@ func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
 		}
 		return x
 	case "view", "reshape", "unsqueeze", "squeeze", "_unsafe_view", "flatten":
+		if count(shape) != int64(len(x.data)) {
+			return nil
+		}
 		return &array{shape, x.data}
 	case "expand", "expand_as", "broadcast_to":
 		return indexed(shape, x.element)

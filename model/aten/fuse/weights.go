@@ -58,6 +58,9 @@ func (f *fuser) unshared(found map[int]*candidate) {
 // candidate says what a node could become, or why it cannot; neither where it holds no weights.
 func (f *fuser) candidate(n *rules.Node) (*candidate, string) {
 	in := n.In
+	if len(in) < 2 {
+		return nil, ""
+	}
 	switch base(n.Op) {
 	case "linear":
 		w, b := f.tensor(in, 1, 2), f.tensor(in, 2, 1)
@@ -191,6 +194,9 @@ func (f *fuser) embedding(in []rules.Arg) (*candidate, string) {
 func (f *fuser) behind() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
+		if len(node.In) == 0 {
+			continue
+		}
 		switch base(node.Op) {
 		case "gelu":
 			f.gelu(node)
@@ -278,7 +284,7 @@ func alike(a, b []*rules.Expr) bool {
 func (f *fuser) pools() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
-		if base(node.Op) != "max_pool2d" || len(f.shape(node.In[0])) != 4 {
+		if base(node.Op) != "max_pool2d" || len(node.In) < 2 || len(f.shape(node.In[0])) != 4 {
 			continue
 		}
 		size, ok := numbers(node.In, 1)
