@@ -58,7 +58,8 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 		onChip := a.OnChip && d.OnChipBytes() > 0
 		for i := range m.Layers {
 			for _, size := range a.Sizes {
-				p.Layers[i].Costs = append(p.Layers[i].Costs, roofline(m, i, name, d, int64(size), onChip, a.Recurrent))
+				p.Layers[i].Costs = append(p.Layers[i].Costs, roofline(m, i, name, d, int64(size), onChip, a.Recurrent,
+					p.Layers[i].NoGradient))
 			}
 			p.Layers[i].UpdateTimes.Max(updatesOf(p.Layers[i].ParameterBytes, a.States, memory))
 		}
@@ -66,8 +67,8 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 	return p, p.Validate()
 }
 
-// roofline is the cost of layer i for a micro-batch of n samples.
-func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64, onChip, recurrent bool) Cost {
+// roofline is the cost of layer i for a micro-batch of n samples. One that is frozen has no backward.
+func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64, onChip, recurrent, frozen bool) Cost {
 	l := &m.Layers[i]
 	in, parameters := int64(0), 4*l.ParameterElements()
 	for _, from := range l.From {
@@ -102,6 +103,13 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 	pending := int64(0)
 	if parameters > 0 {
 		pending = n * (in + l.OutputBytes())
+	}
+	if frozen {
+		return Cost{
+			Device: name, MicroBatch: int(n), ForwardS: time(l.ForwardFLOPs, moved+again) + activation,
+			OutputBytes: n * l.OutputBytes(), SavedBytes: n * l.OutputBytes(), ForwardPeakBytes: saved,
+			WorkspaceBytes: saved, PendingBytes: &pending,
+		}
 	}
 	return Cost{
 		Device: name, MicroBatch: int(n), ForwardS: time(l.ForwardFLOPs, moved+again) + activation,

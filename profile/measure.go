@@ -233,7 +233,7 @@ func pendingInputs(layers []Layer, timings []LayerTiming) []int64 {
 		inputs[l] = kept[l] - t.SavedBytes - t.OutputBytes + t.PendingBytes - t.InputLeavesBytes
 		nearest := -1
 		for _, from := range layers[l].From {
-			if nearest = max(nearest, from); from >= 0 && !made[from] {
+			if nearest = max(nearest, from); from >= 0 && !made[from] && !layers[from].NoGradient {
 				made[from] = true
 				inputs[l] += timings[from].OutputBytes
 			}
@@ -269,6 +269,11 @@ func describe(m *model.Model) *Profile {
 			}
 		}
 		p.Layers = append(p.Layers, layer)
+	}
+	for i := range p.Layers[:len(p.Layers)-1] { // the last has a backward: it makes the loss
+		l := &p.Layers[i]
+		l.NoGradient = !slices.ContainsFunc(m.Layers[i].Params, func(q model.Param) bool { return q.Learned() }) &&
+			!slices.ContainsFunc(l.From, func(from int) bool { return from >= 0 && !p.Layers[from].NoGradient })
 	}
 	return p
 }

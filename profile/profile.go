@@ -85,6 +85,9 @@ type Layer struct {
 	// TiedTo is the layer that owns a parameter this one shares, or -1; TiedBytes its size.
 	TiedTo    int   `json:"tied_to"`
 	TiedBytes int64 `json:"tied_bytes,omitempty"`
+	// NoGradient says that nothing in front of what it makes learns, nor itself: it has no backward, and no gradient
+	// of what it makes crosses a cut. Where nobody has said so every layer has a backward.
+	NoGradient bool `json:"no_gradient,omitempty"`
 	UpdateTimes
 	// Updates is, of a joined profile, these times by device type.
 	Updates []DeviceUpdate `json:"updates,omitempty"`

@@ -149,12 +149,17 @@ func (c *Cost) Again() (forwardS, backwardS float64) {
 
 // CutBytes is what crosses the cut behind a layer: the outputs of every layer at or
 // before it that a later layer reads.
-func (p *Profile) CutBytes(costs []Cost, cut int) int64 {
+func (p *Profile) CutBytes(costs []Cost, cut int) int64 { return p.crossing(costs, cut, false) }
+
+// GradientBytes is the part of CutBytes for which gradients come back over the cut.
+func (p *Profile) GradientBytes(costs []Cost, cut int) int64 { return p.crossing(costs, cut, true) }
+
+func (p *Profile) crossing(costs []Cost, cut int, gradients bool) int64 {
 	var n int64
 	crosses := make([]bool, cut+1)
 	for _, l := range p.Layers[cut+1:] {
 		for _, from := range l.From {
-			if from >= 0 && from <= cut && !crosses[from] {
+			if from >= 0 && from <= cut && !crosses[from] && !(gradients && p.Layers[from].NoGradient) {
 				crosses[from] = true
 				n += costs[from].OutputBytes
 			}

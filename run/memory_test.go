@@ -28,8 +28,8 @@ type sizedModel struct {
 }
 
 // sizedModels are a transformer with Adam, and a convnet that gathers statistics with momentum and weight
-// decay.
-func sizedModels(t *testing.T) []sizedModel {
+// decay. frozen is patterns of what each freezes.
+func sizedModels(t *testing.T, frozen ...[]string) []sizedModel {
 	t.Helper()
 	adam, err := optim.Default(optim.Adam)
 	if err != nil {
@@ -44,6 +44,11 @@ func sizedModels(t *testing.T) []sizedModel {
 	}
 	for i := range all {
 		s := &all[i]
+		if frozen != nil {
+			if err := s.model.Freeze(frozen[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
 		timer, err := measure.NewTimer(torchEngine(t), noise{model: s.model, classes: s.classes, rows: 1000}, s.optimizer,
 			TrainPipeline(torchEngine(t), nil), nil)
 		if err != nil {

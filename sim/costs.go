@@ -156,7 +156,8 @@ func (k *StageCost) wrong() (field string, value float64) {
 		name  string
 		value int64
 	}{
-		{"activation bytes", k.ActivationBytes}, {"gradient bytes", k.GradientBytes}, {"saved bytes", k.SavedBytes},
+		{"activation bytes", k.ActivationBytes}, {"bytes without gradient", k.NoGradientBytes},
+		{"gradient bytes", k.GradientBytes}, {"saved bytes", k.SavedBytes},
 		{"input bytes", k.InputBytes},
 		{"pending bytes", k.PendingBytes}, {"fixed bytes", k.FixedBytes}, {"parameter bytes", k.ParameterBytes},
 		{"reference bytes", k.ReferenceBytes},

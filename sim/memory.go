@@ -156,7 +156,8 @@ func (s *state) received(in schedule.Instruction) int64 {
 	if int(in.Stage)+1 >= s.p.Stages {
 		return 0
 	}
-	return s.costs.of(int(in.Stage), int(in.Replica)).ActivationBytes
+	c := s.costs.of(int(in.Stage), int(in.Replica))
+	return c.ActivationBytes - c.NoGradientBytes
 }
 
 // handOver moves the charge for a message that has arrived to its receiver.

@@ -178,7 +178,9 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 		spread /= all
 	}
 	out.Held = memory.Of(p, costs, st)
-	out.GradientBytes = out.InputBytes
+	if st.FirstLayer > 0 {
+		out.GradientBytes = p.GradientBytes(costs, st.FirstLayer-1)
+	}
 	if len(st.Devices) > 1 {
 		out.AllReduceS = c.AllReduceS(st.Devices, out.ParameterBytes)
 		out.whole, out.halves = summedBeside(p, c, costs, st, len(all))

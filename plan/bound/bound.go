@@ -262,13 +262,13 @@ func (b *bounder) transfers() []float64 {
 	return out
 }
 
-// leastCut is the least bytes of a whole micro-batch that cross the cut before a layer, 0 where they are not
-// known.
+// leastCut is the least bytes of a whole micro-batch that cross the cut before a layer each way, 0 where they are
+// not known: as many as gradients come back, which are fewer behind a frozen beginning.
 func (b *bounder) leastCut(layer int) int64 {
 	least := int64(-1)
 	for _, t := range b.types {
 		if costs := b.at(t, 1); costs != nil {
-			if bytes := b.p.CutBytes(costs, layer-1); least < 0 || bytes < least {
+			if bytes := b.p.GradientBytes(costs, layer-1); least < 0 || bytes < least {
 				least = bytes
 			}
 		}

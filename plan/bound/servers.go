@@ -127,7 +127,7 @@ func (b *bounder) group(level, size int) *serverBound {
 	return s
 }
 
-// cuts is the least that one micro-batch sends over the cut before each layer: of slices, as all
+// cuts is the least that one micro-batch sends each way over the cut before each layer: of slices, as all
 // slices of it are sent.
 func (b *bounder) cuts() []float64 {
 	out := make([]float64, len(b.p.Layers)+1)
@@ -136,7 +136,7 @@ func (b *bounder) cuts() []float64 {
 		for _, t := range b.types {
 			for r := 1; r <= b.kind.Workers && (r == 1 || b.split); r++ {
 				if costs := b.at(t, r); costs != nil {
-					least = min(least, float64(r)*float64(b.p.CutBytes(costs, k-1)))
+					least = min(least, float64(r)*float64(b.p.GradientBytes(costs, k-1)))
 				}
 			}
 		}

@@ -15,6 +15,7 @@ import (
 // bytes as an allocator counts them.
 type Held struct {
 	ActivationBytes int64 // sent to the next stage for each micro-batch
+	NoGradientBytes int64 // of ActivationBytes, those that no gradient comes back for
 	SavedBytes      int64 // held from forward to backward beside what was received
 	InputBytes      int64 // the input received, held as long
 	PendingBytes    int64 // held from the first half of a split backward to the second
@@ -50,6 +51,8 @@ type Held struct {
 //     what it is about to make again and runs its forward again with everything kept;
 //   - a backward walks the layers down. A layer's gradients are there from the first
 //     reader that made them until the layer is done, and what it saved is freed with them;
+//   - a layer in front of which nothing learns has no backward: what it makes is kept only where a layer with
+//     one reads it, has no gradient, and a segment of such layers is not computed again;
 //   - gradients of parameters appear layer by layer in the first backward after an update. Of a backward in
 //     halves the first makes those of the layers that cannot be split, the second the others'. What waits
 //     for the second half, the gradient that a layer was given and what its forward saved for it,
@@ -64,6 +67,7 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
 	}
 	if st.LastLayer < len(p.Layers)-1 {
 		out.ActivationBytes = p.CutBytes(costs, st.LastLayer)
+		out.NoGradientBytes = out.ActivationBytes - p.GradientBytes(costs, st.LastLayer)
 	}
 	copied := map[int]bool{} // owners outside of the stage whose parameter it has a copy of
 	grads := make([]int64, st.LastLayer-st.FirstLayer+1)
@@ -91,12 +95,12 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
 	if st.Recompute.Again() {
 		out.ForwardPeak, out.SavedBytes = passPeak(p, costs, st, kept)
 	} else {
-		out.ForwardPeak, out.SavedBytes = recording(costs, st.FirstLayer, st.LastLayer)
+		out.ForwardPeak, out.SavedBytes = forward(p, costs, st, out.ActivationBytes)
 	}
-	fed := feedBytes(p, costs, st)
+	fed := feedBytes(p, costs, st, nil)
 	out.ForwardPeak += fed
 	out.EvaluatePeak += fed
-	out.SavedBytes += fed
+	out.SavedBytes += feedBytes(p, costs, st, recorded(p, st))
 	return out
 }
 
@@ -118,7 +122,11 @@ func spanning(p *profile.Profile, costs []profile.Cost, st plan.Stage) []int64 {
 	if k == 0 {
 		return kept
 	}
+	back := recorded(p, st)
 	for l := range n {
+		if !back[l] {
+			continue
+		}
 		for _, from := range p.Layers[st.FirstLayer+l].From {
 			if at := from - st.FirstLayer; at >= 0 && at/k < l/k {
 				kept[at] = costs[from].OutputBytes
@@ -128,10 +136,13 @@ func spanning(p *profile.Profile, costs []profile.Cost, st plan.Stage) []int64 {
 	return kept
 }
 
-// feedBytes is the model inputs that a stage reads for one micro-batch.
-func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage) int64 {
+// feedBytes is the model inputs that a stage reads for one micro-batch: all, or those that layers of by read.
+func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage, by []bool) int64 {
 	fed := map[string]int64{}
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		if by != nil && !by[l-st.FirstLayer] {
+			continue
+		}
 		for _, f := range p.Layers[l].Feeds {
 			fed[f.Name] = f.BytesPerSample * int64(costs[l].MicroBatch)
 		}
@@ -151,23 +162,28 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, insid
 	held, peak := int64(0), int64(0)
 	made := given(p, st) // layers of the stage, or before it, whose output has a gradient here
 	k := st.Recompute.Segment(st.LastLayer - st.FirstLayer + 1)
+	there := keeps(p, st)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {
 		if at := l - st.FirstLayer; k > 0 && (l == st.LastLayer || (at+1)%k == 0) { // a segment's last
 			from := l - at%k
 			for i := from; i <= l; i++ {
 				held -= kept[i-st.FirstLayer]
 			}
-			most, left := recording(costs, from, l)
-			peak = max(peak, held+most)
-			held += left
+			if there[l-st.FirstLayer] {
+				most, left := recording(costs, from, l)
+				peak = max(peak, held+most)
+				held += left
+			}
 		}
 		peak = max(peak, held+inside(&costs[l]))
-		held -= costs[l].SavedBytes
+		if there[l-st.FirstLayer] {
+			held -= costs[l].SavedBytes
+		}
 		if made[l] {
 			held -= costs[l].OutputBytes
 		}
 		for _, from := range p.Layers[l].From {
-			if from >= 0 && !made[from] {
+			if from >= 0 && !made[from] && !p.Layers[from].NoGradient {
 				made[from] = true
 				held += costs[from].OutputBytes
 			}
@@ -196,7 +212,7 @@ func given(p *profile.Profile, st plan.Stage) map[int]bool {
 	out := map[int]bool{}
 	for _, l := range p.Layers[st.LastLayer+1:] {
 		for _, from := range l.From {
-			if from >= st.FirstLayer && from <= st.LastLayer {
+			if from >= st.FirstLayer && from <= st.LastLayer && !p.Layers[from].NoGradient {
 				out[from] = true
 			}
 		}

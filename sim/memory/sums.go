@@ -38,12 +38,23 @@ func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 			}
 		}
 	}
+	read := make([]bool, n) // by a layer with a backward
+	for _, layer := range p.Layers {
+		for _, from := range layer.From {
+			if from >= 0 && !layer.NoGradient {
+				read[from] = true
+			}
+		}
+	}
 	for k := range costs {
 		c, layer := &costs[k], &p.Layers[k]
 		own := layer.ParameterBytes + layer.TiedBytes
 		s.Gradients[k+1] = s.Gradients[k] + own
 		s.always[k+1] = s.always[k] + own*int64(2+p.OptimizerStates) + layer.BufferBytes
-		s.saved[k+1] = s.saved[k] + c.SavedBytes
+		s.saved[k+1] = s.saved[k]
+		if !layer.NoGradient || read[k] {
+			s.saved[k+1] += c.SavedBytes
+		}
 		s.widest[k/blockOf] = max(s.widest[k/blockOf], running(c))
 		if last := last[k]; last > k { // crosses the cuts before layers k+1..last
 			s.Cut[k+1] += c.OutputBytes
