@@ -9,7 +9,9 @@
 package imported
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,6 +78,10 @@ func Load(path string) (*model.Model, error) {
 	var o Options
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		s, err := settings.Read(filepath.Join(path, settingsFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("import: the folder %s has no %s; millrace import -o makes one that has", names.Shown(path),
+				settingsFile)
+		}
 		if err != nil {
 			return nil, err
 		}
