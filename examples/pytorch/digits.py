@@ -29,7 +29,7 @@ class Digits(nn.Module):
         x = self.blocks(F.relu(self.stem(image))).mean((2, 3))
         scores = self.head(self.drop(x))
         accuracy = (scores.argmax(1) == digit).float().mean()
-        return F.cross_entropy(scores, digit), accuracy
+        return {"loss": F.cross_entropy(scores, digit), "accuracy": accuracy}
 
 
 def build():

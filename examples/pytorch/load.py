@@ -12,5 +12,5 @@ module, inputs = build()
 module.load_state_dict(read(sys.argv[1]))
 module.eval()
 with torch.no_grad():
-    loss, accuracy = module(*inputs)
+    loss = module(*inputs)["loss"]
 print("loaded %d tensors; the loss of an empty image is %.4f" % (len(module.state_dict()), loss))
