@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 
@@ -174,7 +175,7 @@ type importedModule struct {
 	visit                 int      // steps
 }
 
-// planned is a job's training on two workers, by the plan that millrace chooses and by one of two stages.
+// planned is a job's training on two workers, by the plan that millrace chooses and by its fastest pipeline.
 type planned struct {
 	experiment       *experiment
 	chosen, pipeline *prepare.Prepared
@@ -203,13 +204,22 @@ func (e *importedModule) plan(j *job.Job, called string) (*planned, func(), erro
 		name string
 		plan *plan.Plan
 		at   *race.Command
-	}{{called + ", its choice", chosen.Plan, &p.choice}, {called + ", 2 stages", pipeline.Plan, &p.cut}} {
+	}{{called + ", its choice", chosen.Plan, &p.choice}, {called + ", pipeline", pipeline.Plan, &p.cut}} {
 		if *one.at, err = x.command(one.name, one.plan, j.ThreadsPerWorker); err != nil {
 			remove()
 			return nil, nil, err
 		}
 	}
 	return p, remove, nil
+}
+
+// commands are the plans to be raced: one where millrace chooses the pipeline anyhow.
+func (p *planned) commands() []race.Command {
+	chosen, pipeline := *p.chosen.Plan, *p.pipeline.Plan
+	if chosen.Why, pipeline.Why = nil, nil; reflect.DeepEqual(chosen, pipeline) {
+		return []race.Command{p.choice}
+	}
+	return []race.Command{p.choice, p.cut}
 }
 
 // race does all of one module.
@@ -233,7 +243,7 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 	}
 	fmt.Fprintf(x.log, "%s: losses of %d steps lie within %.2g of each other\n", e.Name, agreeingSteps,
 		found.Agreement.Within)
-	rivals := e.Rivals(e.python, e.scripts, e.visit)
+	rivals := e.Rivals(e.python, e.scripts, e.visit, p.chosen.Plan.MicroBatch, p.pipeline.Plan.MicroBatch)
 	fmt.Fprintf(x.log, "%s: 1F1B by hand: %d settings\n", e.Name, len(rivals))
 	if found.Sweep, err = x.sweep(ctx, rivals, e.o.visits, found.Unit); err != nil {
 		return nil, err
@@ -247,7 +257,7 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 		found.Speeds = append(found.Speeds, bench.Speed{Result: r, Least: least})
 		return err
 	}
-	for _, a := range []race.Command{p.choice, p.cut} {
+	for _, a := range p.commands() {
 		if err := against(a, found.Sweep[0].Command, least); err != nil {
 			return nil, err
 		}
@@ -266,12 +276,13 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 	}
 	defer remove()
 	found.Own = reason(own.chosen.Plan)
-	for _, pair := range [][2]race.Command{{p.choice, own.choice}, {p.cut, own.cut}} {
-		if err := against(pair[0], pair[1], overOwn); err != nil {
-			return nil, err
-		}
+	if err := against(p.choice, own.choice, overOwn); err != nil {
+		return nil, err
 	}
-	return found, nil
+	if len(p.commands())+len(own.commands()) == 2 {
+		return found, nil
+	}
+	return found, against(p.cut, own.cut, overOwn)
 }
 
 // record writes the first batches that millrace trains on for the rival.

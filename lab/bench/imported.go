@@ -30,7 +30,7 @@ type ImportedModule struct {
 	Name      string          `json:"name"`
 	Unit      race.Unit       `json:"unit"`
 	Choice    string          `json:"choice"`   // millrace's plan for two workers
-	Pipeline  string          `json:"pipeline"` // its plan of two stages
+	Pipeline  string          `json:"pipeline"` // its plan where data parallelism alone is ruled out
 	Own       string          `json:"own,omitempty"`
 	Agreement race.Agreement  `json:"agreement"`
 	Sweep     []race.Measured `json:"sweep"`

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,15 +64,22 @@ func (m Module) Rival(python, scripts string, micro, steps int, options ...strin
 		Args: append(args, options...), Steps: steps}
 }
 
-// Rivals are the settings of Rival that are worth trying on two cores: the places of the cut, micro-batches of which
-// a step has two at least, threads, and a longer warm-up.
-func (m Module) Rivals(python, scripts string, steps int) (all []Command) {
+// Rivals are the settings of Rival that are worth trying on two cores: the places of the cut, micro-batches up to all
+// rows of a step, threads, and a longer warm-up. The micro-batches of those that it is compared with, also, are tried:
+// a rival that may not do what the other does would lose by that.
+func (m Module) Rivals(python, scripts string, steps int, also ...int) (all []Command) {
+	micros := slices.Clone(also)
+	for micro := m.least; micro <= m.batch; micro *= 2 {
+		micros = append(micros, micro)
+	}
+	slices.Sort(micros)
+	micros = slices.Compact(micros)
 	for _, split := range m.splits {
 		var at []string
 		if split != "" {
 			at = []string{"--split", split}
 		}
-		for micro := m.least; micro <= m.batch/2; micro *= 2 {
+		for _, micro := range micros {
 			if m.batch%micro != 0 {
 				continue
 			}

@@ -11,14 +11,14 @@ import (
 )
 
 func TestRivalsOfModules(t *testing.T) {
-	gpt := race.SixMillion().Module("rows").Rivals("python3", "dir", 2)
-	// As bench peers has them: micro-batches 2, 4, 8, 16, with 1 and 2 threads, up to 8 a longer warm-up.
-	if len(gpt) != 11 {
-		t.Errorf("gpt has %d rivals, want 11", len(gpt))
+	gpt := race.SixMillion().Module("rows").Rivals("python3", "dir", 2, 1, 4)
+	// Micro-batches 1, 2, 4, 8, 16, 32, with 1 and 2 threads, up to 8 a longer warm-up.
+	if len(gpt) != 2*6+4 {
+		t.Errorf("gpt has %d rivals, want 16", len(gpt))
 	}
-	resnet := race.ResNet{Classes: 10, Size: 32, Batch: 32, Seed: 1}.Module("rows").Rivals("python3", "dir", 8)
-	if len(resnet) != 5*(3+2) {
-		t.Errorf("resnet18 has %d rivals, want 5 places of 4, 8 and 16, 4 and 8 with a longer warm-up", len(resnet))
+	resnet := race.ResNet{Classes: 10, Size: 32, Batch: 32, Seed: 1}.Module("rows").Rivals("python3", "dir", 8, 3)
+	if len(resnet) != 5*(4+2) {
+		t.Errorf("resnet18 has %d rivals, want 5 places of 4, 8, 16 and 32, 4 and 8 with a longer warm-up", len(resnet))
 	}
 	names := map[string]bool{}
 	for _, c := range append(gpt, resnet...) {
@@ -26,8 +26,8 @@ func TestRivalsOfModules(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if len(names) != 11+25 {
-		t.Errorf("36 rivals have %d names", len(names))
+	if len(names) != 16+30 {
+		t.Errorf("46 rivals have %d names", len(names))
 	}
 	if got := resnet[1]; got.Name != "1F1B by hand (micro-batch 4, split 3, threads 1, warmup 3)" || got.Steps != 8 ||
 		!strings.HasPrefix(strings.Join(got.Args, " "), "-B dir/onef1b_resnet.py --micro 4 --classes 10 --size 32 ") {
