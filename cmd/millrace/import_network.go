@@ -43,6 +43,11 @@ func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSO
 	if o.Fuse != imported.Fused && o.Fuse != imported.Off {
 		return cli.BadInput(fmt.Errorf("import: --fuse is %q; %s and %s are right", o.Fuse, imported.Fused, imported.Off))
 	}
+	if dir != "" {
+		if err := imported.CheckFolder(file, dir); err != nil {
+			return cli.BadInput(err)
+		}
+	}
 	n, err := imported.Open(file, o)
 	if err != nil {
 		return cli.BadInput(err)

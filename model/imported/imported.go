@@ -51,9 +51,10 @@ type Network struct {
 	Fuse  *fuse.Report // nil where nothing was to be fused
 }
 
-// IsFile says whether a word is for Load: a file that is no YAML, or a folder.
+// IsFile says whether a word is for Load: a file that is no YAML, or a folder. A family's name is never one.
 func IsFile(path string) bool {
-	if model.IsFile(path) {
+	family := func(f model.Family) bool { return f.Name == path }
+	if model.IsFile(path) || slices.ContainsFunc(model.Families(), family) {
 		return false
 	}
 	_, err := os.Stat(path)

@@ -1,8 +1,10 @@
 package imported
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,7 +47,32 @@ func fileOf(from string) string {
 	return "network.mr"
 }
 
-// Save copies a network's file into a folder, with how it is read, for Load.
+// CheckFolder refuses a folder that Save cannot make of a network's file: one that has the file itself in it, and what
+// is no folder.
+func CheckFolder(path, dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("import: %w", err)
+	case !info.IsDir():
+		return fmt.Errorf("import: %s is a file; a network is written to a folder", names.Shown(dir))
+	}
+	its, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	for _, from := range []string{Torch, PT2} {
+		if mine, err := os.Stat(filepath.Join(dir, fileOf(from))); err == nil && os.SameFile(mine, its) {
+			return fmt.Errorf("import: %s is in that folder already; give another folder", names.Shown(path))
+		}
+	}
+	return nil
+}
+
+// Save copies a network's file into a folder, with how it is read, for Load. What the folder had is taken out first,
+// so that one that was half written has no network.
 func Save(path, dir string, o Options) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("import: %w", err)
@@ -55,13 +82,12 @@ func Save(path, dir string, o Options) error {
 		return fmt.Errorf("import: %w", err)
 	}
 	defer from.Close()
-	to := filepath.Join(dir, fileOf(o.From))
-	if mine, err := os.Stat(to); err == nil {
-		if its, err := from.Stat(); err == nil && os.SameFile(mine, its) {
-			return fmt.Errorf("import: %s is in that folder already", names.Shown(path))
+	for _, name := range []string{settingsFile, fileOf(Torch), fileOf(PT2)} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("import: %w", err)
 		}
 	}
-	if err := document.Write(to, func(w io.Writer) error {
+	if err := document.Write(filepath.Join(dir, fileOf(o.From)), func(w io.Writer) error {
 		_, err := io.Copy(w, from)
 		return err
 	}); err != nil {

@@ -105,8 +105,7 @@ func LoadModel(j *job.Job) (*model.Model, error) {
 }
 
 func loadModel(j *job.Job) (*model.Model, error) {
-	family := slices.ContainsFunc(model.Families(), func(f model.Family) bool { return f.Name == j.Model })
-	if !family && imported.IsFile(j.Model) {
+	if imported.IsFile(j.Model) {
 		if err := missing("--model", j.Model, makesNetwork); err != nil {
 			return nil, err
 		}
