@@ -51,6 +51,10 @@ func (w *weights) Tensor(name string) (model.Values, error) {
 		widen(&v, 2, func(b []byte) int64 { return int64(int16(binary.LittleEndian.Uint16(b))) })
 	case "I8":
 		widen(&v, 1, func(b []byte) int64 { return int64(int8(b[0])) })
+	case "BOOL":
+		for i, b := range v.Data {
+			v.Data[i] = min(b, 1)
+		}
 	}
 	return v, nil
 }
