@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -89,7 +90,7 @@ func arraySet(path string, f *arrays.File, o Options) (*Set, error) {
 			}
 		}
 		if len(set.Fields) == 0 {
-			return nil, fmt.Errorf("it has no array that can be read; those it has: %v", set.Refused)
+			return nil, noneOf(set.Refused)
 		}
 	}
 	var columns []column
@@ -138,6 +139,19 @@ func arraySet(path string, f *arrays.File, o Options) (*Set, error) {
 		set.Test = &rows{newOrder(int(n)-train, o.Seed, true), among, train, columns}
 	}
 	return set, nil
+}
+
+// noneOf says of a file why none of its arrays can be read.
+func noneOf(refused map[string]string) error {
+	all := slices.Sorted(maps.Keys(refused))
+	if len(all) == 0 {
+		return errors.New("it has no arrays")
+	}
+	more := ""
+	if len(all) > 1 {
+		more = fmt.Sprintf(", and %d others", len(all)-1)
+	}
+	return fmt.Errorf("it has no array that can be read: array %.80q: %s%s", all[0], refused[all[0]], more)
 }
 
 // asItIs is what an array gives where nobody wants anything of it.

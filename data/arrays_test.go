@@ -185,7 +185,10 @@ func TestArraysThatDoNotFit(t *testing.T) {
 		{tensorFile(t, tensor{"x", "F32", []int64{}, []float32{1}}), []Field{x}, `array "x": it is a single number`},
 		{tensorFile(t, tensor{"x", "F16", []int64{1}, []uint16{1}}), []Field{x},
 			`array "x": its elements are F16; bool, float32, float64, int16`},
-		{tensorFile(t, tensor{"x", "F32", []int64{}, []float32{1}}), nil, "it has no array that can be read"},
+		{tensorFile(t, tensor{"x", "F32", []int64{}, []float32{1}}), nil, `it has no array that can be read: array "x": it is a`},
+		{tensorFile(t, tensor{"x", "F32", []int64{}, []float32{1}}, tensor{"w", "F16", []int64{1}, []uint16{1}}), nil,
+			"float32, float64, int16, int32, int64, int8, uint16, uint32, uint8 are read, and 1 others"},
+		{tensorFile(t), nil, "it has no arrays"},
 	} {
 		if _, err := Open(c.path, Options{Fields: c.fields}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: got %v, want it to say %q", c.fields, err, c.want)

@@ -1,6 +1,9 @@
 package data
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // headed are the splits that can be cut short.
 type headed interface{ head(n int) Split }
@@ -28,10 +31,8 @@ func Only(s Split, name string) Split {
 	}
 	short := *all
 	short.columns = nil
-	for _, c := range all.columns {
-		if c.as.Name == name {
-			short.columns = append(short.columns, c)
-		}
+	if i := slices.IndexFunc(all.columns, func(c column) bool { return c.as.Name == name }); i >= 0 {
+		short.columns = all.columns[i : i+1]
 	}
 	return &short
 }

@@ -82,7 +82,7 @@ func Open(path string) (*File, error) {
 
 const (
 	// longestHeader bounds what stands in front of the tensors of a safetensors file.
-	longestHeader = 16 << 20
+	longestHeader = 1 << 20
 	// mostRow bounds the bytes of a row, which is held in memory: more than any model reads.
 	mostRow = 8 << 30
 )

@@ -16,7 +16,7 @@ import (
 
 const (
 	// mostMembers bounds the bytes of the archive's list of members.
-	mostMembers = 4 << 20
+	mostMembers = 1 << 20
 	// mostPacked bounds the bytes of arrays that compressed members of a file are unpacked to: they are held in
 	// memory.
 	mostPacked = 1 << 30
