@@ -28,8 +28,11 @@ func (e *LossError) Error() string {
 	if e.Evaluation {
 		of = fmt.Sprintf("the evaluation loss after step %d", e.Step)
 	}
-	return fmt.Sprintf("%s, micro-batch %d is %v on stage %d; lower the learning rate or clip gradients", of, e.Micro,
-		e.Value, e.Stage)
+	remedy := "lower the learning rate or clip gradients"
+	if e.Step == 0 && !e.Evaluation { // no update was before it
+		remedy = "no update was before it: the data (millrace data show) or the model has numbers that are not finite"
+	}
+	return fmt.Sprintf("%s, micro-batch %d is %v on stage %d; %s", of, e.Micro, e.Value, e.Stage, remedy)
 }
 
 // Is makes a LossError an ErrNotFinite.
