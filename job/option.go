@@ -101,7 +101,8 @@ func truth(doc, name string, at func(*Job) *bool) Option {
 // the rest.
 var (
 	ModelOptions = noted([]Option{
-		word("mlp, convnet, gpt, llama, lstm or a .yaml file", "model", func(j *Job) *string { return &j.Model }),
+		word("mlp, convnet, gpt, llama, lstm, a .yaml file or a PyTorch network", "model",
+			func(j *Job) *string { return &j.Model }),
 		{Name: "set", Doc: "a setting of the built-in model, name=value (repeat for more)", Set: setSetting},
 		{Name: "freeze", Doc: "parameters that do not learn: layers, names or globs, with commas or repeated",
 			Set: func(j *Job, v string) error {

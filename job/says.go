@@ -2,7 +2,7 @@ package job
 
 // says is what the schema says of every key of a job file.
 var says = map[string]string{
-	"model":    "a built-in model (mlp, convnet, gpt, llama, lstm) or the path of a .yaml file",
+	"model":    "a built-in model (mlp, convnet, gpt, llama, lstm) or the path of a .yaml file or a PyTorch network",
 	"settings": "settings of the built-in model, like layers: 8",
 	"freeze": "parameters that do not learn: names of layers, modules or parameters, or globs of them, such as embed, " +
 		"block0.* and *.bias",
