@@ -263,6 +263,9 @@ func (m *manifestFlags) carry(j *job.Job) error {
 	if imported.IsFile(j.Model) && !filepath.IsAbs(j.Model) {
 		return fmt.Errorf("--model is %s; in pods a network is a whole path, of the image or below --mount-at", j.Model)
 	}
+	if j.Init != "" && !filepath.IsAbs(j.Init) {
+		return fmt.Errorf("--init is %s; in pods it is a whole path, of the image or below --mount-at", j.Init)
+	}
 	if isPath(j.Data) && !filepath.IsAbs(j.Data) {
 		return fmt.Errorf("--data is %s; in pods it is a whole path, of the image or below --mount-at", j.Data)
 	}
