@@ -110,3 +110,64 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 	}
 	sh("cmp runs/p0.safetensors runs/p1.safetensors")
 }
+
+// ownNetwork is a network of four inputs of three types and of a batch norm, and eight rows for it. The number that
+// rows report, 1, 2, 4 and so on, tells which of them an evaluation has seen.
+const ownNetwork = `
+import numpy, torch
+from torch import nn
+from torch.nn import functional as F
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm, self.head = nn.Embedding(9, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, words, keep, code, target):
+        x = self.norm((self.embed(words) * keep.unsqueeze(2)).sum(1))
+        return {"loss": F.cross_entropy(self.head(x), target), "seen": code.mean()}
+
+def rows(n=8):
+    torch.manual_seed(1)
+    return dict(words=torch.randint(0, 9, (n, 5)), keep=torch.rand(n, 5) < 0.7, code=2.0 ** torch.arange(n),
+                target=torch.randint(0, 3, (n,)))
+
+def build():
+    torch.manual_seed(2)
+    return Own(), tuple(x[:4] for x in rows().values())
+
+if __name__ == "__main__":
+    numpy.savez("rows.npz", unread=numpy.zeros(3), **{k: x.numpy() for k, x in rows().items()})
+`
+
+// A network learns from an .npz of its inputs. What it reports of the evaluation, and the loss there, are those that
+// PyTorch computes with the trained weights on the rows that were evaluated.
+func TestAPyTorchNetworkLearnsFromArrays(t *testing.T) {
+	dir, sh := clone(t)
+	write(t, filepath.Join(dir, "own.py"), ownNetwork)
+	sh("python3 own.py && python3 python/millrace_export.py own.py:build -o own.mr")
+	out := sh("bin/millrace train --model own.mr --data rows.npz --train-part 0.5 --workers 2 --stages 2 --split norm " +
+		"--schedule 1f1b --micro-batches 2 --batch 4 --steps 3 --lr 0.1 --out runs/own && " +
+		"bin/millrace checkpoint export runs/own -o own.safetensors")
+	if !regexp.MustCompile(`evaluation after 3 steps: loss [0-9.]+, seen [0-9.]+\n`).MatchString(out) {
+		t.Errorf("train prints\n%s", out)
+	}
+	said := sh(`python3 -c '
+import json, sys, torch
+sys.path.insert(0, "python")
+from own import build, rows
+from millrace_weights import read
+lines = [json.loads(line) for line in open("runs/own/metrics.jsonl")]
+last = [line for line in lines if "evaluation_loss" in line][-1]
+seen = last["evaluation_reported"]["seen"] * 4
+these = [i for i in range(8) if int(seen) >> i & 1]
+module, _ = build()
+first = module.eval()(*[x[these] for x in rows().values()])["loss"].item()
+print(module.load_state_dict(read("own.safetensors")))
+loss = module.eval()(*[x[these] for x in rows().values()])["loss"].item()
+print(len(these), seen == int(seen), abs(loss - last["evaluation_loss"]) < 1e-5, abs(loss - first) > 1e-3)
+'`)
+	if said != "<All keys matched successfully>\n4 True True True\n" {
+		t.Errorf("PyTorch says %s", said)
+	}
+}
