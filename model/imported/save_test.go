@@ -43,7 +43,8 @@ func TestAHalfWrittenFolderIsNoNetwork(t *testing.T) {
 	if err := imported.Save(file, dir, imported.Options{From: imported.PT2}); err == nil {
 		t.Fatal("a folder is replaced by a file")
 	}
-	if _, err := imported.Load(dir); err == nil || !strings.Contains(err.Error(), "has no import.json; millrace import -o makes") {
+	if _, err := imported.Load(dir); err == nil || !strings.Contains(err.Error(),
+		"has no import.json; millrace import -o makes") {
 		t.Errorf("half written: %v", err)
 	}
 }

@@ -65,7 +65,8 @@ func (r *resumption) fits(m *model.Model) error {
 	}
 	how := ""
 	if r.manifest.Model == m.Name {
-		how = "; name the --set and --freeze that it was trained with (of a PyTorch network, its --fuse), or begin another training with its weights: " +
+		how = "; name the --set and --freeze that it was trained with (of a PyTorch network, its --fuse), " +
+			"or begin another training with its weights: " +
 			"checkpoint export, then --init"
 	}
 	return fmt.Errorf("checkpoint %s: model is %s (%s); this run has %s (%s)%s",
