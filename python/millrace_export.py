@@ -16,7 +16,7 @@ import argparse, ctypes, functools, hashlib, importlib.util, inspect, itertools,
 import sys, tempfile, traceback, warnings, zipfile
 
 try:
-    import torch
+    import torch, torch.utils.checkpoint
 except ImportError as missing:
     print("millrace_export: %s; give a Python with torch (Debian: python3-torch)" % missing, file=sys.stderr)
     sys.exit(2)
@@ -26,8 +26,8 @@ TYPES = [of.split() for of in (  # of elements: what TorchScript, torch and safe
     "Double float64 F64, Float float32 F32, Half float16 F16, BFloat16 bfloat16 BF16, Long int64 I64, Int int32 I32, "
     "Short int16 I16, Char int8 I8, Byte uint8 U8, Bool bool BOOL").split(", ")]
 SCALARS, DTYPES = {a: c for a, _, c in TYPES}, {getattr(torch, b): c for _, b, c in TYPES}
-KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string",
-         torch.device: "device"}
+KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string", torch.device: "device"}
+RECURRENT = ["aten::" + of for of in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
 # A frame of a node's source: of a trace, "path(line): function"; of a script, 'File "path", line 1, in function'.
 FRAME = re.compile(r'^(.+)\((\d+)\): |^ *File "(.+)", line (\d+)', re.M)
 PYTHON = re.compile("<|%s|%s(?!(site|dist)-packages)" % tuple(  # and PyTorch, whose files nobody edits
@@ -53,6 +53,8 @@ def load(spec):
     sys.path.insert(0, folder)
     module = sys.modules[found.name] = importlib.util.module_from_spec(found)
     torch.manual_seed(0)
+    # What runs a forward again is the plan's to say; the trace has one of it.
+    torch.utils.checkpoint.CheckpointFunction.apply = staticmethod(lambda forward, keep, *inputs: forward(*inputs))
     found.loader.exec_module(module)
     if not callable(getattr(module, name, None)):
         raise Refused("%s has no function %s" % (path, name))
@@ -145,12 +147,10 @@ def added(loss, out, target):
 def walk(module, prefix=""):
     """Yield each parameter and buffer by every name that state_dict has for it."""
     for buffer, table in enumerate((module._parameters, module._buffers)):
-        for key, value in table.items():
-            if value is not None:
-                yield prefix + key, value, bool(buffer), key in getattr(module, "_non_persistent_buffers_set", ())
-    for key, child in module._modules.items():
-        if child is not None:
-            yield from walk(child, prefix + key + ".")
+        for key, value in ((k, v) for k, v in table.items() if v is not None):
+            yield prefix + key, value, bool(buffer), key in getattr(module, "_non_persistent_buffers_set", ())
+    for key, child in ((k, m) for k, m in module._modules.items() if m is not None):
+        yield from walk(child, prefix + key + ".")
 
 def end_of(value):
     """Return the address behind a tensor's last element."""
@@ -162,7 +162,7 @@ class Graph:
         self.example, self.folder, self.aliases, self.nodes, self.outputs = example, folder, [], [], []
         self.values, self.tensors = {}, {}  # by name: the elements, and what is written of them
         self.live, self.name_of = {}, {}  # what the module has by each name; the first name of each
-        self.number, self.literal, self.path, self.known = {}, {}, {}, {}
+        self.number, self.literal, self.path, self.known, self.written = {}, {}, {}, {}, set()
 
     def own(self, module, before):
         """Take a module's parameters as they are, and its buffers as they were before."""
@@ -185,7 +185,8 @@ class Graph:
         """Keep a tensor that is no parameter or buffer, once for all that have its elements."""
         check_tensor("%s: a constant" % where, value)
         for name, p in self.live.items():
-            if value.numel() and p.requires_grad and p.data_ptr() <= value.data_ptr() < end_of(p):
+            if value.numel() and p.data_ptr() <= value.data_ptr() < end_of(p) and (
+                    p.requires_grad or not alike(p, self.values.get(name, p))):
                 raise Refused("%s: what is computed of %s does not follow its training; use .detach(), not .data"
                               % (where, name))
         digest = hashlib.sha256(b"".join(pieces(value))).digest()
@@ -216,9 +217,15 @@ class Graph:
         kind, outs, ins = node.kind(), [v.debugName() for v in node.outputs()], list(node.inputs())
         (where, blame), first = blamed(node, self.folder), ins[0].debugName() if ins else ""
         for x, y in zip(map(fixed, ins), map(fixed, other.inputs())):
-            if x != y:
-                raise Refused("%s: %s: its argument %s is %s with twice the rows: Python made it of the rows or of "
-                              "what a tensor holds; use x.shape[0], not len(x), int(x.shape[0])" % (blame, kind, x, y))
+            if not alike(x, y):
+                x, y = (list(v.shape) if isinstance(v, torch.Tensor) else v for v in (x, y))
+                raise Refused(("%s: %s: its argument %s is %s with twice the rows: Python made it of the rows or of "
+                               "what a tensor holds; use x.shape[0], not len(x), int(x.shape[0])" if x != y else
+                               "%s: %s: a tensor %s holds other elements in the next forward%.0s: write x = "
+                               "x + y, not x += y, and register_buffer what is kept, or give it as an input"
+                               ) % (blame, kind, x, y))
+        if writes(node):
+            self.written.update(self.literal.get(root(v).debugName(), {}).get("tensor") for v in ins)
         if kind == "prim::GetAttr":
             path = self.path[outs[0]] = (self.path[first] + "." + node.s("name")).lstrip(".")
             if path[len("module."):] in self.live:
@@ -267,19 +274,52 @@ class Graph:
             said["detached"] = True
         return dict(said, type="Tensor", shape=t.sizes(), dtype=SCALARS.get(t.scalarType(), t.scalarType()))
 
-def needed(graph):
-    """Return the nodes of which something comes, in order."""
+def needed(graph, buffers=True):
+    """Return the nodes of which something comes, in order; with or without those that only write the module's own."""
     read, kept = {v.debugName() for v in graph.outputs()}, []
     for node in reversed(list(graph.nodes())):
+        own = not buffers and "!" in node.schema() and root(node.output())
+        if own and own.node().kind() == "prim::GetAttr":
+            continue  # evaluation, which leaves it out, reads what was there
         if writes(node) or any(v.debugName() in read for v in node.outputs()):
             read.update(v.debugName() for v in node.inputs())
             kept.append(node)
     return kept[::-1]
 
+def root(v):
+    """Return what has the elements of a value that is a view, or written in place."""
+    while "(a" in v.node().schema() or v.node().kind() == "prim::TupleUnpack":
+        first = next(v.node().inputs())
+        tuples = v.node().kind() == first.node().kind().replace("Construct", "Unpack") != first.node().kind()
+        v = list(first.node().inputs())[v.offset()] if tuples else first
+    return v
+
 def fixed(v):
-    """Return what Python has made of a value, of a tensor its shape; None for one that is calculated."""
-    x = v.node().output().toIValue() if v.node().kind() == "prim::Constant" else None
-    return list(x.shape) if isinstance(x, torch.Tensor) else str(x)
+    """Return what Python has made of a value; None for one that is calculated."""
+    return v.node().output().toIValue() if v.node().kind() == "prim::Constant" else None
+
+def alike(x, y):
+    """Say whether two constants are the same."""
+    if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
+        return str(x) == str(y)
+    return x.shape == y.shape and x.dtype == y.dtype and all(a == b for a, b in zip(pieces(x), pieces(y)))
+
+def strays(graph, still, folder):
+    """Return where evaluation computes something else than training does, but for dropout and batch norms."""
+    nodes, more = ([n for n in needed(of, False) if n.kind()[:6] == "aten::"] for of in (graph, still))
+    for node in nodes:
+        kind, other, ins = node.kind(), more[0] if more else node, list(node.inputs())
+        if "dropout" in kind and (not more or kind != other.kind()):
+            continue  # which attention leaves out where it does not train
+        flag = 2 if "dropout" in kind else 5 if re.search("(batch|instance)_norm", kind) else -1
+        same = [alike(*map(fixed, of)) or kind in RECURRENT
+                for i, of in enumerate(zip(ins, other.inputs())) if i != flag]
+        always = flag > 0 and fixed(list(other.inputs())[flag]) is True and (
+            fixed(ins[1]) != 0 if flag == 2 else ins[3].type().kind() != "NoneType")
+        if not more or kind != other.kind() or not all(same) or always:
+            return blamed(node, folder)[1]
+        more.pop(0)
+    return more and blamed(more[0], folder)[1]
 
 def blamed(node, folder):
     """Return where a node was called, and the same or its module, for messages."""
@@ -329,6 +369,9 @@ def write(path, text, values):
         os.unlink(draft)
         raise
 
+def hooked(*_):
+    raise Refused("a hook changes gradients (register_hook), and is not exported; leave it out")
+
 def export(model, inputs, folder, loss, path, name):
     """Trace a module in training mode and write it; return what is to be said."""
     still = [(n, m) for n, m in model.named_modules() if model.training and not m.training]
@@ -342,6 +385,9 @@ def export(model, inputs, folder, loss, path, name):
     check_inputs(inputs)
     for key, value, _, _ in walk(model):
         check_tensor(key, value)
+        if value._backward_hooks:
+            hooked()
+    at = {id(x): x.data_ptr() for _, x, _, _ in walk(model)}
     before = {id(x): (x, x.detach().clone()) for _, x, buffer, _ in walk(model) if buffer}
     example = Example(model, loss, len(names), inputs)
     inputs = tuple(x.detach().clone() for x in example.inputs)  # each its own, for the trace goes by identity
@@ -352,22 +398,38 @@ def export(model, inputs, folder, loss, path, name):
     graph.own(model, before)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        traced, wider = (torch.jit.trace(example, of, check_trace=False) for of in (inputs, tuple(
-            torch.cat((x, x)) for x in inputs)))
-    for key, value, buffer, _ in walk(model):
-        if value is not graph.live.get(key) and not key.endswith("num_batches_tracked"):  # torch 1.8 replaces that one
-            raise Refused("forward replaces %s; write into it, as in self.%s.copy_(...)" % (key, key.split(".")[-1]))
+        given_hook, torch.Tensor.register_hook = torch.Tensor.register_hook, hooked
+        try:
+            wider, traced = (torch.jit.trace(example, of, check_trace=False) for of in (tuple(
+                torch.cat((x, x)) * 0.75 if x.is_floating_point() else torch.cat((x, x)) for x in inputs), inputs))
+        finally:
+            torch.Tensor.register_hook = given_hook
     graph.read(traced, wider)
+    for key, value, buffer, _ in walk(model):
+        if (value is not graph.live.get(key) or value.data_ptr() != at[id(value)]
+                or buffer and graph.name_of[id(value)] not in graph.written and not alike(*before[id(value)])
+                ) and not key.endswith("num_batches_tracked"):  # torch 1.8 replaces that one
+            raise Refused("forward replaces %s; write into it, as in self.%s.copy_(...)" % (key, key.split(".")[-1]))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            otherwise = strays(traced.inlined_graph, torch.jit.trace(
+                example.eval(), inputs, check_trace=False).inlined_graph, folder)
+    except Exception as why:  # what it returns in evaluation is no loss
+        otherwise = "%s: %.200s" % (type(model).__name__, " ".join(str(why).split()))
     write(path, json.dumps({
-        "version": 1, "torch": torch.__version__, "name": name, "rows": len(inputs[0]), "inputs": [
+        "version": 2, "torch": torch.__version__, "name": name, "rows": len(inputs[0]), "inputs": [
             {"name": n, "shape": list(x.shape), "dtype": DTYPES[x.dtype], "target": x is inputs[-1]}
             for n, x in zip(names, inputs)], "tensors": list(graph.tensors.values()), "aliases": graph.aliases,
         "nodes": graph.nodes, "outputs": [{"name": n, "of": v} for n, v in zip(example.names, graph.outputs)],
     }), graph.values)
-    decided = {place([(w.filename, w.lineno)], folder) for w in warned if "Python boolean" in str(w.message)} - {""}
+    decided = {place([(w.filename, w.lineno)], folder) for w in warned if re.search(
+        "Python|NumPy|Using len", str(w.message)) and issubclass(w.category, torch.jit.TracerWarning)} - {""}
     notes = ["%s: Python decides by a tensor: the file has the example's way alone" % at for at in sorted(decided)]
     notes += ["%s stays in evaluation mode, as it is given" % n for n, _ in still]
     notes += ["%s is not one number, and is left out" % n for n in example.left_out]
+    notes += ["%s: in evaluation forward computes something else; evaluations compute what training does, without "
+              "dropout and by the statistics of batch norms" % otherwise] * bool(otherwise)
     notes += ["the target is made to fit the outputs: %s of %s" % (list(x.shape), x.dtype) for x in inputs[given:]]
     trained = [graph.values[n].numel() for n, t in graph.tensors.items() if t["trained"]]
     return notes, "%s: %d operators, %d parameters in %d tensors, in %s" % (

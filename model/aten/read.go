@@ -3,13 +3,14 @@ package aten
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
 // version is that of graph.json.
-const version = 1
+const version = 2
 
 // written is graph.json, as python/millrace_export.py writes it.
 type written struct {
@@ -77,6 +78,9 @@ var roles = map[string]Role{"parameter": Parameter, "buffer": Buffer, "constant"
 func decode(text []byte, header map[string]safetensors.Entry) (*Graph, error) {
 	var w written
 	if err := document.Decode(text, version, &w); err != nil {
+		if strings.HasPrefix(err.Error(), "version is ") {
+			err = fmt.Errorf("%w: export it again with python/millrace_export.py", err)
+		}
 		return nil, err
 	}
 	g := &Graph{Name: w.Name, Rows: w.Rows, Aliases: map[string]string{}}

@@ -17,7 +17,7 @@ import (
 )
 
 // small is a graph with each kind of argument, written by hand.
-const small = `{"version": 1, "torch": "x", "name": "Small", "rows": 2,
+const small = `{"version": 2, "torch": "x", "name": "Small", "rows": 2,
 "inputs": [{"name": "x", "shape": [2, 3], "dtype": "F32", "target": false},
 {"name": "y", "shape": [2], "dtype": "I64", "target": true}],
 "tensors": [{"name": "w", "role": "parameter", "trained": true}, {"name": "b", "role": "buffer", "unsaved": true},
@@ -112,8 +112,8 @@ func TestSmallIsRead(t *testing.T) {
 // Each change of small is refused with a word about what is wrong.
 func TestBrokenGraphsAreRefused(t *testing.T) {
 	for _, c := range []struct{ old, new, says string }{
-		{`"version": 1`, `"version": 2`, "version is 2; this millrace reads version 1"},
-		{`"version": 1, `, ``, "version is none"},
+		{`"version": 2`, `"version": 1`, "version is 1; this millrace reads version 2: export it again"},
+		{`"version": 2, `, ``, "version is none"},
 		{`"rows": 2`, `"rows": 2, "color": 1`, `unknown field "color"`},
 		{`"int": -1`, `"whole": -1`, `unknown field "whole"`},
 		{`"int": -1`, `"int": 9223372036854775808`, "int"},
@@ -321,7 +321,7 @@ func FuzzRead(f *testing.F) {
 // FuzzMembers is FuzzRead with archives that are whole, whatever the members.
 func FuzzMembers(f *testing.F) {
 	f.Add([]byte(small), weights(f))
-	f.Add([]byte(`{"version": 1}`), weights(f)[:20])
+	f.Add([]byte(`{"version": 2}`), weights(f)[:20])
 	f.Fuzz(func(t *testing.T, graph, weights []byte) {
 		holds(t, archive(t, member{name: graphMember, data: graph}, member{name: weightsMember, data: weights}))
 	})

@@ -258,8 +258,9 @@ func (w *walker) elements(list *variable, out []aten.Value) error {
 				return errors.New("it unpacks views of elements that were changed in between; unpack first")
 			}
 			v.class, v.parent, v.version = p.class, p, p.class.version
-			v.view = view{node: made, element: k, unsure: maybe[base(made.Op)]}
+			v.view = view{node: made, element: k, unsure: maybe[base(made.Op)], detached: out[k].Detached}
 		}
+		w.unlearn(v, out[k].Detached, made.Scope)
 		list.list = append(list.list, v)
 	}
 	return nil

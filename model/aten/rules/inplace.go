@@ -10,9 +10,10 @@ import (
 
 // view says how a variable is taken of another's elements.
 type view struct {
-	node    Node // as it was taken first
-	element int  // of those that it yields
-	unsure  bool // it may be a copy
+	node     Node // as it was taken first
+	element  int  // of those that it yields
+	unsure   bool // it may be a copy
+	detached bool // it has no gradient
 }
 
 // change takes an operator that writes its first argument.

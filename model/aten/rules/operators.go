@@ -77,6 +77,7 @@ var (
 		"atan2": {0, 1}, "logical_and": {0, 1}, "logical_or": {0, 1}, "logical_xor": {0, 1}, "floor_divide": {0, 1},
 		"fill.Tensor": {1}, "lerp.Tensor": {2}, "expand_as": {0}, "type_as": {0}, "pow.Tensor_Tensor": {0, 1},
 		"sqrt": {0}, "rsqrt": {0}, "exp": {0}, "log": {0}, "reciprocal": {0}, "pow.Tensor_Scalar": {0}, "to.dtype": {0},
+		"to.device": {0}, "to.other": {0}, "to.dtype_layout": {0},
 		"neg": {0}, "div.Tensor_mode": {0, 1}, "pow.Scalar": {1}, "rsub.Scalar": {0}, "mul.Scalar": {0},
 		"add.Scalar": {0}, "sub.Scalar": {0}, "div.Scalar": {0}, "ceil": {0}, "floor": {0}, "abs": {0},
 	}

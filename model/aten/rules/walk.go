@@ -168,7 +168,15 @@ func (w *walker) current(v *variable) (Arg, error) {
 	}
 	w.net.Nodes = append(w.net.Nodes, n)
 	v.arg, v.version = Arg{Kind: FromValue, Value: n.Out[v.view.element]}, v.class.version
+	w.unlearn(v, v.view.detached, n.Scope)
 	return v.arg, nil
+}
+
+// unlearn leaves the gradient of a view out that was taken without one, under no_grad.
+func (w *walker) unlearn(v *variable, detached bool, scope string) {
+	if detached && w.describe(v.arg).Grad {
+		v.arg = w.detach(v.arg, scope)
+	}
 }
 
 // another makes a value like one before, that comes from other elements.
@@ -281,9 +289,11 @@ func (w *walker) plain(n *aten.Node) error {
 	for k, id := range ids {
 		v := fresh(Arg{Kind: FromValue, Value: id})
 		if k == 0 && len(n.In) > 0 && (views[b] || maybe[b]) {
-			if err := w.attach(v, n.In[0], view{node: w.net.Nodes[len(w.net.Nodes)-1], unsure: maybe[b]}); err != nil {
+			how := view{node: w.net.Nodes[len(w.net.Nodes)-1], unsure: maybe[b], detached: n.Out[k].Detached}
+			if err := w.attach(v, n.In[0], how); err != nil {
 				return err
 			}
+			w.unlearn(v, n.Out[k].Detached, n.Scope)
 		}
 		w.vars[n.Out[k].ID] = v
 	}

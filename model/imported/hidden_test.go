@@ -1,0 +1,45 @@
+package imported_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/internal/torchtest"
+	"github.com/millrace-ml/millrace/model/imported"
+)
+
+// What a trace does not show is refused, or said; what it shows otherwise is PyTorch's at every cut.
+func TestWhatATraceDoesNotShow(t *testing.T) {
+	const evaluates = "in evaluation forward computes something else"
+	cases := map[string]struct {
+		code int
+		says string
+	}{
+		"state":  {2, "holds other elements in the next forward"},
+		"data":   {2, "forward replaces m; write into it"},
+		"number": {2, "with twice the rows"},
+		"hook":   {2, "a hook changes gradients"}, "inner": {2, "a hook changes gradients"},
+		"always": {0, evaluates}, "auxiliary": {0, evaluates}, "averages": {0, ""}, "recomputed": {0, ""},
+	}
+	var requests []torchtest.Request
+	for name := range cases {
+		requests = append(requests, torchtest.Request{Name: name, File: "hidden.py"})
+	}
+	for _, a := range torchtest.Run(t, requests...) {
+		t.Run(a.Name, func(t *testing.T) {
+			c := cases[a.Name]
+			if a.Code != c.code || !strings.Contains(a.Said, c.says) || c.says == "" && strings.Contains(a.Said, evaluates) {
+				t.Fatalf("exit code %d, %q; want %d, %q", a.Code, a.Said, c.code, c.says)
+			}
+			if a.Code != 0 || !a.Oracle {
+				return
+			}
+			m, want, dev := opened(t, a.Model, imported.Off).Model, torchtest.Read(t, a.Numbers), device(t)
+			compare(t, dev, m, want, "b", 1e-6, 0)
+			loss, found := compare(t, dev, m, want, "a", 1e-6, 0)
+			for cut := 1; cut < len(m.Layers); cut++ {
+				equalBits(t, "cut in front of "+m.Layers[cut].Name, dev, m, want, loss, found, 0, cut)
+			}
+		})
+	}
+}
