@@ -73,8 +73,9 @@ func TestOneStepChangesWhatLearnsAsIfNothingWereFrozen(t *testing.T) {
 	}{
 		"gpt": {map[string]any{"layers": 2, "width": 16, "heads": 2, "context": 8, "vocabulary": 20},
 			[]string{"embed", "block0.*", "*.bias"}, 20},
-		"convnet": {map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}}, []string{"conv1"}, 10},
-		"lstm":    {map[string]any{"layers": 2, "width": 8, "context": 6, "vocabulary": 12}, nil, 12},
+		"convnet": {map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16}}, []string{"conv1"},
+			10},
+		"lstm": {map[string]any{"layers": 2, "width": 8, "context": 6, "vocabulary": 12}, nil, 12},
 	} {
 		free, some := build(t, name, of.settings), build(t, name, of.settings)
 		for _, l := range some.Layers {
@@ -91,7 +92,8 @@ func TestOneStepChangesWhatLearnsAsIfNothingWereFrozen(t *testing.T) {
 				c.Optimizer.Momentum = 0.9
 				return train(t, c).Weights
 			}
-			all, got := after(free, twoWorkers(free, family, schedule.Sync)), after(some, twoWorkers(some, family, schedule.Sync))
+			all := after(free, twoWorkers(free, family, schedule.Sync))
+			got := after(some, twoWorkers(some, family, schedule.Sync))
 			learned, still := 0, 0
 			for _, l := range some.Layers {
 				for k, p := range l.Params {
