@@ -8,40 +8,20 @@ module(*inputs) returns the mean loss, or the loss and numbers to report (a tupl
 last input is the target. With --loss it returns outputs, and the loss is added: the last input is the target, behind
 those of forward; where forward needs them all, a target is made.
 
-The module is traced in training mode, but for what build() sets to evaluation, with torch 1.8 or later alone. In the
-file, a zip archive, graph.json has its operators, and weights.safetensors its parameters, buffers and constants by
-PyTorch's names. What cannot be exported is said in one line, with exit code 2.
+The module is traced in training mode, but for what build() sets to evaluation, with torch 1.8 or later and
+millrace_graph.py, which lies beside this file. In MODEL, a zip archive, graph.json has its operators, and
+weights.safetensors its parameters, buffers and constants by PyTorch's names. What cannot be exported is said in one
+line, with exit code 2.
 """
-import argparse, ctypes, functools, hashlib, importlib.util, inspect, itertools, json, os, re, struct
-import sys, tempfile, traceback, warnings, zipfile
+import argparse, contextlib, importlib.util, inspect, os, re, sys, traceback, warnings
 
 try:
     import torch, torch.utils.checkpoint
+    from millrace_graph import Graph, Refused, alike, check_tensor, place, strays, walk
 except ImportError as missing:
-    print("millrace_export: %s; give a Python with torch (Debian: python3-torch)" % missing, file=sys.stderr)
+    print("millrace_export: %s; give a Python with torch (Debian: python3-torch), and keep millrace_graph.py beside "
+          "this file" % missing, file=sys.stderr)
     sys.exit(2)
-
-PIECE = 16 << 20  # bytes of a tensor that are copied at once
-TYPES = [of.split() for of in (  # of elements: what TorchScript, torch and safetensors call them
-    "Double float64 F64, Float float32 F32, Half float16 F16, BFloat16 bfloat16 BF16, Long int64 I64, Int int32 I32, "
-    "Short int16 I16, Char int8 I8, Byte uint8 U8, Bool bool BOOL").split(", ")]
-SCALARS, DTYPES = {a: c for a, _, c in TYPES}, {getattr(torch, b): c for _, b, c in TYPES}
-KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string", torch.device: "device"}
-RECURRENT = ["aten::" + of for of in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
-# A frame of a node's source: of a trace, "path(line): function"; of a script, 'File "path", line 1, in function'.
-FRAME = re.compile(r'^(.+)\((\d+)\): |^ *File "(.+)", line (\d+)', re.M)
-PYTHON = re.compile("<|%s|%s(?!(site|dist)-packages)" % tuple(  # and PyTorch, whose files nobody edits
-    re.escape(os.path.dirname(os.path.abspath(of.__file__)) + os.sep) for of in (torch, os)))
-
-class Refused(Exception):
-    """What cannot be exported, and what would be right."""
-
-def place(frames, folder=None):
-    """Return file:line of the innermost frame that is the user's, or else a library's; not PyTorch's or Python's."""
-    inner = itertools.takewhile(lambda frame: os.path.abspath(frame[0]) != os.path.abspath(__file__), frames)
-    found = sorted((f for f in inner if not PYTHON.match(f[0])), key=lambda frame: "-packages" + os.sep in frame[0])
-    at = "%s:%s" % found[0] if found else ""
-    return at[len(folder) + 1:] if folder and at.startswith(folder + os.sep) else at
 
 def load(spec):
     """Return what the function of SPEC.py:build returns, and the folder of its file."""
@@ -63,14 +43,6 @@ def load(spec):
         raise Refused("%s returns a %s; give a pair: a module and a tuple of tensors" % (spec, type(built).__name__))
     model, inputs = built[0], built[1] if isinstance(built[1], (tuple, list)) else (built[1],)
     return getattr(model, "_orig_mod", model), tuple(inputs), folder  # _orig_mod: what torch.compile is of
-
-def check_tensor(name, value):
-    """Refuse a tensor whose elements cannot be written."""
-    if type(value).__name__.startswith("Uninitialized"):
-        raise Refused("%s has no shape yet; call the module once in build()" % name)
-    if value.layout != torch.strided or value.device.type == "meta" or value.dtype not in DTYPES:
-        raise Refused("%s is %s, %s, on %s; give a dense tensor of %s that has its elements"
-                      % (name, value.layout, value.dtype, value.device, ", ".join(b for _, b, _ in TYPES)))
 
 def check_inputs(inputs):
     """Refuse inputs that are no batch of tensors."""
@@ -97,6 +69,7 @@ class Example(torch.nn.Module):
     def __init__(self, module, loss, own, inputs):
         super().__init__()
         self.module, self.loss, self.own = module, loss, own  # own: how many inputs it takes
+        self.switches = []  # what watched() adds
         with torch.no_grad():
             out = module(*inputs[:own])
             if loss and own == len(inputs):
@@ -122,8 +95,10 @@ class Example(torch.nn.Module):
         return [("loss", out)]
 
     def forward(self, *inputs):
+        self.switches = []
         named = self.named(self.module(*inputs[:self.own]), inputs)
-        return tuple(named[i][1].reshape(()) if named[i][1].dim() else named[i][1] for i in self.picked)
+        numbers = [named[i][1].reshape(()) if named[i][1].dim() else named[i][1] for i in self.picked]
+        return tuple(numbers + self.switches)
 
 def first_of(out):
     """Return the tensor that a loss is of."""
@@ -144,233 +119,34 @@ def added(loss, out, target):
     of = torch.nn.functional
     return {"bce": of.binary_cross_entropy_with_logits, "mse": of.mse_loss}.get(loss, of.cross_entropy)(out, target)
 
-def walk(module, prefix=""):
-    """Yield each parameter and buffer by every name that state_dict has for it."""
-    for buffer, table in enumerate((module._parameters, module._buffers)):
-        for key, value in ((k, v) for k, v in table.items() if v is not None):
-            yield prefix + key, value, bool(buffer), key in getattr(module, "_non_persistent_buffers_set", ())
-    for key, child in ((k, m) for k, m in module._modules.items() if m is not None):
-        yield from walk(child, prefix + key + ".")
-
-def end_of(value):
-    """Return the address behind a tensor's last element."""
-    return value.data_ptr() + (1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride()))) * value.element_size()
-
-class Graph:
-    """The operators of a traced module, as they are written."""
-    def __init__(self, example, folder):
-        self.example, self.folder, self.aliases, self.nodes, self.outputs = example, folder, [], [], []
-        self.values, self.tensors = {}, {}  # by name: the elements, and what is written of them
-        self.live, self.name_of = {}, {}  # what the module has by each name; the first name of each
-        self.number, self.literal, self.path, self.known, self.written = {}, {}, {}, {}, set()
-
-    def own(self, module, before):
-        """Take a module's parameters as they are, and its buffers as they were before."""
-        for name, value, buffer, unsaved in walk(module):
-            self.live[name], first = value, self.name_of.setdefault(id(value), name)
-            if first != name:
-                self.aliases.append({"name": name, "of": first})
-            else:
-                self.keep(name, before.get(id(value), (0, value.detach()))[1], unsaved=unsaved,
-                          role="buffer" if buffer else "parameter", trained=value.requires_grad and not buffer)
-        spans = sorted((self.live[n].data_ptr(), end_of(self.live[n]), n) for n in self.tensors if self.live[n].numel())
-        for (_, end, one), (start, _, other) in zip(spans, spans[1:]):
-            if start < end and (self.tensors[one]["trained"] or self.tensors[other]["trained"]):
-                raise Refused("%s and %s share memory; make them one parameter, or copy one" % (one, other))
-
-    def keep(self, name, value, **described):
-        self.values[name], self.tensors[name] = value, dict(described, name=name)
-
-    def constant(self, value, where):
-        """Keep a tensor that is no parameter or buffer, once for all that have its elements."""
-        check_tensor("%s: a constant" % where, value)
-        for name, p in self.live.items():
-            if value.numel() and p.data_ptr() <= value.data_ptr() < end_of(p) and (
-                    p.requires_grad or not alike(p, self.values.get(name, p))):
-                raise Refused("%s: what is computed of %s does not follow its training; use .detach(), not .data"
-                              % (where, name))
-        digest = hashlib.sha256(b"".join(pieces(value))).digest()
-        name = "constant%d" % len(self.known)
-        while name in self.live:
-            name += "_"
-        first = self.known.setdefault((value.dtype, tuple(value.shape), digest), name)
-        if first == name:
-            self.keep(name, value.detach(), role="constant", trained=False)
-        return {"tensor": first}
-
-    def read(self, traced, wider):
-        """Read a trace, and one of twice the rows, whose sizes tell which depend on the rows."""
-        graph, more = traced.inlined_graph, (n for n in needed(wider.inlined_graph) if n.kind() != "prim::Constant")
-        given, returned = list(graph.inputs()), list(graph.outputs())
-        self.path[given[0].debugName()] = ""
-        self.number = {v.debugName(): i for i, v in enumerate(given[1:])}
-        for node in needed(graph):
-            other = node if node.kind() == "prim::Constant" else next(more, node)  # numbers that are alike are one
-            if node.kind() != other.kind():
-                raise Refused("%s: forward calls other operators with twice the rows; call the same for any number"
-                              % blamed(node, self.folder)[1])
-            self.add(node, other)
-        self.outputs = self.argument(returned[0]).get("list", [self.argument(v) for v in returned])
-
-    def add(self, node, other):
-        """Take a node over, which comes behind all that it reads of; other is what it is with twice the rows."""
-        kind, outs, ins = node.kind(), [v.debugName() for v in node.outputs()], list(node.inputs())
-        (where, blame), first = blamed(node, self.folder), ins[0].debugName() if ins else ""
-        for x, y in zip(map(fixed, ins), map(fixed, other.inputs())):
-            if not alike(x, y):
-                x, y = (list(v.shape) if isinstance(v, torch.Tensor) else v for v in (x, y))
-                raise Refused(("%s: %s: its argument %s is %s with twice the rows: Python made it of the rows or of "
-                               "what a tensor holds; use x.shape[0], not len(x), int(x.shape[0])" if x != y else
-                               "%s: %s: a tensor %s holds other elements in the next forward%.0s: write x = "
-                               "x + y, not x += y, and register_buffer what is kept, or give it as an input"
-                               ) % (blame, kind, x, y))
-        if writes(node):
-            self.written.update(self.literal.get(root(v).debugName(), {}).get("tensor") for v in ins)
-        if kind == "prim::GetAttr":
-            path = self.path[outs[0]] = (self.path[first] + "." + node.s("name")).lstrip(".")
-            if path[len("module."):] in self.live:
-                self.literal[outs[0]] = {"tensor": self.name_of[id(self.live[path[len("module."):]])]}
-            elif node.output().type().kind() != "ClassType":
-                self.literal[outs[0]] = self.value(functools.reduce(getattr, path.split("."), self.example), blame)
-        elif kind == "prim::Constant":
-            self.literal[outs[0]] = self.value(node.output().toIValue(), blame)
-        elif kind == "prim::TupleConstruct":
-            self.literal[outs[0]] = {"list": list(map(self.argument, ins))}
-        elif kind == "prim::TupleUnpack" and "list" in self.literal.get(first, ()):
-            self.literal.update(zip(outs, self.literal[first]["list"]))
-        elif list(node.blocks()) or kind[:1] == "^" or kind == "prim::PythonOp" or "ClassType" in (
-                v.type().kind() for v in ins):
-            raise Refused("%s: %s: branches of scripted functions and backwards of autograd.Function are not exported; "
-                          "write it as plain Python" % (blame, kind))
-        elif kind == "aten::_pack_padded_sequence":
-            raise Refused("%s: a packed sequence has other sizes in each batch; give the padded tensor, and take each "
-                          "row's last step by gather" % blame)
-        else:
-            self.nodes.append({"op": node.schema().split("(")[0] or kind, "in": [self.argument(v) for v in ins],
-                               "out": [self.described(*v) for v in zip(node.outputs(), other.outputs())],
-                               "scope": scope_of(node.scopeName()), "where": where})
-
-    def argument(self, v):
-        return self.literal.get(v.debugName()) or {"value": self.number[v.debugName()]}
-
-    def value(self, x, where):
-        """Return a constant as it is written."""
-        if isinstance(x, torch.Tensor):
-            return self.constant(x, where)
-        if isinstance(x, (list, tuple)):
-            return {"list": [self.value(one, where) for one in x]}
-        if type(x) in KINDS:
-            x, kind = getattr(x, "type", x), KINDS[type(x)]  # of a device
-            return {kind: True if x is None else str(x) if str(x) in ("inf", "-inf", "nan") else x}
-        raise Refused("%s: a constant of the type %s; give numbers, words or tensors" % (where, type(x).__name__))
-
-    def described(self, v, wider):
-        """Number a value and describe it by the type that the traces have seen."""
-        t, said = v.type(), {"value": self.number.setdefault(v.debugName(), len(self.number))}
-        if t.kind() != "TensorType" or t.sizes() is None or t.scalarType() is None:
-            return dict(said, type="Tensor" if t.kind() == "TensorType" else t.str())
-        said.update({"double": wider.type().sizes()} if wider.type().sizes() != t.sizes() else ())
-        if not v.requires_grad() and "::_" not in v.node().kind():  # aten::_convolution is seen before it has its own
-            said["detached"] = True
-        return dict(said, type="Tensor", shape=t.sizes(), dtype=SCALARS.get(t.scalarType(), t.scalarType()))
-
-def needed(graph, buffers=True):
-    """Return the nodes of which something comes, in order; with or without those that only write the module's own."""
-    read, kept = {v.debugName() for v in graph.outputs()}, []
-    for node in reversed(list(graph.nodes())):
-        own = not buffers and "!" in node.schema() and root(node.output())
-        if own and own.node().kind() == "prim::GetAttr":
-            continue  # evaluation, which leaves it out, reads what was there
-        if writes(node) or any(v.debugName() in read for v in node.outputs()):
-            read.update(v.debugName() for v in node.inputs())
-            kept.append(node)
-    return kept[::-1]
-
-def root(v):
-    """Return what has the elements of a value that is a view, or written in place."""
-    while "(a" in v.node().schema() or v.node().kind() == "prim::TupleUnpack":
-        first = next(v.node().inputs())
-        tuples = v.node().kind() == first.node().kind().replace("Construct", "Unpack") != first.node().kind()
-        v = list(first.node().inputs())[v.offset()] if tuples else first
-    return v
-
-def fixed(v):
-    """Return what Python has made of a value; None for one that is calculated."""
-    return v.node().output().toIValue() if v.node().kind() == "prim::Constant" else None
-
-def alike(x, y):
-    """Say whether two constants are the same."""
-    if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
-        return str(x) == str(y)
-    return x.shape == y.shape and x.dtype == y.dtype and all(a == b for a, b in zip(pieces(x), pieces(y)))
-
-def strays(graph, still, folder):
-    """Return where evaluation computes something else than training does, but for dropout and batch norms."""
-    nodes, more = ([n for n in needed(of, False) if n.kind()[:6] == "aten::"] for of in (graph, still))
-    for node in nodes:
-        kind, other, ins = node.kind(), more[0] if more else node, list(node.inputs())
-        if "dropout" in kind and (not more or kind != other.kind()):
-            continue  # which attention leaves out where it does not train
-        flag = 2 if "dropout" in kind else 5 if re.search("(batch|instance)_norm", kind) else -1
-        same = [alike(*map(fixed, of)) or kind in RECURRENT
-                for i, of in enumerate(zip(ins, other.inputs())) if i != flag]
-        always = flag > 0 and fixed(list(other.inputs())[flag]) is True and (
-            fixed(ins[1]) != 0 if flag == 2 else ins[3].type().kind() != "NoneType")
-        if not more or kind != other.kind() or not all(same) or always:
-            return blamed(node, folder)[1]
-        more.pop(0)
-    return more and blamed(more[0], folder)[1]
-
-def blamed(node, folder):
-    """Return where a node was called, and the same or its module, for messages."""
-    where = place([(a or c, b or d) for a, b, c, d in FRAME.findall(node.sourceRange())], folder)[-200:]
-    return where, where or scope_of(node.scopeName()) or "the module"
-
-def writes(node):
-    """Say whether a node changes what it reads, itself or in its blocks."""
-    return "!" in node.schema() or "batch_norm" in node.kind() or "instance_norm" in node.kind() or any(
-        writes(inner) for block in node.blocks() for inner in block.nodes())
-
-def scope_of(name):
-    """Return the path of the module in which an operator was called."""
-    return re.sub(r"^(__module\.)?module(\.|$)|^__module(\.|$)", "", name.split("/")[-1].split("::")[-1])
-
-def pieces(value):
-    """Yield a tensor's bytes, little-endian, few at a time."""
-    if value.numel() * value.element_size() > PIECE:
-        for part in value.chunk(2, [d for d in range(value.dim()) if value.shape[d] > 1][0]):
-            yield from pieces(part)
-    elif value.numel():
-        value = value.cpu().contiguous()
-        yield ctypes.string_at(value.data_ptr(), value.numel() * value.element_size())
-
-def write(path, text, values):
-    """Write the file whole or not at all."""
-    header, at = {}, 0
-    for name, x in values.items():
-        end = at + x.numel() * x.element_size()
-        header[name], at = {"dtype": DTYPES[x.dtype], "shape": list(x.shape), "data_offsets": [at, end]}, end
-    front = json.dumps(header).encode()
-    front += b" " * (-len(front) % 8)  # so that the data is aligned
-    weights = itertools.chain((struct.pack("<Q", len(front)), front), *map(pieces, values.values()))
-    handle, draft = tempfile.mkstemp(prefix=".millrace-", dir=os.path.dirname(os.path.abspath(path)))
-    try:
-        with os.fdopen(handle, "wb") as f:
-            with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
-                for name, parts in (("graph.json", (text.encode(),)), ("weights.safetensors", weights)):
-                    info = zipfile.ZipInfo(name)  # of 1980
-                    info.create_system, info.external_attr = 3, 0o644 << 16
-                    with z.open(info, "w", force_zip64=True) as out:
-                        out.writelines(parts)
-            os.fsync(f.fileno())
-        os.chmod(draft, 0o644)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
-
 def hooked(*_):
     raise Refused("a hook changes gradients (register_hook), and is not exported; leave it out")
+
+@contextlib.contextmanager
+def watched(example):
+    """Have traces show what they do not: where gradients are switched on and off; and refuse hooks on them."""
+    hook, switch = torch.Tensor.register_hook, torch._C._set_grad_enabled
+
+    def switched(on):
+        switch(on)
+        example.switches.append(torch.scalar_tensor(float(on)))
+    torch.Tensor.register_hook, torch._C._set_grad_enabled = hooked, switched
+    try:
+        yield
+    finally:
+        torch.Tensor.register_hook, torch._C._set_grad_enabled = hook, switch
+
+def check_modules(model):
+    """Refuse modules of PyTorch that cannot be exported, with what would be right."""
+    for name, m in model.named_modules():
+        hooks = (type(hook).__name__ for hook in m._forward_pre_hooks.values())
+        if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training and m.momentum is None and (
+                m.track_running_stats):
+            raise Refused("%s has momentum=None: Python counts the batches, for the share of each in the statistics; "
+                          "give it a momentum, as momentum=0.1, or call its eval()" % (name or "the module"))
+        if "SpectralNorm" in hooks or type(m).__name__ == "_SpectralNorm" and m.training:
+            raise Refused("%s has spectral_norm, whose power iteration writes its buffers by out=; leave it out, and "
+                          "divide by torch.linalg.matrix_norm(weight, 2) in forward" % (name or "the module"))
 
 def export(model, inputs, folder, loss, path, name):
     """Trace a module in training mode and write it; return what is to be said."""
@@ -383,6 +159,7 @@ def export(model, inputs, folder, loss, path, name):
     if not names:
         raise Refused("forward of %s does not take %d inputs" % (type(model).__name__, given))
     check_inputs(inputs)
+    check_modules(model)
     for key, value, _, _ in walk(model):
         check_tensor(key, value)
         if value._backward_hooks:
@@ -396,14 +173,10 @@ def export(model, inputs, folder, loss, path, name):
         raise Refused("there is one input; the last one is the target: give it, or --loss")
     graph = Graph(example, folder)
     graph.own(model, before)
-    with warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings(record=True) as warned, watched(example):
         warnings.simplefilter("always")
-        given_hook, torch.Tensor.register_hook = torch.Tensor.register_hook, hooked
-        try:
-            wider, traced = (torch.jit.trace(example, of, check_trace=False) for of in (tuple(
-                torch.cat((x, x)) * 0.75 if x.is_floating_point() else torch.cat((x, x)) for x in inputs), inputs))
-        finally:
-            torch.Tensor.register_hook = given_hook
+        wider, traced = (torch.jit.trace(example, of, check_trace=False) for of in (tuple(
+            torch.cat((x, x)) * 0.75 if x.is_floating_point() else torch.cat((x, x)) for x in inputs), inputs))
     graph.read(traced, wider)
     for key, value, buffer, _ in walk(model):
         if (value is not graph.live.get(key) or value.data_ptr() != at[id(value)]
@@ -415,21 +188,18 @@ def export(model, inputs, folder, loss, path, name):
             warnings.simplefilter("ignore")
             otherwise = strays(traced.inlined_graph, torch.jit.trace(
                 example.eval(), inputs, check_trace=False).inlined_graph, folder)
-    except Exception as why:  # what it returns in evaluation is no loss
-        otherwise = "%s: %.200s" % (type(model).__name__, " ".join(str(why).split()))
-    write(path, json.dumps({
-        "version": 2, "torch": torch.__version__, "name": name, "rows": len(inputs[0]), "inputs": [
-            {"name": n, "shape": list(x.shape), "dtype": DTYPES[x.dtype], "target": x is inputs[-1]}
-            for n, x in zip(names, inputs)], "tensors": list(graph.tensors.values()), "aliases": graph.aliases,
-        "nodes": graph.nodes, "outputs": [{"name": n, "of": v} for n, v in zip(example.names, graph.outputs)],
-    }), graph.values)
+        otherwise = otherwise and otherwise + ": in evaluation forward computes something else"
+    except Exception as why:
+        otherwise = "in evaluation forward does not return its loss, as it does in training (%s: %.200s)" % (
+            type(why).__name__, " ".join(str(why).split()))
+    graph.write(path, name, inputs, names)
     decided = {place([(w.filename, w.lineno)], folder) for w in warned if re.search(
         "Python|NumPy|Using len", str(w.message)) and issubclass(w.category, torch.jit.TracerWarning)} - {""}
     notes = ["%s: Python decides by a tensor: the file has the example's way alone" % at for at in sorted(decided)]
     notes += ["%s stays in evaluation mode, as it is given" % n for n, _ in still]
     notes += ["%s is not one number, and is left out" % n for n in example.left_out]
-    notes += ["%s: in evaluation forward computes something else; evaluations compute what training does, without "
-              "dropout and by the statistics of batch norms" % otherwise] * bool(otherwise)
+    notes += ["%s; evaluations compute what training does, without dropout and by the statistics of batch norms"
+              % otherwise] * bool(otherwise)
     notes += ["the target is made to fit the outputs: %s of %s" % (list(x.shape), x.dtype) for x in inputs[given:]]
     trained = [graph.values[n].numel() for n, t in graph.tensors.items() if t["trained"]]
     return notes, "%s: %d operators, %d parameters in %d tensors, in %s" % (

@@ -315,8 +315,8 @@ func TestSimReadsNoClock(t *testing.T) {
 	}
 }
 
-// TestLinesAreNoLongerThan120Columns: a tab is one. What a raw string of a Go file quotes is somebody else's.
-func TestLinesAreNoLongerThan120Columns(t *testing.T) {
+// TestFilesHaveAtMost400LinesOf120Columns: a tab is one. What a raw string of a Go file quotes is somebody else's.
+func TestFilesHaveAtMost400LinesOf120Columns(t *testing.T) {
 	for _, file := range sources(t, ".go", ".cpp", ".h", ".js", ".py", ".sh") {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -329,6 +329,9 @@ func TestLinesAreNoLongerThan120Columns(t *testing.T) {
 			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 120 && !quoted[number] {
 				t.Errorf("%s:%d has %d columns", file, number, n)
 			}
+		}
+		if number > 400 {
+			t.Errorf("%s has %d lines", file, number)
 		}
 	}
 }

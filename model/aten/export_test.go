@@ -92,8 +92,10 @@ type outcome struct {
 
 // exports are the outcomes of all modules, made once by one process.
 var exports = sync.OnceValues(func() ([]outcome, error) {
-	if _, err := os.ReadFile(exporter); err != nil { // which makes the go command's cache look at it
-		return nil, err
+	for _, path := range []string{exporter, "../../python/millrace_graph.py"} {
+		if _, err := os.ReadFile(path); err != nil { // which makes the go command's cache look at it
+			return nil, err
+		}
 	}
 	folder, err := os.MkdirTemp("", "millrace-aten-")
 	if err != nil {

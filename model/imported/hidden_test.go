@@ -20,6 +20,13 @@ func TestWhatATraceDoesNotShow(t *testing.T) {
 		"number": {2, "with twice the rows"},
 		"hook":   {2, "a hook changes gradients"}, "inner": {2, "a hook changes gradients"},
 		"always": {0, evaluates}, "auxiliary": {0, evaluates}, "averages": {0, ""}, "recomputed": {0, ""},
+		"inplace": {2, "mul_.Tensor changes under no_grad what has a gradient; write x = x + (y - x).detach()"},
+		"part":    {2, "fill_.Tensor changes under no_grad"}, "clipped": {2, "clamp_ changes under no_grad"},
+		"view": {0, ""}, "switched": {0, ""}, "spectral": {0, ""},
+		"returns":      {0, "in evaluation forward does not return its loss"},
+		"normed":       {2, "b has spectral_norm, whose power iteration writes its buffers"},
+		"parametrized": {2, "b.parametrizations.weight.0 has spectral_norm"},
+		"cumulative":   {2, "b.1 has momentum=None: Python counts the batches"},
 	}
 	var requests []torchtest.Request
 	for name := range cases {

@@ -13,6 +13,24 @@ class Hides(nn.Module):
         self.register_buffer("m", torch.ones(6))
         if hidden == "hook":
             self.a.weight.register_hook(lambda g: 2 * g)
+        if hidden == "normed":
+            self.b = nn.utils.spectral_norm(self.b)
+        if hidden == "parametrized":
+            self.b = nn.utils.parametrizations.spectral_norm(self.b)
+        if hidden == "cumulative":
+            self.b = nn.Sequential(self.b, nn.BatchNorm1d(6, momentum=None))
+
+    @torch.no_grad()
+    def mask(self, h):
+        """Return a mask that is written in place, which nothing follows"""
+        mask = torch.ones_like(h)
+        mask[:, 2] = h[:, 0] > 0
+        return mask
+
+    @torch.no_grad()
+    def target(self, h):
+        """Return what a call of a module without gradients yields"""
+        return self.a(h).tanh_()
 
     def forward(self, x, y):
         h = checkpoint(self.a, x) if self.hidden == "recomputed" else self.a(x)
@@ -33,6 +51,34 @@ class Hides(nn.Module):
             if self.training:
                 self.m.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
             h = h - self.m
+        elif self.hidden == "inplace":
+            with torch.no_grad():
+                h.mul_(2)
+        elif self.hidden == "part":
+            h = h * 1.5
+            with torch.no_grad():
+                h[:, 0] = 0
+        elif self.hidden == "clipped":
+            with torch.no_grad():
+                self.a.weight.clamp_(-1, 1)
+        elif self.hidden == "view":
+            with torch.no_grad():
+                turned = self.a.weight.t()[:, :3]
+            h = h + torch.cat((h @ turned, self.b(h)[:, 3:]), 1)
+        elif self.hidden == "switched":
+            h = h * self.mask(h) + self.target(h)
+            with torch.no_grad():
+                if self.training:
+                    self.m.mul_(0.9).add_(h.mean(0), alpha=0.1)
+                changed = self.a(h)
+                changed[:, 1] = 0
+                with torch.enable_grad():
+                    h = h + h.tanh()
+            h = h + changed.relu_() + h.detach() - self.m
+        elif self.hidden == "returns" and not self.training:
+            return self.b(h)
+        elif self.hidden == "spectral":
+            h = h / torch.linalg.matrix_norm(self.a.weight, 2)
         return F.mse_loss(self.b(h.relu()), y)
 
 
@@ -40,5 +86,6 @@ def of(hidden):
     return lambda rows=4: (Hides(hidden), (torch.randn(rows, 6), torch.randn(rows, 6)))
 
 
-for name in "state data number hook inner always auxiliary averages recomputed".split():
+for name in ("state data number hook inner always auxiliary averages recomputed inplace part clipped view switched "
+             "returns spectral normed parametrized cumulative").split():
     globals()[name] = of(name)

@@ -1,0 +1,287 @@
+"""What millrace_export.py writes of a trace: its operators, its tensors, and the file that has both."""
+import ctypes, functools, hashlib, itertools, json, os, re, struct, tempfile, zipfile
+
+import torch
+
+PIECE = 16 << 20  # bytes of a tensor that are copied at once
+TYPES = [of.split() for of in (  # of elements: what TorchScript, torch and safetensors call them
+    "Double float64 F64, Float float32 F32, Half float16 F16, BFloat16 bfloat16 BF16, Long int64 I64, Int int32 I32, "
+    "Short int16 I16, Char int8 I8, Byte uint8 U8, Bool bool BOOL").split(", ")]
+SCALARS, DTYPES = {a: c for a, _, c in TYPES}, {getattr(torch, b): c for _, b, c in TYPES}
+KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string", torch.device: "device"}
+RECURRENT = ["aten::" + of for of in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
+# A frame of a node's source: of a trace, "path(line): function"; of a script, 'File "path", line 1, in function'.
+FRAME = re.compile(r'^(.+)\((\d+)\): |^ *File "(.+)", line (\d+)', re.M)
+PYTHON = re.compile("<|%s|%s(?!(site|dist)-packages)" % tuple(  # and PyTorch, whose files nobody edits
+    re.escape(os.path.dirname(os.path.abspath(of.__file__)) + os.sep) for of in (torch, os)))
+
+OURS = re.compile(re.escape(os.path.dirname(os.path.abspath(__file__)) + os.sep) + "millrace_(export|graph)[.]py")
+
+class Refused(Exception):
+    """What cannot be exported, and what would be right."""
+
+def place(frames, folder=None):
+    """Return file:line of the innermost frame that is the user's, or else a library's; not PyTorch's or Python's."""
+    inner = itertools.takewhile(lambda frame: not OURS.match(os.path.abspath(frame[0])), frames)
+    found = sorted((f for f in inner if not PYTHON.match(f[0])), key=lambda frame: "-packages" + os.sep in frame[0])
+    at = "%s:%s" % found[0] if found else ""
+    return at[len(folder) + 1:] if folder and at.startswith(folder + os.sep) else at
+
+def check_tensor(name, value):
+    """Refuse a tensor whose elements cannot be written."""
+    if type(value).__name__.startswith("Uninitialized"):
+        raise Refused("%s has no shape yet; call the module once in build()" % name)
+    if value.layout != torch.strided or value.device.type == "meta" or value.dtype not in DTYPES:
+        raise Refused("%s is %s, %s, on %s; give a dense tensor of %s that has its elements"
+                      % (name, value.layout, value.dtype, value.device, ", ".join(b for _, b, _ in TYPES)))
+
+def walk(module, prefix=""):
+    """Yield each parameter and buffer by every name that state_dict has for it."""
+    for buffer, table in enumerate((module._parameters, module._buffers)):
+        for key, value in ((k, v) for k, v in table.items() if v is not None):
+            yield prefix + key, value, bool(buffer), key in getattr(module, "_non_persistent_buffers_set", ())
+    for key, child in ((k, m) for k, m in module._modules.items() if m is not None):
+        yield from walk(child, prefix + key + ".")
+
+def end_of(value):
+    """Return the address behind a tensor's last element."""
+    return value.data_ptr() + (1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride()))) * value.element_size()
+
+class Graph:
+    """The operators of a traced module, as they are written."""
+    def __init__(self, example, folder):
+        self.example, self.folder, self.aliases, self.nodes, self.outputs = example, folder, [], [], []
+        self.values, self.tensors = {}, {}  # by name: the elements, and what is written of them
+        self.live, self.name_of = {}, {}  # what the module has by each name; the first name of each
+        self.number, self.literal, self.path, self.known, self.written = {}, {}, {}, {}, set()
+
+    def own(self, module, before):
+        """Take a module's parameters as they are, and its buffers as they were before."""
+        for name, value, buffer, unsaved in walk(module):
+            self.live[name], first = value, self.name_of.setdefault(id(value), name)
+            if first != name:
+                self.aliases.append({"name": name, "of": first})
+            else:
+                self.keep(name, before.get(id(value), (0, value.detach()))[1], unsaved=unsaved,
+                          role="buffer" if buffer else "parameter", trained=value.requires_grad and not buffer)
+        spans = sorted((self.live[n].data_ptr(), end_of(self.live[n]), n) for n in self.tensors if self.live[n].numel())
+        for (_, end, one), (start, _, other) in zip(spans, spans[1:]):
+            if start < end and (self.tensors[one]["trained"] or self.tensors[other]["trained"]):
+                raise Refused("%s and %s share memory; make them one parameter, or copy one" % (one, other))
+
+    def keep(self, name, value, **described):
+        self.values[name], self.tensors[name] = value, dict(described, name=name)
+
+    def constant(self, value, where):
+        """Keep a tensor that is no parameter or buffer, once for all that have its elements."""
+        check_tensor("%s: a constant" % where, value)
+        for name, p in self.live.items():
+            if value.numel() and p.data_ptr() <= value.data_ptr() < end_of(p) and (
+                    p.requires_grad or not alike(p, self.values.get(name, p))):
+                raise Refused("%s: what is computed of %s does not follow its training; use .detach(), not .data"
+                              % (where, name))
+        digest = hashlib.sha256(b"".join(pieces(value))).digest()
+        name = "constant%d" % len(self.known)
+        while name in self.live:
+            name += "_"
+        first = self.known.setdefault((value.dtype, tuple(value.shape), digest), name)
+        if first == name:
+            self.keep(name, value.detach(), role="constant", trained=False)
+        return {"tensor": first}
+
+    def read(self, traced, wider):
+        """Read a trace, and one of twice the rows, whose sizes tell which depend on the rows."""
+        graph, more = traced.inlined_graph, (n for n in needed(wider.inlined_graph) if n.kind() != "prim::Constant")
+        given, returned = list(graph.inputs()), list(graph.outputs())
+        self.path[given[0].debugName()] = ""
+        self.number = {v.debugName(): i for i, v in enumerate(given[1:])}
+        for node in needed(graph):
+            other = node if node.kind() == "prim::Constant" else next(more, node)  # numbers that are alike are one
+            if node.kind() != other.kind():
+                raise Refused("%s: forward calls other operators with twice the rows; call the same for any number"
+                              % blamed(node, self.folder)[1])
+            self.add(node, other)
+        returned = self.argument(returned[0]).get("list", [self.argument(v) for v in returned])
+        self.outputs, switches = returned[:len(self.example.names)], returned[len(self.example.names):]
+        self.nodes = list(self.without_gradient([x["value"] for x in switches]))
+
+    def without_gradient(self, switches):
+        """Yield the operators, but for what Example.switches has; what is computed while that is 0 has no gradient."""
+        on = True
+        for node in self.nodes:
+            if node["out"] and node["out"][0]["value"] in switches:
+                on = node["in"][0] != {"float": 0.0}
+                continue
+            if not on and re.search(r"[^_]_(\.|$)", node["op"]) and "detached" not in node["out"][0]:
+                raise Refused("%s: %s changes under no_grad what has a gradient; write x = x + (y - x).detach(), where "
+                              "y is what x becomes" % (node["where"] or node["scope"] or "the module", node["op"]))
+            for v in node["out"] if not on else ():
+                v["detached"] = True
+            yield node
+
+    def write(self, path, name, inputs, names):
+        """Write the file, under the module's name and the names of its inputs, of which the last is the target."""
+        write(path, json.dumps({
+            "version": 2, "torch": torch.__version__, "name": name, "rows": len(inputs[0]), "inputs": [
+                {"name": n, "shape": list(x.shape), "dtype": DTYPES[x.dtype], "target": x is inputs[-1]}
+                for n, x in zip(names, inputs)], "tensors": list(self.tensors.values()), "aliases": self.aliases,
+            "nodes": self.nodes, "outputs": [{"name": n, "of": v} for n, v in zip(self.example.names, self.outputs)],
+        }), self.values)
+
+    def add(self, node, other):
+        """Take a node over, which comes behind all that it reads of; other is what it is with twice the rows."""
+        kind, outs, ins = node.kind(), [v.debugName() for v in node.outputs()], list(node.inputs())
+        (where, blame), first = blamed(node, self.folder), ins[0].debugName() if ins else ""
+        for x, y in zip(map(fixed, ins), map(fixed, other.inputs())):
+            if not alike(x, y):
+                x, y = (list(v.shape) if isinstance(v, torch.Tensor) else v for v in (x, y))
+                raise Refused(("%s: %s: its argument %s is %s with twice the rows: Python made it of the rows or of "
+                               "what a tensor holds; use x.shape[0], not len(x), int(x.shape[0])" if x != y else
+                               "%s: %s: a tensor %s holds other elements in the next forward%.0s: write x = "
+                               "x + y, not x += y, and register_buffer what is kept, or give it as an input"
+                               ) % (blame, kind, x, y))
+        if writes(node):
+            self.written.update(self.literal.get(root(v).debugName(), {}).get("tensor") for v in ins)
+        if kind == "prim::GetAttr":
+            path = self.path[outs[0]] = (self.path[first] + "." + node.s("name")).lstrip(".")
+            if path[len("module."):] in self.live:
+                self.literal[outs[0]] = {"tensor": self.name_of[id(self.live[path[len("module."):]])]}
+            elif node.output().type().kind() != "ClassType":
+                self.literal[outs[0]] = self.value(functools.reduce(getattr, path.split("."), self.example), blame)
+        elif kind == "prim::Constant":
+            self.literal[outs[0]] = self.value(node.output().toIValue(), blame)
+        elif kind == "prim::TupleConstruct":
+            self.literal[outs[0]] = {"list": list(map(self.argument, ins))}
+        elif kind == "prim::TupleUnpack" and "list" in self.literal.get(first, ()):
+            self.literal.update(zip(outs, self.literal[first]["list"]))
+        elif list(node.blocks()) or kind[:1] == "^" or kind == "prim::PythonOp" or "ClassType" in (
+                v.type().kind() for v in ins):
+            raise Refused("%s: %s: branches of scripted functions and backwards of autograd.Function are not exported; "
+                          "write it as plain Python" % (blame, kind))
+        elif kind == "aten::_pack_padded_sequence":
+            raise Refused("%s: a packed sequence has other sizes in each batch; give the padded tensor, and take each "
+                          "row's last step by gather" % blame)
+        else:
+            self.nodes.append({"op": node.schema().split("(")[0] or kind, "in": [self.argument(v) for v in ins],
+                               "out": [self.described(*v) for v in zip(node.outputs(), other.outputs())],
+                               "scope": scope_of(node.scopeName()), "where": where})
+
+    def argument(self, v):
+        return self.literal.get(v.debugName()) or {"value": self.number[v.debugName()]}
+
+    def value(self, x, where):
+        """Return a constant as it is written."""
+        if isinstance(x, torch.Tensor):
+            return self.constant(x, where)
+        if isinstance(x, (list, tuple)):
+            return {"list": [self.value(one, where) for one in x]}
+        if type(x) in KINDS:
+            x, kind = getattr(x, "type", x), KINDS[type(x)]  # of a device
+            return {kind: True if x is None else str(x) if str(x) in ("inf", "-inf", "nan") else x}
+        raise Refused("%s: a constant of the type %s; give numbers, words or tensors" % (where, type(x).__name__))
+
+    def described(self, v, wider):
+        """Number a value and describe it by the type that the traces have seen."""
+        t, said = v.type(), {"value": self.number.setdefault(v.debugName(), len(self.number))}
+        if t.kind() != "TensorType" or t.sizes() is None or t.scalarType() is None:
+            return dict(said, type="Tensor" if t.kind() == "TensorType" else t.str())
+        said.update({"double": wider.type().sizes()} if wider.type().sizes() != t.sizes() else ())
+        if not v.requires_grad() and "::_" not in v.node().kind():  # aten::_convolution is seen before it has its own
+            said["detached"] = True
+        return dict(said, type="Tensor", shape=t.sizes(), dtype=SCALARS.get(t.scalarType(), t.scalarType()))
+
+def needed(graph, buffers=True):
+    """Return the nodes of which something comes, in order; with or without those that only write the module's own."""
+    read, kept = {v.debugName() for v in graph.outputs()}, []
+    for node in reversed(list(graph.nodes())):
+        own = not buffers and "!" in node.schema() and root(node.output())
+        if own and own.node().kind() == "prim::GetAttr":
+            continue  # evaluation, which leaves it out, reads what was there
+        if writes(node) or any(v.debugName() in read for v in node.outputs()):
+            read.update(v.debugName() for v in node.inputs())
+            kept.append(node)
+    return kept[::-1]
+
+def root(v):
+    """Return what has the elements of a value that is a view, or written in place."""
+    while "(a" in v.node().schema() or v.node().kind() == "prim::TupleUnpack":
+        first = next(v.node().inputs())
+        tuples = v.node().kind() == first.node().kind().replace("Construct", "Unpack") != first.node().kind()
+        v = list(first.node().inputs())[v.offset()] if tuples else first
+    return v
+
+def fixed(v):
+    """Return what Python has made of a value; None for one that is calculated."""
+    return v.node().output().toIValue() if v.node().kind() == "prim::Constant" else None
+
+def alike(x, y):
+    """Say whether two constants are the same."""
+    if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
+        return str(x) == str(y)
+    return x.shape == y.shape and x.dtype == y.dtype and all(a == b for a, b in zip(pieces(x), pieces(y)))
+
+def strays(graph, still, folder):
+    """Return where evaluation computes something else than training does, but for dropout and batch norms."""
+    nodes, more = ([n for n in needed(of, False) if n.kind()[:6] == "aten::" and n.kind() != "aten::scalar_tensor"]
+                   for of in (graph, still))
+    for node in nodes:
+        kind, other, ins = node.kind(), more[0] if more else node, list(node.inputs())
+        if "dropout" in kind and (not more or kind != other.kind()):
+            continue  # which attention leaves out where it does not train
+        flag = 2 if "dropout" in kind else 5 if re.search("(batch|instance)_norm", kind) else -1
+        same = [alike(*map(fixed, of)) or kind in RECURRENT
+                for i, of in enumerate(zip(ins, other.inputs())) if i != flag]
+        always = flag > 0 and fixed(list(other.inputs())[flag]) is True and (
+            fixed(ins[1]) != 0 if flag == 2 else ins[3].type().kind() != "NoneType")
+        if not more or kind != other.kind() or not all(same) or always:
+            return blamed(node, folder)[1]
+        more.pop(0)
+    return more and blamed(more[0], folder)[1]
+
+def blamed(node, folder):
+    """Return where a node was called, and the same or its module, for messages."""
+    where = place([(a or c, b or d) for a, b, c, d in FRAME.findall(node.sourceRange())], folder)[-200:]
+    return where, where or scope_of(node.scopeName()) or "the module"
+
+def writes(node):
+    """Say whether a node changes what it reads, itself or in its blocks."""
+    return "!" in node.schema() or "batch_norm" in node.kind() or "instance_norm" in node.kind() or any(
+        writes(inner) for block in node.blocks() for inner in block.nodes())
+
+def scope_of(name):
+    """Return the path of the module in which an operator was called."""
+    return re.sub(r"^(__module\.)?module(\.|$)|^__module(\.|$)", "", name.split("/")[-1].split("::")[-1])
+
+def pieces(value):
+    """Yield a tensor's bytes, little-endian, few at a time."""
+    if value.numel() * value.element_size() > PIECE:
+        for part in value.chunk(2, [d for d in range(value.dim()) if value.shape[d] > 1][0]):
+            yield from pieces(part)
+    elif value.numel():
+        value = value.cpu().contiguous()
+        yield ctypes.string_at(value.data_ptr(), value.numel() * value.element_size())
+
+def write(path, text, values):
+    """Write the file whole or not at all."""
+    header, at = {}, 0
+    for name, x in values.items():
+        end = at + x.numel() * x.element_size()
+        header[name], at = {"dtype": DTYPES[x.dtype], "shape": list(x.shape), "data_offsets": [at, end]}, end
+    front = json.dumps(header).encode()
+    front += b" " * (-len(front) % 8)  # so that the data is aligned
+    weights = itertools.chain((struct.pack("<Q", len(front)), front), *map(pieces, values.values()))
+    handle, draft = tempfile.mkstemp(prefix=".millrace-", dir=os.path.dirname(os.path.abspath(path)))
+    try:
+        with os.fdopen(handle, "wb") as f:
+            with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
+                for name, parts in (("graph.json", (text.encode(),)), ("weights.safetensors", weights)):
+                    info = zipfile.ZipInfo(name)  # of 1980
+                    info.create_system, info.external_attr = 3, 0o644 << 16
+                    with z.open(info, "w", force_zip64=True) as out:
+                        out.writelines(parts)
+            os.fsync(f.fileno())
+        os.chmod(draft, 0o644)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
