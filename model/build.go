@@ -234,6 +234,14 @@ func (l *Layer) ParamName(i int) string {
 	return l.Name + "." + l.Params[i].Name
 }
 
+// Owned is the full name of what parameter i of a layer is: its own, or that of the owner it is tied to.
+func (l *Layer) Owned(i int) string {
+	if tied := l.Params[i].Tied; tied != "" {
+		return tied
+	}
+	return l.ParamName(i)
+}
+
 // Target is the name of the input that has the targets: "target", else the last one.
 func (m *Model) Target() string {
 	name := ""
@@ -366,10 +374,7 @@ func (m *Model) TiedLayers() [][]int {
 			if !p.Learned() {
 				continue
 			}
-			name := p.Tied
-			if name == "" {
-				name = l.ParamName(k)
-			}
+			name := l.Owned(k)
 			if groups[name] == nil {
 				owners = append(owners, name)
 			}

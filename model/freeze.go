@@ -32,7 +32,7 @@ func (m *Model) Freeze(patterns []string) error {
 	for i := range m.Layers {
 		l := &m.Layers[i]
 		for k := range l.Params {
-			if frozen[l.owned(k)] && !l.Params[k].Buffer {
+			if frozen[l.Owned(k)] && !l.Params[k].Buffer {
 				l.Params[k].Frozen = true
 			}
 		}
@@ -46,14 +46,6 @@ func (m *Model) Freeze(patterns []string) error {
 			strings.Join(patterns, ","))
 	}
 	return nil
-}
-
-// owned is the full name of what parameter k of a layer is: its own, or that of the owner it is tied to.
-func (l *Layer) owned(k int) string {
-	if tied := l.Params[k].Tied; tied != "" {
-		return tied
-	}
-	return l.ParamName(k)
 }
 
 // learns is how many elements a layer computes gradients of.
@@ -83,7 +75,7 @@ func (m *Model) match(pattern string, frozen map[string]bool) error {
 			case is && l.Params[k].Buffer:
 				buffer = full
 			case is:
-				found, frozen[l.owned(k)] = true, true
+				found, frozen[l.Owned(k)] = true, true
 			}
 		}
 	}

@@ -1,6 +1,10 @@
 package profile
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"slices"
+)
 
 // Divided is the profile with each layer in as many pieces as parts gives it, every piece a layer of its own
 // that makes its part of the output (BaPipe, §3.3.2). parts has one list for each layer of p; a list adds up
@@ -48,8 +52,13 @@ func (p *Profile) Divided(parts [][]float64) *Profile {
 // piece is the part of layer l that begins behind the part before.
 func (p *Profile) piece(layer Layer, l int, before, part float64) Layer {
 	share := func(n int64) int64 { return PartBytes(n, before+part) - PartBytes(n, before) }
-	for _, n := range []*int64{&layer.ParameterBytes, &layer.TiedBytes, &layer.BufferBytes} {
+	for _, n := range []*int64{&layer.ParameterBytes, &layer.TiedBytes, &layer.BufferBytes, &layer.FrozenBytes} {
 		*n = share(*n)
+	}
+	layer.FrozenShared = slices.Clone(layer.FrozenShared)
+	for i := range layer.FrozenShared { // a part of it is nobody's other part
+		s := &layer.FrozenShared[i]
+		s.Name, s.Bytes = fmt.Sprintf("%s behind %g", s.Name, before), share(s.Bytes)
 	}
 	layer.ScaleUpdates(part, part, part)
 	layer.Costs = make([]Cost, len(p.Layers[l].Costs))

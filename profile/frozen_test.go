@@ -1,6 +1,7 @@
 package profile_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -31,9 +32,9 @@ func TestAnalyticCostsOfFrozenLayers(t *testing.T) {
 		is := some.Layers[l]
 		a, b := was.Costs[0], is.Costs[0]
 		t.Logf("%s: backward %g s, with frozen layers %g s", is.Name, a.BackwardS, b.BackwardS)
-		if is.ParameterBytes+is.BufferBytes != was.ParameterBytes+was.BufferBytes || a.ForwardS != b.ForwardS {
+		if is.ParameterBytes+is.FrozenBytes != was.ParameterBytes || a.ForwardS != b.ForwardS {
 			t.Errorf("%s: %d+%d bytes, forward %g s; where nothing is frozen %d, %g s", is.Name, is.ParameterBytes,
-				is.BufferBytes, b.ForwardS, was.ParameterBytes, a.ForwardS)
+				is.FrozenBytes, b.ForwardS, was.ParameterBytes, a.ForwardS)
 		}
 		switch is.Name {
 		case "dense0":
@@ -50,5 +51,49 @@ func TestAnalyticCostsOfFrozenLayers(t *testing.T) {
 				t.Errorf("%s: backward %g s; where nothing is frozen %g s", is.Name, b.BackwardS, a.BackwardS)
 			}
 		}
+	}
+}
+
+// A frozen embedding that the head shares is listed by both, once each, and has neither gradient nor state in either:
+// 50 x 8 floats. What no other layer reads is summed up.
+func TestFrozenTiesAreListedByAllWhoReadThem(t *testing.T) {
+	m, err := model.Build("gpt", map[string]any{"layers": 1, "width": 8, "heads": 2, "context": 4, "vocabulary": 50,
+		"tied": true})
+	if err == nil {
+		err = m.Freeze([]string{"embed"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := map[string]cluster.DeviceType{"gpu": {PeakFLOPS: 1e13, MemoryBandwidthBytesPerSecond: 1e12}}
+	p, err := profile.Analytic(m, types, []int{1}, "adam", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range p.Layers {
+		shared := l.FrozenShared
+		switch l.Name {
+		case "embed":
+			if len(shared) != 1 || shared[0] != (profile.Shared{Name: "embed.weight", Bytes: 50 * 8 * 4}) ||
+				l.FrozenBytes != 4*8*4 || l.ParameterBytes != 0 || !l.NoGradient { // positions are its own
+				t.Errorf("embed: %+v", l)
+			}
+		case "head":
+			if len(shared) != 1 || shared[0] != (profile.Shared{Name: "embed.weight", Bytes: 50 * 8 * 4}) ||
+				l.TiedTo >= 0 || l.TiedBytes != 0 || l.NoGradient {
+				t.Errorf("head: %+v", l)
+			}
+		default:
+			if shared != nil || l.FrozenBytes != 0 || l.NoGradient {
+				t.Errorf("%s: %+v", l.Name, l)
+			}
+		}
+	}
+	if p.TiedLayers() != nil {
+		t.Errorf("gradients of %v are exchanged, and nobody has any", p.TiedLayers())
+	}
+	p.Layers[0].FrozenShared[0].Bytes = -1
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "frozen_shared: bytes of embed.weight") {
+		t.Errorf("-1 bytes: %v", err)
 	}
 }

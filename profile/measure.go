@@ -249,6 +249,7 @@ func pendingInputs(layers []Layer, timings []LayerTiming) []int64 {
 // describe is the part of a profile that a description alone gives.
 func describe(m *model.Model) *Profile {
 	p := &Profile{Version: Version, Model: m.Name, ModelID: m.ID()}
+	readers := frozenReaders(m)
 	for _, l := range m.Layers {
 		layer := Layer{Name: l.Name, Kind: l.Kind, ParameterBytes: 4 * l.ParameterElements(), TiedTo: -1}
 		for _, from := range l.From {
@@ -259,11 +260,19 @@ func describe(m *model.Model) *Profile {
 				}
 			}
 		}
-		for _, q := range l.Params {
-			if !q.Learned() && q.Tied == "" {
-				layer.BufferBytes += model.Tensor{Shape: q.Shape, DType: q.DType}.BytesPerSample()
-			}
-			if q.Learned() && q.Tied != "" {
+		for k, q := range l.Params {
+			bytes := model.Tensor{Shape: q.Shape, DType: q.DType}.BytesPerSample()
+			name := l.Owned(k)
+			switch {
+			case q.Frozen && readers[name] > 1:
+				if !slices.Contains(layer.FrozenShared, Shared{name, bytes}) {
+					layer.FrozenShared = append(layer.FrozenShared, Shared{name, bytes})
+				}
+			case q.Frozen && q.Tied == "":
+				layer.FrozenBytes += bytes
+			case q.Buffer && q.Tied == "":
+				layer.BufferBytes += bytes
+			case q.Learned() && q.Tied != "":
 				layer.TiedTo = ownerOf(m, q.Tied)
 				layer.TiedBytes += 4 * model.Tensor{Shape: q.Shape}.Elements()
 			}
@@ -276,6 +285,21 @@ func describe(m *model.Model) *Profile {
 			!slices.ContainsFunc(l.From, func(from int) bool { return from >= 0 && !p.Layers[from].NoGradient })
 	}
 	return p
+}
+
+// frozenReaders is how many layers read what nobody changes, by its owner's full name for it.
+func frozenReaders(m *model.Model) map[string]int {
+	readers := map[string]int{}
+	for _, l := range m.Layers {
+		seen := map[string]bool{}
+		for k, q := range l.Params {
+			if name := l.Owned(k); q.Frozen && !seen[name] {
+				seen[name] = true
+				readers[name]++
+			}
+		}
+	}
+	return readers
 }
 
 // ownerOf is the layer that owns a parameter by its full name.

@@ -73,6 +73,12 @@ type Feed struct {
 	BytesPerSample int64  `json:"bytes_per_sample"`
 }
 
+// Shared is what nobody changes and several layers read. Each stage that reads it has one of its own.
+type Shared struct {
+	Name  string `json:"name"` // its owner's full name for it
+	Bytes int64  `json:"bytes"`
+}
+
 // Layer is the costs of one layer.
 type Layer struct {
 	Name string `json:"name"`
@@ -82,6 +88,10 @@ type Layer struct {
 	Feeds          []Feed `json:"feeds,omitempty"`
 	ParameterBytes int64  `json:"parameter_bytes"`
 	BufferBytes    int64  `json:"buffer_bytes,omitempty"` // kept and saved, without gradient: batch-norm statistics
+	// FrozenBytes is what nobody changes and this layer alone reads: frozen parameters and constants. FrozenShared
+	// is what other layers read too.
+	FrozenBytes  int64    `json:"frozen_bytes,omitempty"`
+	FrozenShared []Shared `json:"frozen_shared,omitempty"`
 	// TiedTo is the layer that owns a parameter this one shares, or -1; TiedBytes its size.
 	TiedTo    int   `json:"tied_to"`
 	TiedBytes int64 `json:"tied_bytes,omitempty"`

@@ -147,6 +147,15 @@ func (c *Cost) Again() (forwardS, backwardS float64) {
 	return *c.BareForwardS, *c.AgainS
 }
 
+// StillBytes is what the layer holds besides parameters that learn, their gradients and states.
+func (l *Layer) StillBytes() int64 {
+	n := l.BufferBytes + l.FrozenBytes
+	for _, shared := range l.FrozenShared {
+		n += shared.Bytes
+	}
+	return n
+}
+
 // CutBytes is what crosses the cut behind a layer: the outputs of every layer at or
 // before it that a later layer reads.
 func (p *Profile) CutBytes(costs []Cost, cut int) int64 { return p.crossing(costs, cut, false) }

@@ -141,6 +141,15 @@ func (l *Layer) validate(i, states int) (bytes float64, err error) {
 		return 0, wrong("parameter_bytes, tied_bytes or buffer_bytes", min(l.ParameterBytes, l.TiedBytes,
 			l.BufferBytes), "0 or more")
 	}
+	if l.FrozenBytes < 0 {
+		return 0, wrong("frozen_bytes", l.FrozenBytes, "0 or more")
+	}
+	for _, shared := range l.FrozenShared {
+		if shared.Bytes < 0 {
+			return 0, wrong("frozen_shared: bytes of "+names.Shown(shared.Name), shared.Bytes, "0 or more")
+		}
+		bytes += float64(shared.Bytes)
+	}
 	if err := l.validateUpdates(); err != nil {
 		return 0, err
 	}
@@ -169,7 +178,8 @@ func (l *Layer) validate(i, states int) (bytes float64, err error) {
 			largest = max(largest, *n)
 		}
 	}
-	bytes = (float64(l.ParameterBytes)+float64(l.TiedBytes))*float64(1+states) + float64(l.BufferBytes) + float64(largest)
+	bytes += (float64(l.ParameterBytes)+float64(l.TiedBytes))*float64(1+states) + float64(l.BufferBytes) +
+		float64(l.FrozenBytes) + float64(largest)
 	for _, f := range l.Feeds {
 		if f.BytesPerSample < 0 {
 			return 0, wrong("feeds: bytes_per_sample of "+f.Name, f.BytesPerSample, "0 or more")

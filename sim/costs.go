@@ -160,7 +160,7 @@ func (k *StageCost) wrong() (field string, value float64) {
 		{"gradient bytes", k.GradientBytes}, {"saved bytes", k.SavedBytes},
 		{"input bytes", k.InputBytes},
 		{"pending bytes", k.PendingBytes}, {"fixed bytes", k.FixedBytes}, {"parameter bytes", k.ParameterBytes},
-		{"reference bytes", k.ReferenceBytes},
+		{"reference bytes", k.ReferenceBytes}, {"frozen bytes", k.FrozenBytes},
 		{"bytes of gradients that the first half makes", k.WholeBytes}, {"bytes of the largest layer", k.LayerBytes},
 		{"peak of a forward", k.ForwardPeak}, {"peak of an evaluation", k.EvaluatePeak},
 		{"peak of an update", k.UpdatePeak},

@@ -8,14 +8,17 @@ import "github.com/millrace-ml/millrace/schedule"
 // fixedBytes is what a pipeline holds of a stage throughout: a reference, no optimizer.
 func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
 	if p.IsReference(pipeline) {
-		return c.ReferenceBytes
+		return c.ReferenceBytes + c.FrozenBytes
 	}
 	return c.FixedBytes
 }
 
+// changing is what an update changes of what a stage holds throughout.
+func (c *StageCost) changing() int64 { return c.FixedBytes - c.FrozenBytes }
+
 // updatePeak is the most held inside an update above what was held before it.
 func (c *StageCost) updatePeak(cost schedule.UpdateCost) int64 {
-	return cost.PeakWhole*c.FixedBytes + cost.PeakLayer*c.LayerBytes + cost.PeakStep*c.UpdatePeak
+	return cost.PeakWhole*c.changing() + cost.PeakLayer*c.LayerBytes + cost.PeakStep*c.UpdatePeak
 }
 
 // updateS is how long an update computes. Of costs that say no other times, every update takes an UpdateS.

@@ -24,7 +24,8 @@ type MemorySplit struct {
 	Stages []int  `json:"stages"`
 	// Parameters and batch-norm statistics; of pipelines side by side those of each and the reference's.
 	WeightBytes     int64 `json:"weight_bytes"`
-	VersionBytes    int64 `json:"version_bytes"` // older weights that micro-batches in flight still need
+	FrozenBytes     int64 `json:"frozen_bytes,omitempty"` // frozen parameters and constants, which nobody changes
+	VersionBytes    int64 `json:"version_bytes"`          // older weights that micro-batches in flight still need
 	GradientBytes   int64 `json:"gradient_bytes"`
 	OptimizerBytes  int64 `json:"optimizer_bytes"`
 	ActivationBytes int64 `json:"activation_bytes"` // saved and received for micro-batches in flight
@@ -92,20 +93,20 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			cost := costs.Stages[s][min(k, len(costs.Stages[s])-1)]
 			m.GradientBytes += models * cost.ParameterBytes
 			m.OptimizerBytes += models * cost.ParameterBytes * int64(p.OptimizerStates)
-			m.WeightBytes += models * (cost.FixedBytes - cost.ParameterBytes*int64(p.OptimizerStates))
+			m.FrozenBytes += models * cost.FrozenBytes
+			m.WeightBytes += models * (cost.FixedBytes - cost.FrozenBytes - cost.ParameterBytes*int64(p.OptimizerStates))
 			if models > 1 {
 				m.WeightBytes += cost.ReferenceBytes
+				m.FrozenBytes += cost.FrozenBytes
 			}
 			each += cost.SavedBytes + cost.InputBytes
 			m.VersionBytes += int64(policy.OlderVersions(m.MicrosInFlight)) * cost.ParameterBytes
 		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
-		rest := m.PeakBytes - m.WeightBytes - m.VersionBytes - m.GradientBytes - m.OptimizerBytes - m.ActivationBytes
-		if rest < 0 { // the fullest moment had fewer in flight, or no gradients yet
-			m.ActivationBytes = max(0, m.ActivationBytes+rest)
-			rest = m.PeakBytes - m.WeightBytes - m.VersionBytes - m.GradientBytes - m.OptimizerBytes - m.ActivationBytes
-		}
-		m.BufferBytes = max(0, rest)
+		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes
+		// Less where the fullest moment had fewer in flight, or no gradients yet.
+		m.ActivationBytes = min(m.ActivationBytes, max(0, m.PeakBytes-fixed))
+		m.BufferBytes = max(0, m.PeakBytes-fixed-m.ActivationBytes)
 		out = append(out, m)
 	}
 	return out

@@ -93,6 +93,29 @@ func printProfile(c *cobra.Command, p *profile.Profile) {
 	for _, device := range p.DeviceTypes() {
 		printCosts(c.OutOrStdout(), p, device)
 	}
+	printFrozen(c.OutOrStdout(), p)
+}
+
+// printFrozen says how much of the model nobody changes, and which layers have no backward therefore.
+func printFrozen(out io.Writer, p *profile.Profile) {
+	bytes, still := int64(0), 0
+	shared := map[string]int64{}
+	for _, l := range p.Layers {
+		bytes += l.FrozenBytes
+		for _, s := range l.FrozenShared {
+			shared[s.Name] = s.Bytes
+		}
+		if l.NoGradient {
+			still++
+		}
+	}
+	for _, n := range shared {
+		bytes += n
+	}
+	if bytes > 0 {
+		fmt.Fprintf(out, "frozen parameters and constants: %s; %d of %d layers have no backward\n",
+			cluster.FormatBytes(bytes), still, len(p.Layers))
+	}
 }
 
 func printCosts(out io.Writer, p *profile.Profile, device string) {

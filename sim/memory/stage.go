@@ -19,9 +19,10 @@ type Held struct {
 	SavedBytes      int64 // held from forward to backward beside what was received
 	InputBytes      int64 // the input received, held as long
 	PendingBytes    int64 // held from the first half of a split backward to the second
-	FixedBytes      int64 // parameters, buffers, optimizer states
+	FixedBytes      int64 // parameters, buffers, optimizer states, and what is frozen
+	FrozenBytes     int64 // of FixedBytes, what nobody changes: no update keeps a copy of it
 	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
-	ReferenceBytes  int64 // parameters and buffers: a reference of several pipelines, and a step in its queue
+	ReferenceBytes  int64 // parameters and buffers that change: of a pipelines' reference, and of a step in its queue
 
 	// WholeBytes is those of the gradients that a split backward's first half makes, because their layers
 	// have no halves.
@@ -60,6 +61,7 @@ type Held struct {
 //   - an optimizer with two states needs one more tensor of a parameter's size for a moment;
 //   - an update that is validated later keeps what it changes, parameters, states and buffers, as they
 //     were, and the gradients, until it is;
+//   - what is frozen is there once in each stage that reads it, without gradients, states or older versions;
 //   - where the replicas' sum goes on beside the next minibatch there are two sets of gradients.
 func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
 	if st.FirstLayer > 0 {
@@ -69,7 +71,8 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
 		out.ActivationBytes = p.CutBytes(costs, st.LastLayer)
 		out.NoGradientBytes = out.ActivationBytes - p.GradientBytes(costs, st.LastLayer)
 	}
-	copied := map[int]bool{} // owners outside of the stage whose parameter it has a copy of
+	copied := map[int]bool{}    // owners outside of the stage whose parameter it has a copy of
+	frozen := map[string]bool{} // of FrozenShared
 	grads := make([]int64, st.LastLayer-st.FirstLayer+1)
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		layer := &p.Layers[l]
@@ -77,6 +80,13 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
 		if t := layer.TiedTo; t >= 0 && (t < st.FirstLayer || t > st.LastLayer) && !copied[t] {
 			copied[t] = true
 			own += layer.TiedBytes
+		}
+		out.FrozenBytes += layer.FrozenBytes
+		for _, shared := range layer.FrozenShared {
+			if !frozen[shared.Name] {
+				frozen[shared.Name] = true
+				out.FrozenBytes += shared.Bytes
+			}
 		}
 		out.FixedBytes += own*int64(1+p.OptimizerStates) + layer.BufferBytes
 		out.ReferenceBytes += own + layer.BufferBytes
@@ -87,6 +97,7 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
 			out.UpdatePeak = max(out.UpdatePeak, own)
 		}
 	}
+	out.FixedBytes += out.FrozenBytes
 	kept := spanning(p, costs, st)
 	out.EvaluatePeak, _ = passPeak(p, costs, st, nil)
 	out.BackwardPeak = backwardPeak(p, costs, st, later, nil, kept)

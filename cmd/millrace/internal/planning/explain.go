@@ -3,6 +3,7 @@ package planning
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -118,7 +119,12 @@ func Explain(w io.Writer, p *prepare.Prepared) {
 func explainMore(w io.Writer, p *prepare.Prepared, why *tune.Explanation) {
 	fmt.Fprintln(w, "memory at its fullest:")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "  worker\tweights\tversions\tgradients\toptimizer\tactivations\tbuffers\tpeak\tlimit\t")
+	freezes := slices.ContainsFunc(why.Memory, func(m tune.MemorySplit) bool { return m.FrozenBytes > 0 })
+	frozen := ""
+	if freezes {
+		frozen = "frozen\t"
+	}
+	fmt.Fprintf(t, "  worker\tweights\t%sversions\tgradients\toptimizer\tactivations\tbuffers\tpeak\tlimit\t\n", frozen)
 	rows := alike{}
 	for _, m := range why.Memory {
 		limit := "none"
@@ -128,8 +134,11 @@ func explainMore(w io.Writer, p *prepare.Prepared, why *tune.Explanation) {
 				limit += fmt.Sprintf(" (%s over)", cluster.FormatBytes(m.NeedsBytes-m.LimitBytes))
 			}
 		}
-		cells := ""
-		for _, n := range []int64{m.WeightBytes, m.VersionBytes, m.GradientBytes, m.OptimizerBytes, m.ActivationBytes,
+		cells := cluster.FormatBytes(m.WeightBytes) + "\t"
+		if freezes {
+			cells += cluster.FormatBytes(m.FrozenBytes) + "\t"
+		}
+		for _, n := range []int64{m.VersionBytes, m.GradientBytes, m.OptimizerBytes, m.ActivationBytes,
 			m.BufferBytes, m.PeakBytes} {
 			cells += cluster.FormatBytes(n) + "\t"
 		}

@@ -1,0 +1,50 @@
+package memory
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// What is frozen is there once in each stage that reads it, however many of its layers do, and in no other; it has no
+// gradient and no state. By hand, with two states: layer 0 has 10 frozen bytes of its own and 100 that 1 and 3 read
+// too; 2 and 3 read 1000 of 2's; 1 learns 7 bytes.
+func TestFrozenBytesOfStages(t *testing.T) {
+	first, other := profile.Shared{Name: "first", Bytes: 100}, profile.Shared{Name: "other", Bytes: 1000}
+	p := &profile.Profile{OptimizerStates: 2}
+	for l, layer := range []profile.Layer{
+		{FrozenBytes: 10, FrozenShared: []profile.Shared{first}},
+		{ParameterBytes: 7, BufferBytes: 3, FrozenShared: []profile.Shared{first}},
+		{FrozenShared: []profile.Shared{other}},
+		{FrozenShared: []profile.Shared{first, other}},
+	} {
+		layer.From, layer.TiedTo = []int{l - 1}, -1
+		layer.Costs = []profile.Cost{{Device: "cpu", MicroBatch: 1}}
+		p.Layers = append(p.Layers, layer)
+	}
+	costs, _, err := p.At("cpu", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		first, last                    int
+		frozen, fixed, reference, grad int64
+	}{
+		{0, 3, 1110, 1110 + 3*7 + 3, 10, 7},
+		{0, 0, 110, 110, 0, 0},
+		{0, 1, 110, 110 + 24, 10, 7},
+		{1, 1, 100, 100 + 24, 10, 7},
+		{1, 2, 1100, 1100 + 24, 10, 7},
+		{2, 2, 1000, 1000, 0, 0},
+		{2, 3, 1100, 1100, 0, 0},
+		{3, 3, 1100, 1100, 0, 0},
+	} {
+		got := Of(p, costs, plan.Stage{FirstLayer: c.first, LastLayer: c.last})
+		if got.FrozenBytes != c.frozen || got.FixedBytes != c.fixed || got.ReferenceBytes != c.reference ||
+			got.ParameterBytes != c.grad {
+			t.Errorf("layers %d to %d: frozen %d, fixed %d, of a reference %d, gradients %d; by hand %+v", c.first, c.last,
+				got.FrozenBytes, got.FixedBytes, got.ReferenceBytes, got.ParameterBytes, c)
+		}
+	}
+}
