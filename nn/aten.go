@@ -3,6 +3,7 @@ package nn
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
@@ -129,9 +130,12 @@ func (r *tracing) run(c *rules.Call) error {
 		})
 	}
 	var results []tensor
-	if c.Mode == nil {
+	switch {
+	case strings.HasSuffix(c.Op, "scaled_dot_product_attention"): // which no version of PyTorch has as another has it
+		results, r.err = r.attention(c, args)
+	case c.Mode == nil:
 		results, r.err = r.dev.Call(c.Op, args...)
-	} else {
+	default:
 		results, r.err = r.moded(c, args)
 	}
 	if r.err == nil && len(results) < len(c.Out) {

@@ -3,6 +3,7 @@ package nn
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/model/aten/rules"
@@ -11,15 +12,7 @@ import (
 // moded makes a call that depends on whether the forward trains. What PyTorch draws from a generator is drawn from
 // counters here, so that replicas and recomputation repeat it.
 func (r *tracing) moded(c *rules.Call, args []any) ([]tensor, error) {
-	rate := 0.0
-	if c.Mode.Rate >= 0 {
-		switch p := args[c.Mode.Rate].(type) {
-		case float64:
-			rate = p
-		case int64:
-			rate = float64(p)
-		}
-	}
+	rate := rateOf(c, args)
 	if c.Mode.Train >= 0 {
 		args[c.Mode.Train] = r.ctx.Training
 	}
@@ -42,10 +35,21 @@ func (r *tracing) moded(c *rules.Call, args []any) ([]tensor, error) {
 			return nil, errors.New("dropout between the layers of a packed sequence is not computed; give it dropout=0")
 		}
 		return r.recurrent(c, args, rate)
-	case "scaled_dot_product_attention", "_scaled_dot_product_attention":
-		return r.attention(c, args, rate)
 	}
 	return nil, errors.New("its random numbers are not computed")
+}
+
+// rateOf is the rate of a call's dropout.
+func rateOf(c *rules.Call, args []any) float64 {
+	if c.Mode != nil && c.Mode.Rate >= 0 {
+		switch p := args[c.Mode.Rate].(type) {
+		case float64:
+			return p
+		case int64:
+			return float64(p)
+		}
+	}
+	return 0
 }
 
 // dropped is one of PyTorch's dropouts of x.
@@ -167,40 +171,58 @@ func (r *tracing) causal(c *rules.Call, args []any, p float64) ([]tensor, error)
 	return r.dev.Call(c.Op, args...)
 }
 
-// attention is softmax(QK'/sqrt(d) + mask)V with dropout of the softmax.
-func (r *tracing) attention(c *rules.Call, args []any, p float64) ([]tensor, error) {
+// attention is softmax(QK'/sqrt(d) + mask)V with dropout of the softmax. A row of which a mask of bools hides all is
+// zeros, as it is in PyTorch from 2.5 on.
+func (r *tracing) attention(c *rules.Call, args []any) ([]tensor, error) {
 	q, k, v := args[0].(tensor), args[1].(tensor), args[2].(tensor)
 	shape := q.Shape()
 	scale := 1 / math.Sqrt(float64(shape[len(shape)-1]))
-	causal := 5
+	args = append(slices.Clip(args), make([]any, max(0, 8-len(args)))...)
+	causal, _ := args[5].(bool)
 	if strings.HasPrefix(c.Op, "aten::_") {
-		causal = 6 // behind whether the weights are wanted
-	} else if len(args) > 6 {
+		causal, _ = args[6].(bool) // behind whether the weights are wanted
+	} else {
 		if s, given := args[6].(float64); given {
 			scale = s
 		}
-	}
-	scores := r.call("aten::matmul", r.call("aten::mul.Scalar", q, scale), r.call("aten::transpose.int", k, -2, -1))
-	if mask, given := args[3].(tensor); given {
-		if mask.DType().IsFloat() {
-			scores = r.add(scores, mask)
-		} else {
-			scores = r.call("aten::masked_fill.Scalar", scores, r.call("aten::logical_not", mask), math.Inf(-1))
+		if grouped, _ := args[7].(bool); grouped {
+			k, v = r.repeated(k, shape), r.repeated(v, shape)
 		}
 	}
-	if r.err != nil {
-		return nil, r.err
+	scores := r.call("aten::matmul", r.call("aten::mul.Scalar", q, scale), r.call("aten::transpose.int", k, -2, -1))
+	var hidden tensor
+	if mask, given := args[3].(tensor); given && mask.DType().IsFloat() {
+		scores = r.add(scores, mask)
+	} else if given {
+		hidden = r.call("aten::logical_not", mask)
 	}
-	if on, is := args[min(causal, len(args)-1)].(bool); causal < len(args) && is && on {
+	if r.err == nil && causal {
 		n := scores.Shape()
-		ones := r.call("aten::ones", n[len(n)-2:])
-		above := r.call("aten::triu", ones, 1)
-		scores = r.call("aten::masked_fill.Scalar", scores, r.call("aten::gt.Scalar", above, 0.0), math.Inf(-1))
+		later := r.call("aten::gt.Scalar", r.call("aten::triu", r.call("aten::ones", n[len(n)-2:]), 1), 0.0)
+		if hidden != nil {
+			later = r.call("aten::logical_or", hidden, later)
+		}
+		hidden = later
+	}
+	if hidden != nil {
+		scores = r.call("aten::masked_fill.Scalar", scores, hidden, -math.MaxFloat32)
 	}
 	weights := r.call("aten::softmax.int", scores, -1)
-	if r.err != nil {
-		return nil, r.err
+	if hidden != nil {
+		weights = r.call("aten::masked_fill.Scalar", weights, hidden, 0.0)
 	}
-	dropped := r.mul(weights, r.spreadMask(uint64(c.Site), weights, weights.Shape(), c.Spread, p))
+	dropped := weights
+	if p := rateOf(c, args); p > 0 && r.ctx.Training && r.err == nil {
+		dropped = r.mul(weights, r.spreadMask(uint64(c.Site), weights, weights.Shape(), c.Spread, p))
+	}
 	return []tensor{r.call("aten::matmul", dropped, v), weights}, r.err
+}
+
+// repeated has each head of keys or values serve as many heads of queries as there are to one of them.
+func (r *tracing) repeated(x tensor, queries []int64) tensor {
+	if n := x.Shape(); len(n) > 2 && len(queries) > 2 {
+		heads := len(n) - 3
+		return r.call("aten::repeat_interleave.self_int", x, queries[len(queries)-3]/max(1, n[heads]), heads)
+	}
+	return x
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,6 +20,50 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/stage"
 )
+
+// answers are PyTorch's for networks that several tests ask for, in a folder that TestMain takes away again.
+var answers struct {
+	folder string
+	of     map[string]torchtest.Answer
+}
+
+func TestMain(m *testing.M) {
+	folder, err := os.MkdirTemp("", "imported")
+	if err != nil {
+		panic(err)
+	}
+	answers.folder = folder
+	code := m.Run()
+	if err := os.RemoveAll(folder); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+// exported has PyTorch export networks that no other test has asked for, and compute them without training.
+func exported(t *testing.T, requests ...torchtest.Request) []torchtest.Answer {
+	t.Helper()
+	if answers.of == nil {
+		answers.of = map[string]torchtest.Answer{}
+	}
+	var missing []torchtest.Request
+	for _, r := range requests {
+		if _, there := answers.of[r.Name]; !there {
+			r.Rate = 0
+			missing = append(missing, r)
+		}
+	}
+	if len(missing) > 0 {
+		for _, a := range torchtest.RunIn(t, answers.folder, missing...) {
+			answers.of[a.Name] = a
+		}
+	}
+	var all []torchtest.Answer
+	for _, r := range requests {
+		all = append(all, answers.of[r.Name])
+	}
+	return all
+}
 
 // line is the stages of a model on one device.
 type line struct {
@@ -186,11 +231,7 @@ func norm(of []byte) float64 {
 
 // Loss and gradients are PyTorch's, also of a batch of other rows; every cut leaves the bits that none leaves.
 func TestNetworksComputeWhatPyTorchDoes(t *testing.T) {
-	requests := torchtest.Main()
-	for i := range requests {
-		requests[i].Rate = 0
-	}
-	for _, a := range torchtest.Run(t, requests...) {
+	for _, a := range exported(t, torchtest.Main()...) {
 		t.Run(a.Name, func(t *testing.T) {
 			if a.Code != 0 {
 				t.Fatal(a.Said)

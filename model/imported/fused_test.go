@@ -19,10 +19,6 @@ import (
 // Of each network all is fused that can be. What is left is batch norms, attention that is not causal, and a pooling of
 // windows that overlap.
 func TestWhatIsFused(t *testing.T) {
-	requests := torchtest.Main()
-	for i := range requests {
-		requests[i].Rate = 0
-	}
 	want := map[string]map[string]int{
 		"resnet18":     {"conv2d": 21, "linear": 1},
 		"mobilenet_v2": {"conv2d": 19, "linear": 1},
@@ -38,7 +34,7 @@ func TestWhatIsFused(t *testing.T) {
 		"resnet18": {"batch_norm": 21, "max_pool2d": 1}, "mobilenet_v2": {"batch_norm": 19},
 		"vit_b_16": {"softmax.int": 2, "add.Tensor": 1}, "bert": {"softmax.int": 2},
 	}
-	for _, a := range torchtest.Run(t, requests...) {
+	for _, a := range exported(t, torchtest.Main()...) {
 		t.Run(a.Name, func(t *testing.T) {
 			n := opened(t, a.Model, imported.Fused)
 			if got := n.Fuse.Fused; !maps.Equal(got, want[a.Name]) {

@@ -87,9 +87,8 @@ func offered(n *rules.Network) map[int]bool {
 	return all
 }
 
-// TestMostPlacesWhereOneTensorCrossesAreCuts counts them without the code that groups nodes: as PyTorch calls operators,
-// and once those are fused, of both what is left of the places between PyTorch's operators and what there is between
-// millrace's.
+// TestMostPlacesWhereOneTensorCrossesAreCuts counts them without the code that groups nodes: as PyTorch calls
+// operators, and once those are fused: what is left of these, and what there is between millrace's operators.
 func TestMostPlacesWhereOneTensorCrossesAreCuts(t *testing.T) {
 	type share struct{ offered, all int }
 	count := func(what, name string, among, cuts map[int]bool, sum *share) {
@@ -106,7 +105,7 @@ func TestMostPlacesWhereOneTensorCrossesAreCuts(t *testing.T) {
 		}
 	}
 	var unfused, kept, fused share
-	for _, a := range torchtest.Run(t, slices.Concat(torchtest.Main(), torchtest.Styles())...) {
+	for _, a := range exported(t, slices.Concat(torchtest.Main(), torchtest.Styles())...) {
 		off, err := imported.Open(a.Model, imported.Options{Fuse: imported.Off})
 		if err != nil {
 			continue // refused, which other tests look at

@@ -20,7 +20,7 @@ const page = "../../docs/pytorch.md"
 func TestStylesAreWhatThePageSays(t *testing.T) {
 	var table strings.Builder
 	through := 0
-	for _, a := range torchtest.Run(t, torchtest.Styles()...) {
+	for _, a := range exported(t, torchtest.Styles()...) {
 		what := ""
 		t.Run(a.Name, func(t *testing.T) {
 			if what = outcome(t, a); !strings.HasPrefix(what, "refused") {

@@ -16,6 +16,11 @@ import (
 //go:embed schemas.txt
 var schemaText string
 
+// later are operators that came behind that version, and that this machine computes all the same: package nn does.
+const later = `
+scaled_dot_product_attention query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False
+`
+
 // parameter is an argument that an operator takes.
 type parameter struct {
 	name     string
@@ -26,8 +31,11 @@ type parameter struct {
 // schemas are the parameters of PyTorch's operators.
 var schemas = sync.OnceValue(func() map[string][]parameter {
 	all := map[string][]parameter{}
-	for line := range strings.Lines(schemaText) {
+	for line := range strings.Lines(schemaText + later) {
 		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
 		for _, w := range words[1:] {
 			name, value, optional := strings.Cut(w, "=")
 			all[words[0]] = append(all[words[0]], parameter{name, optional, literal(value)})

@@ -15,7 +15,7 @@ var (
 		log log2 log1p expm1 sqrt rsqrt reciprocal abs sin cos erf clamp clamp_min clamp_max pow square sign floor ceil
 		round masked_fill zeros_like ones_like full_like empty_like logical_not bitwise_not triu tril cumsum cumprod
 		flip roll index_put scatter scatter_add index_add index_fill index_copy select_scatter slice_scatter
-		diagonal_scatter alias scaled_dot_product_attention normalize`)
+		diagonal_scatter alias normalize`)
 
 	// broadcast yield the common shape of their tensors.
 	broadcast = set(`add sub mul div rsub pow eq ne lt le gt ge maximum minimum where atan2 remainder fmod floor_divide
@@ -96,6 +96,12 @@ func (w *walker) ruled(n *Node, k int, v *Value) []*Expr {
 			return append(slices.Clone(of), x[1])
 		}
 		return nil
+	case strings.HasSuffix(b, "scaled_dot_product_attention") && len(n.In) > 2 && k == 0 && len(x) > 0:
+		of := w.describe(n.In[2]).Dims
+		if len(of) == 0 {
+			return nil
+		}
+		return append(slices.Clone(x[:len(x)-1]), of[len(of)-1])
 	case moved[b]:
 		return w.movedSizes(b, n, x)
 	case b == "view" || b == "reshape" || b == "_reshape_alias":

@@ -159,3 +159,50 @@ def attention(how):
 causal, swapped, where, added = attention("causal"), attention("swapped"), attention("where"), attention("added")
 interleaved, scale, mild, turned = (attention(h) for h in ("interleaved", "scale", "mild", "turned"))
 dim, weights, strict, ahead = (attention(h) for h in ("dim", "weights", "strict", "ahead"))
+
+
+class Called(nn.Module):
+    """What PyTorch 2 computes by scaled_dot_product_attention, written out, for graphs that call it."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.widths = how, {"grouped": [8, 4, 4], "wide": [8, 8, 16]}.get(how, [8, 8, 8])
+        self.qkv, self.out = nn.Linear(8, sum(self.widths)), nn.Linear(16 if how == "wide" else 8, 1)
+        seen = torch.ones(6, 6).tril().bool()
+        if how == "banded":
+            seen = seen.triu(-2)
+        if how == "blind":
+            seen[3] = False  # which sees nothing at all
+        if how in ("bools", "banded", "blind"):
+            self.register_buffer("mask", seen)
+        elif how == "floats":
+            self.register_buffer("mask", torch.zeros(6, 6).masked_fill(~seen, float("-inf")))
+
+    def forward(self, x, y):
+        rows = x.size(0)
+        q, k, v = (z.view(rows, 6, -1, 8 if z.size(2) == 16 else 4).transpose(1, 2)
+                   for z in self.qkv(x).split(self.widths, 2))
+        if self.how == "grouped":
+            k, v = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        if self.how == "short":
+            q = q[:, :, :4]
+        s = q @ k.transpose(2, 3) * (0.3 if self.how == "otherwise" else 0.5)
+        if self.how == "floats":
+            s = s + self.mask
+        elif hasattr(self, "mask"):
+            s = s.masked_fill(~self.mask, -3e38)
+        elif self.how != "all":
+            s = s.masked_fill(torch.ones(q.size(2), 6).triu(1).bool(), -3e38)
+        p = s.softmax(3)
+        if self.how == "blind":
+            p = p.masked_fill(~self.mask, 0)
+        x = (p @ v).transpose(1, 2).flatten(2)
+        return F.mse_loss(self.out(x)[:, :, 0].mean(1), y)
+
+
+def called(how):
+    return lambda rows=4: (Called(how), (torch.randn(rows, 6, 8), torch.randn(rows)))
+
+
+by_flag, scaled, otherwise, all, bools, floats, banded, blind, grouped, wide, short = (called(h) for h in (
+    "by_flag scaled otherwise all bools floats banded blind grouped wide short").split())
