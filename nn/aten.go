@@ -117,7 +117,7 @@ func (r *tracing) run(c *rules.Call) error {
 	}
 	switch {
 	case len(c.Updates) > 0 && c.Norm():
-		if r.ctx.Recomputing {
+		if r.ctx.Recomputing || !r.ctx.Training && c.Mode == nil {
 			args[3], args[4] = nil, nil // the statistics stay, and a batch is normalised by its own all the same
 		}
 	case len(c.Updates) > 0 && len(c.Out) == 0:

@@ -186,8 +186,9 @@ def export(model, inputs, folder, loss, path, name):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            otherwise = strays(traced.inlined_graph, torch.jit.trace(
-                example.eval(), inputs, check_trace=False).inlined_graph, folder)
+            still_graph = torch.jit.trace(example.eval(), inputs, check_trace=False).inlined_graph
+        graph.keep_modes(still_graph)
+        otherwise = strays(traced.inlined_graph, still_graph, folder)
         otherwise = otherwise and otherwise + ": in evaluation forward computes something else"
     except Exception as why:
         otherwise = "in evaluation forward does not return its loss, as it does in training (%s: %.200s)" % (

@@ -9,6 +9,7 @@ TYPES = [of.split() for of in (  # of elements: what TorchScript, torch and safe
     "Short int16 I16, Char int8 I8, Byte uint8 U8, Bool bool BOOL").split(", ")]
 SCALARS, DTYPES = {a: c for a, _, c in TYPES}, {getattr(torch, b): c for _, b, c in TYPES}
 KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string", torch.device: "device"}
+NORMS = "aten::batch_norm", "aten::instance_norm"
 RECURRENT = ["aten::" + of for of in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
 # A frame of a node's source: of a trace, "path(line): function"; of a script, 'File "path", line 1, in function'.
 FRAME = re.compile(r'^(.+)\((\d+)\): |^ *File "(.+)", line (\d+)', re.M)
@@ -119,6 +120,14 @@ class Graph:
                 v["detached"] = True
             yield node
 
+    def keep_modes(self, still):
+        """Note the norms that take the statistics of their batch in evaluation too."""
+        norms = [node for node in self.nodes if node["op"] in NORMS]
+        others = [node for node in needed(still) if node.kind() in NORMS]
+        for node, other in zip(norms, others if len(norms) == len(others) else ()):
+            if fixed(list(other.inputs())[5]) is True and "none" not in node["in"][3]:
+                node["always"] = True
+
     def write(self, path, name, inputs, names):
         """Write the file, under the module's name and the names of its inputs, of which the last is the target."""
         write(path, json.dumps({
@@ -228,11 +237,10 @@ def strays(graph, still, folder):
         kind, other, ins = node.kind(), more[0] if more else node, list(node.inputs())
         if "dropout" in kind and (not more or kind != other.kind()):
             continue  # which attention leaves out where it does not train
-        flag = 2 if "dropout" in kind else 5 if re.search("(batch|instance)_norm", kind) else -1
+        flag = 2 if "dropout" in kind else 5 if kind in NORMS else -1
         same = [alike(*map(fixed, of)) or kind in RECURRENT
                 for i, of in enumerate(zip(ins, other.inputs())) if i != flag]
-        always = flag > 0 and fixed(list(other.inputs())[flag]) is True and (
-            fixed(ins[1]) != 0 if flag == 2 else ins[3].type().kind() != "NoneType")
+        always = flag == 2 and fixed(list(other.inputs())[2]) is True and fixed(ins[1]) != 0
         if not more or kind != other.kind() or not all(same) or always:
             return blamed(node, folder)[1]
         more.pop(0)
@@ -245,7 +253,7 @@ def blamed(node, folder):
 
 def writes(node):
     """Say whether a node changes what it reads, itself or in its blocks."""
-    return "!" in node.schema() or "batch_norm" in node.kind() or "instance_norm" in node.kind() or any(
+    return "!" in node.schema() or node.kind() in NORMS or any(
         writes(inner) for block in node.blocks() for inner in block.nodes())
 
 def scope_of(name):

@@ -65,6 +65,8 @@ type Node struct {
 	Out   []Value
 	Scope string // path of the module that called it: "layer1.0.conv1"
 	Where string // file:line of the user's code, "" where nobody knows: "model.py:12"
+
+	Always bool // a norm that takes the statistics of its batch in evaluation too
 }
 
 // Value is what a node yields.

@@ -40,6 +40,8 @@ type written struct {
 		Out   []writtenOut `json:"out"`
 		Scope string       `json:"scope"`
 		Where string       `json:"where"`
+
+		Always bool `json:"always"`
 	} `json:"nodes"`
 	Outputs []struct {
 		Name string     `json:"name"`
@@ -109,7 +111,7 @@ func decode(text []byte, header map[string]safetensors.Entry) (*Graph, error) {
 		g.Aliases[a.Name] = a.Of
 	}
 	for i, n := range w.Nodes {
-		node := Node{Op: n.Op, Scope: n.Scope, Where: n.Where}
+		node := Node{Op: n.Op, Scope: n.Scope, Where: n.Where, Always: n.Always}
 		for j, a := range n.In {
 			arg, err := a.arg()
 			if err != nil {

@@ -110,26 +110,78 @@ func (l *line) step(batch map[string]torchtest.Tensor, prefix string) (float64, 
 	return loss, l.found()
 }
 
+// evaluates holds the loss of two batches in evaluation against PyTorch's, and the buffers to stay as they are.
+func evaluates(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor,
+	within float64) {
+	t.Helper()
+	l := newLine(t, dev, m, 0)
+	defer l.close()
+	before := l.found()
+	for _, batch := range []string{"a", "b"} {
+		expected := float64(math.Float32frombits(binary.LittleEndian.Uint32(want[batch+".evaluated"].Data)))
+		if loss := l.evaluate(want, batch); math.Abs(loss-expected) > within*math.Abs(expected) {
+			t.Errorf("batch %s: a loss of %v in evaluation; PyTorch's is %v", batch, loss, expected)
+		}
+	}
+	for name, x := range l.found() {
+		if !bytes.Equal(x, before[name]) {
+			t.Errorf("evaluating changes %s", name)
+		}
+	}
+}
+
+// evaluate passes a batch forward in evaluation, and returns the loss.
+func (l *line) evaluate(batch map[string]torchtest.Tensor, prefix string) float64 {
+	l.t.Helper()
+	var out stage.Tensors
+	var scores stage.Scores
+	for _, s := range l.stages {
+		given := l.fed(s, batch, prefix)
+		maps.Copy(given, out)
+		var err error
+		if out, scores, err = s.Evaluate(stage.Micro{Rows: l.rows(batch, prefix)}, given); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	value, err := l.dev.Item(scores.Loss)
+	scores.Free()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return value
+}
+
+// fed is what a stage takes of a batch itself.
+func (l *line) fed(s *stage.Stage, batch map[string]torchtest.Tensor, prefix string) stage.Tensors {
+	l.t.Helper()
+	given := stage.Tensors{}
+	for _, v := range s.Feeds() {
+		x := batch[prefix+"/"+s.Graph.Name(v)]
+		m := l.dev.Begin()
+		one, err := l.dev.FromBytes(engine.DTypeNamed(x.DType), x.Shape, x.Data)
+		l.dev.End(m, one)
+		if err != nil {
+			l.t.Fatal(s.Graph.Name(v), err)
+		}
+		given[v] = one
+	}
+	return given
+}
+
+func (l *line) rows(batch map[string]torchtest.Tensor, prefix string) int {
+	return int(batch[prefix+"/"+l.stages[0].Graph.Model.Inputs[0].Name].Shape[0])
+}
+
 // forward passes a batch forward as a micro-batch, and returns the loss.
 func (l *line) forward(id int, batch map[string]torchtest.Tensor, prefix string) float64 {
 	l.t.Helper()
 	var out stage.Tensors
 	var loss engine.Tensor
 	for _, s := range l.stages {
-		given := stage.Tensors{}
-		for _, v := range s.Feeds() {
-			x := batch[prefix+"/"+s.Graph.Name(v)]
-			m := l.dev.Begin()
-			one, err := l.dev.FromBytes(engine.DTypeNamed(x.DType), x.Shape, x.Data)
-			l.dev.End(m, one)
-			if err != nil {
-				l.t.Fatal(s.Graph.Name(v), err)
-			}
-			given[v] = one
-		}
+		given := l.fed(s, batch, prefix)
 		maps.Copy(given, out)
 		var err error
-		micro := stage.Micro{ID: id, Index: id, Rows: int(batch[prefix+"/"+l.input()].Shape[0])}
+		micro := stage.Micro{ID: id, Index: id, Rows: l.rows(batch, prefix)}
 		if out, loss, err = s.Forward(micro, given); err != nil {
 			l.t.Fatal(err)
 		}
@@ -174,8 +226,6 @@ func (l *line) found() map[string][]byte {
 	}
 	return found
 }
-
-func (l *line) input() string { return l.stages[0].Graph.Model.Inputs[0].Name }
 
 func (l *line) bytes(t engine.Tensor) []byte {
 	l.t.Helper()
@@ -259,6 +309,7 @@ func everyCut(t *testing.T, m *model.Model, want map[string]torchtest.Tensor, wi
 	dev := device(t)
 	compare(t, dev, m, want, "b", within, least)
 	loss, found := compare(t, dev, m, want, "a", within, least)
+	evaluates(t, dev, m, want, within)
 	for cut := 1; cut < len(m.Layers); cut++ {
 		equalBits(t, fmt.Sprintf("cut in front of %s", m.Layers[cut].Name), dev, m, want, loss, found, 0, cut)
 	}

@@ -126,8 +126,8 @@ func (w *walker) mode(n *Node) error {
 		}
 	}
 	b := base(n.Op)
-	if (b == "batch_norm" || b == "instance_norm") && n.In[3].Kind == None {
-		return nil // it has no statistics of its own, and takes the batch's in evaluation too
+	if (b == "batch_norm" || b == "instance_norm") && (n.In[3].Kind == None || w.g.Nodes[n.Site].Always) {
+		return nil // it has no statistics of its own, or does not use them, and takes the batch's in evaluation too
 	}
 	if m.Rate >= 0 {
 		if m.Rate >= len(n.In) {

@@ -11,12 +11,14 @@ class Hides(nn.Module):
         super().__init__()
         self.a, self.b, self.hidden, self.kept = nn.Linear(6, 6), nn.Linear(6, 6), hidden, torch.zeros(6)
         self.register_buffer("m", torch.ones(6))
+        self.register_buffer("v", torch.ones(6))
         if hidden == "hook":
             self.a.weight.register_hook(lambda g: 2 * g)
         if hidden == "normed":
             self.b = nn.utils.spectral_norm(self.b)
         if hidden == "parametrized":
             self.b = nn.utils.parametrizations.spectral_norm(self.b)
+        self.norm = nn.BatchNorm1d(6) if hidden == "batch" else None
         if hidden == "cumulative":
             self.b = nn.Sequential(self.b, nn.BatchNorm1d(6, momentum=None))
 
@@ -75,6 +77,8 @@ class Hides(nn.Module):
                 with torch.enable_grad():
                     h = h + h.tanh()
             h = h + changed.relu_() + h.detach() - self.m
+        elif self.hidden == "batch":
+            h = F.batch_norm(h, self.m, self.v, training=True) + self.norm(h)
         elif self.hidden == "returns" and not self.training:
             return self.b(h)
         elif self.hidden == "spectral":
@@ -87,5 +91,5 @@ def of(hidden):
 
 
 for name in ("state data number hook inner always auxiliary averages recomputed inplace part clipped view switched "
-             "returns spectral normed parametrized cumulative").split():
+             "batch returns spectral normed parametrized cumulative").split():
     globals()[name] = of(name)

@@ -10,6 +10,7 @@ inputs. It is exported to FOLDER/NAME.mr, with --loss if there is one. Then FOLD
     a.loss, b.loss          losses of the module as it begins, in training mode, and a.NAME, b.NAME: what it reports
     a.grad/P, b.grad/P      the gradient of each parameter that has one, by the first of its names in PyTorch
     a.buffer/B, b.buffer/B  the buffers behind that one forward
+    a.evaluated, b.evaluated  the loss of the module as it begins, in evaluation mode, where it has one there
     train/INPUT             the rows of 4 batches of the rows of a
     curve.M                 with a rate: losses of 50 steps of SGD with it and momentum 0.9, for M = 1 and 2; each
                             step is of M micro-batches, whose mean loss is followed (a batch norm sees one at a time)
@@ -68,7 +69,7 @@ def once(build, inputs, names, loss, prefix, into, seed=1):
     """Note one forward and backward of the module as it begins; return its loss."""
     module = build()
     torch.manual_seed(seed)
-    out = called(module, inputs, loss)
+    out = called(module, [x.clone() for x in inputs], loss)
     out["loss"].backward()
     parameters, buffers = named(module)
     into.update({prefix + "/" + n: x for n, x in zip(names, inputs)})
@@ -76,6 +77,14 @@ def once(build, inputs, names, loss, prefix, into, seed=1):
     into.update({prefix + ".grad/" + n: p.grad for n, p in parameters.items() if p.grad is not None})
     into.update({prefix + ".buffer/" + n: b for n, b in buffers.items()})
     return out["loss"].item()
+
+
+def evaluate(build, inputs, loss, prefix, into):
+    """Note the loss of the module as it begins, in evaluation mode."""
+    # Not under no_grad, where nn.TransformerEncoder cuts off columns that a mask hides in all rows.
+    x = called(build().eval(), [x.clone() for x in inputs], loss).get("loss")
+    if x is not None:
+        into[prefix + ".evaluated"] = x.reshape(())
 
 
 def train(build, inputs, order, loss, rate, micro, into):
@@ -124,6 +133,8 @@ def answer(exporter, folder, asked):
     if first != once(build, a, names, loss, "a", {}, 2):
         return answer
     once(build, b, names, loss, "b", tensors)
+    evaluate(build, a, loss, "a", tensors)
+    evaluate(build, b, loss, "b", tensors)
     if asked.get("rate"):
         tensors.update({"train/" + n: x for n, x in zip(names, data)})
         order = asked.get("order") or [list(range(s % BATCHES * rows, (s % BATCHES + 1) * rows)) for s in range(STEPS)]
