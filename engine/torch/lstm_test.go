@@ -12,20 +12,27 @@ import (
 type recurrence struct {
 	rows, length, width, units int64
 	reverse                    bool
+	apart                      bool // its biases are two tensors
 }
 
-// forward is the states for x; theirs is libtorch's own. b is both biases.
-func (r recurrence) forward(d engine.Device, theirs bool, x, w, u, b engine.Tensor) engine.Tensor {
+// forward is the states for x; theirs is libtorch's own.
+func (r recurrence) forward(d engine.Device, theirs bool, x engine.Tensor, of []engine.Tensor) engine.Tensor {
 	if !theirs {
-		return call(d, "millrace::lstm", x, w, u, b, r.reverse)
+		args := []any{x, of[0], of[1], of[2], r.reverse}
+		if r.apart {
+			args = append(args, of[3])
+		}
+		return call(d, "millrace::lstm", args...)
+	}
+	if !r.apart {
+		half := func(from int64) engine.Tensor { return call(d, "aten::narrow", of[2], 0, from*r.units, 4*r.units) }
+		of = []engine.Tensor{of[0], of[1], half(0), half(4)}
 	}
 	if r.reverse {
 		x = call(d, "aten::flip", x, []int64{1})
 	}
 	state := must(d.Full(engine.Float32, []int64{1, r.rows, r.units}, 0))
-	half := func(from int64) engine.Tensor { return call(d, "aten::narrow", b, 0, from*r.units, 4*r.units) }
-	y := call(d, "aten::lstm.input", x, []engine.Tensor{state, state}, []engine.Tensor{w, u, half(0), half(4)}, true, 1,
-		0.0, true, false, true)
+	y := call(d, "aten::lstm.input", x, []engine.Tensor{state, state}, of, true, 1, 0.0, true, false, true)
 	if r.reverse {
 		y = call(d, "aten::flip", y, []int64{1})
 	}
@@ -33,20 +40,24 @@ func (r recurrence) forward(d engine.Device, theirs bool, x, w, u, b engine.Tens
 }
 
 // leaves are the weights of the input and the state, and the biases.
-func (r recurrence) leaves(d engine.Device) (w, u, b engine.Tensor) {
+func (r recurrence) leaves(d engine.Device) []engine.Tensor {
 	leaf := func(seed int, shape ...int64) engine.Tensor { return must(d.Leaf(wave(d, shape, seed), true)) }
-	return leaf(1, 4*r.units, r.width), leaf(2, 4*r.units, r.units), leaf(3, 8*r.units)
+	of := []engine.Tensor{leaf(1, 4*r.units, r.width), leaf(2, 4*r.units, r.units)}
+	if r.apart {
+		return append(of, leaf(3, 4*r.units), leaf(4, 4*r.units))
+	}
+	return append(of, leaf(3, 8*r.units))
 }
 
 // gradients are those after two micro-batches, and their outputs: of x for each, then of
 // the weights.
 func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, grads []engine.Tensor) error,
 	last ...func()) [][]float32 {
-	w, u, b := r.leaves(d)
+	of := r.leaves(d)
 	var all [][]float32
 	for micro := range 2 {
 		x := must(d.Leaf(wave(d, []int64{r.rows, r.length, r.width}, 10+micro), true))
-		y := r.forward(d, theirs, x, w, u, b)
+		y := r.forward(d, theirs, x, of)
 		all = append(all, values(d, y))
 		must(0, back([]engine.Tensor{y}, []engine.Tensor{wave(d, y.Shape(), 20+micro)}))
 		all = append(all, values(d, must(d.Grad(x))))
@@ -54,7 +65,7 @@ func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, g
 	for _, f := range last {
 		f()
 	}
-	for _, p := range []engine.Tensor{w, u, b} {
+	for _, p := range of {
 		all = append(all, values(d, must(d.Grad(p))))
 	}
 	return all
@@ -63,8 +74,8 @@ func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, g
 // An lstm's backward whole, in halves one right after the other, and with both weights' halves
 // at the end agree bit for bit, and with libtorch's own lstm within a millionth.
 func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
-	for _, r := range []recurrence{{3, 5, 4, 6, false}, {3, 5, 4, 6, true}, {1, 1, 2, 3, false}, {8, 20, 32, 48, false},
-		{8, 20, 32, 48, true}} {
+	for _, r := range []recurrence{{3, 5, 4, 6, false, false}, {3, 5, 4, 6, true, false}, {1, 1, 2, 3, false, true},
+		{8, 20, 32, 48, false, false}, {8, 20, 32, 48, true, true}} {
 		t.Run(fmt.Sprintf("%+v", r), func(t *testing.T) {
 			d := device(t, 0)
 			m := d.Begin()
@@ -91,7 +102,7 @@ func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
 				}
 			})
 			alone := r.gradients(d, true, d.Backward)
-			names := []string{"y", "x", "y of the second", "x of the second", "input", "state", "bias"}
+			names := []string{"y", "x", "y of the second", "x of the second", "input", "state", "bias", "second bias"}
 			for i, g := range whole {
 				if !slices.Equal(g, halves[i]) || !slices.Equal(g, atTheEnd[i]) {
 					t.Errorf("%s: whole, in halves and with the weights at the end differ", names[i])
@@ -115,6 +126,8 @@ func TestLSTMRefusals(t *testing.T) {
 	for _, args := range [][]any{
 		{wave(d, []int64{2, 4}, 1), w, u, b}, {x, u, u, b}, {x, w, w, b}, {x, w, u, wave(d, []int64{8}, 1)},
 		{must(d.Full(engine.Float32, []int64{2, 0, 4}, 0)), w, u, b}, {x, computed, u, b},
+		{x, w, u, b, false, b}, {x, w, u, wave(d, []int64{8}, 1), false, wave(d, []int64{16}, 1)},
+		{x, w, u, wave(d, []int64{8}, 1), false, call(d, "aten::tanh", must(d.Leaf(wave(d, []int64{8}, 1), true)))},
 	} {
 		if _, err := d.Call("millrace::lstm", args...); err == nil {
 			t.Errorf("%v was computed", args)
@@ -130,12 +143,12 @@ func BenchmarkLSTM(b *testing.B) {
 			r := recurrence{rows: 16, length: 128, width: 256, units: 256}
 			whole := d.Begin()
 			defer d.End(whole)
-			w, u, bias := r.leaves(d)
+			of := r.leaves(d)
 			x := must(d.Leaf(wave(d, []int64{r.rows, r.length, r.width}, 10), true))
 			seed := wave(d, []int64{r.rows, r.length, r.units}, 20)
 			for b.Loop() {
 				m := d.Begin()
-				must(0, d.Backward([]engine.Tensor{r.forward(d, theirs, x, w, u, bias)}, []engine.Tensor{seed}))
+				must(0, d.Backward([]engine.Tensor{r.forward(d, theirs, x, of)}, []engine.Tensor{seed}))
 				d.End(m)
 			}
 		})

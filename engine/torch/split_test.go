@@ -53,7 +53,7 @@ func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.
 		if c.reads == nil {
 			args = append(args, x)
 		}
-		if len(weights) == 1 && len(c.args) > 0 {
+		if c.reads != nil && len(weights) == 1 && len(c.args) > 0 {
 			args = append(args, nil)
 		}
 		y := call(d, c.name, append(args, c.args...)...)
@@ -103,11 +103,20 @@ var splittable = []splitCase{
 		name: "millrace::conv2d", whole: "aten::conv2d", reads: []int64{2, 3, 6, 6}, weights: [][]int64{{4, 3, 3, 3}, {4}},
 		args: []any{[]int64{2, 2}, []int64{1, 1}},
 	},
+	{
+		name: "millrace::conv2d", whole: "aten::conv2d", reads: []int64{2, 4, 7, 6}, weights: [][]int64{{6, 2, 3, 2}, {6}},
+		args: []any{[]int64{2, 1}, []int64{0, 3}, []int64{1, 2}, 2},
+	},
+	{ // each channel by itself
+		name: "millrace::conv2d", whole: "aten::conv2d", reads: []int64{3, 4, 5, 6}, weights: [][]int64{{8, 1, 3, 3}},
+		args: []any{[]int64{1, 1}, []int64{2, 2}, []int64{2, 2}, 4},
+	},
 	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{3, 8}, weights: [][]int64{{8}, {8}},
 		args: []any{1e-5}},
 	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{2, 70, 33}, weights: [][]int64{{33}, {33}},
 		args: []any{1e-5}},
 	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}},
+	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}, args: []any{3}}, // the padding
 }
 
 // TestAWeightsHalfLaterHasTheSameBits runs two micro-batches through each operator three

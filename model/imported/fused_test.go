@@ -50,18 +50,33 @@ func TestWhatIsFused(t *testing.T) {
 			if !maps.Equal(alone, left[a.Name]) {
 				t.Errorf("left alone are %v, want %v", alone, left[a.Name])
 			}
-			if plain := opened(t, a.Model, imported.Off); plain.Fuse != nil || slices.ContainsFunc(plain.Nodes, isOurs) {
+			plain := opened(t, a.Model, imported.Off)
+			if plain.Fuse != nil || slices.ContainsFunc(plain.Nodes, isOurs) {
 				t.Error("something is fused that was not to be")
+			}
+			if f, p := costs(n), costs(plain); f != p {
+				t.Errorf("a sample has %v FLOPs fused, %v unfused", f, p)
 			}
 			everyHalf(t, n, halves(t, n, torchtest.Read(t, a.Numbers)))
 		})
 	}
 }
 
+// costs are what all layers calculate for one sample: forward, and in both halves of backward.
+func costs(n *imported.Network) (sum [3]int64) {
+	for _, l := range n.Layers {
+		sum[0], sum[1], sum[2] = sum[0]+l.ForwardFLOPs, sum[1]+l.InputFLOPs, sum[2]+l.WeightFLOPs
+	}
+	return sum
+}
+
 // fusedToo holds a network that is fused against PyTorch, cut everywhere against uncut, and halves against whole.
 func fusedToo(t *testing.T, a torchtest.Answer, want map[string]torchtest.Tensor) *imported.Network {
 	t.Helper()
 	n, dev := opened(t, a.Model, imported.Fused), device(t)
+	if f, p := costs(n), costs(opened(t, a.Model, imported.Off)); f != p {
+		t.Errorf("a sample has %v FLOPs fused, %v unfused", f, p)
+	}
 	compare(t, dev, n.Model, want, "b", 1e-4, 1e-3)
 	loss, found := compare(t, dev, n.Model, want, "a", 1e-4, 1e-3)
 	var all []int

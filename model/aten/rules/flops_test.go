@@ -12,6 +12,7 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 	word := func(s string) Arg { return Arg{Kind: Literal, Literal: word(s)} }
 	for _, c := range []struct {
 		op     string
+		own    bool      // millrace's
 		shapes [][]int64 // of its tensors: those with the rows in front are values, others parameters
 		out    []int64
 		in     func(of []Arg) []Arg // its arguments; nil: the tensors
@@ -39,6 +40,20 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 		// Four heads of 8, 6 places that see 6: scores, and their sums of values.
 		{op: "scaled_dot_product_attention", shapes: [][]int64{{2, 4, 6, 8}, {2, 4, 6, 8}, {2, 4, 6, 8}},
 			out: []int64{2, 4, 6, 8}, want: [3]int64{4608, 9216, 0}},
+		// Millrace's own. Their GELUs, sums and biases count for nothing, as they do by themselves.
+		{op: "linear_gelu", own: true, shapes: [][]int64{{2, 7, 3}, {5, 3}, {5}}, out: []int64{2, 7, 5},
+			want: [3]int64{210, 210, 210}},
+		{op: "linear_add", own: true, shapes: [][]int64{{2, 7, 5}, {2, 7, 3}, {5, 3}, {5}}, out: []int64{2, 7, 5},
+			want: [3]int64{210, 210, 210}},
+		{op: "conv2d", own: true, shapes: [][]int64{{2, 4, 8, 8}, {6, 2, 3, 3}}, out: []int64{2, 6, 6, 6},
+			want: [3]int64{7776, 7776, 7776}},
+		{op: "embedding", own: true, shapes: [][]int64{{9, 4}, {2, 5}}, out: []int64{2, 5, 4}, want: [3]int64{0, 0, 20}},
+		{op: "layer_norm", own: true, shapes: [][]int64{{2, 5}, {5}, {5}}, out: []int64{2, 5}},
+		{op: "lstm", own: true, shapes: [][]int64{{2, 5, 3}, {16, 3}, {16, 4}, {16}}, out: []int64{2, 5, 4},
+			want: [3]int64{1120, 1120, 1120}}, // four gates of 4, of 3 inputs and 4 states, 5 places
+		// The same as above: queries, keys and values of 32 side by side, whatever the number of heads.
+		{op: "causal_attention", own: true, shapes: [][]int64{{2, 6, 96}}, out: []int64{2, 6, 32},
+			want: [3]int64{4608, 9216, 0}},
 	} {
 		n := &Network{Graph: &aten.Graph{Rows: 2}, Values: map[int]*Value{100: {Shape: c.out}}}
 		var of []Arg
@@ -52,7 +67,7 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 				of = append(of, Arg{Kind: FromTensor, Tensor: name})
 			}
 		}
-		node := &Node{Op: "aten::" + c.op, In: of, Out: []int{100}}
+		node := &Node{Op: map[bool]string{false: "aten::", true: "millrace::"}[c.own] + c.op, In: of, Out: []int{100}}
 		if c.in != nil {
 			node.In = c.in(of)
 		}
