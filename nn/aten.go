@@ -28,16 +28,18 @@ type traced struct {
 	layer *model.Layer
 }
 
+// State implements Stateful.
+func (t *traced) State() []int { return t.Program.State }
+
 // Forward implements Layer.
 func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	if err := take(in, len(t.Inputs)); err != nil {
 		return nil, err
 	}
-	if ctx.Recomputing && t.Stateful >= 0 {
-		return nil, fmt.Errorf("it reads %s, which it also writes, so that it computes something else a second time: plan "+
-			"it without recompute", t.layer.ParamName(t.Stateful))
+	r := &tracing{ops: ops{dev: ctx.Device}, ctx: ctx, values: make([]tensor, t.Values), state: t.Program.State}
+	if err := r.begin(); err != nil {
+		return nil, err
 	}
-	r := &tracing{ops: ops{dev: ctx.Device}, ctx: ctx, values: make([]tensor, t.Values)}
 	shape := in[t.Rows].Tensor.Shape()
 	if len(shape) == 0 {
 		return nil, fmt.Errorf("nn: %s has no rows", in[t.Rows].Name)
@@ -54,6 +56,9 @@ func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
 		if err := r.run(c); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Op, err)
 		}
+	}
+	if err := r.keep(); err != nil {
+		return nil, err
 	}
 	out := make(Bundle, len(t.Out))
 	for i, v := range t.Out {
@@ -73,7 +78,42 @@ type tracing struct {
 	ops
 	ctx    *Context
 	values []tensor
+	params []tensor
+	state  []int // of params: see rules.Program
 	rows   int64
+}
+
+// begin has the calls of a training change copies of its state, for a backward of an earlier forward may read the state
+// as it was.
+func (r *tracing) begin() error {
+	r.params = r.ctx.Params
+	if !r.ctx.Training || len(r.state) == 0 {
+		return nil
+	}
+	r.params = slices.Clone(r.params)
+	return r.dev.NoGrad(func() (err error) {
+		for _, i := range r.state {
+			if r.params[i], err = engine.Copy(r.dev, r.params[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// keep writes the state back that begin has copied, once for both forwards of a micro-batch.
+func (r *tracing) keep() error {
+	if !r.ctx.Training || r.ctx.Recomputing {
+		return nil
+	}
+	return r.dev.NoGrad(func() error {
+		for _, i := range r.state {
+			if err := engine.CopyInto(r.dev, r.ctx.Params[i], r.params[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // spread has the rows of x, which come first, lie where s says.
@@ -115,13 +155,14 @@ func (r *tracing) run(c *rules.Call) error {
 			return fmt.Errorf("argument %d: %w", i, r.err)
 		}
 	}
+	again := r.ctx.Recomputing && len(c.Updates) > 0 && !slices.Contains(r.state, c.Updates[0])
 	switch {
 	case len(c.Updates) > 0 && c.Norm():
-		if r.ctx.Recomputing || !r.ctx.Training && c.Mode == nil {
+		if again || !r.ctx.Training && c.Mode == nil {
 			args[3], args[4] = nil, nil // the statistics stay, and a batch is normalised by its own all the same
 		}
 	case len(c.Updates) > 0 && len(c.Out) == 0:
-		if !r.ctx.Training || r.ctx.Recomputing {
+		if !r.ctx.Training || again {
 			return nil
 		}
 		return r.dev.NoGrad(func() error {
@@ -156,7 +197,7 @@ func (r *tracing) argument(o rules.Operand) (any, error) {
 	case rules.FromValue:
 		return r.values[o.Index], nil
 	case rules.FromTensor:
-		return r.ctx.Params[o.Index], nil
+		return r.params[o.Index], nil
 	case rules.Size:
 		return o.Size.Eval(r.rows)
 	case rules.Wrapped:

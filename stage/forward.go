@@ -2,6 +2,7 @@ package stage
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/nn"
@@ -29,11 +30,12 @@ func (t Tensors) Free() {
 // flight is what is held of a micro-batch between its forward and its backward.
 type flight struct {
 	micro  Micro
-	given  Tensors           // what crossed the cut in front, and model inputs
-	made   []nn.Bundle       // by layer from First: outputs with their graphs; under recompute, of the segment at hand
-	leaves [][]engine.Tensor // by layer from First: what the layer read
-	kept   Tensors           // under recompute: what segments read that others of the stage made
-	params [][]engine.Tensor // by layer from First: the version of the parameters that it goes through
+	given  Tensors                 // what crossed the cut in front, and model inputs
+	made   []nn.Bundle             // by layer from First: outputs with their graphs; of the segment that is recomputed
+	leaves [][]engine.Tensor       // by layer from First: what the layer read
+	kept   Tensors                 // under recompute: what segments read that others of the stage made
+	params [][]engine.Tensor       // by layer from First: the version of the parameters that it goes through
+	before []map[int]engine.Tensor // under recompute, by layer from First: what the state of an nn.Stateful was
 }
 
 func (f *flight) free() {
@@ -52,7 +54,10 @@ func (f *flight) freeLayer(l int) {
 	for _, t := range f.leaves[l] {
 		free(t)
 	}
-	f.made[l], f.leaves[l] = nil, nil
+	for _, t := range f.before[l] {
+		free(t)
+	}
+	f.made[l], f.leaves[l], f.before[l] = nil, nil, nil
 }
 
 // Forward computes a micro-batch of training. given holds the values of In and Feeds,
@@ -64,7 +69,7 @@ func (f *flight) freeLayer(l int) {
 func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss engine.Tensor, err error) {
 	n := s.Last - s.First + 1
 	f := &flight{micro: micro, given: given, made: make([]nn.Bundle, n), leaves: make([][]engine.Tensor, n),
-		kept: Tensors{}}
+		kept: Tensors{}, before: make([]map[int]engine.Tensor, n)}
 	if _, twice := s.open[micro.ID]; twice {
 		given.Free()
 		return nil, nil, fmt.Errorf("stage: micro-batch %d is forwarded twice", micro.ID)
@@ -175,8 +180,15 @@ func (s *Stage) recordLayer(f *flight, l int, again bool) (err error) {
 }
 
 func (s *Stage) context(f *flight, l int, training, again bool) *nn.Context {
+	params := f.params[l-s.First]
+	if again && len(f.before[l-s.First]) > 0 {
+		params = slices.Clone(params)
+		for i, t := range f.before[l-s.First] {
+			params[i] = t
+		}
+	}
 	return &nn.Context{
-		Device: s.dev, Params: f.params[l-s.First], Training: training, Seed: s.Seed, Layer: l,
+		Device: s.dev, Params: params, Training: training, Seed: s.Seed, Layer: l,
 		Step: f.micro.Step, Micro: f.micro.Index, FirstRow: f.micro.FirstRow, Rows: f.micro.Rows, Recomputing: again,
 	}
 }
@@ -271,6 +283,12 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, scores Scores, err 
 		}
 		s.begin(Pass, l)
 		m := s.dev.Begin()
+		if training {
+			if err := s.keepState(f, l); err != nil {
+				s.dev.End(m)
+				return nil, Scores{}, s.failed(l, err)
+			}
+		}
 		bundle, err := s.Layers[l].Forward(s.context(f, l, training, false), in)
 		if err == nil {
 			err = s.checkMade(l, bundle)

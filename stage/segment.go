@@ -1,6 +1,11 @@
 package stage
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/nn"
+)
 
 // Under recompute a stage's layers come in segments of Segment layers, counted from its first;
 // the last may be shorter. Between forward and backward a micro-batch holds what segments read
@@ -28,6 +33,24 @@ func (s *Stage) spans(v int) bool {
 		}
 	}
 	return false
+}
+
+// keepState copies what a layer reads behind its own changes, for its forward of the backward.
+func (s *Stage) keepState(f *flight, l int) error {
+	of, stateful := s.Layers[l].(nn.Stateful)
+	if !stateful {
+		return nil
+	}
+	at := l - s.First
+	f.before[at] = map[int]engine.Tensor{}
+	for _, i := range of.State() {
+		t, err := Copy(s.dev, f.params[at][i])
+		if err != nil {
+			return err
+		}
+		f.before[at][i] = t
+	}
+	return nil
 }
 
 // hand moves what spans segments from made to kept.

@@ -18,9 +18,9 @@ type Program struct {
 	Out    []int    // values that it yields
 	Yields []Spread // of those, which are given on rows first
 	Loss   bool     // what it yields are numbers: the mean loss, and what is to be reported
-	// Stateful is the position of a parameter that it both reads and writes, so that it cannot run a second time for a
-	// backward; -1: none.
-	Stateful int
+	// State is the positions of parameters that it writes for others of its calls to read, ascending: computed a second
+	// time for a backward, it must be given what they were.
+	State []int
 }
 
 // Call is one call of an operator in a Program.
@@ -53,7 +53,7 @@ type Operand struct {
 // Program compiles a layer of the network, which is given the values reads; those that it needs are among them.
 func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	l := &n.Layers[layer]
-	p := &Program{Rows: -1, Params: len(l.Tensors), Stateful: -1}
+	p := &Program{Rows: -1, Params: len(l.Tensors)}
 	values, params := map[int]int{}, map[string]int{}
 	for i, v := range reads {
 		values[v] = i
@@ -127,21 +127,26 @@ func wherever(op string) string {
 	return op
 }
 
-// findState looks for a parameter that a call writes and another reads.
+// findState looks for parameters that a call writes and another reads, and what is written together with them.
 func (p *Program) findState() {
-	written := map[int]bool{}
+	read := map[int]bool{}
 	for _, c := range p.Calls {
-		for _, b := range c.Updates {
-			written[b] = true
+		eachParam(c.In, func(i int) { read[i] = read[i] || !slices.Contains(c.Updates, i) })
+	}
+	for again := true; again; {
+		again = false
+		for _, c := range p.Calls {
+			if !slices.ContainsFunc(c.Updates, func(i int) bool { return read[i] }) {
+				continue
+			}
+			for _, i := range c.Updates {
+				if !slices.Contains(p.State, i) {
+					p.State, read[i], again = append(p.State, i), true, true
+				}
+			}
 		}
 	}
-	for _, c := range p.Calls {
-		eachParam(c.In, func(i int) {
-			if written[i] && !slices.Contains(c.Updates, i) {
-				p.Stateful = i
-			}
-		})
-	}
+	slices.Sort(p.State)
 }
 
 func eachParam(in []Operand, f func(int)) {

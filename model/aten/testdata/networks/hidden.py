@@ -12,13 +12,14 @@ class Hides(nn.Module):
         self.a, self.b, self.hidden, self.kept = nn.Linear(6, 6), nn.Linear(6, 6), hidden, torch.zeros(6)
         self.register_buffer("m", torch.ones(6))
         self.register_buffer("v", torch.ones(6))
+        self.register_buffer("count", torch.tensor(0))
         if hidden == "hook":
             self.a.weight.register_hook(lambda g: 2 * g)
         if hidden == "normed":
             self.b = nn.utils.spectral_norm(self.b)
         if hidden == "parametrized":
             self.b = nn.utils.parametrizations.spectral_norm(self.b)
-        self.norm = nn.BatchNorm1d(6) if hidden == "batch" else None
+        self.norm = nn.BatchNorm1d(6) if hidden in ("batch", "statistics") else None
         if hidden == "cumulative":
             self.b = nn.Sequential(self.b, nn.BatchNorm1d(6, momentum=None))
 
@@ -53,6 +54,13 @@ class Hides(nn.Module):
             if self.training:
                 self.m.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
             h = h - self.m
+        elif self.hidden == "scaled":
+            if self.training:
+                self.m.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+                self.count += 1
+            h = h * self.m / (self.count + 1)
+        elif self.hidden == "statistics":
+            h = self.norm(h) * self.norm.running_var
         elif self.hidden == "inplace":
             with torch.no_grad():
                 h.mul_(2)
@@ -91,5 +99,5 @@ def of(hidden):
 
 
 for name in ("state data number hook inner always auxiliary averages recomputed inplace part clipped view switched "
-             "batch returns spectral normed parametrized cumulative").split():
+             "scaled statistics batch returns spectral normed parametrized cumulative").split():
     globals()[name] = of(name)
