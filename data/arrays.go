@@ -49,7 +49,7 @@ func (r *rows) Batch(step, batchSize, firstRow, n int) (Batch, error) {
 		a := Array{Shape: append([]int{n}, c.as.Shape...)}
 		switch c.as.DType {
 		case Int:
-			a.Ints, err = c.Ints(samples)
+			a.Ints, err = c.indices(samples)
 		case Bool:
 			a.Bools, err = c.Bools(samples)
 		default:
@@ -112,12 +112,16 @@ func arraySet(path string, f *arrays.File, o Options) (*Set, error) {
 	}
 	for _, c := range columns {
 		set.Stored[c.Name] = string(c.Type)
-		if c.as.Name == o.Target && c.as.DType == Int {
-			classes, err := c.classes()
-			if err != nil {
-				return nil, fmt.Errorf("array %.80q: %w", c.Name, err)
-			}
-			set.Classes = classes
+		target := c.as.Name == o.Target && c.as.DType == Int
+		if !target && len(c.as.Ranges) == 0 || c.Rows()*int64(c.as.Elements()) > cheaply {
+			continue
+		}
+		greatest, err := c.greatest()
+		if err != nil {
+			return nil, fmt.Errorf("array %.80q: %w", c.Name, err)
+		}
+		if target {
+			set.Classes = greatest + 1
 		}
 	}
 	n := columns[0].Rows()
@@ -192,21 +196,37 @@ func (c column) fits() error {
 	return nil
 }
 
-// cheaply is how many numbers are read of an array to say what range they have.
+// cheaply is how many numbers are read of an array before it is used, to say what range they have.
 const cheaply = 1 << 24
 
-// classes is one more than the greatest class of targets, or 0 where it would take long to find.
-func (c column) classes() (int, error) {
-	if c.Rows()*int64(c.as.Elements()) > cheaply {
-		return 0, nil
-	}
-	greatest := int64(0)
-	for row := range int(c.Rows()) {
-		classes, err := c.Ints([]int{row})
+// greatest is the greatest number of an array, and at least 0, of which all are in their ranges.
+func (c column) greatest() (int, error) {
+	greatest, some := int64(0), max(1, (1<<16)/c.as.Elements())
+	for row := 0; row < int(c.Rows()); row += some {
+		var sought []int
+		for r := row; r < min(row+some, int(c.Rows())); r++ {
+			sought = append(sought, r)
+		}
+		all, err := c.indices(sought)
 		if err != nil {
 			return 0, err
 		}
-		greatest = max(greatest, slices.Max(classes))
+		greatest = max(greatest, slices.Max(all))
 	}
-	return int(min(greatest, math.MaxInt32)) + 1, nil
+	return int(min(greatest, math.MaxInt32-1)), nil
+}
+
+// indices reads rows of whole numbers, and refuses one that is out of its range.
+func (c column) indices(rows []int) ([]int64, error) {
+	all, err := c.Ints(rows)
+	if err != nil {
+		return nil, err
+	}
+	each := c.as.Elements()
+	for i, row := range rows {
+		if err := c.as.within(all[i*each : (i+1)*each]); err != nil {
+			return nil, &arrays.ValueError{Row: row, Err: err}
+		}
+	}
+	return all, nil
 }

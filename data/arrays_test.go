@@ -51,7 +51,7 @@ func numbered(t *testing.T, n int64) string {
 
 // wanted is what a model might read of it.
 var wanted = Options{Seed: 7, Target: "id",
-	Fields: []Field{{"odd", []int{}, Bool}, {"x", []int{2}, Float}, {"id", []int{1}, Int}}}
+	Fields: []Field{{"odd", []int{}, Bool, nil}, {"x", []int{2}, Float, nil}, {"id", []int{1}, Int, nil}}}
 
 // epoch is the rows of an epoch of a split, in its order, held against what they must be.
 func epoch(t *testing.T, s Split, batch, number int) []int {
@@ -165,18 +165,18 @@ func TestTrainPart(t *testing.T) {
 func TestArraysThatDoNotFit(t *testing.T) {
 	path := numbered(t, 10)
 	ragged := tensorFile(t, tensor{"x", "F32", []int64{2}, []float32{1, 2}}, tensor{"y", "I64", []int64{1}, []int64{1}})
-	x, y := Field{"x", nil, Float}, Field{"y", nil, Int}
+	x, y := Field{"x", nil, Float, nil}, Field{"y", nil, Int, nil}
 	for _, c := range []struct {
 		path   string
 		fields []Field
 		want   string
 	}{
-		{path, []Field{{"mask", []int{3}, Bool}},
+		{path, []Field{{"mask", []int{3}, Bool, nil}},
 			`the model reads mask bool[3], and no array has that name; there are ["id" "odd" "x"]`},
-		{path, []Field{{"x", []int{3}, Float}}, `array "x": its rows have the shape [1 2], and the model reads [3]`},
-		{path, []Field{{"x", []int{2, 2}, Float}}, `array "x": its rows have the shape [1 2], and the model reads [2 2]`},
-		{path, []Field{{"x", []int{2}, Int}}, `array "x": it has float64, and the model reads int; write x.astype(`},
-		{path, []Field{{"x", []int{2}, Bool}}, `array "x": it has float64, and the model reads bool`},
+		{path, []Field{{"x", []int{3}, Float, nil}}, `array "x": its rows have the shape [1 2], and the model reads [3]`},
+		{path, []Field{{"x", []int{2, 2}, Float, nil}}, `array "x": its rows have the shape [1 2], and the model reads [2 2]`},
+		{path, []Field{{"x", []int{2}, Int, nil}}, `array "x": it has float64, and the model reads int; write x.astype(`},
+		{path, []Field{{"x", []int{2}, Bool, nil}}, `array "x": it has float64, and the model reads bool`},
 		{ragged, []Field{x, y}, `array "x" has 2 rows and array "y" has 1`},
 		{ragged, nil, `array "x" has 2 rows and array "y" has 1`},
 		{"none.npz", []Field{x}, "none.npz: no such file"},

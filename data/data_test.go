@@ -37,7 +37,7 @@ func reading(of DType, shape ...int) Options {
 	if of == Int {
 		target = shape
 	}
-	return Options{Fields: []Field{{"x", shape, of}, {"y", target, Int}}, Target: "y"}
+	return Options{Fields: []Field{{"x", shape, of, nil}, {"y", target, Int, nil}}, Target: "y"}
 }
 
 func TestDigits(t *testing.T) {

@@ -36,6 +36,8 @@ type Field struct {
 	Name  string
 	Shape []int // of a row
 	DType DType
+	// Ranges are what its elements may be, where a model takes them as indices.
+	Ranges []Range
 }
 
 // Elements is how many numbers a row has.

@@ -59,14 +59,14 @@ func TestHead(t *testing.T) {
 			t.Errorf("the first %d samples: want a refusal", bad)
 		}
 	}
-	if _, err := Head(Synthetic(8, []Field{{Name: "input"}}, 2), 4); err == nil {
+	if _, err := Head(Synthetic(8, []Field{{Name: "input"}}), 4); err == nil {
 		t.Error("of synthetic data: want a refusal")
 	}
 }
 
 func TestHeadOfAText(t *testing.T) {
 	whole := &text[byte]{order: newOrder(10, 1, false), all: make([]byte, 31), context: 3,
-		pair: pair{Field{"x", []int{3}, Int}, Field{"y", []int{3}, Int}}}
+		pair: pair{Field{"x", []int{3}, Int, nil}, Field{"y", []int{3}, Int, nil}}}
 	for i := range whole.all {
 		whole.all[i] = byte(i)
 	}

@@ -150,7 +150,7 @@ func tableSet(name string, train, test *table, shape []int, o Options) (*Set, er
 		return nil, fmt.Errorf("data: %s: training samples have %d values, test samples %d", name, train.width, test.width)
 	}
 	normalise(train, test)
-	p, err := o.paired(name, pair{Field{"input", shape, Float}, Field{"target", []int{}, Int}})
+	p, err := o.paired(name, pair{Field{"input", shape, Float, nil}, Field{"target", []int{}, Int, nil}})
 	if err != nil {
 		return nil, err
 	}
@@ -162,6 +162,11 @@ func tableSet(name string, train, test *table, shape []int, o Options) (*Set, er
 	for i, l := range test.labels {
 		if l > classes {
 			return nil, fmt.Errorf("data: %s: test sample %d has class %d; training samples have 0 to %d", name, i, l, classes)
+		}
+	}
+	for i, l := range train.labels {
+		if err := p.target.within([]int64{int64(l)}); err != nil {
+			return nil, fmt.Errorf("data: %s: training sample %d has class %w", name, i, err)
 		}
 	}
 	return &Set{Name: name, Train: train, Test: test, Fields: p.fields(), Classes: int(classes) + 1}, nil

@@ -19,7 +19,7 @@ func TestAPairGoesByTheModelsNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, label := Field{"image", []int{1, 8, 8}, Float}, Field{"label", []int{1}, Int}
+	image, label := Field{"image", []int{1, 8, 8}, Float, nil}, Field{"label", []int{1}, Int, nil}
 	for _, c := range []struct {
 		fields []Field
 		target string
@@ -56,7 +56,7 @@ func TestAPairGoesByTheModelsNames(t *testing.T) {
 
 func TestWhatAPairCannotBeReadAs(t *testing.T) {
 	text := writeFile(t, "a.txt", []byte(strings.Repeat("0123456789", 100)))
-	x, y := Field{"x", []int{64}, Float}, Field{"y", nil, Int}
+	x, y := Field{"x", []int{64}, Float, nil}, Field{"y", nil, Int, nil}
 	for _, c := range []struct {
 		data   string
 		fields []Field
@@ -64,13 +64,13 @@ func TestWhatAPairCannotBeReadAs(t *testing.T) {
 	}{
 		{"digits", []Field{x, x, y},
 			"digits has one input and its targets, and the model reads [x float[64] x float[64] y int[]]"},
-		{"digits", []Field{{"x", []int{64}, Int}, y}, `the inputs of digits are float, and "x" is to be int`},
-		{"digits", []Field{{"x", []int{64}, Bool}, y}, `the inputs of digits are float, and "x" is to be bool`},
-		{"digits", []Field{x, {"y", nil, Float}}, `the targets of digits are int, and "y" is to be float`},
-		{"digits", []Field{x, {"y", []int{64}, Int}}, `targets of shape [], which cannot be read as "y" of shape [64]`},
-		{"digits", []Field{{"x", []int{65}, Float}, y}, `inputs of shape [64], which cannot be read as "x" of shape [65]`},
+		{"digits", []Field{{"x", []int{64}, Int, nil}, y}, `the inputs of digits are float, and "x" is to be int`},
+		{"digits", []Field{{"x", []int{64}, Bool, nil}, y}, `the inputs of digits are float, and "x" is to be bool`},
+		{"digits", []Field{x, {"y", nil, Float, nil}}, `the targets of digits are int, and "y" is to be float`},
+		{"digits", []Field{x, {"y", []int{64}, Int, nil}}, `targets of shape [], which cannot be read as "y" of shape [64]`},
+		{"digits", []Field{{"x", []int{65}, Float, nil}, y}, `inputs of shape [64], which cannot be read as "x" of shape [65]`},
 		{text, []Field{x, y}, `a.txt are int, and "x" is to be float`},
-		{text, []Field{{"x", []int{16}, Int}, y}, `targets of shape [16], which cannot be read as "y" of shape []`},
+		{text, []Field{{"x", []int{16}, Int, nil}, y}, `targets of shape [16], which cannot be read as "y" of shape []`},
 	} {
 		if _, err := Open(c.data, Options{Fields: c.fields, Target: "y"}); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
@@ -82,8 +82,9 @@ func TestWhatAPairCannotBeReadAs(t *testing.T) {
 // Samples of noise have every array that a model reads, within bounds that it can take, each row the same
 // however it is asked for.
 func TestSyntheticArrays(t *testing.T) {
-	fields := []Field{{"x", []int{2, 3}, Float}, {"ids", []int{5}, Int}, {"mask", []int{5}, Bool}, {"y", nil, Int}}
-	s := Synthetic(100, fields, 2)
+	fields := []Field{{"x", []int{2, 3}, Float, nil}, {"ids", []int{5}, Int, nil}, {"mask", []int{5}, Bool, nil},
+		{"y", nil, Int, nil}, {"of", []int{3}, Int, []Range{{Most: 6, Only: true}, {Least: -9, At: []int{1}, Only: true}}}}
+	s := Synthetic(100, fields)
 	whole, err := s.Batch(0, 40, 0, 40)
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +104,10 @@ func TestSyntheticArrays(t *testing.T) {
 		!slices.Equal(ids.Ints[50:150], part["ids"].Ints) {
 		t.Errorf("ids are %v", ids)
 	}
+	if of := whole["of"].Ints; slices.Max(of) != 6 || slices.Min(of) != 0 || of[1] != 0 || of[4] != 0 ||
+		!slices.Equal(of[30:90], part["of"].Ints) {
+		t.Errorf("in ranges are %v", of)
+	}
 	if m := whole["mask"]; len(m.Bools) != 200 || !slices.Contains(m.Bools, true) || !slices.Contains(m.Bools, false) ||
 		!slices.Equal(m.Bools[50:150], part["mask"].Bools) {
 		t.Errorf("the mask is %v", m)
@@ -119,7 +124,7 @@ func TestATextOfTokens(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.TrimSuffix(strings.Repeat("a b ", 60), " ")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	fields := []Field{{"input", []int{4}, Int}, {"target", []int{4}, Int}}
+	fields := []Field{{"input", []int{4}, Int, nil}, {"target", []int{4}, Int, nil}}
 	set, err := Open(path, Options{Tokenizer: "gpt2", Fields: fields, Target: "target"})
 	if err != nil {
 		t.Fatal(err)

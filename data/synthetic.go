@@ -4,13 +4,24 @@ package data
 type synthetic struct {
 	order  order
 	fields []Field
-	below  int
+	limits [][][2]int64 // of the whole numbers of a row: the least and the greatest
 }
 
 // Synthetic is n samples of noise for measuring how fast a model is where no data is at hand: values from -1 to
-// 1, whole numbers from 0 to below, which is left out, and bools.
-func Synthetic(n int, fields []Field, below int) Split {
-	return &synthetic{order: newOrder(n, 1, true), fields: fields, below: below}
+// 1, whole numbers that are in their ranges, and bools. A whole number without a range is 0 or 1.
+func Synthetic(n int, fields []Field) Split {
+	s := &synthetic{order: newOrder(n, 1, true), fields: fields}
+	for _, f := range fields {
+		var l [][2]int64
+		for i := range f.Elements() {
+			if f.DType == Int {
+				least, most := f.limits(i)
+				l = append(l, [2]int64{least, most})
+			}
+		}
+		s.limits = append(s.limits, l)
+	}
+	return s
 }
 
 func (s *synthetic) Len() int { return int(s.order.n) }
@@ -28,7 +39,8 @@ func (s *synthetic) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 			for i := range f.Elements() {
 				switch h := mix(uint64(sample)<<32 + uint64(i) + uint64(k+1)<<60); f.DType {
 				case Int:
-					a.Ints = append(a.Ints, int64(h%uint64(s.below)))
+					least, most := s.limits[k][i][0], s.limits[k][i][1]
+					a.Ints = append(a.Ints, least+int64(h%uint64(most-least+1)))
 				case Bool:
 					a.Bools = append(a.Bools, h&1 == 1)
 				default:

@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/data/tokens"
 	"github.com/millrace-ml/millrace/internal/document"
@@ -52,7 +53,7 @@ func openText(path string, o Options) (*Set, error) {
 		}
 	}
 	row := []int{context}
-	p, err := o.paired(path, pair{Field{"input", row, Int}, Field{"target", row, Int}})
+	p, err := o.paired(path, pair{Field{"input", row, Int, nil}, Field{"target", row, Int, nil}})
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +61,9 @@ func openText(path string, o Options) (*Set, error) {
 		return nil, fmt.Errorf("data: %s is empty; give a text that was written to its end", path)
 	}
 	if o.Tokenizer == "" {
+		if err := textWithin(p, all, "byte"); err != nil {
+			return nil, fmt.Errorf("data: %s: %w", path, err)
+		}
 		return divided(&Set{Name: path, Fields: p.fields(), Classes: 256, Tokens: true}, p, all, context, "bytes", o.Seed)
 	}
 	ids, err := tokens.Encode(o.Tokenizer, all)
@@ -70,7 +74,24 @@ func openText(path string, o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
+	if err := textWithin(p, ids, "token"); err != nil {
+		return nil, fmt.Errorf("data: %s: %w; %s has %d: a built-in model takes --set vocabulary=%d", path, err, o.Tokenizer,
+			classes, classes)
+	}
 	return divided(&Set{Name: path, Fields: p.fields(), Classes: classes, Tokens: true}, p, ids, context, "tokens", o.Seed)
+}
+
+// textWithin refuses a text with a number that is out of a range: each stands at any place of some row.
+func textWithin[T byte | uint32](p pair, all []T, what string) error {
+	for _, f := range p.fields() {
+		for i := range f.Ranges {
+			r := &f.Ranges[i]
+			if at := slices.IndexFunc(all, func(v T) bool { return !r.has(int64(v)) }); at >= 0 {
+				return fmt.Errorf("%s %d is %d, and the model's %q takes %v", what, at, all[at], f.Name, r)
+			}
+		}
+	}
+	return nil
 }
 
 // divided keeps the last tenth for testing: it comes after everything trained on.

@@ -97,8 +97,10 @@ func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
 		}
 		l := Layer{Name: n.Name, Kind: n.Kind, From: n.From, Attr: attr}
 		var in []Tensor
+		var makers []string // of in
 		for _, from := range n.From {
 			in = append(in, known[from]...)
+			makers = append(makers, slices.Repeat([]string{from}, len(known[from]))...)
 		}
 		if err := kind.Infer(&l, in); err != nil {
 			return nil, fail(err)
@@ -107,6 +109,7 @@ func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
 			return nil, fail(err)
 		}
 		known[n.Name] = l.Outputs
+		m.bound(kind, &l, in, makers)
 		m.Layers = append(m.Layers, l)
 	}
 	if err := m.checkParameters(); err != nil {

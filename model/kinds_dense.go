@@ -168,6 +168,11 @@ func init() {
 			l.SavedBytes = logits.BytesPerSample()
 			return nil
 		},
+		Range: func(l *Layer, in []Tensor) (int, Range) {
+			classes, skip := in[0].Shape[len(in[0].Shape)-1], int64(ignored)
+			return 1, Range{Most: int64(classes) - 1, Skip: &skip,
+				For: fmt.Sprintf("layer %s tells %d classes apart", l.Name, classes)}
+		},
 	})
 }
 

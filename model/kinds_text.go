@@ -72,6 +72,10 @@ func init() {
 			l.SavedBytes = l.OutputBytes()
 			return probability(l.Number("dropout"))
 		},
+		Range: func(l *Layer, _ []Tensor) (int, Range) {
+			n := l.Int("vocabulary")
+			return 0, Range{Most: int64(n) - 1, For: fmt.Sprintf("layer %s has a table of %d rows", l.Name, n)}
+		},
 	})
 	RegisterKind(Kind{
 		Name: "attention", Doc: "x + attention(layer_norm(x)): causal self-attention with its residual",

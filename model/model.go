@@ -22,6 +22,8 @@ type Tensor struct {
 	Name  string `json:"name" yaml:"name"`
 	Shape []int  `json:"shape" yaml:"shape"`
 	DType DType  `json:"dtype" yaml:"dtype"`
+	// Ranges are what elements of an input may be. They follow from the layers, and are no part of a description.
+	Ranges []Range `json:"-" yaml:"-"`
 }
 
 // Init says how a parameter starts. Drawn values depend on (seed, layer, parameter) alone.

@@ -17,6 +17,8 @@ type Kind struct {
 	// Infer fills in the layer's Params, Outputs, FLOPs and SavedBytes from Attr, which
 	// holds every setting with its default, and the tensors of its From list.
 	Infer func(l *Layer, in []Tensor) error
+	// Range says which of the tensors that a layer reads it takes as indices, and what these may be; nil: none.
+	Range func(l *Layer, in []Tensor) (at int, r Range)
 }
 
 // Setting is one setting of a kind or a family. Default's type is the setting's

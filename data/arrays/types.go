@@ -145,11 +145,20 @@ func read[T any](a *Array, rows []int, into func(dst []T, src []byte) error) ([]
 			return nil, err
 		}
 		if err := into(all[k*each:(k+1)*each], buffer); err != nil {
-			return nil, fmt.Errorf("row %d has %w", row, err)
+			return nil, &ValueError{row, err}
 		}
 	}
 	return all, nil
 }
+
+// ValueError says that a row holds a value which cannot be read as what is wanted.
+type ValueError struct {
+	Row int
+	Err error // the value, and what would be right
+}
+
+func (e *ValueError) Error() string { return fmt.Sprintf("row %d has %v", e.Row, e.Err) }
+func (e *ValueError) Unwrap() error { return e.Err }
 
 // each calls f for every whole number of a row, in order.
 func (a *Array) each(src []byte, f func(i int, v int64) error) error {

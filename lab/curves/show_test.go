@@ -34,7 +34,7 @@ func TestComparisonTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	half := data.Synthetic(1000, []data.Field{{Name: "input", Shape: []int{64}}}, 10)
+	half := data.Synthetic(1000, []data.Field{{Name: "input", Shape: []int{64}}})
 	slow := Training{Points: []Point{{Epoch: 1, Loss: 3}, {Epoch: 1.25, Loss: 2}}}
 	c := &Comparison{
 		Setting: &Setting{

@@ -16,10 +16,11 @@ type builder struct {
 	net     *rules.Network
 	m       *model.Model
 	tensors map[string]*aten.Tensor
-	held    map[string]bool     // tensors that a layer so far holds
-	also    map[string][]string // other names of tensors
-	makers  map[int]string      // of a value: the input or the layer
-	yields  map[string][]int    // of an input or a layer: its values, in order
+	ranges  map[int][]rules.Range // of inputs, by value
+	held    map[string]bool       // tensors that a layer so far holds
+	also    map[string][]string   // other names of tensors
+	makers  map[int]string        // of a value: the input or the layer
+	yields  map[string][]int      // of an input or a layer: its values, in order
 }
 
 // kind is the kind of layer that package nn computes by its program.
@@ -40,7 +41,11 @@ func (b *builder) model() (*model.Model, error) {
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", in.Name, err)
 		}
-		b.m.Inputs = append(b.m.Inputs, model.Tensor{Name: in.Name, Shape: ints(in.Shape[1:]), DType: dtype})
+		t := model.Tensor{Name: in.Name, Shape: ints(in.Shape[1:]), DType: dtype}
+		for _, r := range b.ranges[in.Value] {
+			t.Ranges = append(t.Ranges, model.Range(r))
+		}
+		b.m.Inputs = append(b.m.Inputs, t)
 		b.makes(in.Name, in.Value)
 		taken[in.Name] = true
 	}

@@ -124,12 +124,13 @@ func network(g *aten.Graph, w *aten.Weights, fused bool) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
+	ranges := n.Ranges() // before operators are replaced, which are named
 	var report *fuse.Report
 	if fused {
 		report = fuse.Apply(n, w.Of)
 	}
-	b := &builder{net: n, tensors: map[string]*aten.Tensor{}, held: map[string]bool{}, also: map[string][]string{},
-		makers: map[int]string{}, yields: map[string][]int{}}
+	b := &builder{net: n, tensors: map[string]*aten.Tensor{}, ranges: ranges, held: map[string]bool{},
+		also: map[string][]string{}, makers: map[int]string{}, yields: map[string][]int{}}
 	m, err := b.model()
 	if err != nil {
 		return nil, err

@@ -5,9 +5,11 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/millrace-ml/millrace/data/arrays"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 	"github.com/millrace-ml/millrace/launch/setup"
+	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/run/control"
 )
 
@@ -63,6 +65,8 @@ func CodeOf(err error) int {
 		return launch.LostPeer
 	case errors.As(err, &refused):
 		return ExitBadInput
+	case errors.As(err, new(*arrays.ValueError)), errors.As(err, new(*nn.IndexError)):
+		return ExitBadInput // of the user's data, found while it is used
 	case errors.As(err, &failed):
 		class = failed.Class
 	}

@@ -6,8 +6,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/millrace-ml/millrace/data/arrays"
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 	"github.com/millrace-ml/millrace/launch/setup"
+	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/run/control"
 )
 
@@ -20,6 +22,8 @@ func TestCodesOfErrors(t *testing.T) {
 	}{
 		{errors.New("a bug"), 1},
 		{BadInput(errors.New("no such file")), 2},
+		{&arrays.ValueError{Row: 7, Err: errors.New("50")}, 2},
+		{&nn.IndexError{Greatest: 50, To: 49}, 2},
 		{Exit(7, errors.New("another program's")), 7},
 		{&Stopped{syscall.SIGINT}, 130},
 		{lost, 3},

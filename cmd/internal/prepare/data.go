@@ -46,14 +46,6 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 			j.EvalRows = textEvalRows
 		}
 	}
-	if classes := classesOf(m); classes > 0 && classes < set.Classes {
-		remedy := ""
-		if j.Tokenizer != "" {
-			remedy = fmt.Sprintf("; a built-in model takes --set vocabulary=%d", set.Classes)
-		}
-		return nil, cli.BadInput(fmt.Errorf("model %s tells %d classes apart, %s has %d%s", m.Name, classes, j.Data,
-			set.Classes, remedy))
-	}
 	return set, nil
 }
 
@@ -61,35 +53,21 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 func fieldsOf(m *model.Model) []data.Field {
 	var fields []data.Field
 	for _, in := range m.Inputs {
-		fields = append(fields, data.Field{Name: in.Name, Shape: in.Shape, DType: data.DType(in.DType)})
+		f := data.Field{Name: in.Name, Shape: in.Shape, DType: data.DType(in.DType)}
+		for _, r := range in.Ranges {
+			f.Ranges = append(f.Ranges, data.Range(r))
+		}
+		fields = append(fields, f)
 	}
 	return fields
 }
-
-// classesOf is how many classes a model tells apart, where its last layer says so; or 0.
-func classesOf(m *model.Model) int {
-	last := m.Layers[len(m.Layers)-1]
-	if at := m.Index(last.From[0]); last.Kind == "cross_entropy" && at >= 0 {
-		shape := m.Layers[at].Outputs[0].Shape
-		return shape[len(shape)-1]
-	}
-	return 0
-}
-
-// always is a bound of whole numbers that a model of which nothing is known can take: an index, a class or a
-// flag may be 0 or 1.
-const always = 2
 
 // synthetic is data of the shape that a model reads.
 func synthetic(m *model.Model) (data.Split, error) {
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
 	}
-	below := classesOf(m)
-	if below == 0 {
-		below = always
-	}
-	return data.Synthetic(4096, fieldsOf(m), below), nil
+	return data.Synthetic(4096, fieldsOf(m)), nil
 }
 
 // TrainingData is the job's, or samples of its model's shape where it names none.

@@ -75,6 +75,7 @@ func FuzzNormalise(f *testing.F) {
 		}
 		if n, err := b.end(value(len(b.g.Nodes) + 1)); err == nil {
 			checkLayers(t, n)
+			n.Ranges()
 		}
 	})
 }

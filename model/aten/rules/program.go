@@ -33,6 +33,7 @@ type Call struct {
 	Mode    *Mode // nil where training and evaluating are the same
 	Updates []int // parameters that it writes
 	Spread  Spread
+	Where   string // for people: the module that called it, and the line; no part of the text
 }
 
 // Norm says whether a Call normalises by statistics that it moves: arguments 3 and 4.
@@ -88,7 +89,7 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	for _, at := range l.Nodes {
 		node := &n.Nodes[at]
 		c := Call{Op: wherever(node.Op), In: operands(node.In), List: node.List, Site: node.Site, Mode: node.Mode,
-			Spread: nowhere}
+			Spread: nowhere, Where: n.where(node)}
 		for _, b := range node.Updates {
 			c.Updates = append(c.Updates, params[b])
 		}
@@ -113,6 +114,15 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	}
 	p.findState()
 	return p, nil
+}
+
+// where is who called a node.
+func (n *Network) where(node *Node) string {
+	text := scopeName(node.Scope)
+	if node.Site >= 0 && node.Site < len(n.Graph.Nodes) && n.Graph.Nodes[node.Site].Where != "" {
+		text += ", " + n.Graph.Nodes[node.Site].Where
+	}
+	return text
 }
 
 // wherever is an operator that takes a tensor whatever its strides are: what crosses between layers has others than it

@@ -1,0 +1,83 @@
+package rules
+
+import "github.com/millrace-ml/millrace/model/aten"
+
+// Indexed says of an operator which of its arguments are indices, and of which dimension of another one.
+type Indexed struct {
+	Index    int  // the argument that holds indices; Listed: a list with one tensor for each dimension
+	Of       int  // the argument that is indexed
+	Dim      int  // its dimension; FromArg: the argument that says which
+	FromArg  bool // Dim is the number of an argument
+	Listed   bool
+	Negative bool // -n to -1 count from the end
+	Ignored  int  // the argument that says which index is left out; 0: none
+}
+
+// indexed is the operators that take indices. Class numbers of losses are indices too: of the scores of a row.
+var indexed = map[string]Indexed{
+	"embedding":          {Index: 1},
+	"embedding_bag":      {Index: 1},
+	"index_select":       {Index: 2, Dim: 1, FromArg: true},
+	"gather":             {Index: 2, Dim: 1, FromArg: true},
+	"scatter":            {Index: 2, Dim: 1, FromArg: true},
+	"scatter_add":        {Index: 2, Dim: 1, FromArg: true},
+	"index_add":          {Index: 2, Dim: 1, FromArg: true},
+	"index":              {Index: 1, Listed: true, Negative: true},
+	"cross_entropy_loss": {Index: 1, Dim: 1, Ignored: 4},
+	"nll_loss":           {Index: 1, Dim: 1, Ignored: 4},
+	"nll_loss_nd":        {Index: 1, Dim: 1, Ignored: 4},
+	"nll_loss2d":         {Index: 1, Dim: 1, Ignored: 4},
+	"multi_margin_loss":  {Index: 1, Dim: 1},
+}
+
+// IndexedBy says which arguments of an operator are indices, or that none is.
+func IndexedBy(op string) (Indexed, bool) {
+	x, is := indexed[base(op)]
+	return x, is
+}
+
+// DimOf is the dimension that is indexed of a tensor of some rank, or -1. number reads an argument.
+func (x Indexed) DimOf(rank int, number func(arg int) (int64, bool)) int {
+	dim := int64(x.Dim)
+	if x.FromArg {
+		var ok bool
+		if dim, ok = number(x.Dim); !ok {
+			return -1
+		}
+	} else if x.Ignored > 0 || x.Dim > 0 { // the classes of a row that has no batch
+		dim = min(dim, int64(rank)-1)
+	}
+	if dim < 0 {
+		dim += int64(rank)
+	}
+	if dim < 0 || dim >= int64(rank) {
+		return -1
+	}
+	return int(dim)
+}
+
+// Range is what indices of n elements may be.
+func (x Indexed) Range(n int64) (least, most int64) {
+	if x.Negative {
+		return -n, n - 1
+	}
+	return 0, n - 1
+}
+
+// Skipped is the index that is left out, nil where none is.
+func (x Indexed) Skipped(number func(arg int) (int64, bool)) *int64 {
+	if x.Ignored == 0 {
+		return nil
+	}
+	if n, given := number(x.Ignored); given {
+		return &n
+	}
+	n := int64(ignoredClass)
+	return &n
+}
+
+// ignoredClass is what PyTorch's losses leave out unless they are told otherwise.
+const ignoredClass = -100
+
+// counts is whether elements of a type are whole numbers, which may be indices.
+func counts(d aten.DType) bool { return d == "I64" || d == "I32" || d == "I16" || d == "I8" }

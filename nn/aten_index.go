@@ -1,0 +1,90 @@
+package nn
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/model/aten/rules"
+)
+
+// IndexError says that a call was given an index that is out of range. The data is wrong, or the network is.
+type IndexError struct {
+	Least, Greatest int64 // that it was given
+	From, To        int64 // that it takes
+	err             error
+}
+
+func (e *IndexError) Error() string {
+	return fmt.Sprintf("its indices are %d to %d, and it takes %d to %d; look at the data that they are made of: %v",
+		e.Least, e.Greatest, e.From, e.To, e.err)
+}
+
+func (e *IndexError) Unwrap() error { return e.err }
+
+// explained says of a call that has failed whether an index is out of range.
+func (r *tracing) explained(c *rules.Call, err error) error {
+	x, is := rules.IndexedBy(c.Op)
+	if !is || max(x.Index, x.Of) >= len(c.In) {
+		return err
+	}
+	number := func(arg int) (int64, bool) {
+		if arg >= len(c.In) {
+			return 0, false
+		}
+		v, failed := r.argument(c.In[arg])
+		n, is := v.(int64)
+		return n, is && failed == nil
+	}
+	if !x.Listed {
+		dim := func(rank int) int { return x.DimOf(rank, number) }
+		return r.outside(c, x, c.In[x.Index], dim, x.Skipped(number), err)
+	}
+	for d, of := range c.In[x.Index].List {
+		bad := r.outside(c, x, of, func(rank int) int { return min(d, rank-1) }, nil, err)
+		if errors.As(bad, new(*IndexError)) {
+			return bad
+		}
+	}
+	return err
+}
+
+// outside is an IndexError where the indices of a call are not in their range, else err.
+func (r *tracing) outside(c *rules.Call, x rules.Indexed, index rules.Operand, dimOf func(rank int) int, skip *int64,
+	err error) error {
+	of, _ := r.tensorOf(c.In[x.Of])
+	at, _ := r.tensorOf(index)
+	if of == nil || at == nil || at.DType().IsFloat() {
+		return err
+	}
+	dim := dimOf(len(of.Shape()))
+	if dim < 0 {
+		return err
+	}
+	r.err = nil
+	if skip != nil { // what is left out counts as 0
+		at = r.call("aten::masked_fill.Scalar", at, r.call("aten::eq.Scalar", at, *skip), int64(0))
+	}
+	ends := [2]int64{}
+	for i, op := range []string{"aten::min", "aten::max"} {
+		end := r.call(op, at)
+		if r.err != nil {
+			return err
+		}
+		v, failed := r.dev.Item(end)
+		if failed != nil {
+			return err
+		}
+		ends[i] = int64(v)
+	}
+	least, most := x.Range(of.Shape()[dim])
+	if ends[0] >= least && ends[1] <= most {
+		return err
+	}
+	return &IndexError{ends[0], ends[1], least, most, err}
+}
+
+func (r *tracing) tensorOf(o rules.Operand) (tensor, error) {
+	v, err := r.argument(o)
+	t, _ := v.(tensor)
+	return t, err
+}
