@@ -281,7 +281,7 @@ func norm(of []byte) float64 {
 
 // Loss and gradients are PyTorch's, also of a batch of other rows; every cut leaves the bits that none leaves.
 func TestNetworksComputeWhatPyTorchDoes(t *testing.T) {
-	for _, a := range exported(t, torchtest.Main()...) {
+	for _, a := range exported(t, append(torchtest.Main(), torchtest.Request{Name: "between", File: "dropouts.py"})...) {
 		t.Run(a.Name, func(t *testing.T) {
 			if a.Code != 0 {
 				t.Fatal(a.Said)

@@ -1,4 +1,4 @@
-"""A network with every dropout that PyTorch has, of tensors whose rows lie in all sorts of places."""
+"""A network with every dropout that PyTorch has, of tensors whose rows lie in all sorts of places, and recurrent ones."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -23,6 +23,28 @@ class Dropouts(nn.Module):
         x = F.alpha_dropout(x.transpose(1, 2), 0.1)
         x = self.lstm(x)[0] + F.dropout(self.positions, 0.2)
         return F.mse_loss(self.head(F.feature_alpha_dropout(x, 0.2)), target)
+
+
+class Between(nn.Module):
+    """Recurrent layers of two directions with a dropout in between that is there and drops nothing"""
+    def __init__(self):
+        super().__init__()
+        rate = 1e-30
+        self.gru = nn.GRU(5, 3, 3, dropout=rate, bidirectional=True)
+        self.lstm = nn.LSTM(6, 4, 2, dropout=rate, bidirectional=True, batch_first=True, proj_size=2)
+        self.rnn = nn.RNN(4, 3, 2, dropout=rate, bias=False)
+        self.begin = nn.Parameter(torch.randn(4, 1, 4) * 0.1)
+
+    def forward(self, x, target):
+        x, last = self.gru(x.transpose(0, 1))
+        states = self.begin.expand(-1, target.size(0), -1)
+        x, (hidden, cell) = self.lstm(x.transpose(0, 1), (states[:, :, :2].contiguous(), states.contiguous()))
+        x = self.rnn(x.transpose(0, 1))[0].transpose(0, 1)
+        return F.mse_loss(x, target) + last.square().mean() + hidden.mean() + cell.square().mean()
+
+
+def between(rows=4):
+    return Between(), (torch.randn(rows, 6, 5), torch.randn(rows, 6, 3))
 
 
 def dropouts(rows=4):
