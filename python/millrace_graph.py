@@ -270,7 +270,7 @@ def pieces(value):
         yield ctypes.string_at(value.data_ptr(), value.numel() * value.element_size())
 
 def write(path, text, values):
-    """Write the file whole or not at all."""
+    """Write the file whole or not at all, in a folder that is made where there is none."""
     header, at = {}, 0
     for name, x in values.items():
         end = at + x.numel() * x.element_size()
@@ -278,7 +278,9 @@ def write(path, text, values):
     front = json.dumps(header).encode()
     front += b" " * (-len(front) % 8)  # so that the data is aligned
     weights = itertools.chain((struct.pack("<Q", len(front)), front), *map(pieces, values.values()))
-    handle, draft = tempfile.mkstemp(prefix=".millrace-", dir=os.path.dirname(os.path.abspath(path)))
+    folder = os.path.dirname(os.path.abspath(path))
+    os.makedirs(folder, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=".millrace-", dir=folder)
     try:
         with os.fdopen(handle, "wb") as f:
             with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// clone is a folder in which commands of the documents run as in a clone after make: with the program in bin, the
+// clone is a folder in which commands of the documents run as in a fresh clone after make: with the program in bin, the
 // exporter, the examples, and Debian's python3 in front of others.
 func clone(t *testing.T) (dir string, sh func(command string) string) {
 	t.Helper()
@@ -35,9 +36,6 @@ func clone(t *testing.T) (dir string, sh func(command string) string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := os.Mkdir(filepath.Join(dir, "runs"), 0o755); err != nil {
-		t.Fatal(err)
 	}
 	return dir, func(command string) string {
 		t.Helper()
@@ -74,11 +72,22 @@ func TestThePyTorchExampleGoesThereAndBack(t *testing.T) {
 		commands = found
 	}
 	_, sh := clone(t)
-	for i, command := range commands {
-		want := []string{"parameters in", "accuracy 0.", "loaded 40 tensors"}[i]
-		if out := sh(command); !strings.Contains(out, want) {
-			t.Errorf("%s prints\n%s", command, out)
+	sh(commands[0])
+	scores := func(command, line string) (loss, accuracy float64) {
+		out := sh(command)
+		at := strings.Index(out, line)
+		if at < 0 {
+			t.Fatalf("%s prints\n%s; it has no %q", command, out, line)
 		}
+		if _, err := fmt.Sscanf(out[at+len(line):], "loss %f, accuracy %f", &loss, &accuracy); err != nil {
+			t.Fatalf("%s prints\n%s: %v", command, out, err)
+		}
+		return loss, accuracy
+	}
+	loss, accuracy := scores(commands[1], "evaluation after 300 steps: ")
+	again, also := scores(commands[2], "loaded 40 tensors; evaluation: ")
+	if math.Abs(again-loss) > 2e-4 || math.Abs(also-accuracy) > 1e-4 || accuracy < 0.9 {
+		t.Errorf("millrace evaluates loss %v, accuracy %v, and PyTorch %v, %v", loss, accuracy, again, also)
 	}
 	// What PyTorch has loaded is what was exported, name by name, and is what it computes with.
 	out := sh(`python3 -c '
