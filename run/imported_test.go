@@ -119,33 +119,39 @@ func trainsAsPyTorch(t *testing.T, fuse string, least, most int, names ...string
 						c.Rate.Base = r.Rate
 					}
 				}
-				got := train(t, c)
-				want := engine.Numbers[float64](slices.Clone(numbers[fmt.Sprintf("curve.%d", micros)].Data))
-				worst := 0.0
-				for s, l := range losses(got.Timeline) {
-					worst = max(worst, math.Abs(l-want[s])/math.Abs(want[s]))
-				}
-				t.Logf("%d steps, losses %.3g away at most, from %.4g to %.4g", len(want), worst, want[0], want[len(want)-1])
-				if !(worst < 1e-4) || len(want) != 50 || len(losses(got.Timeline)) != 50 {
-					t.Errorf("a loss is %.3g away from PyTorch's", worst)
-				}
-				compared := 0
-				for name, w := range got.Weights {
-					x, there := numbers[fmt.Sprintf("final.%d/%s", micros, name)]
-					if !there {
-						continue // a constant
-					}
-					if compared++; x.DType == "I64" && string(w.Data) != string(x.Data) {
-						t.Errorf("%s is %v, PyTorch's %v", name, w.Data, x.Data)
-					} else if d := near32(w.Data, x.Data); x.DType == "F32" && d > 1e-3 {
-						t.Errorf("%s is %.3g away from PyTorch's", name, d)
-					}
-				}
-				if compared == 0 {
-					t.Error("no weights were compared")
-				}
+				likePyTorch(t, train(t, c), numbers, micros, 1e-3)
 			})
 		}
+	}
+}
+
+// likePyTorch holds 50 losses against PyTorch's, to 1e-4, and what a training leaves against what PyTorch's does, norm
+// by norm.
+func likePyTorch(t *testing.T, got *Result, numbers map[string]torchtest.Tensor, micros int, near float64) {
+	t.Helper()
+	want := engine.Numbers[float64](slices.Clone(numbers[fmt.Sprintf("curve.%d", micros)].Data))
+	worst := 0.0
+	for s, l := range losses(got.Timeline) {
+		worst = max(worst, math.Abs(l-want[s])/math.Abs(want[s]))
+	}
+	t.Logf("%d steps, losses %.3g away at most, from %.4g to %.4g", len(want), worst, want[0], want[len(want)-1])
+	if !(worst < 1e-4) || len(want) != 50 || len(losses(got.Timeline)) != 50 {
+		t.Errorf("a loss is %.3g away from PyTorch's", worst)
+	}
+	compared := 0
+	for name, w := range got.Weights {
+		x, there := numbers[fmt.Sprintf("final.%d/%s", micros, name)]
+		if !there {
+			continue // a constant
+		}
+		if compared++; x.DType == "I64" && string(w.Data) != string(x.Data) {
+			t.Errorf("%s is %v, PyTorch's %v", name, w.Data, x.Data)
+		} else if d := near32(w.Data, x.Data); x.DType == "F32" && d > near {
+			t.Errorf("%s is %.3g away from PyTorch's", name, d)
+		}
+	}
+	if compared == 0 {
+		t.Error("no weights were compared")
 	}
 }
 

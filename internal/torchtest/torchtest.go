@@ -26,6 +26,8 @@ type Request struct {
 	Loss  string  `json:"loss,omitempty"`  // what --loss is given
 	Rate  float64 `json:"rate,omitempty"`  // learning rate of 50 steps of SGD; 0: nothing is trained
 	Order [][]int `json:"order,omitempty"` // rows of each step; nil: as they come
+	// Frozen is how names begin of parameters that do not learn in these steps.
+	Frozen []string `json:"frozen,omitempty"`
 }
 
 // Answer is what came of a request.

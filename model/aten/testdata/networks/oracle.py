@@ -2,8 +2,8 @@
 
     /usr/bin/python3 -B oracle.py EXPORTER FOLDER < REQUESTS
 
-A request is a line of JSON: {"name": "resnet18", "file": "vision.py", "loss": "mse", "rate": 0.05, "order": [[0, 1]]};
-loss, rate and order may be left out. What file has under name is a function of the rows, which returns a module and
+A request is a line of JSON: {"name": "resnet18", "file": "vision.py", "loss": "mse", "rate": 0.05, "order": [[0, 1]],
+"frozen": ["layer"]}; loss, rate, order and frozen may be left out. What file has under name is a function of the rows, which returns a module and
 inputs. It is exported to FOLDER/NAME.mr, with --loss if there is one. Then FOLDER/NAME.safetensors is written:
 
     a/INPUT, b/INPUT        two batches; a has the rows that were exported, b two more
@@ -14,7 +14,8 @@ inputs. It is exported to FOLDER/NAME.mr, with --loss if there is one. Then FOLD
     train/INPUT             the rows of 4 batches of the rows of a
     curve.M                 with a rate: losses of 50 steps of SGD with it and momentum 0.9, for M = 1 and 2; each
                             step is of M micro-batches, whose mean loss is followed (a batch norm sees one at a time)
-    final.M/P               all parameters and buffers behind them, by those names
+    final.M/P               all parameters and buffers behind them, by those names; parameters whose names begin with
+                            what frozen lists do not learn
 
 Step s trains the rows (s % 4) * R to (s % 4 + 1) * R, with R the rows of a, or those that order[s] lists. Where a call
 yields two losses (dropout), nothing of this is written. A line of JSON for each request says what came of it.
@@ -87,9 +88,12 @@ def evaluate(build, inputs, loss, prefix, into):
         into[prefix + ".evaluated"] = x.reshape(())
 
 
-def train(build, inputs, order, loss, rate, micro, into):
+def train(build, inputs, order, loss, rate, micro, frozen, into):
     module = build()
     parameters, buffers = named(module)
+    for n, p in parameters.items():
+        if n.startswith(tuple(frozen)):
+            p.requires_grad_(False)
     optimizer = torch.optim.SGD([p for p in parameters.values() if p.requires_grad], lr=rate, momentum=MOMENTUM)
     curve = []
     for rows in order:
@@ -139,7 +143,7 @@ def answer(exporter, folder, asked):
         tensors.update({"train/" + n: x for n, x in zip(names, data)})
         order = asked.get("order") or [list(range(s % BATCHES * rows, (s % BATCHES + 1) * rows)) for s in range(STEPS)]
         for micro in (1, 2):
-            train(build, data, order, loss, asked["rate"], micro, tensors)
+            train(build, data, order, loss, asked["rate"], micro, asked.get("frozen", []), tensors)
     write(path + ".safetensors", tensors)
     return dict(answer, oracle=True)
 
