@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -12,7 +11,7 @@ import (
 // Freeze has the parameters that a pattern matches never change: they get no gradient and no optimizer state. A
 // pattern is a shell's (path.Match; * matches dots too), for a parameter's full name, for what stands in front of a
 // dot of it, or for the name of its layer: "embed", "block0.*" and "*.bias". A tied parameter is frozen with all its
-// uses, by whichever use's name. Statistics of a batch norm move on, as PyTorch's do.
+// uses, by whichever use's name, of a PyTorch module also by others that it saves it by. Statistics of a batch norm move on, as PyTorch's do.
 //
 // Backwards cost what is left of them: a layer computes gradients of weights for those that learn alone, and
 // no gradient of its input where nothing in front of it learns.
@@ -60,20 +59,29 @@ func (l *Layer) learns() (n int64) {
 
 // match adds the parameters that a pattern matches, by their owners' full names.
 func (m *Model) match(pattern string, frozen map[string]bool) error {
-	var parameters, layers []string
+	if pattern == "" {
+		return fmt.Errorf("model %s: freeze %q: it is empty; write a name, or a pattern of * ? [a-z]", m.Name, pattern)
+	}
+	var all []string
+	known := map[string]bool{}
 	found, buffer := false, ""
 	for i := range m.Layers {
 		l := &m.Layers[i]
-		layers = append(layers, l.Name)
 		for k := range l.Params {
-			full := l.ParamName(k)
-			parameters = append(parameters, full)
-			is, err := matches(pattern, l.Name, full)
+			is := false
+			for _, name := range l.called(k) {
+				one, err := path.Match(pattern, name)
+				if err != nil {
+					return fmt.Errorf("model %s: freeze %q: %w; write a name, or a pattern of * ? [a-z]", m.Name, pattern, err)
+				}
+				is = is || one
+				if !known[name] {
+					all, known[name] = append(all, name), true
+				}
+			}
 			switch {
-			case err != nil:
-				return fmt.Errorf("model %s: freeze %q: %w; write a name, or a pattern of * ? [a-z]", m.Name, pattern, err)
 			case is && l.Params[k].Buffer:
-				buffer = full
+				buffer = l.ParamName(k)
 			case is:
 				found, frozen[l.Owned(k)] = true, true
 			}
@@ -86,27 +94,23 @@ func (m *Model) match(pattern string, frozen map[string]bool) error {
 		return fmt.Errorf("model %s: freeze %q: it matches buffers alone, such as %s, which do not learn", m.Name, pattern,
 			buffer)
 	}
-	near := nearest(pattern[:min(len(pattern), 100)], slices.Concat(layers, parameters))
-	return fmt.Errorf("model %s: freeze %q matches no parameter; near it: %s", m.Name, pattern, strings.Join(near, ", "))
+	near := strings.Join(nearest(pattern[:min(len(pattern), 100)], all), ", ")
+	return fmt.Errorf("model %s: freeze %q matches no parameter; near it: %s", m.Name, pattern, near)
 }
 
-// matches says whether a pattern matches a parameter, a module that it is in, or its layer.
-func matches(pattern, layer, full string) (bool, error) {
-	if pattern == "" {
-		return false, errors.New("it is empty")
-	}
-	candidates := []string{layer, full}
-	for at, c := range full {
-		if c == '.' {
-			candidates = append(candidates, full[:at])
+// called is what patterns may call parameter k of a layer: the layer, its full names, and what is in front of their
+// dots.
+func (l *Layer) called(k int) []string {
+	names := []string{l.Name}
+	for _, full := range append([]string{l.ParamName(k)}, l.Params[k].Also...) {
+		for at, c := range full {
+			if c == '.' {
+				names = append(names, full[:at])
+			}
 		}
+		names = append(names, full)
 	}
-	for _, name := range candidates {
-		if is, err := path.Match(pattern, name); is || err != nil {
-			return is, err
-		}
-	}
-	return false, nil
+	return names
 }
 
 // nearest is the five names that are fewest changes of a letter away from a pattern.

@@ -150,16 +150,34 @@ if __name__ == "__main__":
 `
 
 // A network learns from an .npz of its inputs. What it reports of the evaluation, and the loss there, are those that
-// PyTorch computes with the trained weights on the rows that were evaluated.
+// PyTorch computes with the trained weights on the rows that were evaluated. With its beginning frozen the head learns
+// as PyTorch trains it, by name, and statistics move on; what cannot be frozen is refused with names that are near.
 func TestAPyTorchNetworkLearnsFromArrays(t *testing.T) {
 	dir, sh := clone(t)
 	write(t, filepath.Join(dir, "own.py"), ownNetwork)
 	sh("python3 own.py && python3 python/millrace_export.py own.py:build -o own.mr")
-	out := sh("bin/millrace train --model own.mr --data rows.npz --train-part 0.5 --workers 2 --stages 2 --split norm " +
+	out := sh("bin/millrace profile --model own.mr --batch 4 --sizes 2 --passes 1 -o own.json && " +
+		"bin/millrace train --model own.mr --profile own.json --data rows.npz --train-part 0.5 --workers 2 --stages 2 --split norm " +
 		"--schedule 1f1b --micro-batches 2 --batch 4 --steps 3 --lr 0.1 --out runs/own && " +
 		"bin/millrace checkpoint export runs/own -o own.safetensors")
 	if !regexp.MustCompile(`evaluation after 3 steps: loss [0-9.]+, seen [0-9.]+\n`).MatchString(out) {
 		t.Errorf("train prints\n%s", out)
+	}
+	const frozen = "--model own.mr --freeze embed,norm.* "
+	sh("bin/millrace profile --batch 8 --sizes 8 --passes 1 -o frozen.json " + frozen + "&& " +
+		"bin/millrace train --profile frozen.json --data rows.npz --train-part 1 --workers 2 --stages 2 --split head --schedule 1f1b --batch 8 " +
+		"--micro-batches 1 --optimizer sgd --lr 0.1 --steps 3 --out runs/frozen " + frozen + "&& " +
+		"bin/millrace checkpoint export runs/frozen -o frozen.safetensors")
+	for pattern, want := range map[string]string{
+		"embd":             `freeze "embd" matches no parameter; near it: embed, `,
+		"norm.running_var": `freeze "norm.running_var": it matches buffers alone`,
+		"*":                "freeze *: nothing would learn that the loss depends on; leave a layer out",
+	} {
+		out := sh("bin/millrace train --model own.mr --data rows.npz --batch 4 --steps 1 --out runs/no --freeze '" + pattern +
+			"' 2>&1; echo exit $?")
+		if !strings.Contains(out, want) || !strings.HasSuffix(out, "exit 2\n") {
+			t.Errorf("--freeze %s prints %s; want %q", pattern, out, want)
+		}
 	}
 	said := sh(`python3 -c '
 import json, sys, torch
@@ -175,8 +193,20 @@ first = module.eval()(*[x[these] for x in rows().values()])["loss"].item()
 print(module.load_state_dict(read("own.safetensors")))
 loss = module.eval()(*[x[these] for x in rows().values()])["loss"].item()
 print(len(these), seen == int(seen), abs(loss - last["evaluation_loss"]) < 1e-5, abs(loss - first) > 1e-3)
+module, saved = build()[0], read("frozen.safetensors")
+before = {k: x.clone() for k, x in module.state_dict().items()}
+for p in list(module.embed.parameters()) + list(module.norm.parameters()):
+    p.requires_grad_(False)
+optimizer = torch.optim.SGD(module.head.parameters(), 0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    module(*rows().values())["loss"].backward()
+    optimizer.step()
+after = module.state_dict()
+print(*[k for k in after if torch.equal(saved[k], before[k])])
+print(all(torch.allclose(saved[k], after[k], 1e-4, 1e-6) for k in after))
 '`)
-	if said != "<All keys matched successfully>\n4 True True True\n" {
+	if said != "<All keys matched successfully>\n4 True True True\nembed.weight norm.weight norm.bias\nTrue\n" {
 		t.Errorf("PyTorch says %s", said)
 	}
 }

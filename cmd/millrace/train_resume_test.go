@@ -45,6 +45,14 @@ func profiled(t *testing.T) *clitest.Program {
 // sameTensors compares two checkpoints bit by bit.
 func sameTensors(t *testing.T, p *clitest.Program, a, b string) {
 	t.Helper()
+	if names := changed(t, p, a, b); names != nil {
+		t.Errorf("%s and %s differ in %v", a, b, names)
+	}
+}
+
+// changed is which tensors differ between two checkpoints of which each has all tensors of the other.
+func changed(t *testing.T, p *clitest.Program, a, b string) (names []string) {
+	t.Helper()
 	var of [2]*checkpoint.Checkpoint
 	for i, path := range []string{a, b} {
 		c, err := checkpoint.Open(filepath.Join(p.Dir, path))
@@ -54,13 +62,20 @@ func sameTensors(t *testing.T, p *clitest.Program, a, b string) {
 		defer c.Close()
 		of[i] = c
 	}
-	for _, name := range of[0].Names() {
+	if n, m := len(of[0].Names()), len(of[1].Names()); n != m {
+		t.Fatalf("%s has %d tensors, %s %d", a, n, b, m)
+	}
+	for i, name := range of[0].Names() {
 		x, err := of[0].Tensor(name)
 		y, errY := of[1].Tensor(name)
-		if err != nil || errY != nil || !bytes.Equal(x.Data, y.Data) {
-			t.Errorf("%s: %s and %s differ (%v, %v)", name, a, b, err, errY)
+		if err != nil || errY != nil || of[1].Names()[i] != name {
+			t.Fatalf("%s: of %s %v, of %s %v", name, a, err, b, errY)
+		}
+		if !bytes.Equal(x.Data, y.Data) {
+			names = append(names, name)
 		}
 	}
+	return names
 }
 
 // A run that goes on takes every setting of the training from its checkpoint, to the last bit, but for those
