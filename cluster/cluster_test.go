@@ -129,3 +129,13 @@ func FuzzParseBytes(f *testing.F) {
 		}
 	})
 }
+
+// Three digits, and four where a unit has as many.
+func TestBytesInThreeDigits(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1000 << 10: "1000 KiB",
+		1023 << 20: "1023 MiB", 999 << 10: "999 KiB", -1000 << 10: "-1000 KiB", 3 << 29: "1.5 GiB"} {
+		if got := FormatBytes(n); got != want {
+			t.Errorf("%d bytes are %s; want %s", n, got, want)
+		}
+	}
+}

@@ -104,5 +104,9 @@ func FormatBytes(n int64) string {
 	if i == 0 {
 		return fmt.Sprintf("%d B", n)
 	}
-	return fmt.Sprintf("%.3g %s", v, units[i])
+	digits := 3
+	if math.Abs(v) >= 999.5 {
+		digits = 4 // up to 1023 of a unit
+	}
+	return fmt.Sprintf("%.*g %s", digits, v, units[i])
 }
