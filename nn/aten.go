@@ -83,11 +83,11 @@ type tracing struct {
 	rows   int64
 }
 
-// begin has the calls of a training change copies of its state, for a backward of an earlier forward may read the state
-// as it was.
+// begin has the calls change copies of the layer's state, for a backward of an earlier forward may read it as it was,
+// and what an evaluation changes is forgotten.
 func (r *tracing) begin() error {
 	r.params = r.ctx.Params
-	if !r.ctx.Training || len(r.state) == 0 {
+	if len(r.state) == 0 {
 		return nil
 	}
 	r.params = slices.Clone(r.params)
@@ -155,14 +155,14 @@ func (r *tracing) run(c *rules.Call) error {
 			return fmt.Errorf("argument %d: %w", i, r.err)
 		}
 	}
-	again := r.ctx.Recomputing && len(c.Updates) > 0 && !slices.Contains(r.state, c.Updates[0])
+	copied := len(c.Updates) > 0 && slices.Contains(r.state, c.Updates[0])
 	switch {
 	case len(c.Updates) > 0 && c.Norm():
-		if again || !r.ctx.Training && c.Mode == nil {
+		if !copied && (r.ctx.Recomputing || !r.ctx.Training && c.Mode == nil) {
 			args[3], args[4] = nil, nil // the statistics stay, and a batch is normalised by its own all the same
 		}
 	case len(c.Updates) > 0 && len(c.Out) == 0:
-		if !r.ctx.Training || again {
+		if !copied && (r.ctx.Recomputing || !r.ctx.Training) || !r.ctx.Training && !c.Always {
 			return nil
 		}
 		return r.dev.NoGrad(func() error {

@@ -55,6 +55,7 @@ class Graph:
         self.values, self.tensors = {}, {}  # by name: the elements, and what is written of them
         self.live, self.name_of = {}, {}  # what the module has by each name; the first name of each
         self.number, self.literal, self.path, self.known, self.written = {}, {}, {}, {}, set()
+        self.writers = []  # the targets and nodes of what writes buffers
 
     def own(self, module, before):
         """Take a module's parameters as they are, and its buffers as they were before."""
@@ -121,12 +122,13 @@ class Graph:
             yield node
 
     def keep_modes(self, still):
-        """Note the norms that take the statistics of their batch in evaluation too."""
-        norms = [node for node in self.nodes if node["op"] in NORMS]
-        others = [node for node in needed(still) if node.kind() in NORMS]
-        for node, other in zip(norms, others if len(norms) == len(others) else ()):
-            if fixed(list(other.inputs())[5]) is True and "none" not in node["in"][3]:
-                node["always"] = True
+        """Note what evaluation does to buffers too: norms that take their batch's statistics, changes in place."""
+        others = [(target(node), node) for node in needed(still) if target(node)]
+        for written, node in self.writers:
+            if others and others[0][0] == written:
+                _, other = others.pop(0)
+                if node["op"] not in NORMS or fixed(list(other.inputs())[5]) is True and "none" not in node["in"][3]:
+                    node["always"] = True
 
     def write(self, path, name, inputs, names):
         """Write the file, under the module's name and the names of its inputs, of which the last is the target."""
@@ -174,6 +176,8 @@ class Graph:
             self.nodes.append({"op": node.schema().split("(")[0] or kind, "in": [self.argument(v) for v in ins],
                                "out": [self.described(*v) for v in zip(node.outputs(), other.outputs())],
                                "scope": scope_of(node.scopeName()), "where": where})
+            if target(node):
+                self.writers.append((target(node), self.nodes[-1]))
 
     def argument(self, v):
         return self.literal.get(v.debugName()) or {"value": self.number[v.debugName()]}
@@ -203,9 +207,8 @@ def needed(graph, buffers=True):
     """Return the nodes of which something comes, in order; with or without those that only write the module's own."""
     read, kept = {v.debugName() for v in graph.outputs()}, []
     for node in reversed(list(graph.nodes())):
-        own = not buffers and "!" in node.schema() and root(node.output())
-        if own and own.node().kind() == "prim::GetAttr":
-            continue  # evaluation, which leaves it out, reads what was there
+        if not buffers and node.kind() not in NORMS and target(node):
+            continue
         if writes(node) or any(v.debugName() in read for v in node.outputs()):
             read.update(v.debugName() for v in node.inputs())
             kept.append(node)
@@ -218,6 +221,13 @@ def root(v):
         tuples = v.node().kind() == first.node().kind().replace("Construct", "Unpack") != first.node().kind()
         v = list(first.node().inputs())[v.offset()] if tuples else first
     return v
+
+def target(node):
+    """Return what tells an operator from others that write buffers: its module, and which one; None if it does not."""
+    if node.kind() in NORMS:
+        return node.kind(), node.scopeName()
+    of = root(node.output()).node() if "!" in node.schema() else node
+    return (node.kind(), node.scopeName(), of.s("name")) if of is not node and of.kind() == "prim::GetAttr" else None
 
 def fixed(v):
     """Return what Python has made of a value; None for one that is calculated."""

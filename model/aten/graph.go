@@ -66,7 +66,7 @@ type Node struct {
 	Scope string // path of the module that called it: "layer1.0.conv1"
 	Where string // file:line of the user's code, "" where nobody knows: "model.py:12"
 
-	Always bool // a norm that takes the statistics of its batch in evaluation too
+	Always bool // a norm that takes its batch's statistics in evaluation too, or a change of a buffer that is made there
 }
 
 // Value is what a node yields.

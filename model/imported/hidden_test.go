@@ -56,7 +56,7 @@ func TestWhatATraceDoesNotShow(t *testing.T) {
 		"inplace": {2, "mul_.Tensor changes under no_grad what has a gradient; write x = x + (y - x).detach()"},
 		"part":    {2, "fill_.Tensor changes under no_grad"}, "clipped": {2, "clamp_ changes under no_grad"},
 		"view": {0, ""}, "switched": {0, ""}, "spectral": {0, ""},
-		"batch": {0, ""}, "scaled": {0, ""}, "statistics": {0, ""},
+		"batch": {0, ""}, "scaled": {0, ""}, "counts": {0, ""}, "statistics": {0, ""},
 		"returns":      {0, "in evaluation forward does not return its loss"},
 		"normed":       {2, "b has spectral_norm, whose power iteration writes its buffers"},
 		"parametrized": {2, "b.parametrizations.weight.0 has spectral_norm"},

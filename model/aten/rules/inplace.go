@@ -69,7 +69,8 @@ func (w *walker) buffer(n *aten.Node, v *variable, name string, in []Arg) error 
 		return fmt.Errorf("it writes what has a gradient into the buffer %s; detach() it first, or write under no_grad()",
 			name)
 	}
-	node := Node{Op: n.Op, In: in, Scope: n.Scope, Site: w.at, Updates: []string{name}}
+	node := Node{Op: n.Op, In: in, Scope: n.Scope, Site: w.at, Updates: []string{name},
+		Always: w.g.Nodes[w.at].Always}
 	w.scalar(&node)
 	w.net.Nodes = append(w.net.Nodes, node)
 	v.class.version++

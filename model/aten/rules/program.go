@@ -32,6 +32,7 @@ type Call struct {
 	Site    int   // of a dropout: which of the model's it is
 	Mode    *Mode // nil where training and evaluating are the same
 	Updates []int // parameters that it writes
+	Always  bool  // see Node
 	Spread  Spread
 	Where   string // for people: the module that called it, and the line; no part of the text
 }
@@ -89,7 +90,7 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	for _, at := range l.Nodes {
 		node := &n.Nodes[at]
 		c := Call{Op: wherever(node.Op), In: operands(node.In), List: node.List, Site: node.Site, Mode: node.Mode,
-			Spread: nowhere, Where: n.where(node)}
+			Spread: nowhere, Where: n.where(node), Always: node.Always}
 		for _, b := range node.Updates {
 			c.Updates = append(c.Updates, params[b])
 		}
@@ -186,7 +187,7 @@ func (p *Program) String() string {
 			fmt.Fprintf(&b, " mode %d %d site %d rows %v", c.Mode.Train, c.Mode.Rate, c.Site, c.Spread)
 		}
 		if len(c.Updates) > 0 {
-			fmt.Fprintf(&b, " writes %v", c.Updates)
+			fmt.Fprintf(&b, " writes %v%s", c.Updates, map[bool]string{true: " always"}[c.Always])
 		}
 		b.WriteByte('\n')
 	}

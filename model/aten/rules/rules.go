@@ -48,6 +48,7 @@ type Node struct {
 	Site    int      // number of the traced node: where masks of dropout are drawn
 	Mode    *Mode    // nil where training and evaluating are the same
 	Updates []string // buffers that it writes
+	Always  bool     // it changes a buffer in evaluation too, for those that read it there
 }
 
 // Mode says which arguments of a node the driver sets; -1 is none.

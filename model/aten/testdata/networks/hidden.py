@@ -59,6 +59,11 @@ class Hides(nn.Module):
                 self.m.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
                 self.count += 1
             h = h * self.m / (self.count + 1)
+        elif self.hidden == "counts":
+            self.count += 1
+            if self.training:
+                self.m.add_(h.detach().mean(0), alpha=0.1)
+            h = h * self.m.mul_(0.9) / self.count + self.v.clamp_(0.2, 0.9).neg_()
         elif self.hidden == "statistics":
             h = self.norm(h) * self.norm.running_var
         elif self.hidden == "inplace":
@@ -99,5 +104,5 @@ def of(hidden):
 
 
 for name in ("state data number hook inner always auxiliary averages recomputed inplace part clipped view switched "
-             "scaled statistics batch returns spectral normed parametrized cumulative").split():
+             "scaled counts statistics batch returns spectral normed parametrized cumulative").split():
     globals()[name] = of(name)
