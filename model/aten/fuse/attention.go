@@ -164,9 +164,10 @@ func (f *fuser) scored(s *scores, a rules.Arg) bool {
 			s.scale *= x
 			a = in[0]
 		case "masked_fill":
-			if len(in) != 3 || !f.hides(in[2], s.scale) {
+			if len(in) != 3 {
 				return false
 			}
+			f.hides(s, in[2])
 			s.block(in[1], filled, 1)
 			a = in[0]
 		case "where":
@@ -177,9 +178,7 @@ func (f *fuser) scored(s *scores, a rules.Arg) bool {
 			if rest.Kind != rules.FromValue || !f.net.Values[rest.Value].Grad {
 				as, rest, other = filled, in[2], in[1]
 			}
-			if !f.hides(other, s.scale) {
-				return false
-			}
+			f.hides(s, other)
 			s.block(in[0], as, 1)
 			a = rest
 		case "add":
@@ -187,7 +186,7 @@ func (f *fuser) scored(s *scores, a rules.Arg) bool {
 				return false
 			}
 			mask, rest := in[1], in[0]
-			if f.net.Values[a.Value].Grad && rest.Kind == rules.FromValue && !f.net.Values[rest.Value].Grad {
+			if rest.Kind != rules.FromValue || !f.net.Values[rest.Value].Grad {
 				mask, rest = rest, mask
 			}
 			s.block(mask, added, s.scale)
@@ -210,11 +209,13 @@ func (f *fuser) scored(s *scores, a rules.Arg) bool {
 	return false
 }
 
-// hides says whether scores of an argument, times so much, count for nothing.
-func (f *fuser) hides(a rules.Arg, scale float64) bool {
+// hides looks whether scores that are set to an argument count for nothing behind what they are multiplied by then.
+func (f *fuser) hides(s *scores, a rules.Arg) {
 	f.known = map[int]*array{}
 	x := f.constant(a)
-	return x != nil && !slices.ContainsFunc(x.data, func(x float32) bool { return !(float64(x)*scale <= never) })
+	if x == nil || slices.ContainsFunc(x.data, func(x float32) bool { return !(float64(x)*s.scale <= never) }) {
+		s.problems = "its mask sets scores to what may count"
+	}
 }
 
 // fuseAttention puts millrace's attention in place of what yields; else it says why it does not.
@@ -240,6 +241,9 @@ func (f *fuser) fuseAttention(s *scores) string {
 	}
 	if s.rate < 0 || s.rate >= 1 {
 		return "it drops all"
+	}
+	if _, known := f.at(s.yields, f.net.Graph.Rows); !known {
+		return "the sizes of what it yields are not known"
 	}
 	x, reason := f.sources(s, h)
 	if reason != "" {
@@ -267,7 +271,8 @@ func (f *fuser) isCausal(s *scores, t int64) string {
 		if mask == nil {
 			return "its mask depends on the batch, or is computed by operators that are not known here"
 		}
-		if rank := len(mask.shape); rank < 2 || int64(len(mask.data)) != t*t || mask.shape[rank-1] != t {
+		rank := len(mask.shape)
+		if rank < 2 || int64(len(mask.data)) != t*t || mask.shape[rank-1] != t || mask.shape[rank-2] != t {
 			return fmt.Sprintf("its mask is %v for %d positions", mask.shape, t)
 		}
 		for k, x := range mask.data {

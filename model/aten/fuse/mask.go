@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/millrace-ml/millrace/model/aten"
 	"github.com/millrace-ml/millrace/model/aten/rules"
@@ -178,13 +179,12 @@ func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
 	case "zeros", "new_zeros", "zeros_like":
 		return newArray(shape)
 	case "full", "full_like":
-		x := number(n.In, 1, none)
-		return indexed(shape, func([]int64) float32 { return float32(x) })
-	case "arange":
-		if len(n.In) > 5 && number(n.In, 0, none) != 0 || len(n.In) > 6 || len(shape) != 1 {
-			return nil // it begins elsewhere, or has steps
+		if x, ok := fixed(optional(n.In, 1)); ok {
+			return indexed(shape, func([]int64) float32 { return float32(x) })
 		}
-		return indexed(shape, func(at []int64) float32 { return float32(at[0]) })
+		return nil
+	case "arange":
+		return f.counted(n, shape)
 	}
 	x := f.deep(n.In[0], depth)
 	if x == nil {
@@ -192,13 +192,12 @@ func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
 	}
 	switch b {
 	case "triu", "tril":
-		d := int64(number(n.In, 1, 0))
-		rank := len(shape)
-		if rank < 2 {
+		d, rank := number(n.In, 1, 0), len(shape)
+		if rank < 2 || d == none {
 			return nil
 		}
 		return indexed(shape, func(at []int64) float32 {
-			if above := at[rank-1] - at[rank-2]; b == "triu" && above >= d || b == "tril" && above <= d {
+			if above := float64(at[rank-1] - at[rank-2]); b == "triu" && above >= d || b == "tril" && above <= d {
 				return x.element(at)
 			}
 			return 0
@@ -206,12 +205,12 @@ func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
 	case "slice":
 		return sliced(n.In, x, shape)
 	case "logical_not", "bitwise_not":
+		if b == "bitwise_not" && f.net.Values[n.Out[0]].DType != "BOOL" {
+			return nil
+		}
 		return x.each(func(x float32) float32 { return truth(x == 0) })
 	case "to", "contiguous", "clone", "alias", "detach", "bool", "float":
-		if len(n.In) > 1 && f.net.Values[n.Out[0]].DType == "BOOL" || b == "bool" {
-			return x.each(func(x float32) float32 { return truth(x != 0) })
-		}
-		return x
+		return x.as(f.net.Values[n.Out[0]].DType)
 	case "view", "reshape", "unsqueeze", "squeeze", "_unsafe_view", "flatten":
 		if count(shape) != int64(len(x.data)) {
 			return nil
@@ -223,6 +222,35 @@ func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
 		return f.turnedArray(n, x, shape)
 	}
 	return f.combined(b, n, x, shape, depth)
+}
+
+// counted is an arange, which says by its overload what its first arguments are.
+func (f *fuser) counted(n *rules.Node, shape []int64) *array {
+	from, step := 0.0, 1.0
+	_, overload, _ := strings.Cut(n.Op, ".")
+	if strings.HasPrefix(overload, "start") {
+		from = number(n.In, 0, none)
+	}
+	if overload == "start_step" {
+		step = number(n.In, 2, 1)
+	}
+	if from == none || step == none || len(shape) != 1 {
+		return nil
+	}
+	return indexed(shape, func(at []int64) float32 { return float32(from + step*float64(at[0])) })
+}
+
+// as is an array in another element type; nil where that is none whose numbers are followed.
+func (a *array) as(of aten.DType) *array {
+	switch of {
+	case "F32", "F64":
+		return a
+	case "I64", "I32":
+		return a.each(func(x float32) float32 { return float32(math.Trunc(float64(x))) })
+	case "BOOL":
+		return a.each(func(x float32) float32 { return truth(x != 0) })
+	}
+	return nil
 }
 
 func (f *fuser) turnedArray(n *rules.Node, x *array, shape []int64) *array {
@@ -258,7 +286,8 @@ func sliced(in []rules.Arg, x *array, shape []int64) *array {
 
 // combined is what an operator of two or three tensors yields.
 func (f *fuser) combined(b string, n *rules.Node, x *array, shape []int64, depth int) *array {
-	if len(n.In) < 2 || (b == "add" || b == "sub") && number(n.In, 2, 1) != 1 || b == "div" && len(n.In) > 2 {
+	by := b == "add" || b == "sub" || b == "rsub"
+	if len(n.In) < 2 || by && number(n.In, 2, 1) != 1 || b == "div" && len(n.In) > 2 {
 		return nil
 	}
 	y := f.deep(n.In[1], depth)
@@ -285,10 +314,15 @@ func (f *fuser) combined(b string, n *rules.Node, x *array, shape []int64, depth
 		})
 	}
 	of, ok := pairs[b]
-	if !ok {
+	as := f.net.Values[n.Out[0]].DType
+	if !ok || strings.HasPrefix(b, "__") && as != "BOOL" {
 		return nil
 	}
-	return indexed(shape, func(at []int64) float32 { return of(x.element(at), y.element(at)) })
+	both := indexed(shape, func(at []int64) float32 { return of(x.element(at), y.element(at)) })
+	if both == nil {
+		return nil
+	}
+	return both.as(as)
 }
 
 var pairs = map[string]func(x, y float32) float32{

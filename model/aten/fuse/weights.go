@@ -110,7 +110,7 @@ func (f *fuser) turned(in []rules.Arg, i int) *rules.Arg {
 	case "t", "numpy_T", "mT":
 		return &n.In[0]
 	case "transpose", "swapaxes", "swapdims":
-		if number(n.In, 1, none) != number(n.In, 2, none) {
+		if place(int(number(n.In, 1, none)), 2)+place(int(number(n.In, 2, none)), 2) == 1 {
 			return &n.In[0]
 		}
 	}
