@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -181,7 +182,11 @@ func TestArraysThatDoNotFit(t *testing.T) {
 		{ragged, nil, `array "x" has 2 rows and array "y" has 1`},
 		{"none.npz", []Field{x}, "none.npz: no such file"},
 		{"none.npy", nil, "neither digits, fashion-mnist nor a file"},
-		{writeFile(t, "a.npy", []byte("\x93NUMPY")), nil, "one array without a name; write numpy.savez("},
+		{writeFile(t, "a.npy", []byte("\x93NUMPY")), nil, "one array of numpy.save: write numpy.savez("},
+		{writeFile(t, "a.npz", []byte("\x02\x00\x00\x00\x00\x00\x00\x00{}")), nil,
+			"a file of safetensors: arrays for --data"},
+		{writeFile(t, "a.txt", []byte("\x80\x02}q\x00.")), nil, "a pickle of torch.save"},
+		{filepath.Dir(writeFile(t, "import.json", []byte("{}"))), nil, "a folder of millrace import: give it as --model"},
 		{tensorFile(t, tensor{"x", "F32", []int64{}, []float32{1}}), []Field{x}, `array "x": it is a single number`},
 		{tensorFile(t, tensor{"x", "F16", []int64{1}, []uint16{1}}), []Field{x},
 			`array "x": its elements are F16; bool, float32, float64, int16`},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/data/arrays"
+	"github.com/millrace-ml/millrace/internal/content"
 )
 
 // fashionMNIST is where Debian's package dataset-fashion-mnist puts its files.
@@ -25,7 +26,11 @@ func Open(spec string, o Options) (*Set, error) {
 }
 
 func open(spec string, o Options) (*Set, error) {
+	is := content.Of(spec)
 	if arrays.Is(spec) {
+		if is != content.Unknown && is != arrays.Holds(spec) {
+			return nil, fmt.Errorf("data: %s is %v", spec, is)
+		}
 		return openArrays(spec, o)
 	}
 	if o.TrainPart != 0 {
@@ -46,6 +51,9 @@ func open(spec string, o Options) (*Set, error) {
 		return nil, fmt.Errorf("data: no data set is named; give digits, fashion-mnist, a folder of IDX files, a .csv, " +
 			".npz or .safetensors file, or a text")
 	}
+	if is != content.Unknown {
+		return nil, fmt.Errorf("data: %s is %v", spec, is)
+	}
 	info, err := os.Stat(spec)
 	if err != nil {
 		return nil, fmt.Errorf("data: %s is neither digits, fashion-mnist nor a file: %w", spec, err)
@@ -60,10 +68,6 @@ func open(spec string, o Options) (*Set, error) {
 		}
 		defer r.Close()
 		return readCSV(spec, r, o)
-	}
-	if strings.HasSuffix(spec, ".npy") {
-		return nil, fmt.Errorf("data: %s is one array without a name; write numpy.savez(\"data.npz\", input=x, target=y), "+
-			"with the names of the model's inputs", spec)
 	}
 	return openText(spec, o)
 }

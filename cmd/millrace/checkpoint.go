@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/content"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run/checkpoint"
@@ -38,11 +39,24 @@ func checkpointCommand() *cobra.Command {
 
 // inspected is the checkpoints of a path.
 func inspected(path string) ([]checkpoint.Seen, error) {
+	if err := ofRun(path); err != nil {
+		return nil, err
+	}
 	all, err := checkpoint.Inspect(path)
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
 	return all, nil
+}
+
+// ofRun refuses what is known to be something else than a run has left.
+func ofRun(path string) error {
+	switch is := content.Of(path); is {
+	case content.Unknown, content.Run, content.Checkpoint:
+		return nil
+	default:
+		return cli.BadInput(fmt.Errorf("checkpoint: %s is %v", path, is))
+	}
 }
 
 // listed is a checkpoint as ls prints it for machines.
@@ -240,6 +254,9 @@ side the reference is written, and with --optimizer every pipeline, as pipeline-
 		Example: "  millrace checkpoint export runs/gpt -o gpt.safetensors",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := ofRun(args[0]); err != nil {
+				return err
+			}
 			from, err := checkpoint.Open(checkpoint.Folder(args[0]))
 			if err != nil {
 				return cli.BadInput(err)

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/millrace-ml/millrace/internal/content"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
@@ -26,6 +27,14 @@ import (
 // Is says whether a path has a name that Open reads.
 func Is(path string) bool {
 	return strings.HasSuffix(path, ".npz") || strings.HasSuffix(path, ".safetensors")
+}
+
+// Holds is what a file of a name that Open reads has in it.
+func Holds(path string) content.Kind {
+	if strings.HasSuffix(path, ".safetensors") {
+		return content.Safetensors
+	}
+	return content.NPZ
 }
 
 // Array is numbers of one type whose first dimension is rows.
@@ -59,7 +68,7 @@ func Open(path string) (*File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	open := openNPZ
-	if strings.HasSuffix(path, ".safetensors") {
+	if Holds(path) == content.Safetensors {
 		open = openSafetensors
 	}
 	all, err := open(f, info.Size())

@@ -15,8 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
+	"github.com/millrace-ml/millrace/internal/content"
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/model/aten"
@@ -33,7 +33,7 @@ const (
 
 // Options say how a network is read.
 type Options struct {
-	From string `json:"from,omitempty"` // Torch, PT2, or empty: by the file's name
+	From string `json:"from,omitempty"` // Torch, PT2, or empty: by what the file has
 	Loss string `json:"loss,omitempty"` // one of rules.Losses, of a module that returns outputs; or empty
 	Fuse string `json:"fuse,omitempty"` // Fused or Off; empty is Fused
 }
@@ -80,6 +80,9 @@ func Load(path string) (*model.Model, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		s, err := settings.Read(filepath.Join(path, settingsFile))
 		if errors.Is(err, fs.ErrNotExist) {
+			if is := content.Of(path); is != content.Unknown {
+				return nil, fmt.Errorf("import: %s is no network: it is %v", names.Shown(path), is)
+			}
 			return nil, fmt.Errorf("import: the folder %s has no %s; millrace import -o makes one that has", names.Shown(path),
 				settingsFile)
 		}
@@ -98,7 +101,10 @@ func Load(path string) (*model.Model, error) {
 // Open reads a network from a file.
 func Open(path string, o Options) (*Network, error) {
 	read := aten.Read
-	if o.From == PT2 || o.From == "" && strings.HasSuffix(path, ".pt2") {
+	switch is := content.Of(path); {
+	case is != content.Unknown && is != content.Network && is != content.PT2:
+		return nil, fmt.Errorf("import: %s is no network: it is %v", names.Shown(path), is)
+	case o.From == PT2 || o.From == "" && is == content.PT2:
 		read = pt2.Read
 	}
 	g, w, err := read(path)

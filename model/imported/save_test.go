@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/internal/torchtest"
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
@@ -80,5 +81,40 @@ func TestFamiliesAreNoFiles(t *testing.T) {
 	}
 	if imported.IsFile("gpt") || !imported.IsFile("mine") {
 		t.Error("gpt is a file, or mine is none")
+	}
+}
+
+// A network is known by what the file has, not by its name; what is none is said to be what it is.
+func TestNetworksAreKnownByWhatTheyHave(t *testing.T) {
+	a := torchtest.Run(t, torchtest.Request{Name: "averages", File: "hidden.py"})[0]
+	dir := t.TempDir()
+	raw, err := os.ReadFile(a.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"net.pt2": string(raw), "w.npz": "\x02\x00\x00\x00\x00\x00\x00\x00{}",
+		"w.pt":          "\x80\x02}q\x00.",
+		"run/plan.json": "{}"}
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"net.pt2": "", "w.npz": "it is a file of safetensors", "w.pt": "it is a pickle",
+		"run": "it is what a run has left"} {
+		if _, err := imported.Load(filepath.Join(dir, name)); (err == nil) != (want == "") || err != nil &&
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want it to say %q", name, err, want)
+		}
+	}
+	for _, from := range []string{imported.Torch, imported.PT2} {
+		if _, err := imported.Open(filepath.Join(dir, "net.pt2"), imported.Options{From: from}); (err == nil) !=
+			(from == imported.Torch) || err != nil && !strings.Contains(err.Error(), "give --from torch") {
+			t.Errorf("from %s: %v", from, err)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/content"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/safetensors"
@@ -39,6 +40,10 @@ type Weights struct {
 
 // Open checks what a path has against the model, whose parameters and buffers it has values of.
 func Open(path string, m *model.Model) (*Weights, error) {
+	switch is := content.Of(path); is {
+	case content.Network, content.PT2, content.NPZ, content.NPY, content.Pickle:
+		return nil, fmt.Errorf("init: %s is %v", names.Shown(path), is)
+	}
 	w, err := open(path, m)
 	if err != nil {
 		return nil, fmt.Errorf("init: %s: %s", names.Shown(path), names.Shown(fmt.Sprintf("%.2000v", err)))

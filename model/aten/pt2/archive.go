@@ -83,7 +83,7 @@ func rootOf(all map[string]*zip.File) (string, error) {
 		case "serialized_exported_program.json":
 			return "", errOld("the layout of torch 2.7 and older (serialized_exported_program.json)")
 		case "graph.json":
-			return "", fmt.Errorf("millrace_export.py wrote it: it is read as such, not as a .pt2")
+			return "", fmt.Errorf("python/millrace_export.py wrote it: give --from torch")
 		case "data.pkl", "constants.pkl":
 			return "", fmt.Errorf("it holds a pickle (%.80s), of torch.save or torch.jit.save: save "+
 				"torch.export.export(module, inputs) by torch.export.save, or use millrace_export.py", name)
