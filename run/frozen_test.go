@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
 // freezeSome freezes parameters of a model: all of a beginning of it, single ones of what follows, or both.
@@ -139,6 +140,50 @@ func TestFrozenLayersOnTorch(t *testing.T) {
 					t.Errorf("%s %s, recompute %v: %v", name, family, again, err)
 				}
 			}
+		}
+	}
+}
+
+// Statistics of a frozen beginning are those of its sequential program, where its replicas, which have nothing else to
+// sum, see other micro-batches, and where micro-batches stream through it.
+func TestFrozenLayersGatherStatistics(t *testing.T) {
+	e := torchEngine(t)
+	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},
+		"batch_norm": true})
+	if err := m.Freeze([]string{"conv*"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		family string
+		policy schedule.Policy
+		micros int
+		cuts   []int
+		on     [][]int
+	}{
+		{"dp", schedule.Sync, 4, nil, [][]int{{0, 1}}},
+		{"dp-overlap", schedule.Sync, 4, nil, [][]int{{0, 1}}},
+		{"1f1b", schedule.Sync, 4, []int{m.Index("flatten")}, [][]int{{0, 1}, {2}}},
+		{"zb-h2", schedule.Sync, 4, []int{m.Index("flatten")}, [][]int{{0}, {1, 2}}},
+		{"1f1b-rr", schedule.Stash, 1, []int{m.Index("flatten")}, [][]int{{0}, {1}}},
+		{"1f1b-rr", schedule.DoubleBuffered, 1, []int{m.Index("flatten")}, [][]int{{0}, {1}}},
+	} {
+		pl := planOf(m, c.cuts, 2, c.micros, c.family)
+		pl.Weights = string(c.policy)
+		for s := range pl.Stages {
+			pl.Stages[s].Devices = c.on[s]
+		}
+		config := basic(t, e, m, pl, 10, 4)
+		p, err := programs.Build(pl, m.TiedLayers(), false, config.Steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := train(t, config)
+		err = equalCase(config, sequential(t, config, versionsOf(p)), got.Weights)
+		if err == nil {
+			err = learnsOnly(t, config, got)
+		}
+		if err != nil {
+			t.Errorf("%s %s on %v: %v", c.family, c.policy, c.on, err)
 		}
 	}
 }

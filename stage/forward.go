@@ -283,7 +283,7 @@ func (s *Stage) pass(f *flight, training bool) (out Tensors, scores Scores, err 
 		}
 		s.begin(Pass, l)
 		m := s.dev.Begin()
-		if training {
+		if training && s.records(l) {
 			if err := s.keepState(f, l); err != nil {
 				s.dev.End(m)
 				return nil, Scores{}, s.failed(l, err)
