@@ -11,7 +11,8 @@ import (
 // Freeze has the parameters that a pattern matches never change: they get no gradient and no optimizer state. A
 // pattern is a shell's (path.Match; * matches dots too), for a parameter's full name, for what stands in front of a
 // dot of it, or for the name of its layer: "embed", "block0.*" and "*.bias". A tied parameter is frozen with all its
-// uses, by whichever use's name, of a PyTorch module also by others that it saves it by. Statistics of a batch norm move on, as PyTorch's do.
+// uses, by whichever use's name, of a PyTorch module also by others that it saves it by. Statistics of a
+// batch norm move on, as PyTorch's do.
 //
 // Backwards cost what is left of them: a layer computes gradients of weights for those that learn alone, and
 // no gradient of its input where nothing in front of it learns.

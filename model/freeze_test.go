@@ -21,7 +21,8 @@ func frozenOf(m *Model) string {
 // tiedGPT is a transformer of one block, whose table a module of PyTorch's would save as lm_head.weight too.
 func tiedGPT(t *testing.T) *Model {
 	t.Helper()
-	m, err := Build("gpt", map[string]any{"layers": 1, "width": 8, "heads": 2, "context": 4, "vocabulary": 20, "tied": true})
+	m, err := Build("gpt", map[string]any{"layers": 1, "width": 8, "heads": 2, "context": 4, "vocabulary": 20,
+		"tied": true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,8 @@ func TestFrozenLayersCostLess(t *testing.T) {
 		t.Errorf("the halves of attention's backward are %d and %d FLOPs; want 0 and %d", is.InputFLOPs, is.WeightFLOPs, want)
 	}
 	head := m.Index("head")
-	if want := before.Layers[head].WeightFLOPs * 16 / 176; m.Layers[head].WeightFLOPs != want || m.Layers[head].InputFLOPs != before.Layers[head].InputFLOPs {
+	if want := before.Layers[head].WeightFLOPs * 16 / 176; m.Layers[head].WeightFLOPs != want ||
+		m.Layers[head].InputFLOPs != before.Layers[head].InputFLOPs {
 		t.Errorf("the head's are %d and %d", m.Layers[head].InputFLOPs, m.Layers[head].WeightFLOPs)
 	}
 	if m.ID() == before.ID() {

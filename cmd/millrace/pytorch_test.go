@@ -157,16 +157,16 @@ func TestAPyTorchNetworkLearnsFromArrays(t *testing.T) {
 	write(t, filepath.Join(dir, "own.py"), ownNetwork)
 	sh("python3 own.py && python3 python/millrace_export.py own.py:build -o own.mr")
 	out := sh("bin/millrace profile --model own.mr --batch 4 --sizes 2 --passes 1 -o own.json && " +
-		"bin/millrace train --model own.mr --profile own.json --data rows.npz --train-part 0.5 --workers 2 --stages 2 --split norm " +
-		"--schedule 1f1b --micro-batches 2 --batch 4 --steps 3 --lr 0.1 --out runs/own && " +
+		"bin/millrace train --model own.mr --profile own.json --data rows.npz --train-part 0.5 " +
+		"--workers 2 --stages 2 --split norm --schedule 1f1b --micro-batches 2 --batch 4 --steps 3 --lr 0.1 --out runs/own && " +
 		"bin/millrace checkpoint export runs/own -o own.safetensors")
 	if !regexp.MustCompile(`evaluation after 3 steps: loss [0-9.]+, seen [0-9.]+\n`).MatchString(out) {
 		t.Errorf("train prints\n%s", out)
 	}
 	const frozen = "--model own.mr --freeze embed,norm.* "
 	sh("bin/millrace profile --batch 8 --sizes 8 --passes 1 -o frozen.json " + frozen + "&& " +
-		"bin/millrace train --profile frozen.json --data rows.npz --train-part 1 --workers 2 --stages 2 --split head --schedule 1f1b --batch 8 " +
-		"--micro-batches 1 --optimizer sgd --lr 0.1 --steps 3 --out runs/frozen " + frozen + "&& " +
+		"bin/millrace train --profile frozen.json --data rows.npz --train-part 1 " +
+		"--workers 2 --stages 2 --split head --schedule 1f1b --batch 8 --micro-batches 1 --optimizer sgd --lr 0.1 --steps 3 --out runs/frozen " + frozen + "&& " +
 		"bin/millrace checkpoint export runs/frozen -o frozen.safetensors")
 	for pattern, want := range map[string]string{
 		"embd":             `freeze "embd" matches no parameter; near it: embed, `,
