@@ -190,6 +190,8 @@ func TestArraysThatDoNotFit(t *testing.T) {
 		{tensorFile(t, tensor{"x", "F32", []int64{}, []float32{1}}), []Field{x}, `array "x": it is a single number`},
 		{tensorFile(t, tensor{"x", "F16", []int64{1}, []uint16{1}}), []Field{x},
 			`array "x": its elements are F16; bool, float32, float64, int16`},
+		{tensorFile(t, tensor{"x", "U64", []int64{1}, []uint64{1}}), []Field{x}, `array "x": its elements are U64; bool,`},
+		{tensorFile(t, tensor{"x", "F8_E4M3", []int64{1}, []uint8{1}}), []Field{x}, `array "x": its elements are F8_E4M3;`},
 		{tensorFile(t, tensor{"x", "F32", []int64{}, []float32{1}}), nil, `it has no array that can be read: array "x": it is a`},
 		{tensorFile(t, tensor{"x", "F32", []int64{}, []float32{1}}, tensor{"w", "F16", []int64{1}, []uint16{1}}), nil,
 			"float32, float64, int16, int32, int64, int8, uint16, uint32, uint8 are read, and 1 others"},

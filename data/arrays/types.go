@@ -31,7 +31,8 @@ var types = map[string]Type{"f4": float32s, "f8": float64s, "i1": int8s, "i2": i
 
 // tensorTypes are the types by what safetensors files call them; some are known, and not read.
 var tensorTypes = map[string]Type{"F32": float32s, "F64": float64s, "I8": int8s, "I16": int16s, "I32": int32s,
-	"I64": int64s, "U8": uint8s, "BOOL": bools, "F16": "", "BF16": ""}
+	"I64": int64s, "U8": uint8s, "U16": uint16s, "U32": uint32s, "BOOL": bools,
+	"F16": "", "BF16": "", "U64": "", "C64": "", "F8_E4M3": "", "F8_E5M2": "", "F8_E8M0": ""}
 
 // known lists the types for a refusal.
 func known() string {

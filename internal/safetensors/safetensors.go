@@ -33,7 +33,7 @@ const maxRank = 16
 
 // sizes is the bytes of an element, by the names that headers use.
 var sizes = map[string]int64{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
-	"BOOL": 1}
+	"BOOL": 1, "U16": 2, "U32": 4, "U64": 8, "C64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
 
 // Entry is what a header says of one tensor.
 type Entry struct {
