@@ -153,7 +153,10 @@ if [ -n "$gloo" ] && ! compile gloo "$@"; then
   gloo=
 fi
 against=$against${gloo:+, Gloo}
-compile shim "$@" "-DMR_BUILT_AGAINST=\"$against\""
+# What it is made of, as engine/torch (sourceHash) calculates it: a millrace of other sources does not load it.
+sources=$(cd "$here" && export LC_ALL=C &&
+  cat build.sh shim/*.h shim/*.cpp kernels/*.h kernels/*.cpp gloo/*.cpp | sha256sum | cut -c 1-12)
+compile shim "$@" "-DMR_BUILT_AGAINST=\"$against\"" "-DMR_SOURCES=\"$sources\""
 # The finished file is moved in place, so that nobody ever loads half of one.
 # shellcheck disable=SC2086
 "$cxx" -shared -fopenmp -o "$work/out.so" "$work"/*/*.o -L"$lib" -Wl,-rpath,"$lib" \

@@ -71,14 +71,18 @@ func Load(path string) (*Engine, error) {
 			C.GoString(why))
 	}
 	if got := int(C.door_abi_version()); got != abiVersion {
-		return nil, fmt.Errorf("engine torch: load %s: it has ABI version %d, this millrace needs %d; "+
-			"run: millrace doctor --build", path, got, abiVersion)
+		return nil, fmt.Errorf("engine torch: load %s: it has ABI version %d, this millrace needs %d; %s", path, got,
+			abiVersion, again(path))
 	}
 	if C.door_init() != 0 {
 		return nil, fmt.Errorf("engine torch: load %s: %w", path, lastError())
 	}
 	e := &Engine{path: path, ops: map[string]*C.mr_op{}}
-	e.name = "torch " + e.facts()["torch"]
+	facts := e.facts()
+	if err := sameSources(path, facts["sources"]); err != nil {
+		return nil, err
+	}
+	e.name = "torch " + facts["torch"]
 	loaded = e
 	return e, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -51,6 +52,22 @@ func candidates() []string {
 	return all
 }
 
+// sameSources refuses a shim that was compiled from other sources than this binary has: its operators may take other
+// arguments. One that does not say what it was compiled from goes by its ABI version alone.
+func sameSources(path, sources string) error {
+	if want := sourceHash(); sources != "" && sources != want {
+		return fmt.Errorf("engine torch: load %s: it was compiled from other sources (%.12s) than this millrace has (%s); %s",
+			path, sources, want, again(path))
+	}
+	return nil
+}
+
+// again says how a shim is compiled anew.
+func again(path string) string {
+	return fmt.Sprintf("compile it again with scripts/native.sh %s, as make build does, or remove it and run millrace "+
+		"doctor --build", path)
+}
+
 // sourceTree is the nearest folder at or above dir that holds millrace's own go.mod.
 func sourceTree(dir string) string {
 	for {
@@ -76,21 +93,21 @@ func CachePath() (string, error) {
 	return filepath.Join(dir, "millrace", "libmillrace_native-"+sourceHash()+".so"), nil
 }
 
-// sourceHash names the embedded sources: twelve hexadecimal digits.
+// sourceHash names the embedded sources: twelve hexadecimal digits, which build.sh calculates too.
 func sourceHash() string {
 	h := sha256.New()
-	err := fs.WalkDir(native.Sources, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	for _, of := range []string{"build.sh", "shim/*.h", "shim/*.cpp", "kernels/*.h", "kernels/*.cpp", "gloo/*.cpp"} {
+		files, err := fs.Glob(native.Sources, of) // in the order of their bytes
+		for _, path := range files {
+			var text []byte
+			if text, err = native.Sources.ReadFile(path); err != nil {
+				break
+			}
+			h.Write(text)
 		}
-		data, err := native.Sources.ReadFile(path)
-		h.Write([]byte(path))
-		h.Write([]byte{0})
-		h.Write(data)
-		return err
-	})
-	if err != nil {
-		panic("engine torch: embedded sources cannot be read: " + err.Error())
+		if err != nil {
+			panic("engine torch: embedded sources cannot be read: " + err.Error())
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil))[:12]
 }

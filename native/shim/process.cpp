@@ -109,6 +109,7 @@ const char* mr_info(void) {
     out << "openmp=" << at::get_openmp_version() << '\n';
     out << "threads=" << at::get_num_threads() << '\n';
     out << "built_against=" << MR_BUILT_AGAINST << '\n';
+    out << "sources=" << MR_SOURCES << '\n';
     out << "kernels=" << (mr::kernels() == nullptr ? "none" : mr::kernels()->name()) << '\n';
     describe_blas(out);
     text = out.str();
