@@ -15,7 +15,6 @@ RECURRENT = ["aten::" + of for of in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
 FRAME = re.compile(r'^(.+)\((\d+)\): |^ *File "(.+)", line (\d+)', re.M)
 PYTHON = re.compile("<|%s|%s(?!(site|dist)-packages)" % tuple(  # and PyTorch, whose files nobody edits
     re.escape(os.path.dirname(os.path.abspath(of.__file__)) + os.sep) for of in (torch, os)))
-
 OURS = re.compile(re.escape(os.path.dirname(os.path.abspath(__file__)) + os.sep) + "millrace_(export|graph)[.]py")
 
 class Refused(Exception):

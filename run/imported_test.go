@@ -56,8 +56,10 @@ func networks(t *testing.T, fuse string, rates bool, names ...string) (all []tor
 	requests := slices.DeleteFunc(torchtest.Main(), func(r torchtest.Request) bool {
 		return len(names) > 0 && !slices.Contains(names, r.Name)
 	})
-	if slices.Contains(names, "dropouts") {
-		requests = append(requests, torchtest.Request{Name: "dropouts", File: "dropouts.py"})
+	for name, file := range map[string]string{"dropouts": "dropouts.py", "scaled": "hidden.py"} {
+		if slices.Contains(names, name) {
+			requests = append(requests, torchtest.Request{Name: name, File: file})
+		}
 	}
 	for i := range requests {
 		if !rates {
@@ -158,7 +160,7 @@ func likePyTorch(t *testing.T, got *Result, numbers map[string]torchtest.Tensor,
 // Every family trains an imported network, under each of its policies, with the bits that its twin leaves.
 func TestImportedNetworksOverEveryFamily(t *testing.T) {
 	e := torchEngine(t)
-	_, models := networks(t, imported.Fused, false, "branches", "lstm", "resnet18", "dropouts")
+	_, models := networks(t, imported.Fused, false, "branches", "lstm", "resnet18", "dropouts", "scaled")
 	ran := map[string]bool{}
 	for _, m := range models {
 		for _, f := range family.All() {
