@@ -120,8 +120,8 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 	sh("cmp runs/p0.safetensors runs/p1.safetensors")
 }
 
-// ownNetwork is a network of four inputs of three types and of a batch norm, and eight rows for it. The number that
-// rows report, 1, 2, 4 and so on, tells which of them an evaluation has seen.
+// ownNetwork is a network of four inputs of three types, of a batch norm and of an average that it reads itself, and
+// eight rows for it. The number that rows report, 1, 2, 4 and so on, tells which of them an evaluation has seen.
 const ownNetwork = `
 import numpy, torch
 from torch import nn
@@ -130,10 +130,15 @@ from torch.nn import functional as F
 class Own(nn.Module):
     def __init__(self):
         super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
         self.embed, self.norm, self.head = nn.Embedding(9, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
 
     def forward(self, words, keep, code, target):
-        x = self.norm((self.embed(words) * keep.unsqueeze(2)).sum(1))
+        x = (self.embed(words) * keep.unsqueeze(2)).sum(1)
+        if self.training:
+            with torch.no_grad():
+                self.mean.lerp_(x.mean(0), 0.2)
+        x = self.norm((x - self.mean) * (1 + self.mean.square()))
         return {"loss": F.cross_entropy(self.head(x), target), "seen": code.mean()}
 
 def rows(n=8):
@@ -158,7 +163,8 @@ func TestAPyTorchNetworkLearnsFromArrays(t *testing.T) {
 	sh("python3 own.py && python3 python/millrace_export.py own.py:build -o own.mr")
 	out := sh("bin/millrace profile --model own.mr --batch 4 --sizes 2 --passes 1 -o own.json && " +
 		"bin/millrace train --model own.mr --profile own.json --data rows.npz --train-part 0.5 " +
-		"--workers 2 --stages 2 --split norm --schedule 1f1b --micro-batches 2 --batch 4 --steps 3 --lr 0.1 --out runs/own && " +
+		"--workers 2 --stages 2 --split norm --schedule 1f1b --micro-batches 2 --batch 4 --steps 3 " +
+		"--lr 0.1 --out runs/own && " +
 		"bin/millrace checkpoint export runs/own -o own.safetensors")
 	if !regexp.MustCompile(`evaluation after 3 steps: loss [0-9.]+, seen [0-9.]+\n`).MatchString(out) {
 		t.Errorf("train prints\n%s", out)
@@ -166,7 +172,8 @@ func TestAPyTorchNetworkLearnsFromArrays(t *testing.T) {
 	const frozen = "--model own.mr --freeze embed,norm.* "
 	sh("bin/millrace profile --batch 8 --sizes 8 --passes 1 -o frozen.json " + frozen + "&& " +
 		"bin/millrace train --profile frozen.json --data rows.npz --train-part 1 " +
-		"--workers 2 --stages 2 --split head --schedule 1f1b --batch 8 --micro-batches 1 --optimizer sgd --lr 0.1 --steps 3 --out runs/frozen " + frozen + "&& " +
+		"--workers 2 --stages 2 --split head --schedule 1f1b --batch 8 --micro-batches 1 " +
+		"--optimizer sgd --lr 0.1 --steps 3 --out runs/frozen " + frozen + "&& " +
 		"bin/millrace checkpoint export runs/frozen -o frozen.safetensors")
 	for pattern, want := range map[string]string{
 		"embd":             `freeze "embd" matches no parameter; near it: embed, `,
