@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -101,6 +103,21 @@ func TestImportedNetworksTrainAsPyTorchDoes(t *testing.T) {
 // resnet18 end up elsewhere (a loss differs by 94 %) once its last weights are multiplied by 1 + 1e-7.
 func TestFusedNetworksTrainAsPyTorchDoes(t *testing.T) {
 	trainsAsPyTorch(t, imported.Fused, 2, 2, "vit_b_16", "gpt", "bert", "lstm", "encoder", "branches")
+}
+
+// Where libtorch multiplies, those two do as well: with kernels of millrace's their last layer alone is rounded
+// otherwise, for convolutions, whole and in halves, are libtorch's to the bit.
+func TestFusedNetworksWithoutKernelsTrainAsPyTorchDoes(t *testing.T) {
+	if os.Getenv("MILLRACE_KERNELS") == "none" {
+		trainsAsPyTorch(t, imported.Fused, 1, 2, "resnet18", "mobilenet_v2")
+		return
+	}
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+	c.Env = append(os.Environ(), "MILLRACE_KERNELS=none")
+	said, err := c.CombinedOutput()
+	if err != nil || strings.Count(string(said), "50 steps, losses") != 4 {
+		t.Errorf("%v\n%s", err, said)
+	}
 }
 
 func trainsAsPyTorch(t *testing.T, fuse string, least, most int, names ...string) {

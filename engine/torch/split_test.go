@@ -151,6 +151,9 @@ func TestAWeightsHalfLaterHasTheSameBits(t *testing.T) {
 				if !slices.Equal(g, halves[i]) || !slices.Equal(g, atTheEnd[i]) {
 					t.Errorf("gradient %d: whole %v, in halves %v, weights at the end %v", i, g, halves[i], atTheEnd[i])
 				}
+				if c.whole == "aten::conv2d" && !slices.Equal(g, alone[i]) {
+					t.Errorf("gradient %d has other bits than that of %s", i, c.whole)
+				}
 				if d := distance(g, alone[i]); !(d <= 1e-6) {
 					t.Errorf("gradient %d is %.2g away from that of %s: %v and %v", i, d, c.whole, g, alone[i])
 				}
