@@ -114,8 +114,10 @@ class Graph:
                 on = node["in"][0] != {"float": 0.0}
                 continue
             if not on and re.search(r"[^_]_(\.|$)", node["op"]) and "detached" not in node["out"][0]:
-                raise Refused("%s: %s changes under no_grad what has a gradient; write x = x + (y - x).detach(), where "
-                              "y is what x becomes" % (node["where"] or node["scope"] or "the module", node["op"]))
+                of, blame = node["in"][0].get("tensor"), node["where"] or node["scope"] or "the module"
+                raise Refused("%s: %s changes under no_grad %s" % (blame, node["op"], (
+                    "the parameter %s, which the optimizer alone changes; use what is calculated of it" % of if of else
+                    "what has a gradient; write x = x + (y - x).detach(), where y is what x becomes")))
             for v in node["out"] if not on else ():
                 v["detached"] = True
             yield node
