@@ -5,7 +5,7 @@
 // operator calls by dispatcher name. Out: tensors in host memory, gradients, bytes
 // held per worker, and what is loaded (Info).
 // Refused: everything when the binary was built with CGO_ENABLED=0, when the shim is
-// not found has another ABI version or other sources, and, per call, what libtorch refuses: the
+// not found, has another ABI version or is of other sources, and, per call, what libtorch refuses: the
 // error names the operator and the arguments.
 //
 // A Device follows the thread rule of package engine. Handles are counted and given
