@@ -13,7 +13,7 @@ millrace_graph.py, which lies beside this file. In MODEL, a zip archive, graph.j
 weights.safetensors its parameters, buffers and constants by PyTorch's names. What cannot be exported is said in one
 line, with exit code 2.
 """
-import argparse, contextlib, importlib.util, inspect, os, re, sys, traceback, warnings
+import argparse, contextlib, importlib.util, inspect, os, re, signal, sys, traceback, warnings
 
 try:
     import torch, torch.utils.checkpoint
@@ -229,5 +229,14 @@ def main(arguments=None):
     print(done)
     return 0
 
+def stopped(number, _):
+    raise KeyboardInterrupt(number)  # which takes the draft of the file away
+
 if __name__ == "__main__":
-    sys.exit(main())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stopped)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt as by:
+        print("millrace_export: stopped by %s before it was done" % signal.Signals(by.args[0]).name, file=sys.stderr)
+        sys.exit(128 + by.args[0])

@@ -263,7 +263,7 @@ side the reference is written, and with --optimizer every pipeline, as pipeline-
 			}
 			defer from.Close()
 			err = document.Write(output, func(f io.Writer) error {
-				to := bufio.NewWriterSize(f, 1<<20)
+				to := bufio.NewWriterSize(document.Until(c.Context(), f), 1<<20)
 				return errors.Join(from.Export(to, optimizer), to.Flush())
 			})
 			if err != nil {

@@ -53,7 +53,7 @@ func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSO
 		return cli.BadInput(err)
 	}
 	if dir != "" {
-		if err := imported.Save(file, dir, o); err != nil {
+		if err := imported.Save(c.Context(), file, dir, o); err != nil {
 			return err
 		}
 	}

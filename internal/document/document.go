@@ -9,6 +9,7 @@ package document
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -114,6 +115,21 @@ func Write(path string, write func(io.Writer) error) error {
 		return fmt.Errorf("write %s: %w", path, bare(err))
 	}
 	return nil
+}
+
+// Until is a writer that fails with the context's cause once the context has ended: for files that take long to write.
+func Until(ctx context.Context, w io.Writer) io.Writer { return until{ctx, w} }
+
+type until struct {
+	ctx context.Context
+	to  io.Writer
+}
+
+func (u until) Write(text []byte) (int, error) {
+	if err := context.Cause(u.ctx); err != nil {
+		return 0, err
+	}
+	return u.to.Write(text)
 }
 
 // WriteText writes a text.

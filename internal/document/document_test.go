@@ -1,6 +1,7 @@
 package document
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -108,4 +109,26 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%q is %+v, written as %s and read as %+v, %v", text, n, again, m, err)
 		}
 	})
+}
+
+// A file that takes long is given up when its context ends: neither it nor its sibling is left.
+func TestUntilAContextEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	ctx, end := context.WithCancelCause(t.Context())
+	cause := errors.New("stopped")
+	err := Write(path, func(w io.Writer) error {
+		to := Until(ctx, w)
+		if n, err := to.Write([]byte("first")); n != 5 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		end(cause)
+		_, err := to.Write([]byte("second"))
+		return err
+	})
+	if !errors.Is(err, cause) {
+		t.Errorf("it ends with %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
 }

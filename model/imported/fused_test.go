@@ -187,7 +187,7 @@ func TestFoldersSayWhetherNetworksAreFused(t *testing.T) {
 	a := torchtest.Run(t, torchtest.Request{Name: "branches", File: "language.py"})[0]
 	for fuse, want := range map[string]bool{"": true, imported.Fused: true, imported.Off: false} {
 		dir := filepath.Join(t.TempDir(), "branches")
-		if err := imported.Save(a.Model, dir, imported.Options{From: imported.Torch, Fuse: fuse}); err != nil {
+		if err := imported.Save(t.Context(), a.Model, dir, imported.Options{From: imported.Torch, Fuse: fuse}); err != nil {
 			t.Fatal(err)
 		}
 		m, err := imported.Load(dir)

@@ -1,6 +1,7 @@
 package imported
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -72,8 +73,8 @@ func CheckFolder(path, dir string) error {
 }
 
 // Save copies a network's file into a folder, with how it is read, for Load. What the folder had is taken out first,
-// so that one that was half written has no network.
-func Save(path, dir string, o Options) error {
+// so that one that was half written has no network. It stops when the context ends.
+func Save(ctx context.Context, path, dir string, o Options) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
@@ -88,7 +89,7 @@ func Save(path, dir string, o Options) error {
 		}
 	}
 	if err := document.Write(filepath.Join(dir, fileOf(o.From)), func(w io.Writer) error {
-		_, err := io.Copy(w, from)
+		_, err := io.Copy(document.Until(ctx, w), from)
 		return err
 	}); err != nil {
 		return fmt.Errorf("import: %w", err)

@@ -1,6 +1,8 @@
 package imported_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +33,7 @@ func TestAHalfWrittenFolderIsNoNetwork(t *testing.T) {
 	for _, c := range []struct{ from, want string }{
 		{imported.PT2, "import.json network.pt2"}, {imported.Torch, "import.json network.mr"},
 	} {
-		if err := imported.Save(file, dir, imported.Options{From: c.from}); err != nil {
+		if err := imported.Save(t.Context(), file, dir, imported.Options{From: c.from}); err != nil {
 			t.Fatal(err)
 		}
 		if got := listed(); got != c.want {
@@ -41,7 +43,19 @@ func TestAHalfWrittenFolderIsNoNetwork(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "network.pt2", "in the way"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := imported.Save(file, dir, imported.Options{From: imported.PT2}); err == nil {
+	ended, end := context.WithCancelCause(t.Context())
+	end(errors.New("stopped by SIGINT"))
+	if err := imported.Save(ended, file, filepath.Join(dir, "stopped"), imported.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "stopped by SIGINT") {
+		t.Errorf("an import that is stopped: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "stopped")); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+	if err := os.Remove(filepath.Join(dir, "stopped")); err != nil {
+		t.Fatal(err)
+	}
+	if err := imported.Save(t.Context(), file, dir, imported.Options{From: imported.PT2}); err == nil {
 		t.Fatal("a folder is replaced by a file")
 	}
 	if _, err := imported.Load(dir); err == nil || !strings.Contains(err.Error(),
