@@ -2,6 +2,7 @@ package pretrained
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 
 	"github.com/millrace-ml/millrace/model"
@@ -65,14 +66,14 @@ func checkGPT2(f *files, m *model.Model) error {
 // checkLlama holds the model against the configuration of Llama, of which shapes do not say everything.
 func checkLlama(f *files, m *model.Model) error {
 	var c struct {
-		Heads      *int     `json:"num_attention_heads"`
-		Groups     *int     `json:"num_key_value_heads"`
-		Theta      *float64 `json:"rope_theta"`
-		Epsilon    *float64 `json:"rms_norm_eps"`
-		Activation *string  `json:"hidden_act"`
-		Bias       *bool    `json:"attention_bias"`
-		Scaling    any      `json:"rope_scaling"`
-		ModelType  *string  `json:"model_type"`
+		Heads      *int             `json:"num_attention_heads"`
+		Groups     *int             `json:"num_key_value_heads"`
+		Theta      *float64         `json:"rope_theta"`
+		Epsilon    *float64         `json:"rms_norm_eps"`
+		Activation *string          `json:"hidden_act"`
+		Bias       *bool            `json:"attention_bias"`
+		Scaling    *json.RawMessage `json:"rope_scaling"`
+		ModelType  *string          `json:"model_type"`
 		Rope       *struct {
 			Type  *string  `json:"rope_type"`
 			Theta *float64 `json:"rope_theta"`
@@ -84,7 +85,7 @@ func checkLlama(f *files, m *model.Model) error {
 		return err
 	}
 	if c.Scaling != nil {
-		return fmt.Errorf("%s has rope_scaling %.80v; llama's positions are not scaled", configFile, c.Scaling)
+		return fmt.Errorf("%s has rope_scaling %.80s; llama's positions are not scaled", configFile, *c.Scaling)
 	}
 	if c.Rope != nil {
 		if err := must("rope_type", c.Rope.Type, "default"); err != nil {
@@ -92,9 +93,7 @@ func checkLlama(f *files, m *model.Model) error {
 		}
 		c.Theta = cmp.Or(c.Theta, c.Rope.Theta)
 	}
-	if c.Theta == nil {
-		c.Theta = new(10000.0) // which transformers takes
-	}
+	c.Theta, c.Epsilon = cmp.Or(c.Theta, new(1e4)), cmp.Or(c.Epsilon, new(1e-6)) // what transformers takes
 	l := &m.Layers[at]
 	return cmp.Or(
 		must("model_type", c.ModelType, "llama"),

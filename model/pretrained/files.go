@@ -2,6 +2,7 @@ package pretrained
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -120,7 +122,7 @@ func readIndex(path string) (map[string][]string, error) {
 	var index struct {
 		WeightMap map[string]string `json:"weight_map"`
 	}
-	if err := json.Unmarshal(text, &index); err != nil {
+	if err := unmarshal(text, &index); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
 	if len(index.WeightMap) == 0 {
@@ -239,12 +241,33 @@ func (f *files) config(into any) (bool, error) {
 		return false, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(text, into)
+		err = unmarshal(text, into)
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", configFile, bare(err))
 	}
 	return true, nil
+}
+
+// unmarshal reads JSON, and says of a value of another type where it is and what would be right.
+func unmarshal(text []byte, into any) error {
+	err := json.Unmarshal(text, into)
+	var of *json.UnmarshalTypeError
+	if !errors.As(err, &of) {
+		return err
+	}
+	right := "an object"
+	switch of.Type.Kind() {
+	case reflect.Int:
+		right = "a whole number"
+	case reflect.Float64:
+		right = "a number"
+	case reflect.Bool:
+		right = "true or false"
+	case reflect.String:
+		right = "a text"
+	}
+	return fmt.Errorf("%s is a JSON %s, and %s is right", cmp.Or(of.Field, "all of it"), of.Value, right)
 }
 
 // bare is what the system said, without the path.

@@ -10,6 +10,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -61,8 +62,8 @@ func open(path string, m *model.Model) (*Weights, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.check != nil {
-		if err := t.check(f, m); err != nil {
+	if t.family != "" {
+		if err := cmp.Or(t.check(f, m), t.count(f, m)); err != nil {
 			return nil, err
 		}
 	}

@@ -118,7 +118,9 @@ func TestFilesThatDoNotFit(t *testing.T) {
 			"wpe.weight is F32[2 4]; embed.position of this model needs float[3 4] or more rows"},
 		{"missing", "", gpt, small("").with(tensors{"ln_f.weight": nil, "h.0.ln_1.bias": nil}),
 			"there is no h.0.ln_1.bias (block0.attention.norm.shift), ln_f.weight (head.norm.gain); give the settings"},
-		{"two blocks", "", gpt, small("").with(tensors{"h.1.ln_1.bias": {4}}), "no parameter for h.1.ln_1.bias"},
+		{"two blocks", "", gpt, small("").with(tensors{"h.1.ln_1.bias": {4}}),
+			"it has 2 blocks, and the model 1; give --set layers=2"},
+		{"more of a block", "", gpt, small("").with(tensors{"h.0.ln_3.bias": {4}}), "no parameter for h.0.ln_3.bias"},
 		{"no head", "", build(t, "gpt", untied), small(""), "no lm_head.weight (head.weight); the head is the embedding; " +
 			"give --set tied=true"},
 		{"gelu", "", build(t, "gpt", exact), small(""), "give --set activation=gelu_tanh"},
@@ -134,7 +136,14 @@ func TestFilesThatDoNotFit(t *testing.T) {
 		{"bare llama", "", llama, tensors{"embed_tokens.weight": {5, 4}}, "there is no layers.0.input_layernorm.weight"},
 		{"biases", "", llama, tiny().with(tensors{"model.layers.0.self_attn.q_proj.bias": {4}}),
 			"no parameter for model.layers.0.self_attn.q_proj.bias"},
-		{"scaled", `{"rope_scaling": {"type": "linear"}}`, llama, tiny(), "rope_scaling map[type:linear]"},
+		{"scaled", `{"rope_scaling": {"type": "linear"}}`, llama, tiny(), `rope_scaling {"type": "linear"}; llama's`},
+		{"not scaled", `{"rope_scaling": null, "rms_norm_eps": 1e-5}`, llama, tiny(), ""},
+		{"no epsilon", `{}`, llama, tiny(), "rms_norm_eps 1e-06, and the model 1e-05; give --set epsilon=1e-06"},
+		{"a list", `[]`, llama, tiny(), "config.json: all of it is a JSON array, and an object is right"},
+		{"heads as text", `{"n_head": "2"}`, gpt, small(""),
+			"config.json: n_head is a JSON string, and a whole number is right"},
+		{"three blocks", "", llama, tiny().with(tensors{"model.layers.1.mlp.up_proj.weight": {6, 4},
+			"model.layers.11.mlp.up_proj.weight": {6, 4}}), "it has 3 blocks, and the model 1; give --set layers=3"},
 		{"theta", `{"rope_theta": 500000.0}`, llama, tiny(), "rope_theta 500000, and the model 10000; give --set theta=500000"},
 		{"newer theta", `{"rope_parameters": {"rope_theta": 2e4, "rope_type": "default"}}`, llama, tiny(), "theta=20000"},
 		{"scaled anew", `{"rope_parameters": {"rope_type": "llama3"}}`, llama, tiny(), "rope_type llama3"},
@@ -205,7 +214,7 @@ func TestPartsThatDoNotFit(t *testing.T) {
 		{what: "twice", more: tensors{names[0]: {5, 4}}, want: `tensor "lm_head.weight" is in another file`},
 		{what: "no map", text: "{}", want: "no weight_map"},
 		{what: "no JSON", text: "[", want: "model.safetensors.index.json: unexpected end"},
-		{what: "lists", text: `{"weight_map": {"x": ["y"]}}`, want: "cannot unmarshal"},
+		{what: "lists", text: `{"weight_map": {"x": ["y"]}}`, want: "weight_map is a JSON array, and a text is right"},
 	} {
 		folder := t.TempDir()
 		of, parts := map[string]string{}, map[string]tensors{a: {}, b: maps.Clone(c.more)}

@@ -16,7 +16,8 @@ type table struct {
 	family  string // that they are for
 	sources func(p parameter) []source
 	ignored func(name string) bool
-	check   func(f *files, m *model.Model) error // of what shapes do not say; may be nil
+	blocks  *regexp.Regexp                       // names of blocks, with their number; nil where any may be there
+	check   func(f *files, m *model.Model) error // of what shapes do not say; nil where nothing is known
 }
 
 // tableFor finds whose names a file has, and refuses those of another family than the model's.
@@ -68,6 +69,23 @@ func (t *table) lacks(missing []string) string {
 		return "give the settings of the network that it is of, with --set"
 	}
 	return "all parameters and buffers of the model are read"
+}
+
+// count refuses a file of more or fewer blocks than the model has.
+func (t *table) count(f *files, m *model.Model) error {
+	numbers, own := map[string]bool{}, 0
+	for name := range f.entries {
+		if part := t.blocks.FindStringSubmatch(name); part != nil {
+			numbers[part[1]] = true
+		}
+	}
+	for m.Index(fmt.Sprintf("block%d.attention", own)) >= 0 {
+		own++
+	}
+	if has := len(numbers); has > 0 && has != own {
+		return fmt.Errorf("it has %d blocks, and the model %d; give --set layers=%d", has, own, has)
+	}
+	return nil
 }
 
 // own is the names that checkpoints have.
@@ -133,6 +151,7 @@ func gpt2(prefix string) *table {
 	mask := regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `h\.\d+\.attn\.(bias|masked_bias)$`)
 	return &table{
 		of: "GPT-2", family: "gpt", ignored: mask.MatchString, check: checkGPT2,
+		blocks: regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `h\.(\d+)\.`),
 		sources: func(p parameter) []source {
 			return named(p, func(n string) string { return prefix + "h." + n + "." }, inBlock, other)
 		},
@@ -160,6 +179,7 @@ func llama(prefix string) *table {
 	waves := regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `layers\.\d+\.self_attn\.rotary_emb\.inv_freq$`)
 	return &table{
 		of: "Llama", family: "llama", ignored: waves.MatchString, check: checkLlama,
+		blocks: regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `layers\.(\d+)\.`),
 		sources: func(p parameter) []source {
 			return named(p, func(n string) string { return prefix + "layers." + n + "." }, inBlock, other)
 		},
