@@ -3,6 +3,7 @@ package tune
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -54,7 +55,8 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			if ctx.Err() != nil {
 				return
 			}
-			if s.Fix.Stages > 0 && h.stages() != s.Fix.Stages && !roles.SeveralStages(f) {
+			if n := s.Fix.Stages; n > 0 && h.stages() != n && !(roles.SeveralStages(f) && n <= len(s.Cluster.Devices)) {
+				why = fmt.Sprintf("it has %d stages on %d workers, not %d", h.stages(), len(s.Cluster.Devices), n)
 				continue
 			}
 			pl := s.plan(h)

@@ -3,6 +3,7 @@ package tune
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -57,6 +58,32 @@ func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestStagesBeyondTheWorkers: more stages than workers are those that a family with several on a worker has, or
+// are refused.
+func TestStagesBeyondTheWorkers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		schedule string
+		stages   int
+		want     string // of the refusal; empty: a plan of so many stages
+	}{
+		{"interleaved", 4, ""}, {"interleaved", 8, ""}, {"zb-v", 4, ""}, {"v-half", 4, ""}, {"bfs", 4, ""},
+		{"interleaved", 6, `schedule "interleaved": it has 8 stages on 2 workers, not 6`},
+		{"zb-v", 3, `schedule "zb-v": it has 4 stages on 2 workers, not 3`},
+		{"chimera", 4, `schedule "chimera": it has 2 stages on 2 workers, not 4`},
+		{"1f1b", 3, "3 stages for 2 workers"},
+	} {
+		found, err := Search(t.Context(), Request{Profile: uneven(12, 1, 2, 4, 8), Batch: 8,
+			Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Fix: Overrides{Schedule: c.schedule, Stages: c.stages}})
+		switch {
+		case c.want == "" && (err != nil || len(found.Best.Stages) != c.stages || found.Best.Schedule != c.schedule):
+			t.Errorf("%s on %d stages: %+v, %v", c.schedule, c.stages, found, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s on %d stages: %v; want it to say %q", c.schedule, c.stages, err, c.want)
 		}
 	}
 }

@@ -15,8 +15,11 @@ import (
 func (s *search) result() (*Result, error) {
 	kinds := s.ranked()
 	if len(kinds) == 0 {
-		if why := s.shapeless; why != "" {
-			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %s", why)
+		if s.shapeless != "" {
+			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %s", s.shapeless)
+		}
+		if why := s.failed[s.Fix.Schedule]; why != "" {
+			return nil, fmt.Errorf("tune: no plan keeps to what is fixed: schedule %q: %s", s.Fix.Schedule, why)
 		}
 		return nil, fmt.Errorf("tune: no plan keeps to what is fixed: %d stages, schedule %q on %d workers; %q has one "+
 			"stage, the others two or more",

@@ -154,6 +154,9 @@ func (s *space) baseSizes() []int {
 
 // stageCounts are the numbers of stages to try: all up to 16, then powers of two and the most.
 func (s *space) stageCounts() []int {
+	if s.Fix.Stages > len(s.Cluster.Devices) {
+		return nil // a worker would hold several, which the families that have that place themselves
+	}
 	if s.Fix.Stages > 0 {
 		return []int{s.Fix.Stages}
 	}
