@@ -254,6 +254,9 @@ side the reference is written, and with --optimizer every pipeline, as pipeline-
 		Example: "  millrace checkpoint export runs/gpt -o gpt.safetensors",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if output == "" {
+				return cli.BadInput(errors.New("--output names the file to write; give one, as in -o weights.safetensors"))
+			}
 			if err := ofRun(args[0]); err != nil {
 				return err
 			}
@@ -275,7 +278,6 @@ side the reference is written, and with --optimizer every pipeline, as pipeline-
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "the file to write")
 	c.Flags().BoolVar(&optimizer, "optimizer", false, "write what the optimizer keeps, too")
-	_ = c.MarkFlagRequired("output") // which is there
 	cli.Writes(c, "output")
 	return c
 }
