@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/versus"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // What imported gpt is to reach, as a part of a rival's speed.
@@ -236,13 +237,16 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 	x := p.experiment
 	found := &bench.ImportedModule{Name: e.Name, Unit: unitOf(p.chosen.Model), Choice: reason(p.chosen.Plan),
 		Pipeline: reason(p.pipeline.Plan)}
-	// Statistics of the batch are those of a micro-batch: both have the same.
-	same := e.Rival(e.python, e.scripts, p.pipeline.Plan.MicroBatch, 1)
-	if found.Agreement, err = race.Agree(ctx, p.cut, same, agreeingSteps, lossesWithin); err != nil {
+	if found.Agreement, err = e.agree(x, p.cut, p.pipeline.Plan); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(x.log, "%s: losses of %d steps lie within %.2g of each other\n", e.Name, agreeingSteps,
-		found.Agreement.Within)
+	if len(p.commands()) > 1 {
+		chosen, err := e.agree(x, p.choice, p.chosen.Plan)
+		if err != nil {
+			return nil, err
+		}
+		found.Chosen = &chosen
+	}
 	rivals := e.Rivals(e.python, e.scripts, e.visit, p.chosen.Plan.MicroBatch, p.pipeline.Plan.MicroBatch)
 	fmt.Fprintf(x.log, "%s: 1F1B by hand: %d settings\n", e.Name, len(rivals))
 	if found.Sweep, err = x.sweep(ctx, rivals, e.o.visits, found.Unit); err != nil {
@@ -276,6 +280,9 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 	}
 	defer remove()
 	found.Own = reason(own.chosen.Plan)
+	if a, b := p.chosen.Model.ParameterElements(), own.chosen.Model.ParameterElements(); a != b {
+		return nil, fmt.Errorf("bench: the imported gpt has %d parameters, the built-in one %d: they are not alike", a, b)
+	}
 	if err := against(p.choice, own.choice, overOwn); err != nil {
 		return nil, err
 	}
@@ -283,6 +290,26 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 		return found, nil
 	}
 	return found, against(p.cut, own.cut, overOwn)
+}
+
+// agree has a plan and the rival train the same for some steps.
+func (e *importedModule) agree(x *experiment, c race.Command, pl *plan.Plan) (race.Agreement, error) {
+	a, err := race.Agree(e.c.Context(), c, e.Rival(e.python, e.scripts, rowsTogether(pl), 1), agreeingSteps,
+		lossesWithin)
+	if err == nil {
+		fmt.Fprintf(x.log, "%s: losses of %d steps lie within %.2g of %s's\n", c.Name, agreeingSteps, a.Within, a.B)
+	}
+	return a, err
+}
+
+// rowsTogether is of how many rows a plan has statistics of the batch: of a micro-batch's, or of a replica's part of
+// them.
+func rowsTogether(pl *plan.Plan) int {
+	rows := pl.MicroBatch
+	if pl.Replication == string(schedule.Split) && rows%len(pl.Stages[0].Devices) == 0 {
+		rows /= len(pl.Stages[0].Devices)
+	}
+	return rows
 }
 
 // record writes the first batches that millrace trains on for the rival.

@@ -99,3 +99,18 @@ func TestBenchImportedRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A batch norm has the statistics of a micro-batch's rows, or of a replica's part of them.
+func TestRowsTogether(t *testing.T) {
+	for _, c := range []struct {
+		replication   string
+		micro, device int
+		want          int
+	}{{"split", 8, 2, 4}, {"split", 8, 1, 8}, {"round_robin", 8, 2, 8}, {"split", 9, 2, 9}} {
+		pl := &plan.Plan{Replication: c.replication, MicroBatch: c.micro,
+			Stages: []plan.Stage{{Devices: make([]int, c.device)}}}
+		if got := rowsTogether(pl); got != c.want {
+			t.Errorf("%+v: %d rows", c, got)
+		}
+	}
+}

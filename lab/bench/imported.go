@@ -27,14 +27,16 @@ type ImportedReport struct {
 
 // ImportedModule is one module: how it was planned, whether it is what the rival trains, and how fast it is.
 type ImportedModule struct {
-	Name      string          `json:"name"`
-	Unit      race.Unit       `json:"unit"`
-	Choice    string          `json:"choice"`   // millrace's plan for two workers
-	Pipeline  string          `json:"pipeline"` // its plan where data parallelism alone is ruled out
-	Own       string          `json:"own,omitempty"`
-	Agreement race.Agreement  `json:"agreement"`
-	Sweep     []race.Measured `json:"sweep"`
-	Speeds    []Speed         `json:"speeds"`
+	Name      string         `json:"name"`
+	Unit      race.Unit      `json:"unit"`
+	Choice    string         `json:"choice"`   // millrace's plan for two workers
+	Pipeline  string         `json:"pipeline"` // its plan where data parallelism alone is ruled out
+	Own       string         `json:"own,omitempty"`
+	Agreement race.Agreement `json:"agreement"` // of the pipeline with the rival
+	// Chosen is that of the choice, where it is another plan.
+	Chosen *race.Agreement `json:"chosen,omitempty"`
+	Sweep  []race.Measured `json:"sweep"`
+	Speeds []Speed         `json:"speeds"`
 }
 
 // Speed is a comparison and what it is held against: a median of Least at least, or where Least is 0, an interval
