@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/internal/torchtest"
 )
 
 // ranked is a process that is started by hand.
@@ -39,6 +40,10 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 		filepath.Join(p.Dir, "two/text.txt"): strings.Repeat("to be, or not to be\n", 200),
 	} {
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o755))
+	}
+	for i, a := range torchtest.Run(t, torchtest.Request{Name: "averages", File: "hidden.py"},
+		torchtest.Request{Name: "recomputed", File: "hidden.py"}) {
+		err = errors.Join(err, os.Rename(a.Model, filepath.Join(p.Dir, []string{"one", "two"}[i], "net.mr")))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -80,6 +85,9 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 		{"other data", "--model gpt --set width=8 --set layers=1 --set heads=1 --set context=8 --data text.txt --out run",
 			[]ranked{{env: torchrunOf(0, 2), dir: "one"}, {env: torchrunOf(1, 2), dir: "two"}},
 			[]string{"data is "}, []int{2, 2}},
+		{"other networks of one name", "--model net.mr --data digits --out run",
+			[]ranked{{env: torchrunOf(0, 2), dir: "one"}, {env: torchrunOf(1, 2), dir: "two"}},
+			[]string{"what is in --model net.mr is "}, []int{2, 2}},
 		{"another build", mlp, []ranked{{env: torchrunOf(0, 2)}, {env: torchrunOf(1, 2) + " MILLRACE_NATIVE=" + otherNative}},
 			[]string{"native library"}, []int{2, 2}},
 		{"another clock", mlp, []ranked{{env: torchrunOf(0, 2)}, {env: torchrunOf(1, 2) + " " + wrongClock + "=-2m"}},

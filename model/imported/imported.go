@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/content"
 	"github.com/millrace-ml/millrace/internal/names"
@@ -51,14 +52,16 @@ type Network struct {
 	Fuse  *fuse.Report // nil where nothing was to be fused
 }
 
-// IsFile says whether a word is for Load: a file that is no YAML, or a folder. A family's name is never one.
+// IsFile says whether a word is for Load: a file that is no YAML, a folder, or a path to where neither is. A family's
+// name is never one.
 func IsFile(path string) bool {
 	family := func(f model.Family) bool { return f.Name == path }
 	if model.IsFile(path) || slices.ContainsFunc(model.Families(), family) {
 		return false
 	}
 	_, err := os.Stat(path)
-	return err == nil || slices.Contains([]string{".mr", ".pt2"}, filepath.Ext(path))
+	return err == nil || slices.Contains([]string{".mr", ".pt2"}, filepath.Ext(path)) ||
+		strings.ContainsRune(path, filepath.Separator)
 }
 
 // Files lists the files that Load reads of a file or folder.
@@ -88,6 +91,10 @@ func Load(path string) (*model.Model, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if _, err := os.Stat(filepath.Join(path, s.File)); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("import: the folder %s has no %s any more; import the network again, with -o",
+				names.Shown(path), s.File)
 		}
 		o, path = s.Options, filepath.Join(path, s.File)
 	}

@@ -93,6 +93,9 @@ func TestFamiliesAreNoFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if !imported.IsFile("gone/net") || imported.IsFile("gone/net.yaml") || imported.IsFile("gone") {
+		t.Error("a path to nowhere is a file of a network, unless it is one of YAML")
+	}
 	if imported.IsFile("gpt") || !imported.IsFile("mine") {
 		t.Error("gpt is a file, or mine is none")
 	}

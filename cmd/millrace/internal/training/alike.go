@@ -91,7 +91,11 @@ func filesOf(j *job.Job) claims {
 		named["--model"] = j.Model
 	case imported.IsFile(j.Model):
 		for _, path := range imported.Files(j.Model) {
-			named["--model, "+filepath.Base(path)+" of"] = path
+			flag := "--model"
+			if path != j.Model {
+				flag += ", " + filepath.Base(path) + " of"
+			}
+			named[flag] = path
 		}
 	}
 	if j.Init != "" {

@@ -65,7 +65,7 @@ func (r *resumption) fits(m *model.Model) error {
 	}
 	how := ""
 	if r.manifest.Model == m.Name {
-		how = "; name the --set and --freeze that it was trained with (of a PyTorch network, its --fuse), " +
+		how = "; name the --set and --freeze that it was trained with (of a PyTorch network, its file and --fuse), " +
 			"or begin another training with its weights: " +
 			"checkpoint export, then --init"
 	}
