@@ -47,7 +47,7 @@ type importedOptions struct {
 }
 
 func benchImportedCommand() *cobra.Command {
-	o := importedOptions{measuring: measuring{pairs: 15, visits: 1, steps: 2}, gpt: race.SixMillion(),
+	o := importedOptions{measuring: measuring{pairs: 15, visits: 3, steps: 2}, gpt: race.SixMillion(),
 		resnet:   race.ResNet{Classes: 10, Size: 32, Batch: 32, LearningRate: 0.01, Seed: 1},
 		exporter: "python/millrace_export.py"}
 	c := &cobra.Command{
