@@ -106,16 +106,18 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 		t.Errorf("PyTorch says %s", out)
 	}
 	// It goes on with other stages, with recomputation.
-	if out := sh("bin/millrace train --model runs/digits.mr --data digits --batch 32 --steps 302 --out runs/on " +
+	sh("bin/millrace profile --model runs/digits.mr --batch 32 --sizes 8,16,32 --passes 1 -o runs/profile.json")
+	const given = "train --model runs/digits.mr --data digits --profile runs/profile.json "
+	if out := sh("bin/millrace " + given + "--batch 32 --steps 302 --out runs/on " +
 		"--resume runs/pytorch/checkpoints --workers 3 --stages 3 --recompute stage --schedule 1f1b"); !strings.Contains(out,
 		"after 302 steps") {
 		t.Errorf("it goes on with %s", out)
 	}
 	// Processes leave the weights of threads, of a stream too.
 	for i, how := range []string{"", "launch -n 2 -- "} {
-		sh(fmt.Sprintf("bin/millrace %strain --model runs/digits.mr --data digits --batch 16 --steps 12 --workers 2 "+
-			"--stages 2 --split blocks.1.conv1 --schedule 1f1b-rr --weights stash --out runs/p%d && "+
-			"bin/millrace checkpoint export runs/p%[2]d -o runs/p%[2]d.safetensors", how, i))
+		sh(fmt.Sprintf("bin/millrace %s%s--batch 16 --steps 12 --workers 2 --stages 2 "+
+			"--split blocks.1.conv1 --schedule 1f1b-rr --weights stash --out runs/p%d && "+
+			"bin/millrace checkpoint export runs/p%[3]d -o runs/p%[3]d.safetensors", how, given, i))
 	}
 	sh("cmp runs/p0.safetensors runs/p1.safetensors")
 }
