@@ -17,16 +17,19 @@ import (
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 )
 
+// endless trains until it is stopped, into the folder behind it.
+const endless = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --eval-rows 8 " +
+	"--steps 100000000 --out "
+
 // A signal, and its echo to the process group, finishes the step, saves and ends with
 // 128 + the signal; the checkpoint is whole and training goes on from it.
 func TestSignalsStopAfterAStep(t *testing.T) {
-	p := clitest.Trainer(t)
+	p := profiled(t)
 	for signal, code := range clitest.Ends {
 		t.Run(signal.String(), func(t *testing.T) {
 			clitest.Obeyed(t, signal)
 			out := "runs/" + signal.String()
-			c := p.Command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out "+
-				out))
+			c := p.Command(t, strings.Fields(endless+out))
 			stderr, err := c.StderrPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -65,10 +68,13 @@ func TestSignalsStopAfterAStep(t *testing.T) {
 // no stage has replicas (of which Chimera's two directions are two): they add in another order.
 func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	p := clitest.Trainer(t)
+	const dropping = "--model mlp --set dropout=0.1 --batch 24 "
+	if out := p.Run(t, strings.Fields("profile --sizes 6,24 --passes 1 -o dropping.json "+dropping), true); out != "" {
+		t.Fatal(out)
+	}
 	learn := func(args string) training.Outcome {
 		t.Helper()
-		c := p.Command(t, strings.Fields("train --json --model mlp --set dropout=0.1 --data digits --batch 24 --clip 1 "+
-			args))
+		c := p.Command(t, strings.Fields("train --json --data digits --profile dropping.json --clip 1 "+dropping+args))
 		var stderr bytes.Buffer
 		c.Stderr = &stderr
 		text, err := c.Output()
@@ -92,8 +98,8 @@ func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 
 // A run is saved though whoever read its output was stopped with it, as tee is by the same key.
 func TestARunIsSavedWhenNobodyReadsItsOutput(t *testing.T) {
-	p := clitest.Trainer(t)
-	c := p.Command(t, strings.Fields("train --model mlp --data digits --batch 32 --stages 2 --steps 100000000 --out run"))
+	p := profiled(t)
+	c := p.Command(t, strings.Fields(endless+"run"))
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

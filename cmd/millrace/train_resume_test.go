@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
@@ -33,12 +35,29 @@ func learn(t *testing.T, p *clitest.Program, args string) training.Outcome {
 	return o
 }
 
+// measured is the profile of the mlp that tests share, once one of them has measured it.
+var measured struct {
+	sync.Mutex
+	text []byte
+}
+
 // profiled is a program with a profile of the mlp.
 func profiled(t *testing.T) *clitest.Program {
+	t.Helper()
 	p := clitest.Trainer(t)
-	if out := p.Run(t, strings.Fields("profile --model mlp --sizes 4 --batch 4 --passes 1 -o mlp.json"), true); out != "" {
-		t.Fatal(out)
+	file := filepath.Join(p.Dir, "mlp.json")
+	measured.Lock()
+	defer measured.Unlock()
+	if measured.text == nil {
+		if out := p.Run(t, strings.Fields("profile --model mlp --sizes 4 --batch 4 --passes 1 -o mlp.json"), true); out != "" {
+			t.Fatal(out)
+		}
+		var err error
+		if measured.text, err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
 	}
+	write(t, file, string(measured.text))
 	return p
 }
 
