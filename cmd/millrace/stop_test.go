@@ -18,8 +18,8 @@ import (
 )
 
 // endless trains until it is stopped, into the folder behind it.
-const endless = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --eval-rows 8 " +
-	"--steps 100000000 --out "
+const endless = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 " +
+	"--eval-rows 8 --steps 100000000 --out "
 
 // A signal, and its echo to the process group, finishes the step, saves and ends with
 // 128 + the signal; the checkpoint is whole and training goes on from it.

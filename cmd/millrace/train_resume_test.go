@@ -49,7 +49,8 @@ func profiled(t *testing.T) *clitest.Program {
 	measured.Lock()
 	defer measured.Unlock()
 	if measured.text == nil {
-		if out := p.Run(t, strings.Fields("profile --model mlp --sizes 4 --batch 4 --passes 1 -o mlp.json"), true); out != "" {
+		line := "profile --model mlp --sizes 4 --batch 4 --passes 1 -o mlp.json"
+		if out := p.Run(t, strings.Fields(line), true); out != "" {
 			t.Fatal(out)
 		}
 		var err error
