@@ -21,6 +21,7 @@ type column struct {
 
 // rows is a part of the rows of arrays: sample s is the row at first+s of a shuffle that all parts share.
 type rows struct {
+	path    string
 	order   order
 	among   order
 	first   int
@@ -56,7 +57,7 @@ func (r *rows) Batch(step, batchSize, firstRow, n int) (Batch, error) {
 			a.Floats, err = c.Floats(samples)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("data: array %q: %w", c.Name, err)
+			return nil, fmt.Errorf("data: %s: array %q: %w", r.path, c.Name, err)
 		}
 		b[c.as.Name] = a
 	}
@@ -138,9 +139,9 @@ func arraySet(path string, f *arrays.File, o Options) (*Set, error) {
 			"train", n, part)
 	}
 	among := newOrder(int(n), 0, part == 1)
-	set.Train = &rows{newOrder(train, o.Seed, false), among, 0, columns}
+	set.Train = &rows{path, newOrder(train, o.Seed, false), among, 0, columns}
 	if train < int(n) {
-		set.Test = &rows{newOrder(int(n)-train, o.Seed, true), among, train, columns}
+		set.Test = &rows{path, newOrder(int(n)-train, o.Seed, true), among, train, columns}
 	}
 	return set, nil
 }
