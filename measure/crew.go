@@ -1,8 +1,8 @@
 package measure
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -78,7 +78,7 @@ func (t *Timer) hire(r profile.Request) (*crew, error) {
 		}))
 	}
 	c.done.Wait()
-	if err := errors.Join(c.errs...); err != nil {
+	if err := cmp.Or(c.errs...); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (c *crew) work(ctx context.Context, f, idle func(*bench) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("measure: measuring: %w", context.Cause(ctx))
 	}
-	return errors.Join(c.errs...)
+	return cmp.Or(c.errs...) // one of them, for all do the same
 }
 
 // Close sends the workers home.

@@ -54,7 +54,7 @@ func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	for i := range t.Calls {
 		c := &t.Calls[i]
 		if err := r.run(c); err != nil {
-			return nil, fmt.Errorf("%s in %s: %w", c.Op, c.Where, r.explained(c, err))
+			return nil, &CallError{c.Op, c.Where, r.explained(c, err)}
 		}
 	}
 	if err := r.keep(); err != nil {

@@ -7,6 +7,15 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
+// CallError says that an operator of an imported network was refused.
+type CallError struct {
+	op, where string
+	err       error
+}
+
+func (e *CallError) Error() string { return fmt.Sprintf("%s in %s: %v", e.op, e.where, e.err) }
+func (e *CallError) Unwrap() error { return e.err }
+
 // IndexError says that a call was given an index that is out of range. The data is wrong, or the network is.
 type IndexError struct {
 	Least, Greatest int64 // that it was given

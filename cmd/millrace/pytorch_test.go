@@ -113,6 +113,20 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 		"after 302 steps") {
 		t.Errorf("it goes on with %s", out)
 	}
+	// A file whose operators cannot be computed is the user's to mend, whoever finds it.
+	out = sh(`python3 -c '
+import json, zipfile
+of = zipfile.ZipFile("runs/digits.mr")
+graph = json.loads(of.read("graph.json"))
+node = [n for n in graph["nodes"] if n["op"] == "prim::ListConstruct" and n["scope"] == "blocks.2"][0]
+node["in"][1]["int"] = 2000000
+with zipfile.ZipFile("runs/wrong.mr", "w") as wrong:
+    wrong.writestr("graph.json", json.dumps(graph))
+    wrong.writestr("weights.safetensors", of.read("weights.safetensors"))
+' && { bin/millrace profile --model runs/wrong.mr --sizes 4 2>&1; echo exit $?; }`)
+	if !strings.HasSuffix(out, "exit 2\n") || strings.Count(out, "aten::max_pool2d in blocks.2, digits.py:29") != 1 {
+		t.Errorf("a pool of 2000000 columns: %s", out)
+	}
 	// Processes leave the weights of threads, of a stream too.
 	for i, how := range []string{"", "launch -n 2 -- "} {
 		sh(fmt.Sprintf("bin/millrace %s%s--batch 16 --steps 12 --workers 2 --stages 2 "+

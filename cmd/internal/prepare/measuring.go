@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +29,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/measure"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
@@ -89,7 +91,7 @@ func measured(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes 
 		progressbar.OptionSetDescription("profile"),
 		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.Draws(os.Stderr)),
 		progressbar.OptionClearOnFinish())
-	return profile.Measure(c.Context(), m, timer, profile.Options{
+	p, err := profile.Measure(c.Context(), m, timer, profile.Options{
 		MicroBatches: sizes, Passes: passes, Concurrency: min(j.Workers, CoresOf(j)), Threads: j.ThreadsPerWorker,
 		Workers: j.Workers,
 		Progress: func(done, all int, what string) {
@@ -98,6 +100,10 @@ func measured(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes 
 			_ = bar.Set(done) // a progress bar that cannot be drawn is no reason to stop
 		},
 	})
+	if errors.As(err, new(*nn.CallError)) {
+		return nil, cli.BadInput(err) // samples are made up here, so that it is the network
+	}
+	return p, err
 }
 
 // checkSizes refuses micro-batches of which the widest layer's inputs and outputs alone are more than the
