@@ -192,7 +192,8 @@ func (c column) fits() error {
 		return fmt.Errorf("its rows have the shape %v, and the model reads %v", have, c.as.Shape)
 	}
 	if c.Type.Float() && c.as.DType != Float {
-		return fmt.Errorf("it has %s, and the model reads %s; write x.astype(numpy.int64)", c.Type, c.as.DType)
+		as := map[DType]string{Int: "int64", Bool: "bool_"}[c.as.DType]
+		return fmt.Errorf("it has %s, and the model reads %s; write x.astype(numpy.%s)", c.Type, c.as.DType, as)
 	}
 	return nil
 }
