@@ -113,7 +113,7 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 		}
 		mine := buffersOf(l)
 		for i := range mine {
-			mine[i].Value, mine[i].Data = numberOf(uses[i].Param), bytes.Clone(mine[i].Data)
+			mine[i].Value, mine[i].Data = w.job.number(uses[i].Param), bytes.Clone(mine[i].Data)
 		}
 		got, err := w.exchange(ctx, in, mine)
 		if err != nil {
@@ -126,9 +126,14 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 	return nil
 }
 
-// numberOf names a parameter in messages: its owner's position in the model and its own in the owner, of
-// which no layer has 256.
-func numberOf(p *stage.Param) uint32 { return uint32(p.Layer)<<8 | uint32(p.Index) }
+// number names a parameter in messages by its position among all parameters of the model.
+func (j *Job) number(p *stage.Param) uint32 {
+	n := p.Index
+	for i := range p.Layer {
+		n += len(j.Model.Layers[i].Params)
+	}
+	return uint32(n)
+}
 
 // sumUses sums, for every parameter among uses, what all stages gave for it, in layer order: stages ascend,
 // and so do the layers in what each gives.
@@ -138,10 +143,11 @@ func (w *worker) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 		if i > 0 && uses[i-1].Param == u.Param {
 			continue
 		}
+		number := w.job.number(u.Param)
 		var total []byte
 		for _, s := range stages {
 			for _, b := range all[s] {
-				if b.Value != numberOf(u.Param) {
+				if b.Value != number {
 					continue
 				}
 				if total == nil {
