@@ -105,7 +105,7 @@ func examine() []finding {
 		case errors.Is(err, torch.ErrNotFound):
 			f.Remedy = "apt-get install libtorch-dev g++, then: millrace doctor --build"
 		default:
-			f.Remedy = "compile it for this machine: millrace doctor --build"
+			f.Remedy = "compile it for this machine: millrace doctor --build; a library that lies nearer is taken first"
 		}
 		return append(found, f)
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 // abiVersion is MR_ABI_VERSION of the shim this package speaks to.
-const abiVersion = 4
+const abiVersion = 5
 
 // ErrNoCgo is what Load answers in a binary built with CGO_ENABLED=0.
 var ErrNoCgo = errors.New("engine torch: built without cgo; rebuild millrace with CGO_ENABLED=1 and a C compiler")

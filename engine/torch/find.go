@@ -53,9 +53,9 @@ func candidates() []string {
 }
 
 // sameSources refuses a shim that was compiled from other sources than this binary has: its operators may take other
-// arguments. One that does not say what it was compiled from goes by its ABI version alone.
+// arguments.
 func sameSources(path, sources string) error {
-	if want := sourceHash(); sources != "" && sources != want {
+	if want := sourceHash(); sources != want {
 		return fmt.Errorf("engine torch: load %s: it was compiled from other sources (%.12s) than this millrace has (%s); %s",
 			path, sources, want, again(path))
 	}

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define MR_ABI_VERSION 4
+#define MR_ABI_VERSION 5
 
 #define MR_API __attribute__((visibility("default")))
 
