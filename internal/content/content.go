@@ -118,7 +118,7 @@ func folder(path string) Kind {
 	for _, of := range []struct {
 		file string
 		kind Kind
-	}{{"import.json", Imported}, {"manifest.json", Checkpoint}, {"checkpoints", Run}, {"plan.json", Run}} {
+	}{{"import.json", Imported}, {"manifest.json", Checkpoint}, {"checkpoints", Run}, {"metrics.jsonl", Run}} {
 		if _, err := os.Stat(filepath.Join(path, of.file)); err == nil {
 			return of.kind
 		}

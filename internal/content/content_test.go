@@ -61,6 +61,8 @@ func TestWhatLiesAtAPath(t *testing.T) {
 		filepath.Dir(file(t, "import.json", "{}")):                 Imported,
 		filepath.Dir(file(t, "manifest.json", "{}")):               Checkpoint,
 		filepath.Dir(run):                                          Run,
+		filepath.Dir(file(t, "metrics.jsonl", "")):                 Run,
+		filepath.Dir(file(t, "plan.json", "{}")):                   Unknown, // where millrace plan has written it
 		t.TempDir():                                                Unknown,
 		"/dev/zero":                                                Unknown,
 		"none":                                                     Unknown,
