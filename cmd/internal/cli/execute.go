@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/names"
@@ -15,7 +18,7 @@ import (
 func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	root.Version, root.SilenceErrors, root.SilenceUsage = Version(), true, true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return BadInput(fmt.Errorf("%w; see %s -h", err, c.CommandPath()))
+		return BadInput(fmt.Errorf("%w; see %s -h", plainly(err), c.CommandPath()))
 	})
 	root.AddCommand(verbs...)
 	argumentsAreInput(root)
@@ -34,6 +37,25 @@ func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	}
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	return root
+}
+
+// plainly says what a flag takes where its value cannot be read, instead of how Go reads it.
+func plainly(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	takes := map[string]string{
+		"bool": "true or false", "int": "a whole number", "uint64": "a whole number from 0 on", "float64": "a number",
+		"duration": "a time, like 90s or 5m",
+	}[invalid.GetFlag().Value.Type()]
+	if takes == "" {
+		return err
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		takes += " that fits into 64 bits"
+	}
+	return fmt.Errorf("--%s %q; give %s", invalid.GetFlag().Name, invalid.GetValue(), takes)
 }
 
 // ExecuteAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 3 another process was lost,
