@@ -54,6 +54,10 @@ func (w *walker) buffer(n *aten.Node, v *variable, name string, in []Arg) error 
 	if role != aten.Buffer || v.parent != nil {
 		kind := map[aten.Role]string{aten.Parameter: "a parameter", aten.Constant: "a constant",
 			aten.Buffer: "a part of a buffer"}[role]
+		if base(n.Op) == "embedding_renorm_" {
+			return fmt.Errorf("max_norm= shortens rows of %s, %s, in place; leave max_norm out, and scale the rows that are "+
+				"read: rows * (max_norm / rows.norm(dim=-1, keepdim=True)).clamp(max=1)", name, kind)
+		}
 		return fmt.Errorf("it writes %s in place, %s; write x = x + y, or into a clone() of it", name, kind)
 	}
 	if len(n.Out) > 0 && n.Out[0].Detached {

@@ -159,6 +159,8 @@ func TestRefusalsSayWhatToChange(t *testing.T) {
 		{call("aten::bernoulli_.float", value(0), float(0.5)), "node 0, aten::bernoulli_.float in m: it draws random"},
 		{call("aten::add_.Tensor", tensor("m.w"), value(0)), "it writes m.w in place, a parameter"},
 		{call("aten::add_.Tensor", tensor("c"), value(0)), "it writes c in place, a constant"},
+		{call("aten::embedding_renorm_", tensor("m.w"), value(0), float(1), float(2)),
+			"max_norm= shortens rows of m.w, a parameter, in place; leave max_norm out, and scale the rows that are read: "},
 		{call("aten::t_", value(0)), "write it without its underscore"},
 		{call("prim::If", value(0)), "control flow"},
 		{call("aten::Int.Tensor", value(0)), "Python reads a number out of a tensor"},
