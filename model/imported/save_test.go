@@ -110,8 +110,8 @@ func TestNetworksAreKnownByWhatTheyHave(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := map[string]string{"net.pt2": string(raw), "w.npz": "\x02\x00\x00\x00\x00\x00\x00\x00{}",
-		"w.pt":          "\x80\x02}q\x00.",
-		"run/plan.json": "{}"}
+		"w.pt":              "\x80\x02}q\x00.",
+		"run/metrics.jsonl": ""}
 	for name, text := range files {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
 			t.Fatal(err)
