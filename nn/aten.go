@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
@@ -18,14 +19,15 @@ func init() {
 			return nil, fmt.Errorf("its setting program is a %T for %d parameters; it is made by importing a network",
 				l.Attr["program"], len(l.Params))
 		}
-		return &traced{p, &l}, nil
+		return &traced{Program: p, layer: &l}, nil
 	})
 }
 
 // traced computes a layer of an imported network, call by call.
 type traced struct {
 	*rules.Program
-	layer *model.Layer
+	layer   *model.Layer
+	checked atomic.Int64 // the rows with which all shapes were last found to be as recorded; 0: none
 }
 
 // State implements Stateful.
@@ -51,12 +53,14 @@ func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	r.example, r.check = t.Example, t.checked.Load() != r.rows
 	for i := range t.Calls {
 		c := &t.Calls[i]
 		if err := r.run(c); err != nil {
 			return nil, &CallError{c.Op, c.Where, r.explained(c, err)}
 		}
 	}
+	t.checked.Store(r.rows)
 	if err := r.keep(); err != nil {
 		return nil, err
 	}
@@ -81,6 +85,9 @@ type tracing struct {
 	params []tensor
 	state  []int // of params: see rules.Program
 	rows   int64
+
+	example int64 // rows of the example
+	check   bool  // that shapes are as recorded
 }
 
 // begin has the calls change copies of the layer's state, for a backward of an earlier forward may read it as it was,
@@ -187,6 +194,9 @@ func (r *tracing) run(c *rules.Call) error {
 	}
 	for i, v := range c.Out {
 		r.values[v] = results[i]
+		if x := results[i]; r.check && x != nil && !c.Shapes[i].Agrees(x.Shape(), r.rows, r.example) {
+			return &ShapeError{x.Shape(), r.rows, c.Shapes[i].Once, r.example}
+		}
 	}
 	return nil
 }

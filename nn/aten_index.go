@@ -16,6 +16,19 @@ type CallError struct {
 func (e *CallError) Error() string { return fmt.Sprintf("%s in %s: %v", e.op, e.where, e.err) }
 func (e *CallError) Unwrap() error { return e.err }
 
+// ShapeError says that an operator yields another shape than the file of the network has recorded.
+type ShapeError struct {
+	shape    []int64
+	rows     int64
+	recorded []int64
+	example  int64
+}
+
+func (e *ShapeError) Error() string {
+	return fmt.Sprintf("it yields the shape %v with %d rows, and %v is recorded with %d; export the network again",
+		e.shape, e.rows, e.recorded, e.example)
+}
+
 // IndexError says that a call was given an index that is out of range. The data is wrong, or the network is.
 type IndexError struct {
 	Least, Greatest int64 // that it was given

@@ -63,7 +63,7 @@ func FuzzGraph(f *testing.F) {
 	})
 }
 
-func member(f *testing.F, path, name string) string {
+func member(f testing.TB, path, name string) string {
 	f.Helper()
 	z, err := zip.OpenReader(path)
 	if err != nil {

@@ -65,8 +65,8 @@ func CodeOf(err error) int {
 		return launch.LostPeer
 	case errors.As(err, &refused):
 		return ExitBadInput
-	case errors.As(err, new(*arrays.ValueError)), errors.As(err, new(*nn.IndexError)):
-		return ExitBadInput // of the user's data, found while it is used
+	case errors.As(err, new(*arrays.ValueError)), errors.As(err, new(*nn.IndexError)), errors.As(err, new(*nn.ShapeError)):
+		return ExitBadInput // of the user's data or network, found while it is used
 	case errors.As(err, &failed):
 		class = failed.Class
 	}

@@ -24,6 +24,7 @@ func TestCodesOfErrors(t *testing.T) {
 		{BadInput(errors.New("no such file")), 2},
 		{&arrays.ValueError{Row: 7, Err: errors.New("50")}, 2},
 		{&nn.IndexError{Greatest: 50, To: 49}, 2},
+		{&nn.ShapeError{}, 2},
 		{Exit(7, errors.New("another program's")), 7},
 		{&Stopped{syscall.SIGINT}, 130},
 		{lost, 3},

@@ -14,7 +14,7 @@ func (w *walker) emit(n *Node, out []aten.Value) ([]int, error) {
 	if err := w.mode(n); err != nil {
 		return nil, err
 	}
-	v := Value{Known: true}
+	v := Value{Known: true, Loose: w.loose(n)}
 	w.depends(n.In, &v)
 	for _, o := range out {
 		id := o.ID
@@ -23,7 +23,7 @@ func (w *walker) emit(n *Node, out []aten.Value) ([]int, error) {
 			w.next++
 		}
 		one := v
-		one.Shape, one.DType = o.Shape, o.DType
+		one.Shape, one.Double, one.DType = o.Shape, o.Double, o.DType
 		one.Grad = v.Grad && floats(o.DType) && !noGrad[base(n.Op)]
 		one.Dims = w.sizes(n, len(n.Out), &one, o.Double)
 		if one.Shape == nil {
@@ -63,6 +63,7 @@ func (w *walker) depends(args []Arg, v *Value) {
 		case FromValue, FromTensor:
 			of := w.describe(a)
 			v.Batch, v.Grad, v.Known = v.Batch || of.Batch, v.Grad || of.Grad, v.Known && of.Known
+			v.Loose = v.Loose || of.Loose
 		case Size, Wrapped:
 			if a.Size != nil {
 				if _, fixed := a.Size.Const(); !fixed {

@@ -35,6 +35,12 @@ func (w *walker) change(n *aten.Node) error {
 	if t := v.class.tensor; t != "" {
 		return w.buffer(n, v, t, in)
 	}
+	if len(n.Out) > 0 && n.Out[0].Shape != nil {
+		if old := w.describe(in[0]).Shape; old != nil && !slices.Equal(old, n.Out[0].Shape) {
+			return fmt.Errorf("it writes a tensor of the shape %v in place, and %v is recorded for it; export it again", old,
+				n.Out[0].Shape)
+		}
+	}
 	made, err := w.changed(n, in)
 	if err != nil {
 		return err

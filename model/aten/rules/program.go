@@ -10,14 +10,15 @@ import (
 
 // Program is what a layer computes. Its values are numbered: the tensors that it reads, then what its calls yield.
 type Program struct {
-	Inputs []Spread // of the tensors that it reads, which are given rows first
-	Rows   int      // an input whose first dimension is the rows of a call
-	Params int      // parameters that it reads
-	Values int
-	Calls  []Call
-	Out    []int    // values that it yields
-	Yields []Spread // of those, which are given on rows first
-	Loss   bool     // what it yields are numbers: the mean loss, and what is to be reported
+	Inputs  []Spread // of the tensors that it reads, which are given rows first
+	Rows    int      // an input whose first dimension is the rows of a call
+	Params  int      // parameters that it reads
+	Values  int
+	Calls   []Call
+	Example int64    // rows of the example
+	Out     []int    // values that it yields
+	Yields  []Spread // of those, which are given on rows first
+	Loss    bool     // what it yields are numbers: the mean loss, and what is to be reported
 	// State is the positions of parameters that it writes for others of its calls to read, ascending: computed a second
 	// time for a backward, it must be given what they were.
 	State []int
@@ -34,7 +35,8 @@ type Call struct {
 	Updates []int // parameters that it writes
 	Always  bool  // see Node
 	Spread  Spread
-	Where   string // for people: the module that called it, and the line; no part of the text
+	Where   string     // for people: the module that called it, and the line; no part of the text
+	Shapes  []Recorded // of what it yields, as far as it is recorded; no part of the text
 }
 
 // Norm says whether a Call normalises by statistics that it moves: arguments 3 and 4.
@@ -55,7 +57,7 @@ type Operand struct {
 // Program compiles a layer of the network, which is given the values reads; those that it needs are among them.
 func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	l := &n.Layers[layer]
-	p := &Program{Rows: -1, Params: len(l.Tensors)}
+	p := &Program{Rows: -1, Params: len(l.Tensors), Example: n.Graph.Rows}
 	values, params := map[int]int{}, map[string]int{}
 	for i, v := range reads {
 		values[v] = i
@@ -100,6 +102,7 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 		for _, v := range node.Out {
 			values[v] = p.Values
 			c.Out = append(c.Out, p.Values)
+			c.Shapes = append(c.Shapes, n.recorded(node, v, len(c.Shapes)))
 			p.Values++
 		}
 		p.Calls = append(p.Calls, c)

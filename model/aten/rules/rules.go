@@ -59,12 +59,14 @@ type Mode struct {
 
 // Value is a tensor that an input or a node gives.
 type Value struct {
-	Dims  []*Expr // nil: unknown; an element nil: that size is unknown
-	Shape []int64 // in the example; nil: unknown
-	DType aten.DType
-	Batch bool // depends on an input of the graph
-	Grad  bool // has a gradient
-	Known bool // depends on no trained parameter
+	Dims   []*Expr // nil: unknown; an element nil: that size is unknown
+	Shape  []int64 // in the example; nil: unknown
+	DType  aten.DType
+	Batch  bool    // depends on an input of the graph
+	Grad   bool    // has a gradient
+	Known  bool    // depends on no trained parameter
+	Double []int64 // its shape with twice the rows of the example; nil: unknown
+	Loose  bool    // its sizes may depend on what tensors hold
 	// Spread is where its rows lie.
 	Spread Spread
 }

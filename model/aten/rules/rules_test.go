@@ -161,6 +161,11 @@ func TestRefusalsSayWhatToChange(t *testing.T) {
 		{call("aten::add_.Tensor", tensor("c"), value(0)), "it writes c in place, a constant"},
 		{call("aten::embedding_renorm_", tensor("m.w"), value(0), float(1), float(2)),
 			"max_norm= shortens rows of m.w, a parameter, in place; leave max_norm out, and scale the rows that are read: "},
+		{func(b *graph) aten.Arg {
+			b.call("aten::relu", "Tensor", []int64{4, 3}, value(0))
+			b.call("aten::relu_", "Tensor", []int64{4, 5}, value(len(b.g.Nodes)+1))
+			return value(len(b.g.Nodes) + 1)
+		}, "it writes a tensor of the shape [4 3] in place, and [4 5] is recorded"},
 		{call("aten::t_", value(0)), "write it without its underscore"},
 		{call("prim::If", value(0)), "control flow"},
 		{call("aten::Int.Tensor", value(0)), "Python reads a number out of a tensor"},

@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+)
+
+// Recorded is the shape of a value in the trace, with the rows of the example and with twice as many.
+type Recorded struct {
+	Once, Twice []int64 // nil: unknown
+}
+
+// Agrees says whether a tensor of a shape, of a call with so many rows, may be what was recorded with rows of the
+// example: sizes that are the same with twice the rows are so with any number from the example's on.
+func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
+	switch {
+	case r.Once == nil:
+		return true
+	case len(shape) != len(r.Once):
+		return false
+	case rows == example:
+		return slices.Equal(shape, r.Once)
+	case r.Twice == nil || rows < example:
+		return true
+	case rows == 2*example:
+		return slices.Equal(shape, r.Twice)
+	}
+	for i, d := range shape {
+		if r.Once[i] == r.Twice[i] && d != r.Once[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// countless yield as many elements as what tensors hold says, beside those that counts knows.
+var countless = set(`bincount one_hot argwhere _pack_padded_sequence _pad_packed_sequence tensor_split`)
+
+// loose says whether the sizes of what a node yields may depend on what tensors hold.
+func (w *walker) loose(n *Node) bool {
+	b := base(n.Op)
+	unknown := func(a Arg) bool { return a.Kind != None && w.describe(a).DType == "" }
+	return countless[b] || w.counts(n) || b == "index" && len(n.In) > 1 && slices.ContainsFunc(n.In[1].List, unknown)
+}
+
+// recorded is the shape that the k-th value of a node has in the trace; nothing where another operator has replaced it
+// that lays it out otherwise, or where a mode or an engine leaves it out.
+func (n *Network) recorded(of *Node, value, k int) Recorded {
+	v := n.Values[value]
+	others := of.Mode != nil || strings.Contains(of.Op, "scaled_dot_product")
+	if v.Loose || k > 0 && others || !n.laid(v, v.Shape, n.Graph.Rows) {
+		return Recorded{}
+	}
+	r := Recorded{Once: v.Shape}
+	if n.laid(v, v.Double, 2*n.Graph.Rows) {
+		r.Twice = v.Double
+	}
+	return r
+}
+
+// laid says whether a shape with so many rows is that of a value, as far as its sizes are known.
+func (n *Network) laid(v *Value, shape []int64, rows int64) bool {
+	if shape == nil || v.Dims != nil && len(v.Dims) != len(shape) {
+		return false
+	}
+	for i, d := range v.Dims {
+		if d == nil {
+			continue
+		}
+		if size, err := d.Eval(rows); err != nil || size != shape[i] {
+			return false
+		}
+	}
+	return true
+}
