@@ -3,6 +3,7 @@ package pt2
 import (
 	"bytes"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/model/aten"
@@ -85,6 +86,13 @@ func FuzzArchive(f *testing.F) {
 func FuzzProgram(f *testing.F) {
 	for _, a := range []archived{mlp(f), convnet(), tied(), masked()} {
 		f.Add(a[modelJSON], a[weightsJSON], a[constJSON])
+	}
+	of := masked()
+	for _, absurd := range []string{`{"as_int":1e400}`, `{"as_int":9223372036854775808}`, `{"as_int":4611686018427387904}`,
+		`NaN`, `{"as_expr":{"expr_str":"s77**s77","hint":{"as_int":0}}}`, strings.Repeat("[", 10_000),
+		`{"as_expr":{"expr_str":"` + strings.Repeat("(", 10_000) + `s77","hint":{"as_int":4}}}`} {
+		f.Add(strings.Replace(of[modelJSON], `{"as_int":3}`, absurd, 1), of[weightsJSON], of[constJSON])
+		f.Add(of[modelJSON], strings.Replace(of[weightsJSON], `{"as_int":2}`, absurd, 1), of[constJSON])
 	}
 	f.Fuzz(func(t *testing.T, model, weights, constants string) {
 		a := archived{"archive_format": "pt2", modelJSON: model, weightsJSON: weights, constJSON: constants}
