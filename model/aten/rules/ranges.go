@@ -97,8 +97,16 @@ func (f *follower) use(n *Node) (indices []int) {
 		if f.bound(n, x, of, func(rank int) int { return min(d, rank-1) }, nil) {
 			indices = append(indices, of.Value)
 		}
+		if f.mayMask(of) {
+			break // what comes behind it indexes another dimension than its place says
+		}
 	}
 	return indices
+}
+
+// mayMask says whether an index may be a mask of several dimensions, which takes as many places.
+func (f *follower) mayMask(a Arg) bool {
+	return len(f.net.shape(a)) > 1 && (a.Kind != FromValue || !counts(f.net.Values[a.Value].DType))
 }
 
 // bound notes the range of one argument, where there is one.
