@@ -195,6 +195,25 @@ func TestCSVRefusals(t *testing.T) {
 	}
 }
 
+// A folder of IDX files is data, whatever else is in it.
+func TestIDXFoldersMayHaveOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{
+		"train-images-idx3-ubyte": idxBytes([]uint32{6, 2, 2}, make([]byte, 24)),
+		"train-labels-idx1-ubyte": idxBytes([]uint32{6}, make([]byte, 6)),
+		"t10k-images-idx3-ubyte":  idxBytes([]uint32{2, 2, 2}, make([]byte, 8)),
+		"t10k-labels-idx1-ubyte":  idxBytes([]uint32{2}, make([]byte, 2)),
+		"manifest.json":           []byte("{}"), // as a checkpoint has
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(dir, Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // A folder of IDX files of which one is not right names that file.
 func TestIDXFolderRefusals(t *testing.T) {
 	images, labels := idxBytes([]uint32{6, 2, 2}, make([]byte, 24)), idxBytes([]uint32{6}, make([]byte, 6))

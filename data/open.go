@@ -51,15 +51,18 @@ func open(spec string, o Options) (*Set, error) {
 		return nil, fmt.Errorf("data: no data set is named; give digits, fashion-mnist, a folder of IDX files, a .csv, " +
 			".npz or .safetensors file, or a text")
 	}
-	if is != content.Unknown {
-		return nil, fmt.Errorf("data: %s is %v", spec, is)
-	}
 	info, err := os.Stat(spec)
 	if err != nil {
 		return nil, fmt.Errorf("data: %s is neither digits, fashion-mnist nor a file: %w", spec, err)
 	}
-	if info.IsDir() {
-		return openIDX(spec, spec, o)
+	if info.IsDir() { // which may have a file by chance that says something else
+		set, err := openIDX(spec, spec, o)
+		if err == nil || is == content.Unknown || !errors.Is(err, fs.ErrNotExist) {
+			return set, err
+		}
+	}
+	if is != content.Unknown {
+		return nil, fmt.Errorf("data: %s is %v", spec, is)
 	}
 	if strings.HasSuffix(spec, ".csv") || strings.HasSuffix(spec, ".csv.gz") {
 		r, _, err := openMaybeGzip(spec)

@@ -35,7 +35,7 @@ type Context struct {
 	Recomputing bool
 }
 
-// Stateful is a Layer that reads buffers behind its own changes of them. Where it is computed a second time for its
+// Stateful is a Layer that reads buffers after it has changed them. Where it is computed a second time for its
 // backward, its Params have copies of these that are as they were the first time, and that it may change.
 type Stateful interface {
 	// State returns the positions of those buffers.

@@ -35,7 +35,7 @@ func (s *Stage) spans(v int) bool {
 	return false
 }
 
-// keepState copies what a layer reads behind its own changes, for its forward of the backward.
+// keepState copies the buffers that a layer reads after changing them, for its forward of the backward.
 func (s *Stage) keepState(f *flight, l int) error {
 	of, stateful := s.Layers[l].(nn.Stateful)
 	if !stateful {
