@@ -8,10 +8,11 @@ import (
 // Recorded is the shape of a value in the trace, with the rows of the example and with twice as many.
 type Recorded struct {
 	Once, Twice []int64 // nil: unknown
+	Fixed       []bool  // by dimension: no number of rows from the example's on changes its size
 }
 
 // Agrees says whether a tensor of a shape, of a call with so many rows, may be what was recorded with rows of the
-// example: sizes that are the same with twice the rows are so with any number from the example's on.
+// example. Sizes that are the same with twice the rows may change with more: rows in groups of 16 do.
 func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	switch {
 	case r.Once == nil:
@@ -26,7 +27,7 @@ func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 		return slices.Equal(shape, r.Twice)
 	}
 	for i, d := range shape {
-		if r.Once[i] == r.Twice[i] && d != r.Once[i] {
+		if i < len(r.Fixed) && r.Fixed[i] && d != r.Once[i] {
 			return false
 		}
 	}
@@ -54,6 +55,13 @@ func (n *Network) recorded(of *Node, value, k int) Recorded {
 	r := Recorded{Once: v.Shape}
 	if n.laid(v, v.Double, 2*n.Graph.Rows) {
 		r.Twice = v.Double
+	}
+	for _, d := range v.Dims {
+		fixed := false
+		if d != nil {
+			_, fixed = d.Const()
+		}
+		r.Fixed = append(r.Fixed, fixed)
 	}
 	return r
 }

@@ -3,7 +3,8 @@ package rules
 import "testing"
 
 func TestRecordedShapes(t *testing.T) {
-	grows := Recorded{Once: []int64{4, 3, 5}, Twice: []int64{8, 3, 9}}
+	grows := Recorded{Once: []int64{4, 3, 5}, Twice: []int64{8, 3, 9}, Fixed: []bool{false, true, false}}
+	groups := Recorded{Once: []int64{1, 3}, Twice: []int64{1, 3}, Fixed: []bool{false, true}}
 	for _, c := range []struct {
 		of    Recorded
 		shape []int64
@@ -20,6 +21,8 @@ func TestRecordedShapes(t *testing.T) {
 		{grows, []int64{8, 3, 8}, 8, false},
 		{grows, []int64{12, 3, 77}, 12, true},
 		{grows, []int64{12, 4, 13}, 12, false},
+		{groups, []int64{4, 3}, 64, true},
+		{groups, []int64{4, 2}, 64, false},
 		{grows, []int64{2, 1, 3}, 2, true}, // what is cut off at a size may be less
 	} {
 		if got := c.of.Agrees(c.shape, c.rows, 4); got != c.want {
