@@ -94,12 +94,17 @@ var rules = []rule{
 		"stage/update",
 		"measure", "run/place", "run/control", "trace/...", "wire/..."}, nil,
 		"run executes a Program: predicting and drawing are others'"},
-	{"report", []string{"plan", "trace/..."}, nil, "a report is drawn from values that were saved"},
+	{"report/picture", []string{"trace/..."}, nil, "a drawing on a terminal is made of a Timeline alone"},
+	{"report", []string{"plan", "trace/...", "report/picture"}, nil, "a report is drawn from values that were saved"},
 	{"report/metrics", nil, nil, "it writes down plain values, whoever has them"},
+	{"report/folder", []string{"plan", "profile/...", "report/metrics", "trace/..."}, nil,
+		"what a run has left is read from its files alone"},
+	{"report/live", []string{"profile/...", "plan", "trace/...", "report", "report/metrics"}, nil,
+		"a page is drawn from the files of runs: it starts none, and knows none that goes on in this process"},
 	{"launch/manifest", []string{"launch", "cluster", "plan"}, []string{"net", "os", "os/exec"},
 		"a manifest is a text that follows from what is asked: it asks no host, cluster or clock"},
-	{"job", []string{"cluster", "plan", "stage/optim"}, nil, "a job is what a user asks for: it knows no flags and does " +
-		"nothing"},
+	{"job", []string{"model", "cluster", "plan", "stage/optim"}, nil,
+		"a job is what a user asks for: it knows no flags and does nothing"},
 	{"lab/race", nil, nil, "it measures processes that speak a line protocol, whatever they train"},
 	{"lab/slow", []string{"model", "cluster", "report", "lab/race"}, nil,
 		"it makes hosts and counts what was measured there: what trains in them is given to it"},
@@ -109,6 +114,9 @@ var rules = []rule{
 	{"lab/versus", []string{"report", "trace/..."}, nil, "it compares programs by what both print"},
 	{"lab/p2p", []string{"wire/...", "lab/race", "lab/versus", "report", "trace/..."}, nil,
 		"it measures what messages take, and knows nothing of what they carry"},
+	{"lab/pictures", nil, nil, "it runs the program from outside and looks at its pages"},
+	{"lab/defaults", []string{"model", "report", "report/folder"}, nil,
+		"it trains through the command line, and reads what is left"},
 	{"lab/rooms", nil, nil, "it draws what the go command lists"},
 	{"lab/attack", []string{"run/..."}, nil,
 		"it attacks the program from outside, and opens the checkpoints that are left"},
@@ -223,6 +231,17 @@ func TestTheTableHasNoArrowUpwards(t *testing.T) {
 				t.Errorf("%s may import %s, which does not stand before it in the table", r.room, name)
 			}
 		}
+	}
+}
+
+// A browser's library is for tests and pictures alone.
+func TestNoProgramThatIsGivenAwayHasABrowser(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", module+"cmd/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(out), "chromedp") {
+		t.Error("a program below cmd imports chromedp, through internal/browser: leave it to tests and lab/pictures")
 	}
 }
 

@@ -1,0 +1,216 @@
+// Package browser opens pages in a headless Chromium and says what they did wrong.
+//
+// In: an address (a file's path, or a URL), a size, and light or dark. Out: what JavaScript says of the page, pictures,
+// a PDF, what axe-core finds, and the page's faults: errors on its console, exceptions, and requests that leave this
+// machine. No other host is looked up. Its driver closes pages and the Browser; a Browser that is not closed ends with
+// the process. It serves tests and the pictures of the documentation, and is part of no program that is given away.
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long anything asked of a page may take, on a machine that trains beside it.
+const patience = 60 * time.Second
+
+// ErrMissing is of a machine that has no Chromium.
+var ErrMissing = errors.New("no chromium on this machine; scripts/browser.sh installs Debian's")
+
+// Browser is a process of Chromium.
+type Browser struct {
+	ctx   context.Context
+	close func()
+}
+
+// View is how a page is looked at. Below 600 pixels the page is on a phone: its viewport element counts.
+type View struct {
+	Width, Height int // in CSS pixels; a height of 0 is 900
+	Dark          bool
+	Scale         float64 // pixels of a picture for each CSS pixel; 0 is 1
+}
+
+func (v View) String() string {
+	shade := "light"
+	if v.Dark {
+		shade = "dark"
+	}
+	return fmt.Sprintf("%d %s", v.Width, shade)
+}
+
+// Start starts Chromium; ErrMissing where there is none. It ends when the process does, and removes its files.
+func Start() (*Browser, error) {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		return nil, ErrMissing
+	}
+	dir, err := os.MkdirTemp("", "millrace-browser")
+	if err != nil {
+		return nil, err
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(dir),
+		chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("hide-scrollbars", true),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1"),
+		// Chromium ends when its pipe to us closes, and writes a moment longer. A signal at the death of the thread that
+		// started it, which is what chromedp would ask for, may come while the process lives.
+		chromedp.ModifyCmdFunc(func(c *exec.Cmd) {
+			c.Args = append([]string{"sh", "-c", `"$@"; for i in 1 2 3; do sleep 1; rm -rf "$0"; done`, dir, path},
+				c.Args[1:]...)
+			c.Path = "/bin/sh"
+		}))
+	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, stop := chromedp.NewContext(ctx)
+	b := &Browser{ctx, func() { _ = chromedp.Cancel(ctx); stop(); end(); _ = os.RemoveAll(dir) }}
+	if err := chromedp.Do(ctx); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("chromium does not start: %w", err)
+	}
+	return b, nil
+}
+
+// Close ends the process.
+func (b *Browser) Close() { b.close() }
+
+// Page is one that is open. Nothing it remembers is seen by another.
+type Page struct {
+	ctx   context.Context
+	close func()
+
+	lock   sync.Mutex
+	faults []string
+}
+
+// Open opens the file or URL, and returns when it has loaded and been drawn.
+func (b *Browser) Open(address string, v View) (*Page, error) {
+	if !strings.Contains(address, "://") {
+		whole, err := filepath.Abs(address)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(whole); err != nil {
+			return nil, err
+		}
+		address = (&url.URL{Scheme: "file", Path: whole}).String()
+	}
+	if v.Height == 0 {
+		v.Height = 900
+	}
+	if v.Scale == 0 {
+		v.Scale = 1
+	}
+	shade := "light"
+	if v.Dark {
+		shade = "dark"
+	}
+	ctx, end := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
+	p := &Page{ctx: ctx, close: end}
+	err := chromedp.Listen(ctx, p.note)
+	if err == nil {
+		err = p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+			_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: shade},
+					{Name: "prefers-reduced-motion", Value: "reduce"}}})
+			return err
+		}), chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+			_, err := cdp.Call(ctx, t, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+				Width: int64(v.Width), Height: int64(v.Height), DeviceScaleFactor: v.Scale, Mobile: v.Width < 600})
+			return err
+		}), chromedp.Navigate(address))
+	}
+	if err == nil {
+		err = p.Settle()
+	}
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("%s: %w", address, err)
+	}
+	return p, nil
+}
+
+// Close closes the page.
+func (p *Page) Close() { p.close() }
+
+// Faults is what the page did wrong since it was opened, in order.
+func (p *Page) Faults() []string {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return append([]string(nil), p.faults...)
+}
+
+// note keeps the events that are faults.
+func (p *Page) note(event any) {
+	var fault string
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		if e.Type != runtime.ConsoleAPICalledTypeError && e.Type != runtime.ConsoleAPICalledTypeAssert {
+			return
+		}
+		fault = "console:"
+		for _, a := range e.Args {
+			fault += " " + strings.Trim(string(a.Value), `"`) + a.Description
+		}
+	case *runtime.EventExceptionThrown:
+		fault = "exception: " + e.ExceptionDetails.Text
+		if e.ExceptionDetails.Exception != nil {
+			fault += " " + e.ExceptionDetails.Exception.Description
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Level != log.EntryLevelError {
+			return
+		}
+		fault = "log: " + e.Entry.Text + " " + e.Entry.URL
+	case *network.EventRequestWillBeSent:
+		if stays(e.Request.URL) {
+			return
+		}
+		fault = "a request leaves this machine: " + e.Request.URL
+	default:
+		return
+	}
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.faults = append(p.faults, fault)
+}
+
+// stays says whether a request is answered on this machine.
+func stays(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	switch u.Scheme {
+	case "file", "data", "blob", "about":
+		return true
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// do has Chromium do these things in order.
+func (p *Page) do(steps ...chromedp.Action[chromedp.Void]) error {
+	_, err := ask(p, chromedp.Steps(steps...))
+	return err
+}
+
+// ask has Chromium do something that has a result.
+func ask[T any](p *Page, what chromedp.Action[T]) (T, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, what)
+}

@@ -1,0 +1,252 @@
+package terminal
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Column is a column of a Table.
+type Column struct {
+	Heading string
+	Unit    string // stands below the heading, or in the group's heading where all its columns have the same
+	Group   string // stands above neighbours that have it
+	Number  bool   // stands at its column's right
+	Wraps   bool   // its texts may be broken into lines where the table is too wide
+	// Spare says which columns are left out where there is no room: the greatest number first, 0 last. Those of
+	// a group that have the same go together.
+	Spare int
+}
+
+// Table is rows below headings, as wide as its screen at most: where it is too wide, columns that wrap become
+// narrower; then columns are left out, which is said below it.
+type Table struct {
+	Columns []Column
+	rows    []row
+}
+
+type row struct {
+	cells []string
+	mark  bool
+	style Style
+}
+
+// Add adds a row; cells that are missing are empty.
+func (t *Table) Add(cells ...string) { t.add(row{cells: cells}) }
+
+// AddMarked adds a row that stands out: a ">" in front of it, and bold.
+func (t *Table) AddMarked(cells ...string) { t.add(row{cells: cells, mark: true, style: Bold}) }
+
+// AddFaint adds a row of less weight.
+func (t *Table) AddFaint(cells ...string) { t.add(row{cells: cells, style: Faint}) }
+
+func (t *Table) add(r row) {
+	for i := range r.cells {
+		r.cells[i] = strings.ReplaceAll(r.cells[i], "\n", " ")
+	}
+	for len(r.cells) < len(t.Columns) {
+		r.cells = append(r.cells, "")
+	}
+	t.rows = append(t.rows, r)
+}
+
+const (
+	gutter  = "  " // in front of rows, where a mark stands
+	between = "  "
+	// readable is what a column that wraps keeps before others are left out for it; squeezed is what it keeps at
+	// all.
+	readable, squeezed = 28, 8
+)
+
+// Write writes the table. Columns of which every cell is empty are not shown.
+func (t *Table) Write(w io.Writer, s Screen) error {
+	shown := make([]int, 0, len(t.Columns))
+	for i := range t.Columns {
+		if slices.ContainsFunc(t.rows, func(r row) bool { return r.cells[i] != "" }) {
+			shown = append(shown, i)
+		}
+	}
+	var out []string
+	widths := t.fit(shown, s.Columns, readable)
+	for widths == nil && len(shown) > 1 {
+		last := slices.MaxFunc(shown, func(a, b int) int { return cmp.Or(t.Columns[a].Spare-t.Columns[b].Spare, a-b) })
+		if t.Columns[last].Spare == 0 {
+			if widths = t.fit(shown, s.Columns, squeezed); widths != nil {
+				break
+			}
+		}
+		gone := func(i int) bool {
+			return i == last || t.Columns[i].Group != "" && t.Columns[i].Spare > 0 &&
+				t.Columns[i].Group == t.Columns[last].Group && t.Columns[i].Spare == t.Columns[last].Spare
+		}
+		name, before := t.Columns[last].name(), len(shown)
+		if shown = slices.DeleteFunc(shown, gone); len(shown) < before-1 {
+			name = t.Columns[last].Group
+		}
+		out = append(out, name)
+		widths = t.fit(shown, s.Columns, readable)
+	}
+	if len(shown) == 0 {
+		return nil
+	}
+	if widths == nil { // one column is left
+		widths = []int{s.Columns - len(gutter)}
+	}
+	var b strings.Builder
+	t.head(&b, s, shown, widths)
+	for _, r := range t.rows {
+		t.line(&b, s, shown, widths, r)
+	}
+	if len(out) > 0 {
+		slices.Reverse(out)
+		b.WriteString(s.Wrap(gutter, gutter, "("+strings.Join(out, ", ")+": not shown in "+Count(s.Columns, "column")+")"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// name is what a column is called where its group does not stand above it.
+func (c *Column) name() string { return strings.TrimSpace(c.Group + " " + c.Heading) }
+
+// units says whether a line of units stands below the headings, and how a column's group is headed.
+func (t *Table) units(shown []int) (line bool, group func(i int) string) {
+	one := map[string]bool{} // groups of one unit
+	for _, i := range shown {
+		c := &t.Columns[i]
+		same := c.Group != "" && c.Unit != "" && !slices.ContainsFunc(shown, func(j int) bool {
+			return t.Columns[j].Group == c.Group && t.Columns[j].Unit != c.Unit
+		})
+		if same {
+			one[c.Group] = true
+		} else if c.Unit != "" {
+			line = true
+		}
+	}
+	return line, func(i int) string {
+		if c := &t.Columns[i]; one[c.Group] {
+			return c.Group + ", " + c.Unit
+		} else {
+			return c.Group
+		}
+	}
+}
+
+// fit is how wide each column is that is shown, in at most so many columns of the screen; nil: there is no
+// room where columns that wrap keep least.
+func (t *Table) fit(shown []int, columns, least int) []int {
+	widths, floors := make([]int, len(shown)), make([]int, len(shown))
+	line, group := t.units(shown)
+	for k, i := range shown {
+		c := &t.Columns[i]
+		widths[k] = Width(c.Heading)
+		if line {
+			widths[k] = max(widths[k], Width(c.Unit))
+		}
+		floors[k] = max(least, widths[k])
+		for _, r := range t.rows {
+			widths[k] = max(widths[k], Width(r.cells[i]))
+		}
+		if floors[k] = min(floors[k], widths[k]); !c.Wraps {
+			floors[k] = widths[k]
+		}
+	}
+	for k := 0; k < len(shown); { // a group's heading takes what its columns take, or its last is widened
+		end := t.group(shown, k)
+		for _, w := range [][]int{widths, floors} {
+			w[end-1] += max(0, Width(group(shown[k]))-room(w[k:end]))
+		}
+		k = end
+	}
+	for total := len(gutter) + room(widths); total > columns; total-- {
+		widest := -1
+		for k := range widths {
+			if widths[k] > floors[k] && (widest < 0 || widths[k] > widths[widest]) {
+				widest = k
+			}
+		}
+		if widest < 0 {
+			return nil
+		}
+		widths[widest]--
+	}
+	return widths
+}
+
+// group is where the neighbours end that are of one group with column k of those shown.
+func (t *Table) group(shown []int, k int) (end int) {
+	name := t.Columns[shown[k]].Group
+	for end = k + 1; end < len(shown) && name != "" && t.Columns[shown[end]].Group == name; end++ {
+	}
+	return end
+}
+
+// room is what columns of these widths take side by side.
+func room(widths []int) int {
+	total := len(between) * (len(widths) - 1)
+	for _, n := range widths {
+		total += n
+	}
+	return total
+}
+
+// head writes the headings, the groups above them and the units below.
+func (t *Table) head(b *strings.Builder, s Screen, shown, widths []int) {
+	units, group := t.units(shown)
+	var top strings.Builder
+	for k := 0; k < len(shown); {
+		end, title := t.group(shown, k), group(shown[k])
+		wide := room(widths[k:end])
+		if spare := wide - Width(title) - 2; title != "" && end > k+1 && spare >= 6 {
+			title = strings.Repeat("─", spare/2) + " " + title + " " + strings.Repeat("─", spare-spare/2)
+		}
+		title = Clip(title, wide, "…")
+		top.WriteString(pad(title, wide, t.Columns[shown[k]].Number) + between)
+		k = end
+	}
+	if text := strings.TrimRight(top.String(), " "); text != "" {
+		b.WriteString(s.Paint(Faint, gutter+text) + "\n")
+	}
+	heads, below := row{style: Faint}, row{style: Faint}
+	for i := range t.Columns {
+		heads.cells = append(heads.cells, t.Columns[i].Heading)
+		unit := t.Columns[i].Unit
+		if group(i) != t.Columns[i].Group {
+			unit = ""
+		}
+		below.cells = append(below.cells, unit)
+	}
+	if slices.ContainsFunc(shown, func(i int) bool { return heads.cells[i] != "" }) {
+		t.line(b, s, shown, widths, heads)
+	}
+	if units {
+		t.line(b, s, shown, widths, below)
+	}
+}
+
+// line writes a row, in as many lines as its longest cell takes.
+func (t *Table) line(b *strings.Builder, s Screen, shown, widths []int, r row) {
+	cells, tall := make([][]string, len(shown)), 1
+	for k, i := range shown {
+		cells[k] = []string{r.cells[i]}
+		if Width(r.cells[i]) > widths[k] {
+			cells[k] = broken(r.cells[i], widths[k])
+		}
+		tall = max(tall, len(cells[k]))
+	}
+	for n := range tall {
+		text := gutter
+		if r.mark && n == 0 {
+			text = "> "
+		}
+		for k, i := range shown {
+			cell := ""
+			if n < len(cells[k]) {
+				cell = cells[k][n]
+			}
+			text += pad(cell, widths[k], t.Columns[i].Number) + between
+		}
+		text = strings.ReplaceAll(strings.TrimRight(text, " "), "\u00a0", " ")
+		b.WriteString(s.Paint(r.style, text) + "\n")
+	}
+}

@@ -1,0 +1,209 @@
+package terminal
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestWordsAndNumbers(t *testing.T) {
+	for want, got := range map[string]string{
+		"1 worker": Count(1, "worker"), "0 workers": Count(0, "worker"), "2 micro-batches": Count(2, "micro-batch"),
+		"3 processes": Count(3, "process"), "2 entries": Count(2, "entry"), "2 days": Count(2, "day"),
+		"12,000 samples": Count(12000, "sample"), "2 boxes": Count(2, "box"), "5 stages": Count(5, "stage"),
+		"1.00": Number(1, 3), "241.6": Number(241.62, 4), "112,300": Number(112345, 4), "0.0123": Number(.01234, 3),
+		"10.0": Number(9.996, 3), "-1,000": Number(-999.7, 3), "0": Number(0, 3), "7": Number(6.6, 0),
+		"100":    Number(99.97, 3),
+		"NaN":    Number(nan(), 3),
+		"450 µs": Duration(450e-6), "12.3 ms": Duration(.01234), "1.00 s": Duration(1),
+		"1.000 ms": Number(.9999995, 4) + " ms",
+		"0 s":      Duration(0), "40.0 ns": Duration(40e-9), "99.9 s": Duration(99.94), "1m40s": Duration(99.96),
+		"2m14s": Duration(134.4), "1h00m": Duration(3599.6), "1h05m": Duration(3900), "2d03h": Duration(51 * 3600),
+		"-2m05s": Duration(-125),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func nan() float64 { var z float64; return z / z }
+
+func TestWidthCountsColumnsOfTheTerminal(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "abc": 3, "\x1b[1mabc\x1b[0m": 3, "网络": 4, "é": 1, "µs": 2, "─": 1} {
+		if got := Width(text); got != want {
+			t.Errorf("%q takes %d columns, want %d", text, got, want)
+		}
+	}
+	for _, c := range []struct {
+		text    string
+		columns int
+		want    string
+	}{{"abcdef", 4, "abc…"}, {"abcd", 4, "abcd"}, {"网络网络", 5, "网络…"}, {"网络网络", 4, "网…"}, {"abc", 1, "…"}} {
+		if got := Clip(c.text, c.columns, "…"); got != c.want {
+			t.Errorf("%q in %d columns is %q, want %q", c.text, c.columns, got, c.want)
+		}
+	}
+}
+
+func TestProseIsWrappedAtWordsWithAHangingIndent(t *testing.T) {
+	s := Screen{Columns: 40}
+	got := s.Wrap("why: ", "     ", "the last stage holds everything, "+
+		"and the others wait 972\u00a0ms for it\nsee /a/path/that/is/much/longer/than/any/line/of/forty/columns now")
+	want := `why: the last stage holds everything,
+     and the others wait 972 ms for it
+     see
+     /a/path/that/is/much/longer/than/any/line/of/forty/columns
+     now
+`
+	if got != want {
+		t.Errorf("got\n%s", got)
+	}
+	got = s.Wrap("", "", "the busiest of all workers now waits 282 ms, not 240 ms (11.3 %), and holds 3 MiB")
+	if want := "the busiest of all workers now waits\n282 ms, not 240 ms (11.3 %), and holds\n3 MiB\n"; got != want {
+		t.Errorf("got\n%s", got)
+	}
+	if n := len(strings.Split(Screen{Columns: 400}.Wrap("", "", strings.Repeat("word ", 44)), "\n")) - 1; n != 2 {
+		t.Errorf("220 columns of prose took %d lines, and lines have at most 110", n)
+	}
+	coloured := Screen{Columns: 40, Colour: true}
+	text := strings.Repeat(coloured.Paint(Red, "abcd")+" ", 8)
+	if got := coloured.Wrap("", "", text); strings.Count(got, "\n") != 1 {
+		t.Errorf("colours were counted as columns: %q", got)
+	}
+}
+
+func TestAScreenThatIsNoTerminal(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, s := range []Screen{Of(f), Of(&bytes.Buffer{})} {
+		if s != (Screen{Columns: Default}) || s.Paint(Red, "x") != "x" {
+			t.Errorf("got %+v", s)
+		}
+	}
+}
+
+func rivals() *Table {
+	t := &Table{Columns: []Column{{Heading: "plan"}, {Heading: "predicted", Unit: "ms", Group: "step", Number: true},
+		{Heading: "measured", Unit: "ms", Group: "step", Number: true},
+		{Heading: "of one worker", Unit: "MiB", Group: "memory", Number: true, Spare: 2},
+		{Heading: "never", Spare: 1}, {Heading: "why not", Wraps: true}}}
+	t.AddMarked("1f1b on 2", "12.5", "13.1", "100", "", "chosen")
+	t.Add("dp 网络", "120.0", "", "1,220", "", "every replica sums all gradients at the end of the step")
+	return t
+}
+
+func drawn(t *Table, s Screen) string {
+	var b strings.Builder
+	_ = t.Write(&b, s) // a Builder has no errors
+	return b.String()
+}
+
+func TestATableFitsItsScreen(t *testing.T) {
+	for columns, want := range map[int]string{
+		120: `             ──── step, ms ─────    memory, MiB
+  plan       predicted  measured  of one worker  why not
+> 1f1b on 2       12.5      13.1            100  chosen
+  dp 网络        120.0                    1,220  every replica sums all gradients at the end of the step
+`,
+		80: `             ──── step, ms ─────    memory, MiB
+  plan       predicted  measured  of one worker  why not
+> 1f1b on 2       12.5      13.1            100  chosen
+  dp 网络        120.0                    1,220  every replica sums all
+                                                 gradients at the end of the
+                                                 step
+`,
+		62: `             ──── step, ms ─────
+  plan       predicted  measured  why not
+> 1f1b on 2       12.5      13.1  chosen
+  dp 网络        120.0            every replica sums all
+                                  gradients at the end of the
+                                  step
+  (memory of one worker: not shown in 62 columns)
+`,
+	} {
+		if got := drawn(rivals(), Screen{Columns: columns}); got != want {
+			t.Errorf("in %d columns:\n%s\nwant\n%s", columns, got, want)
+		}
+	}
+}
+
+func TestUnitsOfAGroupThatDifferStandBelowTheHeadings(t *testing.T) {
+	table := &Table{Columns: []Column{{Heading: "layer"}, {Heading: "forward", Unit: "ms", Group: "one micro-batch",
+		Number: true}, {Heading: "saved", Unit: "MiB", Group: "one micro-batch", Number: true}}}
+	table.Add("dense", "1.5", "20")
+	table.AddFaint("relu", "0.1")
+	want := `         one micro-batch
+  layer  forward   saved
+              ms     MiB
+  dense      1.5      20
+  relu       0.1
+`
+	if got := drawn(table, Screen{Columns: 80}); got != want {
+		t.Errorf("got\n%s", got)
+	}
+	if got := drawn(table, Screen{Columns: 80, Colour: true}); !strings.Contains(got, "\x1b[2m  relu       0.1\x1b[0m") {
+		t.Errorf("got %q", got)
+	}
+	if got := drawn(&Table{Columns: table.Columns}, Screen{Columns: 80}); got != "" {
+		t.Errorf("a table without rows is %q", got)
+	}
+}
+
+// Whatever is in it, no line of a table is wider than its screen, and what is not said to be left out is
+// there.
+func TestAnyTableFits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.StringMatching(`[a-z网é]{1,30}`)
+		text := rapid.Map(rapid.SliceOfN(word, 0, 8), func(w []string) string { return strings.Join(w, " ") })
+		table := &Table{}
+		for i := range rapid.IntRange(1, 9).Draw(t, "columns") {
+			table.Columns = append(table.Columns, Column{Heading: text.Draw(t, "heading"),
+				Unit:  rapid.SampledFrom([]string{"", "ms"}).Draw(t, "unit"),
+				Group: rapid.SampledFrom([]string{"", "step", "a long name of a group"}).Draw(t, "group"),
+				Wraps: rapid.Bool().Draw(t, "wraps"), Number: rapid.Bool().Draw(t, "number"),
+				Spare: rapid.IntRange(0, i).Draw(t, "spare")})
+		}
+		var want [][]string
+		for range rapid.IntRange(1, 5).Draw(t, "rows") {
+			cells := rapid.SliceOfN(text, len(table.Columns), len(table.Columns)).Draw(t, "cells")
+			want = append(want, slices.Clone(cells))
+			table.Add(cells...)
+		}
+		columns := rapid.IntRange(Narrow, 200).Draw(t, "width")
+		got := drawn(table, Screen{Columns: columns})
+		for line := range strings.Lines(got) {
+			if n := Width(strings.TrimSuffix(line, "\n")); n > columns && !strings.HasPrefix(line, "  (") {
+				t.Fatalf("%d columns in a line of a screen of %d:\n%s", n, columns, got)
+			}
+		}
+		letters := func(s string) int { return len(strings.Map(letter, s)) }
+		if n := 0; !strings.Contains(strings.Join(strings.Fields(got), " "), "not shown in") {
+			for _, cells := range want {
+				n += letters(strings.Join(cells, ""))
+			}
+			for i, c := range table.Columns {
+				if slices.ContainsFunc(want, func(cells []string) bool { return cells[i] != "" }) {
+					n += letters(c.Heading)
+				}
+			}
+			if letters(got) < n { // groups and units come on top
+				t.Fatalf("%d letters of %d:\n%s", letters(got), n, got)
+			}
+		}
+	})
+}
+
+func letter(r rune) rune {
+	if strings.ContainsRune(" \n─,", r) {
+		return -1
+	}
+	return r
+}

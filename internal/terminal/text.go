@@ -1,0 +1,128 @@
+package terminal
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/rivo/uniseg"
+)
+
+// painted is what Paint puts around texts.
+var painted = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// Width is how many columns of a terminal a text takes; colours take none.
+func Width(text string) int {
+	if strings.Contains(text, "\x1b") {
+		text = painted.ReplaceAllString(text, "")
+	}
+	return uniseg.StringWidth(text)
+}
+
+// Wrap lays out prose in lines that fit the screen, each ended: first stands in front of the first one, hang
+// in front of the others. It breaks at spaces and newlines alone, but not between a number and its unit, nor
+// at U+00A0, which becomes a space.
+func (s Screen) Wrap(first, hang, text string) string {
+	var b strings.Builder
+	for i, line := range lines(text, s.Prose()-Width(first), s.Prose()-Width(hang)) {
+		if i == 0 {
+			line = first + line
+		} else {
+			line = hang + line
+		}
+		b.WriteString(strings.TrimRight(strings.ReplaceAll(line, "\u00a0", " "), " ") + "\n")
+	}
+	return b.String()
+}
+
+// lines breaks a text at its spaces and newlines into a line of at most first columns and others of at most
+// rest, except where one word takes more.
+func lines(text string, first, rest int) []string {
+	var all []string
+	for paragraph := range strings.SplitSeq(text, "\n") {
+		line, wide := "", 0
+		words := strings.FieldsFunc(paragraph, func(r rune) bool { return r == ' ' || r == '\t' })
+		for i, word := range words {
+			if i > 0 && isUnit(word) && endsInDigit(words[i-1]) {
+				continue // it has gone with its number
+			}
+			if i+1 < len(words) && isUnit(words[i+1]) && endsInDigit(word) {
+				word += " " + words[i+1]
+			}
+			room := rest
+			if len(all) == 0 {
+				room = first
+			}
+			n := Width(word)
+			if line != "" && wide+1+n > room {
+				all, line, wide = append(all, line), "", 0
+			}
+			if line != "" {
+				line, wide = line+" ", wide+1
+			}
+			line, wide = line+word, wide+n
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// isUnit says whether a word is a unit, which no line begins with: "ms", "%,", "MiB)".
+func isUnit(word string) bool {
+	switch strings.TrimRight(word, ".,;:)") {
+	case "ns", "µs", "ms", "s", "%", "B", "KiB", "MiB", "GiB", "TiB":
+		return true
+	}
+	return false
+}
+
+func endsInDigit(word string) bool {
+	last := word[len(word)-1]
+	return last >= '0' && last <= '9'
+}
+
+// broken is lines of at most so many columns; words that are wider are cut.
+func broken(text string, columns int) []string {
+	var all []string
+	for _, line := range lines(text, columns, columns) {
+		for Width(line) > columns {
+			head := Clip(line, columns, "")
+			if head == "" { // one character is wider
+				break
+			}
+			all, line = append(all, head), strings.TrimPrefix(line[len(head):], " ")
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// Clip cuts a text without colours to so many columns; what is cut ends in the mark.
+func Clip(text string, columns int, mark string) string {
+	if Width(text) <= columns {
+		return text
+	}
+	room, n := columns-Width(mark), 0
+	rest, state := text, -1
+	for rest != "" {
+		var wide int
+		var cluster string
+		cluster, rest, wide, state = uniseg.FirstGraphemeClusterInString(rest, state)
+		if wide > room {
+			break
+		}
+		n, room = n+len(cluster), room-wide
+	}
+	if room = columns - Width(text[:n]); room < Width(mark) {
+		return text[:n]
+	}
+	return text[:n] + mark
+}
+
+// pad fills a text up to so many columns, on its right or on its left.
+func pad(text string, columns int, right bool) string {
+	blank := strings.Repeat(" ", max(0, columns-Width(text)))
+	if right {
+		return blank + text
+	}
+	return text + blank
+}

@@ -1,0 +1,82 @@
+package terminal
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Count is a number of things in words: "1 worker", "3 micro-batches", "12,000 samples".
+func Count(n int, one string) string { return Number(float64(n), 0) + " " + Plural(n, one) }
+
+// Plural is the word for so many of what one is called, of regular nouns: "worker", "micro-batches",
+// "entries".
+func Plural(n int, one string) string {
+	switch {
+	case n == 1:
+		return one
+	case strings.HasSuffix(one, "s"), strings.HasSuffix(one, "x"), strings.HasSuffix(one, "ch"),
+		strings.HasSuffix(one, "sh"):
+		return one + "es"
+	case strings.HasSuffix(one, "y") && !strings.ContainsAny(one[max(0, len(one)-2):len(one)-1], "aeiou"):
+		return one[:len(one)-1] + "ies"
+	}
+	return one + "s"
+}
+
+// Number is a number with so many significant digits, zeros at its end too, and thousands apart: "1.00",
+// "241.6", "112,300"; of 0 digits the nearest whole number.
+func Number(v float64, digits int) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	behind := 0
+	if digits > 0 && v != 0 {
+		e, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'e', digits-1, 64), 64)
+		behind = digits - 1 - int(math.Floor(math.Log10(math.Abs(e))+1e-12))
+		v = e
+	}
+	text := strconv.FormatFloat(v, 'f', max(0, behind), 64)
+	sign := ""
+	if text[0] == '-' {
+		sign, text = "-", text[1:]
+	}
+	whole, part, dot := strings.Cut(text, ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if dot {
+		whole += "." + part
+	}
+	return sign + whole
+}
+
+// Duration is a length of time in seconds, in the unit that suits it: "450 µs", "12.3 ms", "1.00 s", "2m14s",
+// "1h05m", "2d03h".
+func Duration(s float64) string {
+	switch abs := math.Abs(s); {
+	case abs == 0:
+		return "0 s"
+	case math.IsNaN(s), math.IsInf(s, 0):
+		return strconv.FormatFloat(s, 'g', -1, 64) + " s"
+	case abs < 999.5e-9:
+		return Number(1e9*s, 3) + " ns"
+	case abs < 999.5e-6:
+		return Number(1e6*s, 3) + " µs"
+	case abs < 0.9995:
+		return Number(1e3*s, 3) + " ms"
+	case abs < 99.95:
+		return Number(s, 3) + " s"
+	case abs < 3599.5:
+		n := int(math.Round(s))
+		return fmt.Sprintf("%dm%02ds", n/60, max(n%60, -n%60))
+	case abs < 48*3600-30:
+		n := int(math.Round(s / 60))
+		return fmt.Sprintf("%dh%02dm", n/60, max(n%60, -n%60))
+	case abs < 1e12:
+		n := int(math.Round(s / 3600))
+		return fmt.Sprintf("%dd%02dh", n/24, max(n%24, -n%24))
+	}
+	return Number(s/86400, 3) + " days"
+}
