@@ -139,3 +139,15 @@ func TestBytesInThreeDigits(t *testing.T) {
 		}
 	}
 }
+
+// What network cards are sold by is a rate of bits, in either spelling.
+func TestRatesOfBits(t *testing.T) {
+	for text, want := range map[string]float64{"100Gbit/s": 12.5e9, "100Gbps": 12.5e9, "8 bit/s": 1, "1Mbit/s": 125e3} {
+		if got, err := quantity(text, "bandwidth", rateUnits); err != nil || got != want {
+			t.Errorf("%s is %v bytes a second (%v), want %v", text, got, err, want)
+		}
+	}
+	if _, err := quantity("100GbiT/s", "bandwidth", rateUnits); err == nil {
+		t.Error("a unit that is none was read")
+	}
+}

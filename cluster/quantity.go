@@ -39,7 +39,7 @@ func quantity(text, what string, units []unit) (float64, error) {
 			strings.Join(names, " "))
 	}
 	n, err := strconv.ParseFloat(text[:cut], 64)
-	suffix := strings.TrimSpace(text[cut:])
+	suffix := strings.Replace(strings.TrimSpace(text[cut:]), "bit/s", "bps", 1) // Gbit/s is Gbps
 	i := slices.IndexFunc(units, func(u unit) bool { return u.suffix == suffix })
 	if err != nil || i < 0 {
 		return 0, fmt.Errorf("%s %q is not a number with a unit; units are %s", what, text, strings.Join(names, " "))

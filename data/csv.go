@@ -12,6 +12,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/document"
 )
@@ -75,6 +76,8 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 	in.ReuseRecord = true
 	in.FieldsPerRecord = -1 // counted here, to say how many there must be
 	parts := [2]*table{{}, {}}
+	var heading []string
+	var classes classes
 	width, row := 0, 0
 	for first := true; ; first = false {
 		record, err := in.Read()
@@ -84,6 +87,9 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 		if err != nil {
 			return nil, fmt.Errorf("data: %s: %w", name, err)
 		}
+		for i, field := range record {
+			record[i] = strings.TrimSpace(field)
+		}
 		line, _ := in.FieldPos(0)
 		if first {
 			width = len(record) - 1
@@ -92,6 +98,7 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 					line)
 			}
 			if !slices.ContainsFunc(record, isNumber) {
+				heading = slices.Clone(record)
 				continue
 			}
 		}
@@ -109,33 +116,39 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 		for i, field := range record[:width] {
 			v, err := strconv.ParseFloat(field, 32)
 			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("data: %s: line %d, field %d is %q; it must be a number that 32 bits can hold", name,
-					line, i+1, field)
+				return nil, fmt.Errorf("data: %s: line %d, field %d is %q; it must be a number that 32 bits can hold "+
+					"(only the last field, the class, may be a word)", name, line, i+1, field)
 			}
 			t.values = append(t.values, float32(v))
 		}
-		class, err := strconv.ParseFloat(record[width], 32)
-		if err != nil || class != math.Trunc(class) || class < 0 || class > 255 {
-			return nil, fmt.Errorf("data: %s: line %d, the class %q; it must be a whole number from 0 to 255", name, line,
-				record[width])
+		class, err := classes.read(record[width], line)
+		if err != nil {
+			return nil, fmt.Errorf("data: %s: line %d, the class %w", name, line, err)
 		}
-		t.labels = append(t.labels, uint8(class))
+		t.labels = append(t.labels, class)
 	}
 	if len(parts[1].labels) == 0 {
-		return nil, fmt.Errorf("data: %s has %d rows of numbers; it needs %d at least, of which every %dth is for testing",
+		return nil, fmt.Errorf("data: %s has %d of the %d rows of numbers that it needs at least; every %dth is for testing",
 			name, row, testEvery, testEvery)
 	}
+	kept := "every fifth row"
 	if !covers(parts[0], parts[1]) {
 		if parts = byClass(parts, width); len(parts[1].labels) == 0 {
 			return nil, fmt.Errorf("data: %s: no class has %d rows, of which one could be kept for testing; give more rows of "+
 				"each", name, testEvery)
 		}
+		kept += " of each class"
 	}
+	named := classes.sort(parts)
 	for i, t := range parts {
 		t.order = newOrder(len(t.labels), o.Seed, i == 1)
 		t.width = width
 	}
-	return tableSet(name, parts[0], parts[1], []int{width}, o)
+	set, err := tableSet(name, parts[0], parts[1], []int{width}, o)
+	if set != nil {
+		set.Heading, set.ClassNames, set.Kept = heading, named, kept
+	}
+	return set, err
 }
 
 // covers says whether every class of the test part is one that training sees.

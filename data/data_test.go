@@ -172,8 +172,9 @@ func TestOpenRefusals(t *testing.T) {
 
 func TestCSVRefusals(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                        "has 0 rows of numbers; it needs 5 at least",
-		"a,b\n":                   "has 0 rows of numbers",
+		"":                        "has 0 of the 5 rows of numbers that it needs at least",
+		"a,b\n":                   "has 0 of the 5 rows of numbers",
+		"a,b\n1,0\n":              "has 1 of the 5 rows of numbers",
 		"5\n":                     "line 1 has one field",
 		"1,2,3\n1,2\n":            "line 2 has 2 fields; the first row has 3",
 		"a,b,c\n1,2,3\n1,2\n":     "line 3 has 2 fields",
@@ -186,6 +187,10 @@ func TestCSVRefusals(t *testing.T) {
 		"1,2,256\n":               `line 1, the class "256"`,
 		"1,2,-1\n":                `line 1, the class "-1"`,
 		"1,2,3\n1,\"2,3\n":        "parse error on line 2",
+		"1,yes\n1,0\n":            `line 2, the class "0" is a number, and that of line 1 is a word; give all as words`,
+		"1,0\n1,yes\n":            `line 2, the class "yes" is a word, and that of line 1 is a number`,
+		"1,yes\n1,\n":             "line 2, the class is missing",
+		"1,\n":                    `line 1, the class ""; it must be a whole number`,
 		"1,0\n1,0\n1,0\n1,0\n1,1": "no class has 5 rows, of which one could be kept for testing",
 	} {
 		if _, err := readCSV("a.csv", strings.NewReader(text), Options{}); err == nil ||

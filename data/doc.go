@@ -8,7 +8,10 @@
 // offset, the value, and what would be right. It knows no other room.
 package data
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Array is numbers with a shape, whose first dimension is rows. One of the others is not nil.
 type Array struct {
@@ -66,10 +69,23 @@ type Set struct {
 	Fields      []Field // what a batch has
 	Classes     int     // of targets: 0 to Classes-1; 0: they are none, or it would take long to find
 	Tokens      bool    // rows are windows of a text
+	// Of a CSV file: the names that its first row gives its columns, nil where it has none; the words that are its
+	// classes, by their number, nil where they are numbers; and which rows are kept for testing.
+	Heading, ClassNames []string
+	Kept                string
 	// Stored is the types that a file has arrays in, as NumPy calls them, by their names; nil of other data.
 	Stored map[string]string
 	// Refused is arrays of a file that cannot be read and that nobody has asked for, with the reason.
 	Refused map[string]string
+}
+
+// Named is the classes with their numbers, "no = 0, yes = 1", where they are words; empty where they are not.
+func (s *Set) Named() string {
+	var words []string
+	for i, name := range s.ClassNames {
+		words = append(words, fmt.Sprintf("%s = %d", name, i))
+	}
+	return strings.Join(words, ", ")
 }
 
 // Options of Open.

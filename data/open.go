@@ -14,6 +14,17 @@ import (
 // fashionMNIST is where Debian's package dataset-fashion-mnist puts its files.
 const fashionMNIST = "/usr/share/datasets/fashion-mnist"
 
+// Builtin is a data set that has a name: millrace brings it, or finds it where it is installed.
+type Builtin struct{ Name, Doc string }
+
+// Builtins lists them.
+func Builtins() []Builtin {
+	return []Builtin{
+		{"digits", "1,797 handwritten digits of 8 x 8 pixels, shipped"},
+		{"fashion-mnist", "70,000 pictures of clothes, 28 x 28 pixels, from Debian's dataset-fashion-mnist"},
+	}
+}
+
 // Open opens a data set: "digits" (shipped), "fashion-mnist" (Debian's package), a folder
 // of MNIST-style IDX files, a .csv or .csv.gz file whose last column is the class, an
 // .npz or .safetensors file of arrays, or any other file as a text of bytes or tokens.

@@ -69,6 +69,7 @@ type Job struct {
 	Recompute    string   `json:"recompute,omitempty" yaml:"recompute"`
 	MemoryLimit  string   `json:"memory_limit,omitempty" yaml:"memory_limit"`
 	Profile      string   `json:"profile,omitempty" yaml:"profile"`
+	Thorough     bool     `json:"thorough,omitempty" yaml:"thorough"`
 	Plan         string   `json:"plan,omitempty" yaml:"plan"`
 	AnyOrder     bool     `json:"any_order,omitempty" yaml:"any_order"`
 	Collectives  string   `json:"collectives,omitempty" yaml:"collectives"`
@@ -82,6 +83,7 @@ type Job struct {
 	Out            string `json:"out,omitempty" yaml:"out"`
 	Overwrite      bool   `json:"overwrite,omitempty" yaml:"overwrite"`
 	Metrics        string `json:"metrics,omitempty" yaml:"metrics"`
+	Live           string `json:"live,omitempty" yaml:"live"`
 	TokenFile      string `json:"token_file,omitempty" yaml:"token_file"`
 
 	frozen bool // a flag has named patterns of Freeze, which wins over those of a file
@@ -163,13 +165,6 @@ const AutoAdvance = "auto"
 // Auto in place of a number leaves it to millrace, where 0 says something else. A job that was given
 // this very number is refused, as those below 0 are.
 const Auto = math.MinInt32
-
-// warmupSteps is how long the rate of Adam and AdamW rises unless the job says otherwise.
-// Their first steps are as long as the rate allows whatever the gradients are (Kingma and
-// Ba, Adam, §2.1), and at the full rate a transformer's loss jumps by half within the first
-// ten of them, with every implementation. A number that does not depend on Steps, so that
-// a run that goes on with more steps repeats the ones that it had.
-const warmupSteps = 20
 
 // mostWorkers is beyond what one machine runs, and within what a plan is found for.
 const mostWorkers = 4096

@@ -41,7 +41,7 @@ func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 	if err := j.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if j.Batch != 16 || j.Workers != 4 || j.Steps != 200 || j.Optimizer.Beta2 != 0.999 || j.Rate.Base != 3e-4 {
+	if j.Batch != 16 || j.Workers != 4 || j.Steps != 200 || j.Optimizer.Beta2 != 0.999 || j.Rate.Base != 1e-3 {
 		t.Errorf("%+v", j)
 	}
 }
@@ -50,18 +50,23 @@ func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 func TestDefaultsDependOnTheRest(t *testing.T) {
 	const adam = "optimizer: {kind: adamw, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01}\n"
 	for text, same := range map[string]string{
-		"model: gpt":                                adam + "rate: {kind: constant, base: 3e-4, warmup: 20, total: 200}",
-		"optimizer: {kind: adamw}":                  adam + "rate: {warmup: 20}",
+		"model: gpt":                                adam + "rate: {kind: constant, base: 1e-3, warmup: 20, total: 200}",
+		"optimizer: {kind: adamw}":                  adam + "rate: {base: 1e-3, warmup: 20}",
 		"optimizer: {kind: adamw, weight_decay: 0}": "optimizer: {kind: adamw, weight_decay: 0, beta1: 0.9}",
 		"optimizer: {kind: adam}":                   "optimizer: {kind: adam, weight_decay: 0}\nrate: {warmup: 20}",
 		"optimizer: {kind: adam, beta2: 0.95}":      "optimizer: {kind: adam, beta1: 0.9, beta2: 0.95, epsilon: 1e-8}",
-		"model: convnet": "model: convnet\noptimizer: {kind: sgd, momentum: 0.9, weight_decay: " +
-			"0}\nrate: {base: 0.05, warmup: 0}",
-		"model: convnet\noptimizer: {momentum: 0.5}": "model: convnet\noptimizer: {kind: sgd, momentum: 0.5}",
-		"rate: {base: 0.001}":                        "rate: {base: 0.001, warmup: 20}",
-		"rate: {warmup: 0}":                          "rate: {kind: constant, warmup: 0}",
-		"rate: {kind: cosine}\nsteps: 50":            "rate: {kind: cosine, warmup: 5, total: 50}\nsteps: 50",
-		"rate: {kind: cosine}\nsteps: 500":           "rate: {kind: cosine, warmup: 20, total: 500}\nsteps: 500",
+		"model: mlp":                                adam + "model: mlp\nrate: {base: 3e-3, warmup: 20}",
+		"model: net.mr":                             adam + "model: net.mr\nrate: {base: 3e-4, warmup: 20}",
+		"model: mlp\ninit: w.safetensors":           adam + "model: mlp\ninit: w.safetensors\nrate: {base: 3e-4, warmup: 20}",
+		"model: mlp\noptimizer: {kind: adam}":       "model: mlp\noptimizer: {kind: adam}\nrate: {base: 3e-3, warmup: 20}",
+		"optimizer: {kind: sgd}": "optimizer: {kind: sgd, momentum: 0, weight_decay: 0}\n" +
+			"rate: {base: 0.05, warmup: 0}",
+		"optimizer: {momentum: 0.5}":       "optimizer: {kind: sgd, momentum: 0.5}",
+		"optimizer: {momentum: 0}":         "optimizer: {kind: adamw}",
+		"rate: {base: 0.001}":              "rate: {base: 0.001, warmup: 20}",
+		"rate: {warmup: 0}":                "rate: {kind: constant, warmup: 0}",
+		"rate: {kind: cosine}\nsteps: 50":  "rate: {kind: cosine, warmup: 5, total: 50}\nsteps: 50",
+		"rate: {kind: cosine}\nsteps: 500": "rate: {kind: cosine, warmup: 20, total: 500}\nsteps: 500",
 	} {
 		var jobs [2]Job
 		for i, s := range []string{text, same} {
@@ -136,7 +141,7 @@ func TestWhatIsGivenIsTaken(t *testing.T) {
 	}{
 		"rate in a file": {text: "rate: {base: 0}", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
 		"rate":           {flag: "lr", value: "0", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
-		"rate left out":  {text: "rate: {base: }", of: func(j *Job) any { return j.Rate.Base }, want: 0.05},
+		"rate left out":  {text: "rate: {base: }", of: func(j *Job) any { return j.Rate.Base }, want: 0.001},
 		"momentum in a file": {
 			text: "optimizer: {momentum: 0}",
 			of:   func(j *Job) any { return j.Optimizer.Momentum },
@@ -147,7 +152,7 @@ func TestWhatIsGivenIsTaken(t *testing.T) {
 			of:   func(j *Job) any { return j.Optimizer.Momentum },
 			want: 0.,
 		},
-		"momentum left out": {of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.9},
+		"momentum left out": {of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.},
 		"decay": {
 			flag: "weight-decay", value: "0",
 			of:   func(j *Job) any { return j.Optimizer.WeightDecay },
@@ -194,6 +199,30 @@ func TestWhatIsGivenIsTaken(t *testing.T) {
 		}
 		if err != nil || c.of(&j) != c.want {
 			t.Errorf("%s: %v (%v), want %v", name, c.of(&j), err, c.want)
+		}
+	}
+}
+
+// What a training says of itself names what nobody has given.
+func TestLearningSaysWhatIsTheDefault(t *testing.T) {
+	for text, want := range map[string]string{
+		"model: convnet": "adamw, learning rate 0.001, warm-up 20 steps; the model's defaults",
+		"model: net.mr":  "adamw, learning rate 0.0003, warm-up 20 steps; the defaults",
+		"model: mlp\nrate: {base: 1}": "adamw, learning rate 1, warm-up 20 steps; " +
+			"optimizer and warm-up by default",
+		"model: mlp\nrate: {base: 1, warmup: 1}": "adamw, learning rate 1, warm-up 1 step; optimizer by default",
+		"model: mlp\noptimizer: {kind: sgd, momentum: 0.9}\nrate: {kind: cosine, base: 0.1, warmup: 0}": "sgd with " +
+			"momentum 0.9, learning rate 0.1 (cosine)",
+	} {
+		j := Default()
+		if err := j.decode([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		if got := j.Learning(); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }

@@ -9,7 +9,9 @@ import (
 // Option is a setting by its name on the command line.
 type Option struct {
 	Name, Doc string
+	Short     string // a letter that stands for the name, where a verb has no other use of it
 	Bool      bool
+	Bare      string // what it is where it is given without a value; empty: it needs one
 	Set       func(j *Job, value string) error
 }
 
@@ -75,6 +77,11 @@ func word(doc, name string, at func(*Job) *string) Option {
 	return Option{Name: name, Doc: doc, Set: func(j *Job, v string) error { *at(j) = v; return nil }}
 }
 
+func short(letter string, o Option) Option {
+	o.Short = letter
+	return o
+}
+
 func number(doc, name string, at func(*Job) *float64) Option {
 	return Option{Name: name, Doc: doc, Set: func(j *Job, v string) error {
 		f, err := strconv.ParseFloat(v, 64)
@@ -101,10 +108,10 @@ func truth(doc, name string, at func(*Job) *bool) Option {
 // the rest.
 var (
 	ModelOptions = noted([]Option{
-		word("mlp, convnet, gpt, llama, lstm, a .yaml file or a PyTorch network", "model",
+		word("built-in name (see: millrace model ls), .yaml file or PyTorch network", "model",
 			func(j *Job) *string { return &j.Model }),
-		{Name: "set", Doc: "a setting of the built-in model, name=value (repeat for more)", Set: setSetting},
-		{Name: "freeze", Doc: "parameters that do not learn: layers, names or globs, with commas or repeated",
+		{Name: "set", Doc: "a setting of the built-in model, like layers=4; may be repeated", Set: setSetting},
+		{Name: "freeze", Doc: "parameters that do not learn: layers, names or globs, with commas",
 			Set: func(j *Job, v string) error {
 				if !j.frozen {
 					j.Freeze, j.frozen = nil, true // flags win over a file
@@ -114,48 +121,50 @@ var (
 			}},
 	})
 	PlanOptions = noted([]Option{
-		whole("most workers to use (default: 2, or all devices of --cluster)", "workers",
+		whole("most workers to use (default: 2, or all of --cluster)", "workers",
 			func(j *Job) *int { return &j.Workers }),
 		fixed("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
-		word("cluster file or preset whose links slow this machine's transfers", "wire",
+		word("put workers behind the links of a cluster file or preset", "wire",
 			func(j *Job) *string { return &j.Wire }),
-		whole("threads of one operator", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),
+		whole("threads of one operator (default: 1)", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),
 		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Batch }),
-		fixed("fix the stages; 1 with several workers is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
+		fixed("fix the stages (default: searched); 1 is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
 		{Name: "split", Doc: "first layers of stages 1, 2, ...: names or positions, with commas",
 			Set: func(j *Job, v string) error {
 				j.Split = strings.Split(v, ",")
 				return nil
 			}},
-		word("fix the schedule, a family of millrace schedule -h: 1f1b, zb-h1, ...", "schedule",
+		word("fix the schedule (see: millrace schedule ls)", "schedule",
 			func(j *Job) *string { return &j.Schedule }),
-		word("a file with a Program to use as the schedule, as millrace schedule writes them", "program",
+		word("a Program to use as the schedule, as schedule --text writes it", "program",
 			func(j *Job) *string { return &j.Program }),
-		word("fix the weight policy: sync, stash, vertical, 2bw, latest or elastic", "weights",
+		word("fix the weight policy: sync, stash, vertical, 2bw, latest, elastic", "weights",
 			func(j *Job) *string { return &j.Weights }),
-		word("per_slice: replicas may normalise over their slices of a micro-batch", "batch-norm",
+		word("per_slice: replicas may normalise over slices of a micro-batch", "batch-norm",
 			func(j *Job) *string { return &j.BatchNorm }),
 		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
 		fixed("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
-		word("auto, none, stage (all of a stage at once) or every:K (K layers at a time)", "recompute",
+		word("auto, none, stage (all at once) or every:K (K layers at a time)", "recompute",
 			func(j *Job) *string { return &j.Recompute }),
 		word("memory of each worker, like 512MiB", "memory-limit", func(j *Job) *string { return &j.MemoryLimit }),
 		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Profile }),
-		word("sgd, adam or adamw", "optimizer", func(j *Job) *string { return &j.Optimizer.Kind }),
+		truth("measure all sizes of micro-batches, often; minutes for a large model", "thorough",
+			func(j *Job) *bool { return &j.Thorough }),
+		word("sgd, adam or adamw (default: the model's)", "optimizer", func(j *Job) *string { return &j.Optimizer.Kind }),
 		number("momentum of sgd", "momentum", func(j *Job) *float64 { return &j.Optimizer.Momentum }),
 		number("weight decay (default: 0.01 for adamw, else 0)", "weight-decay",
 			func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
 		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
-		truth("with --clip: update before the norm is known, and test it in the next step", "post-validate",
+		truth("with --clip: update before the norm is known, and check it later", "post-validate",
 			func(j *Job) *bool { return &j.PostValidate }),
 	})
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = noted([]Option{
-		word("forwards in advance of 1F1B on the first stage; in train also auto", "advance",
+		word("forwards in advance of 1F1B on the first stage; train takes auto", "advance",
 			func(j *Job) *string { return &j.Advance }),
 		{
 			Name: "pipelines",
-			Doc:  "models trained side by side, held together by a reference (AvgPipe)",
+			Doc:  "models trained side by side, held together by a reference",
 			Set: func(j *Job, v string) error {
 				n, err := strconv.Atoi(v)
 				if err != nil || n < 1 {
@@ -165,29 +174,29 @@ var (
 				return nil
 			},
 		},
-		number("part of the reference in a pipeline's weights (default: 1 over their number)", "alpha",
+		number("part of the reference in their weights (default: 1 over --pipelines)", "alpha",
 			func(j *Job) *float64 { return &j.Alpha }),
-		word("dilute_first (the reference stays the average) or printed (the paper's order)", "averaging",
+		word("dilute_first (the reference stays the average) or printed", "averaging",
 			func(j *Job) *string { return &j.Averaging }),
 	})
 	// ClusterOptions choose other hardware than this machine; what trains is held against it.
 	ClusterOptions = noted([]Option{
-		word("cluster file or preset to plan for, like dapple-a or dapple-a:4x8", "cluster",
+		word("cluster to plan for: a file or a preset (see: millrace cluster ls)", "cluster",
 			func(j *Job) *string { return &j.Cluster }),
 	})
 	TrainOptions = noted([]Option{
-		word("digits, fashion-mnist, an IDX folder, a .csv, .npz, .safetensors, or a text", "data",
+		word("digits, fashion-mnist, IDX folder, .csv, .npz, .safetensors or text", "data",
 			func(j *Job) *string { return &j.Data }),
-		number("part of the rows of an .npz or .safetensors that trains (default: 0.9)", "train-part",
+		number("part of the rows of arrays that trains (default: 0.9)", "train-part",
 			func(j *Job) *float64 { return &j.TrainPart }),
-		word("makes tokens of a text: gpt2, r50k, p50k, cl100k, o200k (default: bytes)", "tokenizer",
+		word("make tokens of a text: gpt2, p50k, cl100k, o200k (default: bytes)", "tokenizer",
 			func(j *Job) *string { return &j.Tokenizer }),
-		whole("training steps in all", "steps", func(j *Job) *int { return &j.Steps }),
-		number("learning rate", "lr", func(j *Job) *float64 { return &j.Rate.Base }),
+		whole("training steps in all (default: 200)", "steps", func(j *Job) *int { return &j.Steps }),
+		number("learning rate (default: the model's)", "lr", func(j *Job) *float64 { return &j.Rate.Base }),
 		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Rate.Kind }),
-		whole("steps over which the rate rises (default: 20 for adam and adamw, else 0)", "lr-warmup",
+		whole("steps over which the rate rises (default: the model's)", "lr-warmup",
 			func(j *Job) *int { return &j.Rate.Warmup }),
-		{Name: "seed", Doc: "of weights, masks and data order", Set: func(j *Job, v string) error {
+		{Name: "seed", Doc: "of weights, masks and the order of data (default: 1)", Set: func(j *Job, v string) error {
 			n, err := strconv.ParseUint(v, 10, 64)
 			if err != nil {
 				return fmt.Errorf("job: --seed %q is not a number from 0 on", v)
@@ -195,30 +204,32 @@ var (
 			j.Seed = n
 			return nil
 		}},
-		word("first values: a safetensors file or folder; GPT-2's and Llama's names too", "init",
+		word("first values: a .safetensors file or folder, of GPT-2, Llama too", "init",
 			func(j *Job) *string { return &j.Init }),
 		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan }),
-		word("always or never bind workers to processors (default: if no other run has)", "bind",
+		word("always or never bind workers to processors (default: if none has)", "bind",
 			func(j *Job) *string { return &j.Bind }),
-		whole("steps between evaluations (0: at the end)", "eval-every", func(j *Job) *int { return &j.EvalEvery }),
-		whole("test samples of an evaluation, 0: all (default: all of a table, 256 of a text)", "eval-rows",
+		whole("steps between evaluations (default: at the end)", "eval-every", func(j *Job) *int { return &j.EvalEvery }),
+		whole("samples of an evaluation, 0: all (default: all, 256 of a text)", "eval-rows",
 			func(j *Job) *int { return &j.EvalRows }),
-		whole("steps between checkpoints (0: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
-		whole("checkpoints to keep (0: all)", "keep", func(j *Job) *int { return &j.Keep }),
-		truth("take a --program whose sums do not ascend; bits are then not promised", "any-order",
+		whole("steps between checkpoints (default: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
+		whole("checkpoints to keep, 0: all (default: 3)", "keep", func(j *Job) *int { return &j.Keep }),
+		truth("take a --program whose sums do not ascend; other bits", "any-order",
 			func(j *Job) *bool { return &j.AnyOrder }),
-		word("who sums gradients: ordered, or native (Gloo: open to its network, other bits)",
+		word("who sums gradients: ordered, or native (Gloo: no encryption)",
 			"collectives", func(j *Job) *string { return &j.Collectives }),
 		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
-		truth("go on with another number of pipelines, all from the reference", "resume-averaged",
+		truth("go on with another --pipelines, all from the reference", "resume-averaged",
 			func(j *Job) *bool { return &j.ResumeAveraged }),
 		word("scale the rate for several pipelines: pipelines or split", "lr-scale",
 			func(j *Job) *string { return &j.RateScale }),
-		word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out }),
+		short("o", word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out })),
 		truth("write over what an earlier run left in --out", "overwrite", func(j *Job) *bool { return &j.Overwrite }),
 		word("address that serves Prometheus metrics, like localhost:9090", "metrics",
 			func(j *Job) *string { return &j.Metrics }),
-		word("file with the token that requests for metrics must bear", "token-file",
+		{Name: "live", Doc: "show the run in a browser while it lasts: --live, or --live=HOST:PORT", Bare: ":0",
+			Set: func(j *Job, v string) error { j.Live = v; return nil }},
+		word("file with the token that requests for metrics and pages must bear", "token-file",
 			func(j *Job) *string { return &j.TokenFile }),
 	})
 )

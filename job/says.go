@@ -51,6 +51,7 @@ var says = map[string]string{
 	"recompute":     "auto, none, stage or every:K, K layers at a time",
 	"memory_limit":  "of each worker, like 512MiB",
 	"profile":       "a profile to plan with instead of measuring",
+	"thorough":      "measure all sizes of micro-batches, often; minutes for a large model",
 	"plan":          "a plan to carry out instead of searching one",
 	"collectives": "ordered sums gradients over replicas in rank order, the same bits anywhere; native has Gloo do it," +
 		" in an order of its own, over connections that are neither encrypted nor authenticated",
@@ -65,5 +66,6 @@ var says = map[string]string{
 	"out":        "folder that everything is written to",
 	"overwrite":  "write over what an earlier run left in out",
 	"metrics":    "address that serves Prometheus metrics, like localhost:9090",
-	"token_file": "file with the token that requests for metrics must bear",
+	"live":       "address that serves pages of the run while it lasts, like :0 for any free port of this machine",
+	"token_file": "file with the token that requests for metrics and pages must bear",
 }

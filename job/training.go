@@ -3,7 +3,9 @@ package job
 import (
 	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -14,20 +16,38 @@ func fill[T int | float64](j *Job, key string, at *T, usual T) {
 	}
 }
 
-// completeOptimizer fills in the optimizer: SGD with momentum for convnet, AdamW elsewhere.
+// anyModel is how models are trained of which nothing is known: files, networks of PyTorch, and built-in
+// models that begin with values of others' training, which a larger rate would undo. The first steps of AdamW
+// are as long as the rate allows whatever the gradients are (Kingma and Ba, Adam, §2.1), and at the full rate a
+// transformer's loss jumps by half within the first ten of them, with every implementation: so it rises to that.
+var anyModel = model.Training{Optimizer: optim.AdamW, Rate: 3e-4, Warmup: 20}
+
+// anySGD is the same where SGD is asked for.
+var anySGD = model.Training{Optimizer: optim.SGD, Rate: 0.05}
+
+// usual is how the job's model is trained where neither the job nor a checkpoint says otherwise.
+func (j *Job) usual() model.Training {
+	if t := model.TrainingOf(j.Model); t.Optimizer != "" && j.Init == "" {
+		return t
+	}
+	return anyModel
+}
+
+// completeOptimizer fills in the optimizer.
 func (j *Job) completeOptimizer() error {
-	o, momentum := &j.Optimizer, 0.
-	if o.Kind == "" {
-		o.Kind = optim.AdamW
-		if j.Model == "convnet" {
-			o.Kind, momentum = optim.SGD, 0.9
-		}
+	o := &j.Optimizer
+	switch isSet := o.Momentum != Auto && o.Momentum != 0; {
+	case o.Kind != "":
+	case isSet || o.Nesterov:
+		o.Kind = optim.SGD // which alone has any
+	default:
+		o.Kind = j.usual().Optimizer
 	}
 	usual, err := optim.Default(o.Kind)
 	if err != nil {
 		return err
 	}
-	fill(j, "optimizer.momentum", &o.Momentum, momentum)
+	fill(j, "optimizer.momentum", &o.Momentum, 0)
 	fill(j, "optimizer.weight_decay", &o.WeightDecay, usual.WeightDecay)
 	fill(j, "optimizer.beta1", &o.Beta1, usual.Beta1)
 	fill(j, "optimizer.beta2", &o.Beta2, usual.Beta2)
@@ -44,11 +64,15 @@ func (j *Job) completeRate() error {
 	if r.Kind == optim.StepDecay && r.Factor == 0 && !j.Given("rate.factor") {
 		return fmt.Errorf("rate.factor is missing; the step schedule multiplies the rate by it every %d steps", r.Every)
 	}
-	base, warmup := 3e-4, warmupSteps
-	if j.Optimizer.Kind == optim.SGD {
-		base, warmup = 0.05, 0
+	usual := j.usual()
+	if isSGD := j.Optimizer.Kind == optim.SGD; isSGD != (usual.Optimizer == optim.SGD) {
+		usual = anyModel // a rate of one says nothing of the other
+		if isSGD {
+			usual = anySGD
+		}
 	}
-	fill(j, "rate.base", &r.Base, base)
+	warmup := usual.Warmup
+	fill(j, "rate.base", &r.Base, usual.Rate)
 	fill(j, "rate.total", &r.Total, j.Steps)
 	fill(j, "rate.power", &r.Power, 1)
 	if r.Kind == optim.Cosine || r.Kind == optim.Polynomial {
@@ -56,4 +80,44 @@ func (j *Job) completeRate() error {
 	}
 	fill(j, "rate.warmup", &r.Warmup, warmup)
 	return errors.Join(r.Check(), optim.FitFloat32(j.Optimizer, *r))
+}
+
+// Learning says how the job's model is trained, and what of that is the model's default. The Job must be complete.
+func (j *Job) Learning() string {
+	text := j.Optimizer.Kind
+	if j.Optimizer.Momentum != 0 {
+		text += fmt.Sprintf(" with momentum %v", j.Optimizer.Momentum)
+	}
+	text += fmt.Sprintf(", learning rate %v", j.Rate.Base)
+	if j.Rate.Kind != optim.Constant {
+		text += " (" + j.Rate.Kind + ")"
+	}
+	switch j.Rate.Warmup {
+	case 0:
+	case 1:
+		text += ", warm-up 1 step"
+	default:
+		text += fmt.Sprintf(", warm-up %d steps", j.Rate.Warmup)
+	}
+	var given, left []string
+	for _, key := range []struct{ name, word string }{
+		{"optimizer.kind", "optimizer"}, {"rate.base", "rate"}, {"rate.warmup", "warm-up"},
+	} {
+		if j.Given(key.name) {
+			given = append(given, key.word)
+		} else {
+			left = append(left, key.word)
+		}
+	}
+	switch {
+	case len(left) == 0:
+		return text
+	case len(given) == 0 && j.usual() != anyModel:
+		return text + "; the model's defaults"
+	case len(given) == 0:
+		return text + "; the defaults"
+	case len(left) == 1:
+		return text + "; " + left[0] + " by default"
+	}
+	return text + "; " + strings.Join(left, " and ") + " by default"
 }

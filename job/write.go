@@ -12,9 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Write writes the job as a file that Read takes over Default.
+// Write writes the job as a file that Read takes over Default. Settings that are Default's stand there too, so that
+// two files can be compared.
 func (j *Job) Write(path string) error {
-	text, err := j.Text()
+	text, err := textOf(j.besides(Job{}))
 	if err != nil {
 		return err
 	}
@@ -23,8 +24,9 @@ func (j *Job) Write(path string) error {
 
 // Text is the job as Parse reads it. What [Job.Complete] filled in is given there, so that a process that reads it has
 // every setting of this one. It refuses text that is no UTF-8, which no file can hold.
-func (j *Job) Text() (string, error) {
-	keys := j.Keys()
+func (j *Job) Text() (string, error) { return textOf(j.Keys()) }
+
+func textOf(keys map[string]any) (string, error) {
 	text, err := json.MarshalIndent(keys, "", "  ") // which is YAML
 	if err != nil {
 		return "", fmt.Errorf("job: %w", err)
@@ -45,9 +47,12 @@ func Parse(text string) (*Job, error) {
 }
 
 // Keys are the settings of a job file that are given, or differ from Default.
-func (j *Job) Keys() map[string]any {
+func (j *Job) Keys() map[string]any { return j.besides(Default()) }
+
+// besides is the settings that are given, or differ from another job's.
+func (j *Job) besides(other Job) map[string]any {
 	keys := map[string]any{}
-	j.said("", reflect.ValueOf(*j), reflect.ValueOf(Default()), keys)
+	j.said("", reflect.ValueOf(*j), reflect.ValueOf(other), keys)
 	return keys
 }
 
@@ -67,10 +72,15 @@ func (j *Job) said(within string, value, usual reflect.Value, keys map[string]an
 			}
 			continue
 		}
-		if j.Given(within+name) || !reflect.DeepEqual(own.Interface(), other.Interface()) {
+		if j.Given(within+name) || !reflect.DeepEqual(own.Interface(), other.Interface()) && !isAuto(own) {
 			keys[name] = own.Interface()
 		}
 	}
+}
+
+// isAuto says whether a number is left to millrace.
+func isAuto(v reflect.Value) bool {
+	return v.CanInt() && v.Int() == Auto || v.CanFloat() && v.Float() == Auto
 }
 
 // firstOther is a text among values that is no UTF-8; empty where all are.

@@ -11,38 +11,83 @@ type Family struct {
 	Name     string
 	Doc      string
 	Settings []Setting
+	Training Training
 	describe func(l *Layer) ([]Tensor, []node, error)
+}
+
+// Training is how a family's models are trained where nobody says otherwise: with which their loss falls on data that
+// suits them, from the first step on. `millrace-lab defaults` says how far. One without an Optimizer says nothing.
+type Training struct {
+	Optimizer string  `json:"optimizer"` // sgd, adam or adamw
+	Rate      float64 `json:"rate"`      // constant behind the warm-up
+	// Warmup is the steps in which the rate rises to that. It does not depend on the steps in all, so that a run that
+	// goes on with more of them repeats those that it had.
+	Warmup int `json:"warmup,omitempty"`
+}
+
+// String is the settings in words; nothing where nothing is said.
+func (t Training) String() string {
+	if t.Optimizer == "" {
+		return ""
+	}
+	text := fmt.Sprintf("%s, learning rate %v", t.Optimizer, t.Rate)
+	if t.Warmup > 0 {
+		text += fmt.Sprintf(", warm-up %d steps", t.Warmup)
+	}
+	return text
+}
+
+// TrainingOf is that of a built-in model; nothing is said of any other.
+func TrainingOf(name string) Training {
+	for _, f := range families {
+		if f.Name == name {
+			return f.Training
+		}
+	}
+	return Training{}
 }
 
 var families = []Family{
 	{
 		Name: "mlp", Doc: "dense layers on a flat input",
 		Settings: []Setting{
-			{"inputs", 64, "features of a sample"}, {"hidden", []int{64, 32}, "width of each hidden layer"},
-			{"classes", 10, "classes"}, {"activation", "relu", "relu, gelu, tanh or none"},
-			{"dropout", 0.0, "probability behind each hidden layer"},
+			size("inputs", 64, "features of a sample"),
+			counts("hidden", []int{64, 32}, "width of each hidden layer"),
+			count("classes", 10, "classes"),
+			choice("activation", "relu", "the activation", activations...),
+			probability("dropout", 0.0, "probability behind each hidden layer"),
 		},
+		Training: Training{Optimizer: "adamw", Rate: 3e-3, Warmup: 20},
 		describe: mlp,
 	},
 	{
 		Name: "convnet", Doc: "VGG-like: groups of 3x3 convolutions, each followed by a pool that halves the image, then " +
 			"dense layers",
 		Settings: []Setting{
-			{"image", []int{1, 28, 28}, "channels, height, width"}, {"widths", []int{32, 64}, "channels of each group"},
-			{"convs", 2, "convolutions in a group"}, {"dense", []int{256}, "width of each hidden dense layer"},
-			{"classes", 10, "classes"}, {"batch_norm", false, "batch norm behind each convolution"},
-			{"dropout", 0.0, "probability behind each hidden dense layer"},
+			counts("image", []int{1, 28, 28}, "channels, height, width"),
+			counts("widths", []int{32, 64}, "channels of each group"),
+			repeats("convs", 2, "convolutions in a group"),
+			counts("dense", []int{256}, "width of each hidden dense layer"),
+			count("classes", 10, "classes"),
+			flag("batch_norm", false, "batch norm behind each convolution"),
+			probability("dropout", 0.0, "probability behind each hidden dense layer"),
 		},
+		Training: Training{Optimizer: "adamw", Rate: 1e-3, Warmup: 20},
 		describe: convnet,
 	},
 	{
 		Name: "gpt", Doc: "decoder-only transformer over tokens",
 		Settings: []Setting{
-			{"layers", 8, "blocks"}, {"width", 256, "model width"}, {"heads", 8, "attention heads"},
-			{"context", 128, "positions"}, {"vocabulary", 256, "tokens; 256 for bytes"},
-			{"activation", "gelu", "gelu, or gelu_tanh: by a tanh, as GPT-2 has it"}, {"dropout", 0.0, "probability"},
-			{"tied", false, "share the embedding with the head"},
+			repeats("layers", 8, "blocks"),
+			count("width", 256, "model width"),
+			count("heads", 8, "attention heads"),
+			size("context", 128, "positions"),
+			count("vocabulary", 256, "tokens; 256 for bytes"),
+			choice("activation", "gelu", "the activation; gelu_tanh is by a tanh, as GPT-2 has it", "gelu", "gelu_tanh"),
+			probability("dropout", 0.0, "probability"),
+			flag("tied", false, "share the embedding with the head"),
 		},
+		Training: Training{Optimizer: "adamw", Rate: 1e-3, Warmup: 20},
 		describe: gpt,
 	},
 }
@@ -93,20 +138,7 @@ func (c *chain) loss() []node {
 // is an error and not a machine out of memory.
 const maxRepeats = 4096
 
-func repeats(name string, n int) error {
-	if n > maxRepeats {
-		return fmt.Errorf("%s is %d; %d is the most", name, n, maxRepeats)
-	}
-	return nil
-}
-
 func mlp(l *Layer) ([]Tensor, []node, error) {
-	if err := probability(l.Number("dropout")); err != nil {
-		return nil, nil, fmt.Errorf("dropout: %w", err)
-	}
-	if n := l.Int("inputs"); n < 1 || n > maxSample {
-		return nil, nil, fmt.Errorf("inputs is %d; it is 1 to 2^30", n)
-	}
 	inputs := []Tensor{{Name: "input", Shape: []int{l.Int("inputs")}, DType: Float},
 		{Name: "target", Shape: []int{}, DType: Int}}
 	c := chain{last: "input"}
@@ -125,17 +157,8 @@ func convnet(l *Layer) ([]Tensor, []node, error) {
 	if len(image) != 3 {
 		return nil, nil, fmt.Errorf("image is %v; it is channels, height, width", image)
 	}
-	if slices.Min(image) < 1 || !fits(image, maxSample) {
-		return nil, nil, fmt.Errorf("image is %v; each size is 1 at least, and 2^30 elements are the most", image)
-	}
-	if l.Int("convs") < 1 {
-		return nil, nil, fmt.Errorf("convs is %d; it must be 1 at least", l.Int("convs"))
-	}
-	if err := repeats("convs", l.Int("convs")); err != nil {
-		return nil, nil, err
-	}
-	if err := probability(l.Number("dropout")); err != nil {
-		return nil, nil, fmt.Errorf("dropout: %w", err)
+	if !fits(image, maxSample) {
+		return nil, nil, fmt.Errorf("image is %v; 2^30 elements are the most", image)
 	}
 	inputs := []Tensor{{Name: "input", Shape: image, DType: Float}, {Name: "target", Shape: []int{}, DType: Int}}
 	c := chain{last: "input"}
@@ -161,12 +184,6 @@ func gpt(l *Layer) ([]Tensor, []node, error) {
 	tokens := []int{l.Int("context")}
 	inputs := []Tensor{{Name: "input", Shape: tokens, DType: Int}, {Name: "target", Shape: tokens, DType: Int}}
 	p, depth := l.Number("dropout"), l.Int("layers")
-	if err := repeats("layers", depth); err != nil {
-		return nil, nil, err
-	}
-	if tokens[0] < 1 || tokens[0] > maxSample {
-		return nil, nil, fmt.Errorf("context is %d; it is 1 to 2^30", tokens[0])
-	}
 	c := chain{last: "input"}
 	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width"), "dropout": p})
 	for i := range depth {

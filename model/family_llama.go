@@ -6,12 +6,17 @@ func init() {
 	families = append(families, Family{
 		Name: "llama", Doc: "decoder-only transformer over tokens, after Llama",
 		Settings: []Setting{
-			{"layers", 8, "blocks"}, {"width", 256, "model width"}, {"heads", 8, "attention heads"},
-			{"kv_heads", 4, "heads of keys and values; as many as heads, or a divisor"},
-			{"hidden", 704, "hidden width of a block"}, {"context", 128, "positions"},
-			{"vocabulary", 256, "tokens; 256 for bytes"}, {"theta", 10000.0, "base of the wave lengths of the positions"},
-			epsilon, {"tied", false, "share the embedding with the head"},
+			repeats("layers", 8, "blocks"),
+			count("width", 256, "model width"),
+			count("heads", 8, "attention heads"),
+			count("kv_heads", 4, "heads of keys and values; as many as heads, or a divisor"),
+			count("hidden", 704, "hidden width of a block"),
+			size("context", 128, "positions"),
+			count("vocabulary", 256, "tokens; 256 for bytes"), theta,
+			epsilon,
+			flag("tied", false, "share the embedding with the head"),
 		},
+		Training: Training{Optimizer: "adamw", Rate: 1e-3, Warmup: 20},
 		describe: llama,
 	})
 }
@@ -19,10 +24,7 @@ func init() {
 // llama is the network of Touvron et al. (LLaMA: Open and Efficient Foundation Language Models, 2023), with the
 // grouped queries of Llama 2 and 3.
 func llama(l *Layer) ([]Tensor, []node, error) {
-	inputs, err := tokens(l)
-	if err != nil {
-		return nil, nil, err
-	}
+	inputs := tokens(l)
 	depth := l.Int("layers")
 	c := chain{last: "input"}
 	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width"),

@@ -6,10 +6,15 @@ func init() {
 	families = append(families, Family{
 		Name: "lstm", Doc: "language model of LSTM layers over tokens, after AWD-LSTM",
 		Settings: []Setting{
-			{"layers", 3, "LSTM layers"}, {"width", 256, "units of a layer"}, {"embedding", 128, "width of the embedding"},
-			{"context", 128, "positions"}, {"vocabulary", 256, "tokens; 256 for bytes"}, {"dropout", 0.0, "probability"},
-			{"tied", false, "share the embedding with the head; the last LSTM layer is then as wide as the embedding"},
+			repeats("layers", 3, "LSTM layers"),
+			count("width", 256, "units of a layer"),
+			count("embedding", 128, "width of the embedding"),
+			size("context", 128, "positions"),
+			count("vocabulary", 256, "tokens; 256 for bytes"),
+			probability("dropout", 0.0, "probability"),
+			flag("tied", false, "share the embedding with the head; the last layer is then as wide"),
 		},
+		Training: Training{Optimizer: "adamw", Rate: 3e-3, Warmup: 20},
 		describe: lstmModel,
 	})
 }
@@ -20,17 +25,8 @@ func init() {
 // the embedding (here of single elements) and of each layer's output; weights are not
 // dropped, and no state is carried from one piece of text to the next.
 func lstmModel(l *Layer) ([]Tensor, []node, error) {
-	inputs, err := tokens(l)
-	if err != nil {
-		return nil, nil, err
-	}
+	inputs := tokens(l)
 	n, p := l.Int("layers"), l.Number("dropout")
-	if n < 1 {
-		return nil, nil, fmt.Errorf("layers is %d; it must be 1 at least", n)
-	}
-	if err := probability(p); err != nil {
-		return nil, nil, fmt.Errorf("dropout: %w", err)
-	}
 	c := chain{last: "input"}
 	c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("embedding"),
 		"positions": false, "dropout": p})

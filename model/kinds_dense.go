@@ -9,13 +9,6 @@ import (
 // Activations that a layer can end with.
 var activations = []string{"none", "relu", "gelu", "tanh"}
 
-func activation(l *Layer) error {
-	if !slices.Contains(activations, l.Word("activation")) {
-		return fmt.Errorf("activation %q is not known; use one of %v", l.Word("activation"), activations)
-	}
-	return nil
-}
-
 // one is the layer's only input.
 func one(in []Tensor, dtype DType) (Tensor, error) {
 	if len(in) != 1 {
@@ -30,6 +23,9 @@ func one(in []Tensor, dtype DType) (Tensor, error) {
 	return in[0], nil
 }
 
+// floats is one tensor that an example reads.
+func floats(shape ...int) []Tensor { return []Tensor{{Name: "x", Shape: shape, DType: Float}} }
+
 func out(shape ...int) []Tensor { return []Tensor{{Name: "out", Shape: shape, DType: Float}} }
 
 // fanIn is the uniform start that keeps variance for a layer with n inputs a unit:
@@ -40,20 +36,17 @@ func init() {
 	RegisterKind(Kind{
 		Name: "dense", Doc: "y = activation(x W^T + b) over the last dimension",
 		Settings: []Setting{
-			{"width", nil, "outputs"}, {"activation", "none", "none, relu, gelu or tanh"}, {"bias", true, "add b"},
+			count("width", nil, "outputs"),
+			choice("activation", "none", "the activation", activations...),
+			flag("bias", true, "add b"),
 		},
+		Reads: floats(64), Example: map[string]any{"width": 32, "activation": "relu"},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := one(in, Float)
 			if err != nil {
 				return err
 			}
-			if err := activation(l); err != nil {
-				return err
-			}
 			width, fan := l.Int("width"), x.Shape[len(x.Shape)-1]
-			if width < 1 {
-				return fmt.Errorf("width is %d; it must be 1 at least", width)
-			}
 			rows := x.Elements() / int64(fan)
 			l.Params = []Param{{Name: "weight", Shape: []int{width, fan}, Init: fanIn(fan)}}
 			if l.Flag("bias") {
@@ -73,6 +66,7 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "flatten", Doc: "all dimensions of a sample into one",
+		Reads: floats(8, 7, 7),
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := one(in, Float)
 			if err != nil {
@@ -85,6 +79,7 @@ func init() {
 	for _, name := range activations[1:] {
 		RegisterKind(Kind{
 			Name: name, Doc: name + ", element by element",
+			Reads: floats(64),
 			Infer: func(l *Layer, in []Tensor) error {
 				x, err := one(in, Float)
 				if err != nil {
@@ -99,13 +94,11 @@ func init() {
 	}
 	RegisterKind(Kind{
 		Name: "dropout", Doc: "zeroes each element with probability p while training and scales the rest",
-		Settings: []Setting{{"p", 0.1, "probability"}},
+		Settings: []Setting{probability("p", 0.1, "probability")},
+		Reads:    floats(64), Example: map[string]any{"p": 0.2},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := one(in, Float)
 			if err != nil {
-				return err
-			}
-			if err := probability(l.Number("p")); err != nil {
 				return err
 			}
 			l.Outputs = out(x.Shape...)
@@ -116,6 +109,7 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "add", Doc: "the sum of all its inputs, which have one shape",
+		Reads: []Tensor{floats(64)[0], floats(64)[0]},
 		Infer: func(l *Layer, in []Tensor) error {
 			if len(in) < 2 {
 				return fmt.Errorf("it reads %d tensors; a sum takes two at least", len(in))
@@ -133,6 +127,7 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "concat", Doc: "its inputs side by side along the first dimension of a sample",
+		Reads: []Tensor{floats(64)[0], floats(32)[0]},
 		Infer: func(l *Layer, in []Tensor) error {
 			if len(in) < 2 {
 				return fmt.Errorf("it reads %d tensors; joining takes two at least", len(in))
@@ -154,6 +149,7 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "cross_entropy", Doc: "mean over the micro-batch of the cross entropy of logits against integer targets",
+		Reads: []Tensor{floats(10)[0], {Name: "target", Shape: []int{}, DType: Int}},
 		Infer: func(l *Layer, in []Tensor) error {
 			if len(in) != 2 || in[0].DType != Float || in[1].DType != Int {
 				return fmt.Errorf("it takes logits (float) and targets (int), in this order")
@@ -174,11 +170,4 @@ func init() {
 				For: fmt.Sprintf("layer %s tells %d classes apart", l.Name, classes)}
 		},
 	})
-}
-
-func probability(p float64) error {
-	if !(p >= 0 && p < 1) {
-		return fmt.Errorf("p is %v; a probability from 0 up to but not 1", p)
-	}
-	return nil
 }

@@ -10,31 +10,48 @@ func init() {
 	RegisterKind(Kind{
 		Name: "attention_to", Doc: "additive attention of a sequence to a memory: a context for each position (described, " +
 			"not computed)",
+		Reads: []Tensor{floats(29, 64)[0], floats(29, 64)[0]},
 		Infer: attentionTo,
 	})
 	RegisterKind(Kind{
 		Name: "encoder_attention", Doc: "attention without the causal mask: the same work (described, not computed)",
-		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"dropout", 0.0, "probability"},
-			{"depth", 1, "blocks in the model"}},
+		Settings: []Setting{
+			count("heads", nil, "heads; they divide the width"),
+			probability("dropout", 0.0, "probability"),
+			count("depth", 1, "blocks in the model"),
+		},
+		Reads: floats(128, 64), Example: map[string]any{"heads": 4},
 		Infer: inferAttention,
 	})
 	RegisterKind(Kind{
 		Name: "relative_attention", Doc: "attention with relative positions, over a memory and itself (described, not " +
 			"computed)",
-		Settings: []Setting{{"heads", nil, "heads; they divide the width"},
-			{"memory", 0, "positions remembered before the first"}},
+		Settings: []Setting{
+			count("heads", nil, "heads; they divide the width"),
+			amount("memory", 0, "positions remembered before the first"),
+		},
+		Reads: floats(128, 64), Example: map[string]any{"heads": 4, "memory": 128},
 		Infer: relativeAttention,
 	})
 	RegisterKind(Kind{
 		Name: "window_pool", Doc: "max pool over windows that may overlap (described, not computed)",
-		Settings: []Setting{{"size", 3, "side of the window"}, {"stride", 2, "step"}, {"padding", 0, "around the image"}},
-		Infer:    windowPool,
+		Settings: []Setting{
+			count("size", 3, "side of the window"),
+			count("stride", 2, "step"),
+			amount("padding", 0, "around the image"),
+		},
+		Reads: floats(64, 112, 112), Example: map[string]any{"size": 3, "stride": 2},
+		Infer: windowPool,
 	})
 	RegisterKind(Kind{
 		Name: "amoeba_cell", Doc: "a cell of AmoebaNet-D: reads the cells before it and before that (described, not " +
 			"computed)",
-		Settings: []Setting{{"channels", nil, "of each part of its output"}, {"reduction", false, "halve the image"}},
-		Infer:    amoebaCell,
+		Settings: []Setting{
+			count("channels", nil, "of each part of its output"),
+			flag("reduction", false, "halve the image"),
+		},
+		Reads: []Tensor{floats(64, 28, 28)[0], floats(64, 28, 28)[0]}, Example: map[string]any{"channels": 64},
+		Infer: amoebaCell,
 	})
 }
 
@@ -72,7 +89,7 @@ func relativeAttention(l *Layer, in []Tensor) error {
 		return err
 	}
 	t, c, heads := x.Shape[0], x.Shape[1], l.Int("heads")
-	if heads < 1 || c%heads != 0 {
+	if c%heads != 0 {
 		return fmt.Errorf("%d heads do not divide a width of %d", heads, c)
 	}
 	keys := t + l.Int("memory")
@@ -96,7 +113,7 @@ func windowPool(l *Layer, in []Tensor) error {
 		return err
 	}
 	n, stride, pad := l.Int("size"), l.Int("stride"), l.Int("padding")
-	if n < 1 || stride < 1 || pad >= n || x.Shape[1]+2*pad < n || x.Shape[2]+2*pad < n {
+	if pad >= n || x.Shape[1]+2*pad < n || x.Shape[2]+2*pad < n {
 		return fmt.Errorf("size %d, stride %d, padding %d do not fit an image of %dx%d", n, stride, pad,
 			x.Shape[1], x.Shape[2])
 	}

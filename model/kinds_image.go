@@ -25,22 +25,21 @@ func init() {
 	RegisterKind(Kind{
 		Name: "conv2d", Doc: "2-d convolution, with batch norm and an activation behind it on request",
 		Settings: []Setting{
-			{"channels", nil, "output channels"}, {"kernel", 3, "side of the window"}, {"stride", 1, "step"},
-			{"padding", 1, "zeros around the image"}, {"batch_norm", false, "normalise over the micro-batch"},
-			{"activation", "none", "none, relu, gelu or tanh"}, {"bias", true, "add b; ignored with batch norm"},
+			count("channels", nil, "output channels"),
+			count("kernel", 3, "side of the window"),
+			count("stride", 1, "step"),
+			amount("padding", 1, "zeros around the image"),
+			flag("batch_norm", false, "normalise over the micro-batch"),
+			choice("activation", "none", "the activation", activations...),
+			flag("bias", true, "add b; ignored with batch norm"),
 		},
+		Reads: floats(3, 32, 32), Example: map[string]any{"channels": 16, "activation": "relu"},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := image(in)
 			if err != nil {
 				return err
 			}
-			if err := activation(l); err != nil {
-				return err
-			}
 			c, k, stride, pad := l.Int("channels"), l.Int("kernel"), l.Int("stride"), l.Int("padding")
-			if c < 1 || k < 1 || stride < 1 {
-				return fmt.Errorf("channels %d, kernel %d, stride %d; each must be 1 at least", c, k, stride)
-			}
 			h, w := (x.Shape[1]+2*pad-k)/stride+1, (x.Shape[2]+2*pad-k)/stride+1
 			if x.Shape[1]+2*pad < k || x.Shape[2]+2*pad < k {
 				return fmt.Errorf("a %dx%d window does not fit an image of %dx%d padded by %d", k, k, x.Shape[1], x.Shape[2], pad)
@@ -67,6 +66,7 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "batch_norm", Doc: "normalises each channel over the micro-batch while training",
+		Reads: floats(16, 32, 32),
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := image(in)
 			if err != nil {
@@ -82,14 +82,15 @@ func init() {
 	for _, name := range []string{"max_pool", "avg_pool"} {
 		RegisterKind(Kind{
 			Name: name, Doc: name + " over square windows that do not overlap",
-			Settings: []Setting{{"size", 2, "side of the window"}},
+			Settings: []Setting{count("size", 2, "side of the window")},
+			Reads:    floats(16, 32, 32), Example: map[string]any{"size": 2},
 			Infer: func(l *Layer, in []Tensor) error {
 				x, err := image(in)
 				if err != nil {
 					return err
 				}
 				n := l.Int("size")
-				if n < 1 || n > x.Shape[1] || n > x.Shape[2] {
+				if n > x.Shape[1] || n > x.Shape[2] {
 					return fmt.Errorf("size %d does not fit an image of %dx%d", n, x.Shape[1], x.Shape[2])
 				}
 				l.Outputs = out(x.Shape[0], x.Shape[1]/n, x.Shape[2]/n)
@@ -101,6 +102,7 @@ func init() {
 	}
 	RegisterKind(Kind{
 		Name: "global_avg_pool", Doc: "the mean of each channel",
+		Reads: floats(16, 8, 8),
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := image(in)
 			if err != nil {

@@ -2,9 +2,6 @@ package model
 
 import "fmt"
 
-// epsilon keeps the root of a mean square off zero.
-var epsilon = Setting{"epsilon", 1e-5, "added to the mean square"}
-
 func rmsNorm(prefix string, width int) Param {
 	return Param{Name: prefix + "gain", Shape: []int{width}, Init: Init{Kind: "ones"}, NoDecay: true}
 }
@@ -14,17 +11,11 @@ func plain(name string, to, from int, std float64) Param {
 	return Param{Name: name, Shape: []int{to, from}, Init: Init{Kind: "normal", Std: std}}
 }
 
-func checkEpsilon(l *Layer) error {
-	if e := l.Number("epsilon"); !(e > 0 && e < 1) {
-		return fmt.Errorf("epsilon is %v; it is above 0 and below 1, like 1e-5", e)
-	}
-	return nil
-}
-
 func init() {
 	RegisterKind(Kind{
 		Name: "rms_norm", Doc: "divides the last dimension by its root mean square",
 		Settings: []Setting{epsilon},
+		Reads:    floats(128, 64),
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := one(in, Float)
 			if err != nil {
@@ -34,31 +25,35 @@ func init() {
 			l.Outputs = out(x.Shape...)
 			l.ForwardFLOPs, l.InputFLOPs, l.WeightFLOPs = 4*x.Elements(), 7*x.Elements(), 2*x.Elements()
 			l.SavedBytes = 2 * l.OutputBytes() // x over its root mean square, and that times the gain
-			return checkEpsilon(l)
+			return nil
 		},
 	})
 	RegisterKind(Kind{
 		Name: "rotary_attention",
 		Doc:  "x + attention(rms_norm(x)): causal, rotary positions, heads in groups that share keys and values, no biases",
-		Settings: []Setting{{"heads", nil, "heads; they divide the width, each into an even part"},
-			{"kv_heads", nil, "heads of keys and values; they divide the heads"},
-			{"theta", 10000.0, "base of the wave lengths of the positions"}, epsilon,
-			{"depth", 1, "blocks in the model: scales the start of the output weights by 1/sqrt(2 depth)"}},
+		Settings: []Setting{
+			count("heads", nil, "heads; they divide the width, each into an even part"),
+			count("kv_heads", nil, "heads of keys and values; they divide the heads"),
+			theta,
+			epsilon,
+			count("depth", 1, "blocks in the model; output weights start 1/sqrt(2 depth) as large"),
+		},
+		Reads: floats(128, 64), Example: map[string]any{"heads": 4, "kv_heads": 2},
 		Infer: inferRotary,
 	})
 	RegisterKind(Kind{
 		Name: "swiglu", Doc: "x + W3 (silu(W1 n) * (W2 n)), n = rms_norm(x), no biases",
-		Settings: []Setting{{"hidden", nil, "rows of W1 and W2"}, epsilon,
-			{"depth", 1, "blocks in the model: scales the start of W3 by 1/sqrt(2 depth)"}},
+		Settings: []Setting{
+			count("hidden", nil, "rows of W1 and W2"), epsilon,
+			count("depth", 1, "blocks in the model: scales the start of W3 by 1/sqrt(2 depth)"),
+		},
+		Reads: floats(128, 64), Example: map[string]any{"hidden": 176},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := sequence(in)
 			if err != nil {
 				return err
 			}
 			t, c, h := x.Shape[0], x.Shape[1], l.Int("hidden")
-			if h < 1 {
-				return fmt.Errorf("hidden is %d; it must be 1 at least", h)
-			}
 			l.Params = []Param{rmsNorm("norm.", c), plain("gate.weight", h, c, 0.02), plain("up.weight", h, c, 0.02),
 				plain("down.weight", c, h, residualStd(l))}
 			l.Outputs = out(t, c)
@@ -66,7 +61,7 @@ func init() {
 			l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
 			// x over its root mean square, n, W1 n, its silu, W2 n, their product, the output
 			l.SavedBytes = 4 * int64(t) * (3*int64(c) + 4*int64(h))
-			return checkEpsilon(l)
+			return nil
 		},
 	})
 }
@@ -79,14 +74,11 @@ func inferRotary(l *Layer, in []Tensor) error {
 		return err
 	}
 	t, c, heads, groups := x.Shape[0], x.Shape[1], l.Int("heads"), l.Int("kv_heads")
-	if heads < 1 || c%heads != 0 || c/heads%2 != 0 {
+	if c%heads != 0 || c/heads%2 != 0 {
 		return fmt.Errorf("%d heads do not divide a width of %d into even parts", heads, c)
 	}
-	if groups < 1 || heads%groups != 0 {
+	if heads%groups != 0 {
 		return fmt.Errorf("kv_heads is %d; it divides the %d heads", groups, heads)
-	}
-	if theta := l.Number("theta"); !(theta > 1 && theta <= 1e12) {
-		return fmt.Errorf("theta is %v; it is above 1, like 10000", theta)
 	}
 	shared := c / heads * groups
 	l.Params = []Param{rmsNorm("norm.", c), plain("q.weight", c, c, 0.02), plain("k.weight", shared, c, 0.02),
@@ -98,5 +90,5 @@ func inferRotary(l *Layer, in []Tensor) error {
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
 	// x over its root mean square, n, q k v of all heads, the scores, their product, the output
 	l.SavedBytes = 4 * (int64(t)*int64(c)*7 + int64(heads)*int64(t)*int64(t))
-	return checkEpsilon(l)
+	return nil
 }

@@ -25,9 +25,11 @@ func init() {
 		Name: "lstm", Doc: "one recurrent layer over all its inputs side by side; its state is zero in front of each " +
 			"sequence",
 		Settings: []Setting{
-			{"width", nil, "units"}, {"bidirectional", false, "a second one runs backwards; outputs side by side"},
-			{"dropout", 0.0, "probability for each unit of the output, the same at all positions of a sequence"},
+			size("width", nil, "units"),
+			flag("bidirectional", false, "a second one runs backwards; outputs side by side"),
+			probability("dropout", 0.0, "for each unit of the output, the same at all positions"),
 		},
+		Reads: floats(128, 64), Example: map[string]any{"width": 64},
 		Infer: lstm,
 	})
 }
@@ -46,9 +48,6 @@ func lstm(l *Layer, in []Tensor) error {
 		return err
 	}
 	h, directions := l.Int("width"), 1
-	if h < 1 || h > maxSample {
-		return fmt.Errorf("width is %d; it is 1 to 2^30", h)
-	}
 	names := []string{""}
 	if l.Flag("bidirectional") {
 		directions, names = 2, []string{"forward.", "backward."}
@@ -69,5 +68,5 @@ func lstm(l *Layer, in []Tensor) error {
 	if directions > 1 || l.Number("dropout") > 0 {
 		l.SavedBytes += l.OutputBytes()
 	}
-	return probability(l.Number("dropout"))
+	return nil
 }

@@ -32,6 +32,7 @@ func linear(prefix string, to, from int, std float64) []Param {
 func init() {
 	RegisterKind(Kind{
 		Name: "layer_norm", Doc: "normalises the last dimension",
+		Reads: floats(128, 256),
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := one(in, Float)
 			if err != nil {
@@ -47,9 +48,13 @@ func init() {
 	RegisterKind(Kind{
 		Name: "embedding", Doc: "a row of a table for each token, and of another for its position, on request",
 		Settings: []Setting{
-			{"vocabulary", nil, "rows of the table"}, {"width", nil, "columns"},
-			{"positions", true, "add a learned embedding of the position"}, {"dropout", 0.0, "probability"},
+			count("vocabulary", nil, "rows of the table"),
+			count("width", nil, "columns"),
+			flag("positions", true, "add a learned embedding of the position"),
+			probability("dropout", 0.0, "probability"),
 		},
+		Reads:   []Tensor{{Name: "tokens", Shape: []int{128}, DType: Int}},
+		Example: map[string]any{"vocabulary": 256, "width": 64},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := one(in, Int)
 			if err != nil {
@@ -59,9 +64,6 @@ func init() {
 				return fmt.Errorf("it reads shape %v; it takes a row of tokens", x.Shape)
 			}
 			vocabulary, width := l.Int("vocabulary"), l.Int("width")
-			if vocabulary < 1 || width < 1 {
-				return fmt.Errorf("vocabulary %d, width %d; each must be 1 at least", vocabulary, width)
-			}
 			l.Params = []Param{{Name: "weight", Shape: []int{vocabulary, width}, Init: Init{Kind: "normal", Std: 0.02}}}
 			if l.Flag("positions") {
 				l.Params = append(l.Params, Param{Name: "position", Shape: []int{x.Shape[0], width},
@@ -70,7 +72,7 @@ func init() {
 			l.Outputs = out(x.Shape[0], width)
 			l.ForwardFLOPs, l.WeightFLOPs = l.Outputs[0].Elements(), l.Outputs[0].Elements()
 			l.SavedBytes = l.OutputBytes()
-			return probability(l.Number("dropout"))
+			return nil
 		},
 		Range: func(l *Layer, _ []Tensor) (int, Range) {
 			n := l.Int("vocabulary")
@@ -79,50 +81,53 @@ func init() {
 	})
 	RegisterKind(Kind{
 		Name: "attention", Doc: "x + attention(layer_norm(x)): causal self-attention with its residual",
-		Settings: []Setting{{"heads", nil, "heads; they divide the width"}, {"dropout", 0.0, "probability"},
-			{"depth", 1, "blocks in the model: scales the start of the output weights by 1/sqrt(2 depth)"}},
+		Settings: []Setting{
+			count("heads", nil, "heads; they divide the width"),
+			probability("dropout", 0.0, "probability"),
+			count("depth", 1, "blocks in the model; output weights start 1/sqrt(2 depth) as large"),
+		},
+		Reads: floats(128, 64), Example: map[string]any{"heads": 4},
 		Infer: inferAttention,
 	})
 	RegisterKind(Kind{
 		Name: "mlp", Doc: "x + W2 gelu(W1 layer_norm(x)): the other half of a transformer block",
-		Settings: []Setting{{"expand", 4, "hidden width over width"},
-			{"activation", "gelu", "gelu, or gelu_tanh: by a tanh, as GPT-2 has it"}, {"dropout", 0.0, "probability"},
-			{"depth", 1, "blocks in the model: scales the start of W2 by 1/sqrt(2 depth)"}},
+		Settings: []Setting{
+			count("expand", 4, "hidden width over width"),
+			choice("activation", "gelu", "the activation; gelu_tanh is by a tanh, as GPT-2 has it", "gelu", "gelu_tanh"),
+			probability("dropout", 0.0, "probability"),
+			count("depth", 1, "blocks in the model: scales the start of W2 by 1/sqrt(2 depth)"),
+		},
+		Reads: floats(128, 64), Example: map[string]any{"expand": 4},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := sequence(in)
 			if err != nil {
 				return err
 			}
-			if a := l.Word("activation"); a != "gelu" && a != "gelu_tanh" {
-				return fmt.Errorf("activation is %q; it is gelu or gelu_tanh", a)
-			}
 			t, c := x.Shape[0], x.Shape[1]
 			h := c * l.Int("expand")
-			if h < 1 {
-				return fmt.Errorf("expand is %d; it must be 1 at least", l.Int("expand"))
-			}
 			l.Params = append(layerNorm("norm.", c), linear("up.", h, c, 0.02)...)
 			l.Params = append(l.Params, linear("down.", c, h, residualStd(l))...)
 			l.Outputs = out(t, c)
 			l.ForwardFLOPs = 2 * 2 * int64(t) * int64(c) * int64(h)
 			l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
 			l.SavedBytes = 4 * int64(t) * int64(2*c+2*h)
-			return probability(l.Number("dropout"))
+			return nil
 		},
 	})
 	RegisterKind(Kind{
 		Name: "head", Doc: "logits: W layer_norm(x), W tied to an embedding on request",
-		Settings: []Setting{{"vocabulary", nil, "classes"}, {"tied", "", "full name of the parameter to share, like " +
-			"embed.weight"}, {"norm", true, "normalise x first"}},
+		Settings: []Setting{
+			count("vocabulary", nil, "classes"),
+			word("tied", "", "full name of the parameter to share, like embed.weight"),
+			flag("norm", true, "normalise x first"),
+		},
+		Reads: floats(128, 64), Example: map[string]any{"vocabulary": 256},
 		Infer: func(l *Layer, in []Tensor) error {
 			x, err := sequence(in)
 			if err != nil {
 				return err
 			}
 			t, c, v := x.Shape[0], x.Shape[1], l.Int("vocabulary")
-			if v < 1 {
-				return fmt.Errorf("vocabulary is %d; it must be 1 at least", v)
-			}
 			if l.Flag("norm") {
 				l.Params = layerNorm("norm.", c)
 			}
@@ -152,7 +157,7 @@ func inferAttention(l *Layer, in []Tensor) error {
 		return err
 	}
 	t, c, heads := x.Shape[0], x.Shape[1], l.Int("heads")
-	if heads < 1 || c%heads != 0 {
+	if c%heads != 0 {
 		return fmt.Errorf("%d heads do not divide a width of %d", heads, c)
 	}
 	l.Params = append(layerNorm("norm.", c), linear("qkv.", 3*c, c, 0.02)...)
@@ -164,5 +169,5 @@ func inferAttention(l *Layer, in []Tensor) error {
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
 	// layer norm's output, q k v, the scores, their product, the output
 	l.SavedBytes = 4 * (int64(t)*int64(c)*6 + int64(heads)*int64(t)*int64(t))
-	return probability(l.Number("dropout"))
+	return nil
 }

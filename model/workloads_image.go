@@ -5,17 +5,18 @@ import "fmt"
 // The image networks that the papers plan for, layer by layer.
 
 func init() {
-	image := Setting{"image", 224, "side of the image"}
-	classes := Setting{"classes", 1000, "classes"}
-	width := Setting{"width", 64, "channels of the first group's convolutions"}
+	image := count("image", 224, "side of the image")
+	classes := count("classes", 1000, "classes")
+	width := count("width", 64, "channels of the first group's convolutions")
+	forVGG := Training{Optimizer: "adamw", Rate: 3e-4, Warmup: 20}
 	families = append(families,
 		Family{Name: "alexnet", Doc: "Krizhevsky, One Weird Trick for Parallelizing CNNs (2014): the one-tower AlexNet " +
 			"that PipeDream profiles", Settings: []Setting{image, classes}, describe: alexnet},
 		Family{Name: "vgg16", Doc: "Simonyan and Zisserman (2015), configuration D",
-			Settings: []Setting{image, classes, width},
+			Settings: []Setting{image, classes, width}, Training: forVGG,
 			describe: func(l *Layer) ([]Tensor, []node, error) { return vgg(l, []int{2, 2, 3, 3, 3}) }},
 		Family{Name: "vgg19", Doc: "Simonyan and Zisserman (2015), configuration E",
-			Settings: []Setting{image, classes, width},
+			Settings: []Setting{image, classes, width}, Training: forVGG,
 			describe: func(l *Layer) ([]Tensor, []node, error) { return vgg(l, []int{2, 2, 4, 4, 4}) }},
 		Family{Name: "resnet50", Doc: "He et al. (2016), 50 layers with bottleneck blocks",
 			Settings: []Setting{image, classes}, describe: resnet50},
@@ -121,9 +122,12 @@ func resnet50(l *Layer) ([]Tensor, []node, error) {
 func amoeba(name string, cells, filters int) Family {
 	return Family{
 		Name: name, Doc: "AmoebaNet-D as GPipe scales it; every cell reads the two before it",
-		Settings: []Setting{{"image", 224, "side of the image"}, {"classes", 1000, "classes"},
-			{"cells", cells, "normal cells, a multiple of 3"}, {"filters", filters, "channels of the first normal cells, a " +
-				"multiple of 4"}},
+		Settings: []Setting{
+			count("image", 224, "side of the image"),
+			count("classes", 1000, "classes"),
+			repeats("cells", cells, "normal cells, a multiple of 3"),
+			count("filters", filters, "channels of the first normal cells, a multiple of 4"),
+		},
 		describe: func(l *Layer) ([]Tensor, []node, error) {
 			inputs, err := photographs(l)
 			n, filters := l.Int("cells"), l.Int("filters")

@@ -11,29 +11,24 @@ func init() {
 			Name: "awd-lm", Doc: "AWD-LSTM language model as PipeDream has it: six layers, 0.41 GB of parameters",
 			// The paper gives layers and bytes only. Embedding and the way widths change are
 			// Merity, Keskar and Socher's (2018); 1600 units make the bytes.
-			Settings: []Setting{{"layers", 6, "LSTM layers"}, {"width", 1600, "units of the inner layers"},
-				{"embedding", 400, "width of the embedding"}, {"vocabulary", 10000, "words"}, {"context", 70, "positions"}},
+			Settings: []Setting{
+				repeats("layers", 6, "LSTM layers"),
+				count("width", 1600, "units of the inner layers"),
+				count("embedding", 400, "width of the embedding"),
+				count("vocabulary", 10000, "words"),
+				size("context", 70, "positions"),
+			},
+			Training: Training{Optimizer: "adamw", Rate: 1e-3, Warmup: 20},
 			describe: awd,
 		},
 		bert("bert", 24, 384), bert("bert-large", 24, 384), bert("bert-48", 48, 384),
 		xlnet("xlnet-24", 24), xlnet("xlnet-36", 36))
 }
 
-// tokens is checked sizes of a network over text and its inputs.
-func tokens(l *Layer) ([]Tensor, error) {
-	if err := repeats("layers", l.Int("layers")); err != nil {
-		return nil, err
-	}
-	return sequences(l)
-}
-
-// sequences is tokens without layers to check.
-func sequences(l *Layer) ([]Tensor, error) {
-	if n := l.Int("context"); n < 1 || n > maxSample {
-		return nil, fmt.Errorf("context is %d; it is 1 to 2^30", n)
-	}
+// tokens is the inputs of a network over text.
+func tokens(l *Layer) []Tensor {
 	shape := []int{l.Int("context")}
-	return []Tensor{{Name: "input", Shape: shape, DType: Int}, {Name: "target", Shape: shape, DType: Int}}, nil
+	return []Tensor{{Name: "input", Shape: shape, DType: Int}, {Name: "target", Shape: shape, DType: Int}}
 }
 
 // gnmt is Google's Neural Machine Translation (Wu et al., 2016) as MLPerf 0.5 runs it, whose
@@ -44,14 +39,15 @@ func sequences(l *Layer) ([]Tensor, error) {
 func gnmt(name string, layers, vocabulary int) Family {
 	return Family{
 		Name: name, Doc: "translation by LSTMs: half of the layers encode, the others decode with attention",
-		Settings: []Setting{{"layers", layers, "LSTM layers, even"}, {"width", 1024, "units"},
-			{"vocabulary", vocabulary, "tokens"}, {"context", 29, "positions of either sentence"}},
+		Settings: []Setting{
+			repeats("layers", layers, "LSTM layers, even"),
+			count("width", 1024, "units"),
+			count("vocabulary", vocabulary, "tokens"),
+			size("context", 29, "positions of either sentence"),
+		},
 		describe: func(l *Layer) ([]Tensor, []node, error) {
-			inputs, err := tokens(l)
+			inputs := tokens(l)
 			n, width := l.Int("layers"), l.Int("width")
-			if err != nil {
-				return nil, nil, err
-			}
 			if n < 4 || n%2 != 0 {
 				return nil, nil, fmt.Errorf("layers is %d; an even number from 4 on: half encode, half decode", n)
 			}
@@ -91,10 +87,7 @@ func gnmt(name string, layers, vocabulary int) Family {
 }
 
 func awd(l *Layer) ([]Tensor, []node, error) {
-	inputs, err := tokens(l)
-	if err != nil {
-		return nil, nil, err
-	}
+	inputs := tokens(l)
 	n := l.Int("layers")
 	if n < 1 {
 		return nil, nil, fmt.Errorf("layers is %d; it must be 1 at least", n)
@@ -119,13 +112,15 @@ func awd(l *Layer) ([]Tensor, []node, error) {
 func bert(name string, layers, context int) Family {
 	return Family{
 		Name: name, Doc: "transformer encoder with two scores for each position",
-		Settings: []Setting{{"layers", layers, "blocks"}, {"width", 1024, "model width"}, {"heads", 16, "attention heads"},
-			{"context", context, "positions"}, {"vocabulary", 30522, "tokens"}},
+		Settings: []Setting{
+			repeats("layers", layers, "blocks"),
+			count("width", 1024, "model width"),
+			count("heads", 16, "attention heads"),
+			size("context", context, "positions"),
+			count("vocabulary", 30522, "tokens"),
+		},
 		describe: func(l *Layer) ([]Tensor, []node, error) {
-			inputs, err := tokens(l)
-			if err != nil {
-				return nil, nil, err
-			}
+			inputs := tokens(l)
 			c := chain{last: "input"}
 			c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width")})
 			for i := range l.Int("layers") {
@@ -142,13 +137,16 @@ func bert(name string, layers, context int) Family {
 func xlnet(name string, layers int) Family {
 	return Family{
 		Name: name, Doc: "transformer with relative positions and a memory",
-		Settings: []Setting{{"layers", layers, "blocks"}, {"width", 1024, "model width"}, {"heads", 16, "attention heads"},
-			{"context", 512, "positions"}, {"memory", 0, "positions remembered"}, {"vocabulary", 32000, "tokens"}},
+		Settings: []Setting{
+			repeats("layers", layers, "blocks"),
+			count("width", 1024, "model width"),
+			count("heads", 16, "attention heads"),
+			size("context", 512, "positions"),
+			amount("memory", 0, "positions remembered"),
+			count("vocabulary", 32000, "tokens"),
+		},
 		describe: func(l *Layer) ([]Tensor, []node, error) {
-			inputs, err := tokens(l)
-			if err != nil {
-				return nil, nil, err
-			}
+			inputs := tokens(l)
 			c := chain{last: "input"}
 			c.add("embed", "embedding", map[string]any{"vocabulary": l.Int("vocabulary"), "width": l.Int("width"),
 				"positions": false})

@@ -1,7 +1,5 @@
 package model
 
-import "fmt"
-
 // The network over videos that PipeDream plans for.
 
 func init() {
@@ -13,9 +11,14 @@ func init() {
 		// text: 4,096 features a frame, embeddings of frames and words 500 wide, two LSTMs unrolled over 80
 		// steps, of which public implementations have as many; 1,000 units, of which some have 500; and
 		// 12,594 words, for which there is no second source. All five are settings.
-		Settings: []Setting{{"features", 4096, "features of a frame"}, {"width", 1000, "units"},
-			{"embedding", 500, "width of the embeddings"}, {"vocabulary", 12594, "words"},
-			{"context", 80, "steps: frames, then words"}},
+		Settings: []Setting{
+			size("features", 4096, "features of a frame"),
+			count("width", 1000, "units"),
+			count("embedding", 500, "width of the embeddings"),
+			count("vocabulary", 12594, "words"),
+			size("context", 80, "steps: frames, then words"),
+		},
+		Training: Training{Optimizer: "adamw", Rate: 1e-3, Warmup: 20},
 		describe: s2vt,
 	})
 }
@@ -23,13 +26,7 @@ func init() {
 // s2vt reads frames first and writes words behind them: both LSTMs run over all steps, with
 // nothing in place of words while frames come and of frames while words go.
 func s2vt(l *Layer) ([]Tensor, []node, error) {
-	inputs, err := sequences(l)
-	if err != nil {
-		return nil, nil, err
-	}
-	if n := l.Int("features"); n < 1 || n > maxSample {
-		return nil, nil, fmt.Errorf("features is %d; it is 1 to 2^30", n)
-	}
+	inputs := tokens(l)
 	words := inputs[0]
 	words.Name = "previous"
 	inputs[0].Shape, inputs[0].DType = []int{l.Int("context"), l.Int("features")}, Float

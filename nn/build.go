@@ -15,6 +15,12 @@ func (f Func) Forward(ctx *Context, in Bundle) (Bundle, error) { return f(ctx, i
 
 var makers = registry.New[func(model.Layer) (Layer, error)]("computation of kind")
 
+// Computes says whether layers of a kind are computed.
+func Computes(kind string) bool {
+	_, err := makers.Find(kind)
+	return err == nil
+}
+
 // Register says how layers of a kind are computed; with model.RegisterKind, it is
 // all that a new kind needs. A kind taken twice is a bug.
 func Register(kind string, make func(model.Layer) (Layer, error)) {

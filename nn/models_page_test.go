@@ -11,18 +11,17 @@ import (
 )
 
 // entry is what docs/models.md says of a kind of layer or of a built-in model.
-func entry(name, doc string, settings []model.Setting) string {
+func entry(name, doc string, settings []model.Setting, example string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n%s.\n", name, doc)
+	if example != "" {
+		fmt.Fprintf(&b, "\n    %s\n", example)
+	}
 	for i, s := range settings {
 		if i == 0 {
 			b.WriteString("\n")
 		}
-		value := "needed"
-		if s.Default != nil {
-			value = strings.Trim(strings.ReplaceAll(fmt.Sprint(s.Default), " ", ","), "[]")
-		}
-		fmt.Fprintf(&b, "- `%s` (%s): %s\n", s.Name, value, s.Doc)
+		fmt.Fprintf(&b, "- `%s` (%s; %s): %s\n", s.Name, s.Takes(), s.Usual(), s.Doc)
 	}
 	return b.String()
 }
@@ -41,7 +40,7 @@ func TestTheModelsPageIsComplete(t *testing.T) {
 		if _, err := makers.Find(k.Name); err == nil {
 			part = trained
 		}
-		if want := entry(k.Name, k.Doc, k.Settings); !strings.Contains(part, "\n"+want) {
+		if want := entry(k.Name, k.Doc, k.Settings, k.YAML()); !strings.Contains(part, "\n"+want) {
 			t.Errorf("docs/models.md lacks in its part:\n%s", want)
 		}
 	}
@@ -52,7 +51,7 @@ func TestTheModelsPageIsComplete(t *testing.T) {
 			}
 			continue
 		}
-		if want := entry(f.Name, f.Doc, f.Settings); !strings.Contains(page, "\n"+want) {
+		if want := entry(f.Name, f.Doc, f.Settings, ""); !strings.Contains(page, "\n"+want) {
 			t.Errorf("docs/models.md lacks:\n%s", want)
 		}
 	}

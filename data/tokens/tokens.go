@@ -26,16 +26,23 @@ var encodings = []encoding{
 	{"cl100k", tokenizer.Cl100kBase, 100277}, {"o200k", tokenizer.O200kBase, 200019},
 }
 
+// Names lists the encodings.
+func Names() []string {
+	var names []string
+	for _, e := range encodings {
+		names = append(names, e.name)
+	}
+	return names
+}
+
 // find finds an encoding by its name.
 func find(name string) (encoding, error) {
-	var names []string
 	for _, e := range encodings {
 		if e.name == name {
 			return e, nil
 		}
-		names = append(names, e.name)
 	}
-	return encoding{}, fmt.Errorf("there is no tokenizer %.40q; there are %s", name, strings.Join(names, ", "))
+	return encoding{}, fmt.Errorf("there is no tokenizer %.40q; there are %s", name, strings.Join(Names(), ", "))
 }
 
 // Vocabulary is how many tokens an encoding has.

@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Summary says in a line what the cluster is: "16 x v100, 16 GiB each: rack of 2, server of 8".
+func (c *Cluster) Summary() string {
+	var parts []string
+	for _, name := range c.Types() {
+		n, least, most := 0, int64(0), int64(0)
+		for d, of := range c.Devices {
+			if of != name {
+				continue
+			}
+			bytes := c.MemoryBytes(d)
+			if n++; n == 1 {
+				least, most = bytes, bytes
+			}
+			least, most = min(least, bytes), max(most, bytes)
+		}
+		part := fmt.Sprintf("%d x %s", n, name)
+		switch {
+		case most == 0:
+		case least == most:
+			part += fmt.Sprintf(", %s each", FormatBytes(most))
+		default:
+			part += fmt.Sprintf(", %s to %s each", FormatBytes(least), FormatBytes(most))
+		}
+		parts = append(parts, part)
+	}
+	var levels []string
+	for _, l := range slices.Backward(c.Levels) {
+		levels = append(levels, fmt.Sprintf("%s of %d", l.Name, l.Size))
+	}
+	return strings.Join(parts, "; ") + ": " + strings.Join(levels, ", ")
+}
+
+// Types lists the types of the devices, in the order of the first device of each.
+func (c *Cluster) Types() []string {
+	var types []string
+	for _, name := range c.Devices {
+		if !slices.Contains(types, name) {
+			types = append(types, name)
+		}
+	}
+	return types
+}

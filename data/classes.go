@@ -1,0 +1,74 @@
+package data
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// mostClasses is how many classes a table has at most.
+const mostClasses = 256
+
+// classes are those of a CSV file: whole numbers, or words, which are numbered by their order.
+type classes struct {
+	number map[string]uint8 // of words, as they were met; nil: numbers
+	words  []string         // by number
+	first  int              // the line that says which of both they are; 0: none yet
+}
+
+// read is the class of a row. All are numbers, or all are words, as the first one is.
+func (c *classes) read(field string, line int) (uint8, error) {
+	if c.first == 0 {
+		c.first = line
+		if !isNumber(field) && field != "" {
+			c.number = map[string]uint8{}
+		}
+	}
+	if c.number == nil {
+		class, err := strconv.ParseFloat(field, 32)
+		switch {
+		case err != nil && c.first < line && field != "":
+			return 0, fmt.Errorf("%q is a word, and that of line %d is a number; give all as words or all as numbers", field,
+				c.first)
+		case err != nil || class != math.Trunc(class) || class < 0 || class >= mostClasses:
+			return 0, fmt.Errorf("%q; it must be a whole number from 0 to %d, or all classes words", field, mostClasses-1)
+		}
+		return uint8(class), nil
+	}
+	if field == "" {
+		return 0, fmt.Errorf("is missing")
+	}
+	if isNumber(field) {
+		return 0, fmt.Errorf("%q is a number, and that of line %d is a word; give all as words or all as numbers", field,
+			c.first)
+	}
+	number, ok := c.number[field]
+	if !ok {
+		if len(c.words) == mostClasses {
+			return 0, fmt.Errorf("%q is one more than %d classes, which are the most", field, mostClasses)
+		}
+		number = uint8(len(c.words))
+		c.number[field], c.words = number, append(c.words, field)
+	}
+	return number, nil
+}
+
+// sort numbers words in their order, whatever order the rows have, and gives them; nil of numbers.
+func (c *classes) sort(parts [2]*table) []string {
+	if c.number == nil {
+		return nil
+	}
+	sorted := slices.Sorted(slices.Values(c.words))
+	to := make([]uint8, len(c.words))
+	for i, word := range c.words {
+		at, _ := slices.BinarySearch(sorted, word)
+		to[i] = uint8(at)
+	}
+	for _, t := range parts {
+		for i, class := range t.labels {
+			t.labels[i] = to[class]
+		}
+	}
+	return sorted
+}
