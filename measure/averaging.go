@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/update"
 )
@@ -16,7 +17,7 @@ const averagedPipelines = 2
 
 // averaging adds the times of updates that pipelines are held together by: a pipeline and a reference of the
 // whole model, each update behind a forward and a backward, so that caches are as they will be.
-func (t *Timer) averaging(ctx context.Context, r profile.Request, times []profile.UpdateTimes) error {
+func (t *Timer) averaging(ctx context.Context, r timing.Request, times []profile.UpdateTimes) error {
 	round := func(b *bench) error {
 		for _, u := range b.averaged[:averagedPipelines] {
 			id, err := b.forward()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -38,7 +39,7 @@ func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 		if err != nil {
 			return err
 		}
-		loop, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: plain, place: t.place}).once(ctx, profile.Request{
+		loop, err := (&Timer{engine: t.engine, split: ones{4}, optimizer: plain, place: t.place}).once(ctx, timing.Request{
 			Model: m, MicroBatch: 1, Warmup: 8, Passes: probeMicros, Concurrency: len(half), Threads: 1,
 		})
 		if err != nil {
@@ -54,7 +55,7 @@ func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 }
 
 // once is one visit of a crew of its own.
-func (t *Timer) once(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
+func (t *Timer) once(ctx context.Context, r timing.Request) ([]timing.LayerTiming, error) {
 	c, err := t.hire(r)
 	if err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func ownEvents(t *trace.Timeline, worker int) []trace.Event {
 
 // add goes through one worker's instructions. loop is what its layers take in passes; forwards says whether
 // forwards count.
-func (b *besides) add(own []trace.Event, loop []profile.LayerTiming, forwards bool) {
+func (b *besides) add(own []trace.Event, loop []timing.LayerTiming, forwards bool) {
 	layersS := map[string]float64{}
 	for _, l := range loop {
 		layersS["F"] += stats.Median(l.ForwardS)

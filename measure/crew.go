@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/nn"
-	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/stage/update"
@@ -34,7 +34,7 @@ type crew struct {
 }
 
 // hire opens as many workers as r says compute at once. Whoever hires closes.
-func (t *Timer) hire(r profile.Request) (*crew, error) {
+func (t *Timer) hire(r timing.Request) (*crew, error) {
 	graph, err := stage.NewGraph(r.Model)
 	if err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds fl
 
 // visit times passes over micro-batches of r.MicroBatch samples into b.clock. What the first visit to a size
 // finds, memory for its tensors and what the allocator counts, later ones do not look for again.
-func (b *bench) visit(ctx context.Context, r profile.Request, by optim.Settings) error {
+func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) error {
 	if err := b.drain(b.backward); err != nil {
 		return err
 	}

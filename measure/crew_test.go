@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/ref"
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/model"
-	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -30,7 +30,7 @@ func TestWhatAVisitTimes(t *testing.T) {
 	}
 	// times is how many samples of a half, and of computing again, each of some visits has.
 	times := func(atLeastS float64) (halves, again []int) {
-		r := profile.Request{Model: m, MicroBatch: 2, Passes: 1, AtLeastS: atLeastS, Again: true, Concurrency: 1, Threads: 1}
+		r := timing.Request{Model: m, MicroBatch: 2, Passes: 1, AtLeastS: atLeastS, Again: true, Concurrency: 1, Threads: 1}
 		c, err := timer.Crew(t.Context(), r)
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestLayersAreTimedByTheDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := profile.Request{Model: m, MicroBatch: 2, Passes: 5, Concurrency: 1, Threads: 1}
+	r := timing.Request{Model: m, MicroBatch: 2, Passes: 5, Concurrency: 1, Threads: 1}
 	layers, err := timer.once(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -61,7 +62,7 @@ func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings,
 	return &Timer{engine: e, split: split, optimizer: optimizer, train: train, place: on}, nil
 }
 
-var _ profile.Timer = (*Timer)(nil)
+var _ timing.Timer = (*Timer)(nil)
 
 // Engine names what computes, Device the type it computes on.
 func (t *Timer) Engine() string { return t.engine.Name() }
@@ -142,18 +143,18 @@ func (c *clock) End(p stage.Phase, layer int, made nn.Bundle) {
 	}
 }
 
-// Crew implements profile.Timer.
-func (t *Timer) Crew(ctx context.Context, r profile.Request) (profile.Crew, error) {
+// Crew implements timing.Timer.
+func (t *Timer) Crew(ctx context.Context, r timing.Request) (timing.Crew, error) {
 	return t.hire(r)
 }
 
-// Layers implements profile.Crew.
-func (c *crew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
+// Layers implements timing.Crew.
+func (c *crew) Layers(ctx context.Context, r timing.Request) ([]timing.LayerTiming, error) {
 	err := c.work(ctx, func(b *bench) error { return b.visit(ctx, r, c.optimizer) }, (*bench).pass)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]profile.LayerTiming, len(r.Model.Layers))
+	out := make([]timing.LayerTiming, len(r.Model.Layers))
 	for _, b := range c.benches {
 		for l := range out {
 			o := &out[l]
@@ -241,9 +242,9 @@ func (c *clock) updated() []int {
 	return n
 }
 
-// Updates implements profile.Timer. What an update takes beside its layers, going over the parameters'
+// Updates implements timing.Timer. What an update takes beside its layers, going over the parameters'
 // gradients for instance, is shared out evenly among those that have parameters.
-func (t *Timer) Updates(ctx context.Context, r profile.Request) (all []profile.UpdateTimes, optimizer string,
+func (t *Timer) Updates(ctx context.Context, r timing.Request) (all []profile.UpdateTimes, optimizer string,
 	states int, err error) {
 	all = make([]profile.UpdateTimes, len(r.Model.Layers))
 	if err := t.plain(ctx, r, all); err != nil {
@@ -256,7 +257,7 @@ func (t *Timer) Updates(ctx context.Context, r profile.Request) (all []profile.U
 }
 
 // plain adds the times of the optimizer's steps.
-func (t *Timer) plain(ctx context.Context, r profile.Request, times []profile.UpdateTimes) error {
+func (t *Timer) plain(ctx context.Context, r timing.Request, times []profile.UpdateTimes) error {
 	step := func(b *bench) error {
 		id, err := b.forward()
 		if err != nil {

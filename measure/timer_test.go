@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/measure"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
@@ -56,8 +57,8 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := profile.Measure(t.Context(), m, timer, profile.Options{MicroBatches: []int{1, 4}, Concurrency: 2, Passes: 3,
-		AtLeastS: 0.005})
+	p, err := timing.Measure(t.Context(), m, timer, timing.Load{Concurrency: 2}, timing.Options{MicroBatches: []int{1, 4},
+		Passes: 3, AtLeastS: 0.005})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestMeasuringCanBeStopped(t *testing.T) {
 	ctx, stop := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	stop(why)
-	if _, err := profile.Measure(ctx, m, timer, profile.Options{Concurrency: 2}); !errors.Is(err, why) &&
+	if _, err := timing.Measure(ctx, m, timer, timing.Load{Concurrency: 2}, timing.Options{}); !errors.Is(err, why) &&
 		!errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}

@@ -32,9 +32,9 @@ const (
 	copyRounds   = 15
 )
 
-// Transfer implements profile.Timer: Wire, and what instructions take beside layers.
-func (t *Timer) Transfer(ctx context.Context, workers int) (*profile.Transfer, error) {
-	out, err := t.Wire(ctx, workers)
+// Transfer implements timing.Timer: Wire, and what instructions take beside layers.
+func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
+	out, err := t.Wire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,20 +44,17 @@ func (t *Timer) Transfer(ctx context.Context, workers int) (*profile.Transfer, e
 	return out, nil
 }
 
-// Wire is the wire between workers of this process alone, which takes a fraction of the time that a Transfer
+// Wire is the wire between two workers of this process alone, which takes a fraction of the time that a Transfer
 // does. Latency is what passes between a send and the instruction with which a receiver that sleeps takes the
 // message, in a run of a model too small to cost anything; bandwidth is that of the one copy a transfer
-// within a process makes; and the all-reduce's rate is that of summing reduceBytes among workers.
-func (t *Timer) Wire(ctx context.Context, workers int) (*profile.Transfer, error) {
-	out := &profile.Transfer{AllReduceWorkers: max(workers, 2)}
+// within a process makes.
+func (t *Timer) Wire(ctx context.Context) (*profile.Transfer, error) {
+	out := &profile.Transfer{}
 	var err error
 	if out.LatencyS, err = t.latency(ctx); err != nil {
 		return nil, err
 	}
 	if out.BandwidthBytesPerSecond, err = t.bandwidth(); err != nil {
-		return nil, err
-	}
-	if out.AllReduceBytesPerSecond, err = t.allReduceRate(ctx, out.AllReduceWorkers); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -158,8 +155,8 @@ func onThread(f func() error) error {
 	return <-failed
 }
 
-// allReduceRate is bytes over the time that the slowest of workers takes to sum them.
-func (t *Timer) allReduceRate(ctx context.Context, workers int) (float64, error) {
+// AllReduce implements timing.Timer: bytes over the time that the slowest of workers takes to sum them.
+func (t *Timer) AllReduce(ctx context.Context, workers int) (float64, error) {
 	carriers, err := wire.InProcess(workers)
 	if err != nil {
 		return 0, err

@@ -41,7 +41,7 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 //
 // Refused: device types without a peak or a memory bandwidth.
 func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*Profile, error) {
-	p := describe(m)
+	p := Describe(m)
 	p.Source, p.Optimizer, p.OptimizerStates = "roofline", a.Optimizer, a.States
 	for _, size := range a.Sizes {
 		if size < 1 {

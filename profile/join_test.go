@@ -204,11 +204,11 @@ func TestJoinedProfilesAreRefused(t *testing.T) {
 		"machines: slow: transfer: bandwidth_bytes_per": func(p *profile.Profile) {
 			p.Machines[1].Transfer = &profile.Transfer{}
 		},
-		"engine, concurrency, pace_spread and transfer": func(p *profile.Profile) { p.Engine = "torch" },
-		"update_s is 1; it must be left out":            func(p *profile.Profile) { p.Layers[0].UpdateS = 1 },
-		"updates: device is \"fast\"":                   func(p *profile.Profile) { p.Layers[0].Updates[1].Device = "fast" },
-		"updates: device is \"none\"":                   func(p *profile.Profile) { p.Layers[0].Updates[1].Device = "none" },
-		"updates: slow: update_s is -1":                 func(p *profile.Profile) { p.Layers[0].Updates[1].UpdateS = -1 },
+		"engine, concurrency, spreads and transfer": func(p *profile.Profile) { p.Engine = "torch" },
+		"update_s is 1; it must be left out":        func(p *profile.Profile) { p.Layers[0].UpdateS = 1 },
+		"updates: device is \"fast\"":               func(p *profile.Profile) { p.Layers[0].Updates[1].Device = "fast" },
+		"updates: device is \"none\"":               func(p *profile.Profile) { p.Layers[0].Updates[1].Device = "none" },
+		"updates: slow: update_s is -1":             func(p *profile.Profile) { p.Layers[0].Updates[1].UpdateS = -1 },
 	} {
 		p := joined(t, filledOn(rand.New(rand.NewPCG(7, 1)), "fast"), filledOn(rand.New(rand.NewPCG(7, 2)), "slow"))
 		change(p)

@@ -11,10 +11,11 @@ type Machine struct {
 	Device string `json:"device"`
 	Source string `json:"source"`
 	// The rest is as in Profile.
-	Engine      string    `json:"engine,omitempty"`
-	Concurrency int       `json:"concurrency,omitempty"`
-	PaceSpread  float64   `json:"pace_spread,omitempty"`
-	Transfer    *Transfer `json:"transfer,omitempty"`
+	Engine      string      `json:"engine,omitempty"`
+	Concurrency int         `json:"concurrency,omitempty"`
+	PaceSpread  float64     `json:"pace_spread,omitempty"`
+	PassSpread  *PassSpread `json:"pass_spread,omitempty"`
+	Transfer    *Transfer   `json:"transfer,omitempty"`
 }
 
 // On is what a profile says of a device type's machine.
@@ -23,7 +24,7 @@ func (p *Profile) On(device string) Machine {
 		return p.Machines[at]
 	}
 	return Machine{Device: device, Source: p.Source, Engine: p.Engine, Concurrency: p.Concurrency,
-		PaceSpread: p.PaceSpread, Transfer: p.Transfer}
+		PaceSpread: p.PaceSpread, PassSpread: p.PassSpread, Transfer: p.Transfer}
 }
 
 // DeviceUpdate is what one update of a layer takes on a device type.
@@ -60,8 +61,8 @@ func (p *Profile) validateMachines() error {
 	if len(p.Machines) == 0 {
 		return nil
 	}
-	if p.Transfer != nil || p.Concurrency != 0 || p.PaceSpread != 0 || p.Engine != "" {
-		return fmt.Errorf("engine, concurrency, pace_spread and transfer are those of a device type where there are " +
+	if p.Transfer != nil || p.Concurrency != 0 || p.PaceSpread != 0 || p.PassSpread != nil || p.Engine != "" {
+		return fmt.Errorf("engine, concurrency, spreads and transfer are those of a device type where there are " +
 			"machines; leave them out above")
 	}
 	types := p.DeviceTypes()
@@ -74,7 +75,7 @@ func (p *Profile) validateMachines() error {
 		case p.machine(m.Device) != i:
 			return wrong("machines: device", fmt.Sprintf("%q, twice", m.Device), "there once")
 		}
-		if err := validMachine(m.PaceSpread, m.Concurrency, m.Transfer); err != nil {
+		if err := validMachine(m.PaceSpread, m.PassSpread, m.Concurrency, m.Transfer); err != nil {
 			return fmt.Errorf("machines: %s: %w", m.Device, err)
 		}
 	}

@@ -1,15 +1,11 @@
 // Package profile says what each layer of a model costs on each device type.
 //
-// In: a model and a Timer that measures it (or a device described by peak and
-// bandwidth, for the roofline). Out: a Profile, saved as versioned JSON; readers
-// keep every field that writers wrote. Refused: other versions, truncated files,
-// negative or non-finite times, layers without the micro-batch size asked for.
+// In: what package timing measured, or a device described by peak and bandwidth, for the
+// roofline. Out: a Profile, saved as versioned JSON; readers keep every field that writers
+// wrote. Refused: other versions, truncated files, negative or non-finite times, layers
+// without the micro-batch size asked for.
 // It knows no plan.
 package profile
-
-// Measures counts what Measure has come to measure: what is kept for later with fewer of them is
-// measured anew. The last is how far workers are apart in pace.
-const Measures = 9
 
 // Version of the JSON form.
 const Version = 1
@@ -149,13 +145,23 @@ type Profile struct {
 	// PaceSpread is by what part of the workers' mean the slowest of them was behind it, in the middle of the
 	// visits in which they computed the same at once: cores of a machine shared with others are slow one at a
 	// time, for a second or so.
-	PaceSpread      float64   `json:"pace_spread,omitempty"`
-	Optimizer       string    `json:"optimizer,omitempty"`
-	OptimizerStates int       `json:"optimizer_states"` // copies of the parameters it keeps: SGD 0, Adam 2
-	Layers          []Layer   `json:"layers"`
-	Transfer        *Transfer `json:"transfer,omitempty"`
+	PaceSpread float64 `json:"pace_spread,omitempty"`
+	// PassSpread is how far measured passes are apart, which the medians do not say; null where nobody has said so.
+	PassSpread      *PassSpread `json:"pass_spread,omitempty"`
+	Optimizer       string      `json:"optimizer,omitempty"`
+	OptimizerStates int         `json:"optimizer_states"` // copies of the parameters it keeps: SGD 0, Adam 2
+	Layers          []Layer     `json:"layers"`
+	Transfer        *Transfer   `json:"transfer,omitempty"`
 	// Machines is, of a joined profile, what is otherwise said of the machine above, by device type.
 	Machines []Machine `json:"machines,omitempty"`
+}
+
+// PassSpread is where the middle half of measured passes over the whole model lies, as parts of the middle pass of
+// its micro-batch size.
+type PassSpread struct {
+	Below  float64 `json:"below"` // of the lower quartile
+	Above  float64 `json:"above"` // of the upper quartile
+	Passes int     `json:"passes"`
 }
 
 // TiedLayers groups the layers that share a parameter: an owner and all that are tied to it.

@@ -82,7 +82,7 @@ func (p *Profile) validateMachine() error {
 			return err
 		}
 	}
-	if err := validMachine(p.PaceSpread, p.Concurrency, p.Transfer); err != nil {
+	if err := validMachine(p.PaceSpread, p.PassSpread, p.Concurrency, p.Transfer); err != nil {
 		return err
 	}
 	return p.validateMachines()
@@ -101,8 +101,15 @@ func (n counted) check() error {
 	return nil
 }
 
+// mostSpread is the largest Profile.PaceSpread that is read: a worker who takes so many times as long as the
+// mean stands still.
+const mostSpread = 100.0
+
 // validMachine refuses what no machine was measured to do.
-func validMachine(paceSpread float64, concurrency int, t *Transfer) error {
+func validMachine(paceSpread float64, passes *PassSpread, concurrency int, t *Transfer) error {
+	if p := passes; p != nil && !(p.Below >= 0 && p.Below <= 1 && p.Above >= 0 && p.Above <= mostS && p.Passes > 0) {
+		return wrong("pass_spread", fmt.Sprintf("%+v", *p), "parts of the middle pass, 0 at least, of 1 pass at least")
+	}
 	if !(paceSpread >= 0 && paceSpread <= mostSpread) {
 		return wrong("pace_spread", paceSpread, fmt.Sprintf("a part of the workers' mean, 0 to %g", mostSpread))
 	}

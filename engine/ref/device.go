@@ -349,7 +349,10 @@ func (d *Device) Memory() engine.Memory {
 }
 
 // ResetPeak implements engine.Device.
-func (d *Device) ResetPeak() { d.account.peak.Store(d.account.live.Load()) }
+func (d *Device) ResetPeak() {
+	d.account.peak.Store(d.account.live.Load())
+	d.account.add(0) // what another worker has charged meanwhile counts
+}
 
 // Record implements engine.Stream.
 func (d *Device) Record() engine.Event {

@@ -57,10 +57,10 @@ func near(t *testing.T, what string, got []float32, rows, columns, terms int64,
 	}
 }
 
-// The bits of a row depend on no other row: replicas that share a micro-batch's rows
-// compute what one worker does.
+// The bits of a row depend on no other row, with AVX-512: replicas that share a micro-batch's rows compute what one
+// worker does.
 func TestProductRowsStandAlone(t *testing.T) {
-	needsKernels(t)
+	needsProducts(t)
 	d := device(t, 0)
 	scope := d.Begin()
 	defer d.End(scope)

@@ -3,6 +3,7 @@ package torch_test
 import (
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -40,12 +41,15 @@ var threadCases = []struct {
 	}},
 }
 
-// A worker with two threads computes the bits of a worker with one.
+// A worker with two threads computes the bits of a worker with one; products do with AVX-512.
 func TestBitsDependOnNoNumberOfThreads(t *testing.T) {
 	needsKernels(t)
 	e := load(t)
 	for _, c := range threadCases {
 		t.Run(c.name, func(t *testing.T) {
+			if strings.HasPrefix(c.name, "linear") {
+				needsProducts(t)
+			}
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			results := func(threads int) (all [][]float32) {

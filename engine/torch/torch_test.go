@@ -60,6 +60,16 @@ func needsKernels(t *testing.T) {
 	}
 }
 
+// needsProducts skips a test of what products of this library promise and BLAS does not: it chooses its order of
+// adding by the numbers of rows and threads.
+func needsProducts(t *testing.T) {
+	t.Helper()
+	needsKernels(t)
+	if load(t).Info().Kernels != "AVX-512" {
+		t.Skip("without AVX-512 BLAS computes products")
+	}
+}
+
 // Without kernels libtorch's own operators compute the same formulas: what this package tests of them
 // holds, but for what needsKernels keeps out.
 func TestWithoutKernels(t *testing.T) {

@@ -287,7 +287,9 @@ void mr_memory(int owner, int64_t bytes[3]) {
 
 void mr_reset_peak(int owner) {
   if (!known(owner) || accounts == nullptr) return;
-  accounts[owner].peak.store(accounts[owner].live.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  Account& a = accounts[owner];
+  a.peak.store(a.live.load());
+  a.add(0);  // what another worker has charged meanwhile counts
 }
 
 void mr_trim(int owner) {

@@ -1,4 +1,4 @@
-package profile
+package timing
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile"
 )
 
 // evenTimer takes a millisecond for everything.
@@ -24,13 +25,21 @@ func (evenTimer) Layers(_ context.Context, r Request) ([]LayerTiming, error) {
 	return out, nil
 }
 
-func (evenTimer) Updates(_ context.Context, r Request) ([]UpdateTimes, string, int, error) {
-	return slices.Repeat([]UpdateTimes{{PulledUpdateS: 2e-3, ReferenceUpdateS: 1e-3}}, len(r.Model.Layers)), "sgd", 0, nil
+func (evenTimer) Updates(_ context.Context, r Request) ([]profile.UpdateTimes, string, int, error) {
+	each := []profile.UpdateTimes{{PulledUpdateS: 2e-3, ReferenceUpdateS: 1e-3}}
+	return slices.Repeat(each, len(r.Model.Layers)), "sgd", 0, nil
 }
 
-func (evenTimer) Transfer(context.Context, int) (*Transfer, error) { return nil, nil }
-func (evenTimer) Engine() string                                   { return "even" }
-func (evenTimer) Device() string                                   { return "cpu" }
+func (evenTimer) Transfer(context.Context) (*profile.Transfer, error) {
+	return &profile.Transfer{LatencyS: 1e-6, BandwidthBytesPerSecond: 1e9}, nil
+}
+
+func (evenTimer) AllReduce(_ context.Context, workers int) (float64, error) {
+	return 1e9 / float64(workers), nil
+}
+
+func (evenTimer) Engine() string { return "even" }
+func (evenTimer) Device() string { return "cpu" }
 
 // driftingTimer is a machine that halves its speed after so many visits.
 type driftingTimer struct {
@@ -64,7 +73,7 @@ func TestASlowWhileHitsEverySizeAlike(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := &driftingTimer{slowFrom: 17, passes: map[int]int{}}
-	p, err := Measure(t.Context(), m, d, Options{MicroBatches: []int{1, 2, 4, 8}, Passes: 7})
+	p, err := Measure(t.Context(), m, d, Load{}, Options{MicroBatches: []int{1, 2, 4, 8}, Passes: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +121,7 @@ func TestSizesCompareWithinRounds(t *testing.T) {
 		sizes: 3, paces: []float64{2, 1, 1.5, 1, 1.25, 3, 1.25},
 		hiccups: map[int]float64{1: 4, 6: 1.7, 14: 2, 16: 1.3, 20: 5},
 	}
-	p, err := Measure(t.Context(), m, u, Options{MicroBatches: []int{1, 2, 4}, Passes: 7})
+	p, err := Measure(t.Context(), m, u, Load{}, Options{MicroBatches: []int{1, 2, 4}, Passes: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +139,7 @@ func TestMeasureRefusesPassesBelowNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Measure(t.Context(), m, evenTimer{}, Options{Passes: -1}); err == nil ||
+	if _, err := Measure(t.Context(), m, evenTimer{}, Load{}, Options{Passes: -1}); err == nil ||
 		!strings.Contains(err.Error(), "-1 passes") {
 		t.Errorf("got %v", err)
 	}
@@ -142,7 +151,7 @@ func TestNoSizesAreTheUsualOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Measure(t.Context(), m, evenTimer{}, Options{MicroBatches: []int{}})
+	p, err := Measure(t.Context(), m, evenTimer{}, Load{}, Options{MicroBatches: []int{}})
 	if err != nil || len(p.Layers[0].Costs) != 4 {
 		t.Errorf("%+v, %v", p, err)
 	}

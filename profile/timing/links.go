@@ -1,0 +1,75 @@
+package timing
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// Links is what has been measured of the wire between workers of one kind of machine, whatever they train.
+type Links struct {
+	Version   int               `json:"version"`
+	Machine   string            `json:"machine"` // opaque here, as a Record's
+	Transfer  *profile.Transfer `json:"transfer"`
+	AllReduce []AllReduce       `json:"all_reduce"` // by number of workers
+}
+
+// AllReduce is how fast so many workers sum their gradients.
+type AllReduce struct {
+	Workers        int     `json:"workers"`
+	BytesPerSecond float64 `json:"bytes_per_s"`
+}
+
+var linksFiles = document.Store[Links]{
+	Room: "timing", Bytes: document.MaxBytes, Check: (*Links).validate, Missing: "it is made by the first measurement",
+	Decode: document.Versioned("links of a machine", Version, "remove it, and they are measured again",
+		(*Links).validate),
+}
+
+// ReadLinks reads a file of Links.
+func ReadLinks(path string) (*Links, error) { return linksFiles.Read(path) }
+
+// Write writes the Links to a file, whole or not at all.
+func (l *Links) Write(path string) error { return linksFiles.Write(path, l) }
+
+func (l *Links) validate() error {
+	for _, a := range l.AllReduce {
+		if a.Workers < 2 || !isTime(a.BytesPerSecond) || a.BytesPerSecond == 0 {
+			return fmt.Errorf("timing: %d workers sum %v bytes a second; there are 2 at least, and it is above 0", a.Workers,
+				a.BytesPerSecond)
+		}
+	}
+	return nil
+}
+
+// Between is the wire between so many workers; nil: it has not been measured.
+func (l *Links) Between(workers int) *profile.Transfer {
+	for _, a := range l.AllReduce {
+		if a.Workers == max(workers, 2) && l.Transfer != nil {
+			t := *l.Transfer
+			t.AllReduceBytesPerSecond, t.AllReduceWorkers = a.BytesPerSecond, a.Workers
+			return &t
+		}
+	}
+	return nil
+}
+
+// Measure measures what of the wire between so many workers is missing.
+func (l *Links) Measure(ctx context.Context, t Timer, workers int) (err error) {
+	if l.Between(workers) != nil {
+		return nil
+	}
+	if l.Transfer == nil {
+		if l.Transfer, err = t.Transfer(ctx); err != nil {
+			return fmt.Errorf("profile: transfers: %w", err)
+		}
+	}
+	rate, err := t.AllReduce(ctx, max(workers, 2))
+	if err != nil {
+		return fmt.Errorf("profile: all-reduce: %w", err)
+	}
+	l.AllReduce = append(l.AllReduce, AllReduce{max(workers, 2), rate})
+	return nil
+}

@@ -1,0 +1,331 @@
+package timing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/progress"
+	"github.com/millrace-ml/millrace/model"
+)
+
+// How often the sizes are visited in turn. A machine is slow for seconds at a time: were a size timed in
+// one go, it could come out dearer than its neighbours, and planners would avoid it; and the more seconds a
+// measurement is spread over, the more of what training will meet is in it.
+const (
+	leastRounds = 4
+	mostRounds  = 15
+	enoughS     = 15.0 // seconds after which no other round begins, unless passes are asked for
+	leastPasses = 6    // of updates
+
+	// Of a quick sitting:
+	firstsS     = 7.0 // the first visits to all sizes take this at most; sizes beyond are left out
+	leastSizes  = 3   // and are measured all the same
+	quickS      = 9.5 // no visit behind the first ones ends later, as far as is known before
+	quickPasses = 2   // of updates
+)
+
+// sitting is one under way.
+type sitting struct {
+	*Record
+	Options
+	ctx    context.Context
+	crew   Crew
+	r      Request
+	sizes  []int           // that have their turn in each round, ascending
+	passes int             // of each size, over all rounds; 0: the crew's choice
+	rounds int             // at most
+	later  map[int]float64 // seconds of the last visit behind the first
+	priorS float64         // about how long a pass over one sample takes, before one was seen
+	kept   time.Time
+}
+
+// Extend measures what is missing of what the Options ask for. What it has measured when it fails stays in the
+// Record, as what it has when ctx ends.
+func (r *Record) Extend(ctx context.Context, m *model.Model, t Timer, o Options) (err error) {
+	if o, err = o.filled(); err != nil {
+		return err
+	}
+	r.Engine, r.Device = t.Engine(), t.Device()
+	s := &sitting{Record: r, Options: o, ctx: ctx, later: map[int]float64{}, rounds: mostRounds,
+		r: Request{Model: m, MicroBatch: o.MicroBatches[0], AtLeastS: o.AtLeastS, Concurrency: r.Concurrency,
+			Threads: r.Threads, Again: o.Passes != 1}}
+	if o.Passes > 0 {
+		s.rounds, s.passes = min(mostRounds, o.Passes), o.Passes
+	}
+	if s.updatesMissing() {
+		if err := s.measureUpdates(t); err != nil {
+			return err
+		}
+	}
+	if len(s.turns(s.chosen())) == 0 {
+		return s.keep(true)
+	}
+	s.sizes = s.turns(o.MicroBatches) // a quick sitting finds out which of them to leave out
+	if s.crew, err = t.Crew(ctx, s.r); err != nil {
+		return fmt.Errorf("profile: %s: %w", r.Model, err)
+	}
+	defer s.crew.Close()
+	r.Sittings = append(r.Sittings, Sitting{Began: s.now()})
+	err = s.visitAll()
+	if last := &r.Sittings[len(r.Sittings)-1]; len(last.Rounds) == 0 || len(last.Rounds[0]) == 0 {
+		r.Sittings = r.Sittings[:len(r.Sittings)-1]
+	} else if n := len(last.Rounds) - 1; len(last.Rounds[n]) == 0 {
+		last.Rounds = last.Rounds[:n]
+	}
+	return errors.Join(err, s.keep(true))
+}
+
+// Lacks says whether Extend would measure anything.
+func (r *Record) Lacks(o Options) bool {
+	o, err := o.filled()
+	s := &sitting{Record: r, Options: o}
+	return err == nil && (s.updatesMissing() || len(s.turns(s.chosen())) > 0)
+}
+
+// Chosen is which of the sizes Extend measures, or has measured.
+func (r *Record) Chosen(o Options) []int {
+	o, err := o.filled()
+	if err != nil {
+		return nil
+	}
+	return (&sitting{Record: r, Options: o}).chosen()
+}
+
+func (s *sitting) updatesMissing() bool {
+	u := s.updates(s.Optimizer)
+	return u == nil || s.Passes > 0 || !s.Quick && u.Passes < leastPasses
+}
+
+// turns is those of some sizes that have their turn in a sitting's rounds: those that lack visits, and where none of
+// them was visited before, a known one beside them.
+func (s *sitting) turns(of []int) []int {
+	var sizes []int
+	known := false
+	for _, size := range of {
+		n := len(s.visits(size))
+		if n == 0 || !s.Quick && !s.thorough(size) {
+			sizes, known = append(sizes, size), known || n > 0
+		}
+	}
+	if have, _ := s.Record.Sizes(); len(sizes) > 0 && !known && len(have) > 0 {
+		middle := float64(sizes[len(sizes)/2])
+		nearest := slices.MinFunc(have, func(a, b int) int {
+			far := func(n int) float64 { return math.Abs(math.Log(float64(n) / middle)) }
+			return cmp.Compare(far(a), far(b))
+		})
+		sizes = append(sizes, nearest)
+		slices.Sort(sizes)
+	}
+	return sizes
+}
+
+// thorough says whether a size has been visited as often as the sizes that are asked for are to be.
+func (s *sitting) thorough(size int) bool {
+	if s.Passes > 0 {
+		return false
+	}
+	tookS := 0.0
+	for _, other := range s.MicroBatches {
+		for _, v := range s.visits(other) {
+			tookS += v.TookS
+		}
+	}
+	n := len(s.visits(size))
+	return n >= mostRounds || n >= leastRounds && tookS > enoughS
+}
+
+// chosen is the sizes that are measured of those asked for: of a quick sitting the smaller ones, as many as can be
+// visited in firstsS, and leastSizes at least.
+func (s *sitting) chosen() []int {
+	if !s.Quick || s.Every {
+		return s.MicroBatches
+	}
+	sum := 0.0
+	for i, size := range s.MicroBatches {
+		sum += s.firstS(size)
+		if i >= leastSizes && sum > firstsS {
+			return s.MicroBatches[:i]
+		}
+	}
+	return s.MicroBatches
+}
+
+// firstS is how long the first visit ever to a size took or, where there was none, is expected to take.
+func (s *sitting) firstS(size int) float64 {
+	near, tookS := 0, 0.0
+	s.each(func(_, _ int, v *Visit) {
+		if v.MicroBatch <= size && v.MicroBatch > near {
+			near, tookS = v.MicroBatch, v.TookS
+		}
+	})
+	if near == 0 {
+		return max(3*s.AtLeastS, firstPasses*s.priorS*float64(size))
+	}
+	return tookS * float64(size) / float64(near)
+}
+
+// A first visit is so many passes, where passes are long; later ones are shorter by a part.
+const (
+	firstPasses = 5
+	laterPart   = 0.6
+)
+
+// laterS is how long another visit to a size takes.
+func (s *sitting) laterS(size int) float64 {
+	if took, ok := s.later[size]; ok {
+		return took
+	}
+	return laterPart * s.firstS(size)
+}
+
+func (s *sitting) measureUpdates(t Timer) error {
+	passes := leastPasses
+	switch {
+	case s.Passes > 0:
+		passes = max(s.Passes, leastPasses)
+	case s.Quick:
+		passes = quickPasses
+	}
+	r := s.r
+	r.Warmup, r.Passes = 1, passes
+	piece := progress.Piece{What: "updates", Kind: "updates", Group: "updates", Cost: 1}
+	began := s.now()
+	s.Progress.Begin(began, piece)
+	all, kind, states, err := t.Updates(s.ctx, r)
+	if err != nil {
+		return fmt.Errorf("profile: %s: updates: %w", s.Model, err)
+	}
+	s.Progress.End(s.now())
+	// An update is timed behind a forward and a backward, and three times: plainly, and of two models held together.
+	s.priorS = s.now().Sub(began).Seconds() / float64(3*(r.Warmup+passes)) / float64(r.MicroBatch)
+	s.Updates = slices.DeleteFunc(s.Updates, func(u Updates) bool { return u.Settings == s.Optimizer })
+	s.Updates = append(s.Updates, Updates{Settings: s.Optimizer, Kind: kind, States: states, Passes: passes, Layers: all})
+	return s.keep(true)
+}
+
+// visitAll visits the sizes in rounds. The first goes from the smallest size on, so that it is known what the next one
+// takes; the others from the largest, because what that needed bounds how much freed memory an allocator keeps for
+// the others.
+func (s *sitting) visitAll() error {
+	began := s.now()
+	for round := range s.rounds {
+		gone := s.now().Sub(began).Seconds()
+		lacks := func(size int) bool { return !s.thorough(size) }
+		if s.Passes == 0 && !s.Quick && round > 0 && !slices.ContainsFunc(s.sizes, lacks) {
+			break
+		}
+		rounds := &s.Sittings[len(s.Sittings)-1].Rounds
+		*rounds = append(*rounds, Round{})
+		some := false
+		for i := range s.sizes {
+			size := s.sizes[i]
+			if round > 0 {
+				size = s.sizes[len(s.sizes)-1-i]
+			}
+			if round == 0 && i > 0 && !slices.Contains(s.chosen(), size) && len(s.visits(size)) == 0 {
+				continue // it would take too long, as is known by now
+			}
+			if gone = s.now().Sub(began).Seconds(); s.Quick && round > 0 && gone+s.laterS(size) > quickS {
+				continue
+			}
+			some = true
+			if err := s.visit(size, round, i, quickS-gone); err != nil {
+				return err
+			}
+		}
+		if !some {
+			break
+		}
+		if round == 0 {
+			s.sizes = slices.DeleteFunc(s.sizes, func(size int) bool { return len(s.visits(size)) == 0 })
+		}
+	}
+	return nil
+}
+
+// visit visits a size in a round, as the i-th of it. A quick sitting has so many seconds left.
+func (s *sitting) visit(size, round, i int, leftS float64) error {
+	s.r.MicroBatch, s.r.Passes = size, 1
+	if s.passes > 0 {
+		s.r.Passes = (s.passes + round) / s.rounds
+	}
+	s.Progress.Plan(s.now(), "visits", s.left(round, i, leftS)...)
+	s.Progress.Begin(s.now(), s.piece(size, round))
+	began := s.now()
+	timings, err := s.crew.Layers(s.ctx, s.r)
+	if err != nil {
+		return fmt.Errorf("profile: %s at micro-batch %d: %w", s.Model, size, err)
+	}
+	tookS := s.now().Sub(began).Seconds()
+	s.Progress.End(s.now())
+	if round > 0 {
+		s.later[size] = tookS
+	}
+	s.add(visitOf(size, tookS, timings))
+	return s.keep(false)
+}
+
+func (s *sitting) piece(size, round int) progress.Piece {
+	p := progress.Piece{What: fmt.Sprintf("micro-batch %d, round %d", size, round+1), Group: "visits",
+		Kind: fmt.Sprintf("%d again", size), Cost: s.laterS(size)}
+	if round == 0 {
+		p.Kind, p.Cost = fmt.Sprintf("%d first", size), s.firstS(size)
+	}
+	return p
+}
+
+// left is the visits that are to be made from the i-th of a round on.
+func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
+	var pieces []progress.Piece
+	sumS, roundS := 0.0, 0.0
+	for _, size := range s.sizes {
+		roundS += s.laterS(size)
+	}
+	rounds := s.rounds
+	if s.Passes == 0 && !s.Quick && roundS > 0 {
+		visited := 0
+		for _, size := range s.MicroBatches {
+			visited = max(visited, mostRounds-len(s.visits(size)))
+		}
+		rounds = min(rounds, round+visited, max(leastRounds, int(math.Ceil(enoughS/roundS))))
+	}
+	for k := round; k < rounds; k++ {
+		for n := range s.sizes {
+			at := s.sizes[n]
+			if k > 0 {
+				at = s.sizes[len(s.sizes)-1-n]
+			}
+			p := s.piece(at, k)
+			switch {
+			case k == round && n < i:
+				continue
+			case k == 0 && s.Quick && !slices.Contains(s.chosen(), at) && len(s.visits(at)) == 0,
+				k > 0 && s.Quick && sumS+p.Cost > leftS:
+				continue
+			}
+			sumS += p.Cost
+			pieces = append(pieces, p)
+		}
+		if s.Quick && sumS >= leftS {
+			break
+		}
+	}
+	return pieces
+}
+
+// keep has the Record kept, not more often than keptEvery unless it must be.
+func (s *sitting) keep(must bool) error {
+	if now := s.now(); must || now.Sub(s.kept) > keptEvery {
+		s.kept = now
+		return s.Keep()
+	}
+	return nil
+}
+
+// keptEvery is how much of a measurement a process that is killed may lose, beside the visit under way.
+const keptEvery = 300 * time.Millisecond
