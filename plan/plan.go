@@ -119,6 +119,8 @@ type Plan struct {
 	Predicted  *Predicted  `json:"predicted,omitempty"`
 	LowerBound *LowerBound `json:"lower_bound,omitempty"`
 	Why        []string    `json:"why,omitempty"` // what was compared and what decided, one sentence each
+	// Rivals are what it was preferred to, the best first.
+	Rivals []Rival `json:"rivals,omitempty"`
 }
 
 // Batch is the samples of one step of one pipeline.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/kind"
@@ -365,11 +366,18 @@ func Idle(gaps []Gap) map[Cause]float64 {
 	return idle
 }
 
-// Seconds is a length of time in the unit that suits it: "1.234 s", "12.3 ms", "450 µs".
+// Seconds is a length of time in the unit that suits it, of three digits: "1.23 s", "12.0 ms", "450 µs".
 func Seconds(s float64) string {
-	abs := s
-	if abs < 0 {
-		abs = -abs
+	abs := math.Abs(s)
+	three := func(x float64, unit string) string {
+		digits := 0
+		switch abs := math.Abs(x); {
+		case abs < 9.995:
+			digits = 2
+		case abs < 99.95:
+			digits = 1
+		}
+		return strconv.FormatFloat(x, 'f', digits, 64) + unit
 	}
 	switch {
 	case abs == 0:
@@ -377,11 +385,9 @@ func Seconds(s float64) string {
 	case abs < 999.5e-9:
 		return fmt.Sprintf("%.0f ns", s*1e9)
 	case abs < 999.5e-6:
-		return fmt.Sprintf("%.3g µs", s*1e6)
+		return three(s*1e6, " µs")
 	case abs < 0.9995:
-		return fmt.Sprintf("%.3g ms", s*1e3)
-	case abs < 99.95:
-		return fmt.Sprintf("%.3g s", s)
+		return three(s*1e3, " ms")
 	}
-	return fmt.Sprintf("%.0f s", s)
+	return three(s, " s")
 }

@@ -60,13 +60,20 @@ func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []fl
 	return steps, stepS, busyS
 }
 
-// StepTime is what a settled step takes, in seconds: the median from its start to its end, or in
-// a stream, whose steps overlap, the Period.
-func (t *Timeline) StepTime(skip int) float64 {
-	if t.Stream {
-		return t.Period(skip)
+// Took is how long each settled step took, in seconds: from the end of the step before it to its own, which is what it
+// adds to a training, though it may begin while that one ends. Where something else stands between the two, an
+// evaluation or a checkpoint, or the step before is not marked, it is the time from its start to its end.
+func (t *Timeline) Took(skip int) []float64 {
+	took := make([]float64, len(t.Steps))
+	for k, s := range t.Steps {
+		took[k] = s.EndS - s.StartS
 	}
-	return medianLength(t.Settled(skip))
+	for _, k := range following(t.Steps) {
+		if apart := t.Steps[k].EndS - t.Steps[k-1].EndS; t.Steps[k].Step == t.Steps[k-1].Step+1 && apart > 0 {
+			took[k] = apart
+		}
+	}
+	return took[len(t.Steps)-len(t.Settled(skip)):]
 }
 
 func medianLength(steps []StepMark) float64 {

@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"sort"
-
-	"github.com/millrace-ml/millrace/internal/stats"
 )
 
 // Busy is how long each worker computed between startS and endS, by worker, in
@@ -118,32 +116,21 @@ func (t *Timeline) StepTimes(n int) []float64 {
 	return took
 }
 
-// MedianStep is, of the settled steps whose events are kept, the one whose length is
-// nearest to the median of all settled steps: a long run keeps the events of few steps,
-// and a step without events cannot be drawn. The earlier of two equally near; false
-// where no step is marked.
-func (t *Timeline) MedianStep(skip int) (StepMark, bool) {
-	steps := t.Settled(skip)
-	if len(steps) == 0 {
-		return StepMark{}, false
+// Nearest is, of the settled steps whose events are kept, the one that Took the time nearest to the given one, in
+// seconds: a long run keeps the events of few steps, and a step without events cannot be drawn. The earlier of two
+// equally near; false where no step is marked.
+func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64, ok bool) {
+	steps, took := t.Settled(skip), t.Took(skip)
+	kept := map[int]bool{}
+	for _, s := range t.Kept(skip) {
+		kept[s.Step] = true
 	}
-	lengths := make([]float64, len(steps))
-	for i, s := range steps {
-		lengths[i] = s.EndS - s.StartS
-	}
-	slices.Sort(lengths)
-	middle := lengths[stats.Middle(len(lengths))]
-	drawn := t.Kept(skip)
-	if len(drawn) == 0 {
-		drawn = steps
-	}
-	best := drawn[0]
-	for _, s := range drawn {
-		if math.Abs(s.EndS-s.StartS-middle) < math.Abs(best.EndS-best.StartS-middle) {
-			best = s
+	for k, s := range steps {
+		if drawn := len(kept) == 0 || kept[s.Step]; drawn && (!ok || math.Abs(took[k]-tookS) < math.Abs(itsS-tookS)) {
+			step, itsS, ok = s, took[k], true
 		}
 	}
-	return best, true
+	return step, itsS, ok
 }
 
 // Kept is the settled steps whose events are in the Timeline.

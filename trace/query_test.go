@@ -130,35 +130,42 @@ func TestWindowCutsAtItsEdges(t *testing.T) {
 	}
 }
 
-func TestMedianStepIsOneWithEvents(t *testing.T) {
+func TestTheNearestStepIsOneWithEvents(t *testing.T) {
 	p := tracetest.TwoStages()
 	p.Steps, p.Noise = 9, .2
 	tl := p.Timeline()
 	tl.Events = slices.DeleteFunc(tl.Events, func(e trace.Event) bool { return e.Step != 7 })
-	if m, _ := tl.MedianStep(1); m.Step != 7 {
-		t.Errorf("median step %d, want 7, the only one with events", m.Step)
+	if m, _, _ := tl.Nearest(1, 0); m.Step != 7 {
+		t.Errorf("step %d, want 7, the only one with events", m.Step)
 	}
-	if m, _ := tl.MedianStep(8); m.Step != 8 {
-		t.Errorf("median step %d, want 8: none of the settled ones has events", m.Step)
+	if m, _, _ := tl.Nearest(8, 0); m.Step != 8 {
+		t.Errorf("step %d, want 8: none of the settled ones has events", m.Step)
 	}
 }
 
-func TestMedianStep(t *testing.T) {
+func TestNearest(t *testing.T) {
 	tl := &trace.Timeline{}
-	if _, ok := tl.MedianStep(1); ok {
-		t.Error("a Timeline without steps has a median step")
+	if _, _, ok := tl.Nearest(1, 0); ok {
+		t.Error("a Timeline without steps has a nearest one")
 	}
 	for i, length := range []float64{9, 3, 1, 2, 4} {
 		tl.Steps = append(tl.Steps, trace.StepMark{Step: i, StartS: float64(10 * i), EndS: float64(10*i) + length})
 	}
-	if m, _ := tl.MedianStep(0); m.Step != 1 {
-		t.Errorf("median of 9 3 1 2 4 is step %d, want 1", m.Step)
+	for _, c := range []struct {
+		skip   int
+		s      float64
+		step   int
+		lasted float64
+	}{{0, 3.1, 1, 3}, {1, 2.5, 1, 3}, {0, 2.4, 3, 2}, {50, 100, 0, 9}} {
+		if m, s, ok := tl.Nearest(c.skip, c.s); !ok || m.Step != c.step || s != c.lasted {
+			t.Errorf("nearest to %v s behind %d: step %d of %v s, want %d of %v s", c.s, c.skip, m.Step, s, c.step, c.lasted)
+		}
 	}
-	if m, _ := tl.MedianStep(1); m.Step != 3 {
-		t.Errorf("median of 3 1 2 4 is step %d, want 3: the lower middle", m.Step)
-	}
-	if m, _ := tl.MedianStep(50); m.Step != 1 {
-		t.Errorf("skipping more than there are gives step %d, want 1: all of them", m.Step)
+	// Steps that overlap took the time between their ends.
+	tl.Steps = []trace.StepMark{{Step: 0, StartS: 0, EndS: 3}, {Step: 1, StartS: 2, EndS: 5},
+		{Step: 2, StartS: 4, EndS: 6}}
+	if m, s, _ := tl.Nearest(0, 2); m.Step != 1 || s != 2 {
+		t.Errorf("step %d of %v s", m.Step, s)
 	}
 }
 
@@ -205,8 +212,8 @@ func TestMergeOfWorkersIsTheWhole(t *testing.T) {
 }
 
 func TestSeconds(t *testing.T) {
-	for s, want := range map[float64]string{0: "0 s", 3e-8: "30 ns", 4.5e-5: "45 µs", 0.0123: "12.3 ms", 1.5: "1.5 s",
-		0.9996: "1 s", 321: "321 s", -0.002: "-2 ms"} {
+	for s, want := range map[float64]string{0: "0 s", 3e-8: "30 ns", 4.5e-5: "45.0 µs", 0.0123: "12.3 ms", 1.5: "1.50 s",
+		0.9996: "1.00 s", 321: "321 s", -0.002: "-2.00 ms"} {
 		if got := trace.Seconds(s); got != want {
 			t.Errorf("%v is %q, want %q", s, got, want)
 		}

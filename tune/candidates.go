@@ -48,9 +48,9 @@ func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
 func describe(p *profile.Profile, pl *plan.Plan) string {
 	if len(pl.Stages) == 1 {
 		if n := len(pl.Stages[0].Devices); n > 1 {
-			return fmt.Sprintf("data parallelism on %d workers, %d x %d", n, pl.MicroBatches, pl.MicroBatch)
+			return fmt.Sprintf("data parallelism on %d workers, %s", n, pl.Micros())
 		}
-		return fmt.Sprintf("one worker, %d x %d", pl.MicroBatches, pl.MicroBatch)
+		return "one worker, " + pl.Micros()
 	}
 	var begins []string
 	for _, st := range pl.Stages[1:] {
@@ -68,8 +68,8 @@ func describe(p *profile.Profile, pl *plan.Plan) string {
 	if slices.ContainsFunc(pl.Stages, func(s plan.Stage) bool { return s.Recompute.Again() }) {
 		again = ", recomputing"
 	}
-	return fmt.Sprintf("%s on %d stages cut before %v, %d x %d%s", pl.Schedule, len(pl.Stages), begins,
-		pl.MicroBatches, pl.MicroBatch, again)
+	return fmt.Sprintf("%s on %d stages cut before %s, %s%s", pl.Schedule, len(pl.Stages), strings.Join(begins, ", "),
+		pl.Micros(), again)
 }
 
 // candidates are the plans simulated so far.
@@ -96,7 +96,9 @@ func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 	if err != nil {
 		return candidate{}, fmt.Errorf("tune: %s: %w", describe(all.Profile, pl), err)
 	}
-	all.tried++
+	if all.tried++; all.Simulated != nil {
+		all.Simulated(all.tried)
+	}
 	c := candidate{pl, predicted, rough}
 	if rough {
 		return c, nil

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -50,13 +50,37 @@ type Explanation struct {
 	Memory     []MemorySplit `json:"memory"`
 	Bottleneck string        `json:"bottleneck"`
 	Levers     []Lever       `json:"levers,omitempty"` // what helps most first
-	Drawing    string        `json:"drawing,omitempty"`
+	// Step is the plan's first step as it is simulated, of a stream its first minibatches; nil where that is too
+	// much to draw.
+	Step *trace.Timeline `json:"-"`
 }
 
 // Explain takes a plan apart by simulating it once more, and again on better hardware. The
-// plan must have Predicted. Where research is true the levers search a plan for each
-// improved cluster, as far as a short search goes; else they keep this plan.
-func Explain(ctx context.Context, r Request, pl *plan.Plan, research bool) (*Explanation, error) {
+// plan must have Predicted.
+func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error) {
+	return explain(ctx, r, pl, nil)
+}
+
+// Explain is Explain of the best plan, except that each lever is a search for the better hardware, as far as
+// a short one goes. What such a search finds that this hardware can do too, and faster, is no advice but the
+// best plan: Best and Rivals then change.
+func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
+	s := found.search
+	for again := 0; ; again++ {
+		out, err := explain(ctx, s.Request, found.Best, s)
+		if err != nil || s.top.plan == found.Best || again == mostAgain {
+			return out, err
+		}
+		next, err := s.result()
+		if err != nil {
+			return nil, err
+		}
+		*found = *next
+	}
+}
+
+// explain is Explain; s searches for the levers, nil keeps the plan.
+func explain(ctx context.Context, r Request, pl *plan.Plan, s *search) (*Explanation, error) {
 	if pl.Predicted == nil {
 		return nil, errors.New("tune: the plan is not predicted; simulate it first")
 	}
@@ -66,11 +90,11 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan, research bool) (*Exp
 	}
 	out := &Explanation{Memory: memorySplits(r.Profile, r.Cluster, pl, &costs)}
 	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
-	out.Levers = levers(ctx, r, pl, research)
+	out.Levers = levers(ctx, r, pl, s)
 	if err := cancelled(ctx); err != nil {
 		return nil, err
 	}
-	out.Drawing, err = drawing(r, pl, costs)
+	out.Step, err = firstStep(r, pl, costs)
 	return out, err
 }
 
@@ -133,7 +157,7 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 		what = "stages"
 	}
 	text := fmt.Sprintf("worker %d (%s), %s %s, computes %.0f %% of the step", devices[busiest],
-		c.Devices[devices[busiest]], what, strings.Join(stages, " "), 100*most/q.StepS)
+		c.Devices[devices[busiest]], what, strings.Join(stages, ", "), 100*most/q.StepS)
 	step := stepOf(pl)
 	for s := 1; s < len(pl.Stages); s++ {
 		if total, twoWays := step.linkS(s, costs); total > most {
@@ -154,46 +178,59 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 		}
 	}
 	if q.Bubble > 0.1 {
-		text += fmt.Sprintf("; devices wait for each other %.0f %% of the time", 100*q.Bubble)
+		text += fmt.Sprintf("; workers wait for each other %.0f %% of the time", 100*q.Bubble)
 	}
 	return text
 }
 
-// levers tries better hardware; none for a plan whose prediction alone takes long.
-func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Lever {
+// worthAdvising is the least gain that is advice: less than this nobody predicts.
+const worthAdvising = 0.01
+
+// levers tries better hardware, and keeps what helps; none for a plan whose prediction alone takes long. What
+// s finds there that this hardware can do goes back to s.
+func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) []Lever {
 	if predict.CheckWork(pl, predict.OftenPlayed) != nil {
 		return nil
 	}
 	var out []Lever
-	add := func(change string, c *cluster.Cluster, same bool) {
+	add := func(change string, c *cluster.Cluster, roomier bool) {
 		if ctx.Err() != nil {
 			return
 		}
-		step := pl.Predicted.StepS
+		step, same := pl.Predicted.StepS, len(c.Devices) == len(r.Cluster.Devices)
 		if same { // the plan itself can be no slower a choice
 			if q, err := predict.Plan(r.Profile, c, pl, r.Clip); err == nil {
 				step = min(step, q.StepS)
 			}
 		}
-		if research {
+		if s != nil {
 			brief := r
 			brief.Cluster, brief.brief, brief.start = c, true, pl
 			if found, err := Search(ctx, brief); err == nil {
-				step = min(step, found.Best.Predicted.StepS)
+				over := int64(0)
+				if same {
+					s.consider(found.Best)
+					_, over = predict.Over(r.Cluster, found.Best, found.Best.Predicted)
+				}
+				if over > 0 || !roomier {
+					step = min(step, found.Best.Predicted.StepS)
+				}
 			}
 		}
-		out = append(out, Lever{Change: change, StepS: step, Gain: pl.Predicted.StepS/step - 1})
+		if gain := pl.Predicted.StepS/step - 1; gain >= worthAdvising {
+			out = append(out, Lever{Change: change, StepS: step, Gain: gain})
+		}
 	}
 	for i, l := range r.Cluster.Levels {
 		if l.Size > 1 {
-			add("twice the bandwidth of level "+l.Name, faster(r.Cluster, i), true)
+			add("twice the bandwidth of level "+l.Name, faster(r.Cluster, i), false)
 		}
 	}
 	limited := false
 	for d := range r.Cluster.Devices {
 		limited = limited || r.Cluster.MemoryBytes(d) > 0
 	}
-	if research {
+	if s != nil {
 		if limited {
 			add("twice the memory of every device", r.Cluster.WithMemory(func(own int64) int64 { return 2 * own }), true)
 		}
@@ -201,15 +238,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, research bool) []Leve
 			add("twice as many devices", doubled(r.Cluster), false)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Lever) int {
-		switch {
-		case a.Gain > b.Gain:
-			return -1
-		case a.Gain < b.Gain:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(out, func(a, b Lever) int { return cmp.Compare(b.Gain, a.Gain) })
 	return out
 }
 
@@ -252,23 +281,6 @@ func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 			return append(out, fmt.Sprintf("%d devices like these: %s", len(bigger.Cluster.Devices),
 				describe(r.Profile, found.Best)))
 		}
-	}
-	return out
-}
-
-// Spans are the boxes of a Timeline's forwards and backwards before a moment, for draw.Grid.
-func Spans(t *trace.Timeline, endS float64) []draw.Span {
-	var out []draw.Span
-	for _, e := range t.Events {
-		if e.Lane != trace.Compute || e.EndS <= e.StartS || e.StartS >= endS {
-			continue
-		}
-		in, err := schedule.ParseInstruction(e.Instruction)
-		if err != nil {
-			continue // evaluations and saves have no place in it
-		}
-		text := fmt.Sprintf("%s%d", e.Kind, in.Micro)
-		out = append(out, draw.Span{Worker: e.Worker, Text: text, Start: e.StartS, End: min(endS, e.EndS)})
 	}
 	return out
 }

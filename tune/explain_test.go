@@ -37,7 +37,7 @@ func TestWhatFillsADevice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := Explain(t.Context(), r, found.Best, false)
+			e, err := Explain(t.Context(), r, found.Best)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -56,6 +56,8 @@ type Request struct {
 	Whole bool
 	// Async admits families that update without a flush.
 	Async bool
+	// Simulated is called with the number of plans simulated so far whenever there is another; nil is nobody.
+	Simulated func(plans int)
 
 	brief bool       // a fraction of the work, for "what if"
 	start *plan.Plan // what a brief search goes on from
@@ -71,6 +73,7 @@ type Rival struct {
 	Predicted plan.Predicted `json:"predicted"`
 	Fits      bool           `json:"fits"`
 	Note      string         `json:"note,omitempty"` // why it cannot be chosen, or what it stands for
+	Why       string         `json:"why,omitempty"`  // what it loses by, in a few words; "" of the best
 }
 
 // Result is the best plan and, ranked, the best of every other kind.
@@ -82,6 +85,8 @@ type Result struct {
 	LowestS   float64 // bound.Step of the best plan's kind; 0 where nothing is proven
 	// Exhaustive: no plan of the space that is searched takes less by the simulator.
 	Exhaustive bool
+
+	search *search // that found it
 }
 
 // MemoryError is a search in which nothing fits.

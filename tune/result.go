@@ -7,9 +7,14 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/bound"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/tune/predict"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 func (s *search) result() (*Result, error) {
@@ -25,11 +30,12 @@ func (s *search) result() (*Result, error) {
 			"stage, the others two or more",
 			max(s.Fix.Stages, len(s.Fix.Split)+1), s.Fix.Schedule, len(s.Cluster.Devices), s.undivided.Name)
 	}
-	out := &Result{Tried: s.tried, Estimated: s.estimator.made, Exhaustive: s.exhausted}
+	out := &Result{Tried: s.tried, Estimated: s.estimator.made, Exhaustive: s.exhausted, search: s}
 	for _, kind := range kinds {
 		c := s.best[kind]
 		c.plan.Predicted = &c.predicted
-		out.Rivals = append(out.Rivals, Rival{Kind: kind, Plan: c.plan, Predicted: c.predicted, Fits: c.over(s.Cluster) == 0})
+		out.Rivals = append(out.Rivals, Rival{Kind: kind, Plan: c.plan, Predicted: c.predicted, Fits: c.over(s.Cluster) == 0,
+			Why: s.loses(c, s.top)})
 	}
 	if overlapped, ok := s.overlapped(); ok {
 		out.Rivals = append(out.Rivals, overlapped)
@@ -51,7 +57,7 @@ func (s *search) result() (*Result, error) {
 		}
 		out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: gap}
 	}
-	out.Best.Why = s.why(kinds)
+	out.Best.Why, out.Best.Rivals = s.why(), rivalsOf(out.Best, out.Rivals)
 	return out, nil
 }
 
@@ -67,47 +73,36 @@ func (s *search) memoryError(best candidate) *MemoryError {
 	return e
 }
 
-// why says, a sentence each, what the best plan is, what it beat and by how much.
-func (s *search) why(kinds []string) []string {
-	best := s.top
-	among := fmt.Sprintf("the least of %d plans simulated and %d estimated", s.tried, s.estimator.made)
+// why says what the best plan is, among how many, and what gave none.
+func (s *search) why() []string {
+	out := []string{fmt.Sprintf("of %s simulated and %d estimated this takes the least", terminal.Count(s.tried, "plan"),
+		s.estimator.made)}
 	if s.tried == 1 && s.estimator.made == 0 {
-		among = "the only plan there is to try"
+		out = []string{"it is the only plan there is to try"}
 	}
-	out := []string{fmt.Sprintf("%s: %.4g ms a step, %s", describe(s.Profile, best.plan), 1e3*best.predicted.StepS, among)}
 	if s.exhausted {
 		out = append(out, "every cut, device, replication, depth and order that the search knows was simulated, or cannot "+
 			"be faster")
 	}
-	for _, kind := range kinds {
-		c := s.best[kind]
-		if c.plan == best.plan {
-			continue
-		}
-		name := describe(s.Profile, c.plan)
-		if !strings.HasPrefix(name, kind) {
-			name = kind + " (" + name + ")"
-		}
-		if over := c.over(s.Cluster); over > 0 {
-			out = append(out, fmt.Sprintf("%s does not fit: %s too much on its fullest worker", name, cluster.FormatBytes(over)))
-			continue
-		}
-		slower := c.predicted.StepS/best.predicted.StepS - 1
-		if slower < 1e-9 {
-			held, holds := cluster.FormatBytes(slices.Max(c.predicted.MemoryBytes)),
-				cluster.FormatBytes(slices.Max(best.predicted.MemoryBytes))
-			if held == holds {
-				out = append(out, fmt.Sprintf("%s: as fast, and holds as much, %s", name, holds))
-			} else {
-				out = append(out, fmt.Sprintf("%s: as fast, and holds %s where this holds %s", name, held, holds))
-			}
-			continue
-		}
-		out = append(out, fmt.Sprintf("%s: %.4g ms, %.1f %% slower (bubble %.1f %% against %.1f %%)", name,
-			1e3*c.predicted.StepS, 100*slower, 100*c.predicted.Bubble, 100*best.predicted.Bubble))
-	}
 	for _, name := range slices.Sorted(maps.Keys(s.failed)) {
 		out = append(out, fmt.Sprintf("%s gave no plan: %s", name, s.failed[name]))
+	}
+	return out
+}
+
+// rivalsOf is the others of ranked plans, as the best one keeps them.
+func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
+	var out []plan.Rival
+	for _, r := range ranked {
+		if r.Plan == best {
+			continue
+		}
+		kept := plan.Rival{Kind: r.Kind, StepS: r.Predicted.StepS, Bubble: r.Predicted.Bubble, Fits: r.Fits, Why: r.Why}
+		if r.Plan != nil {
+			kept.Name, kept.Stages, kept.MemoryBytes = nameOf(r.Plan), len(r.Plan.Stages), slices.Max(r.Predicted.MemoryBytes)
+			kept.MicroBatches, kept.MicroBatch = r.Plan.MicroBatches, r.Plan.MicroBatch
+		}
+		out = append(out, kept)
 	}
 	return out
 }
@@ -122,8 +117,8 @@ func (s *search) overlapped() (Rival, bool) {
 	}
 	order, L := s.orders[0], len(s.Profile.Layers)
 	sum := s.sumsOf(order).line(order, 0, W)
-	out := Rival{Kind: "data parallelism, overlapped", Fits: true,
-		Note: "by formula, layer by layer; it was not simulated"}
+	const formula = "by formula, layer by layer; it was not simulated"
+	out := Rival{Kind: "data parallelism, overlapped", Fits: true, Note: formula, Why: formula}
 	for _, size := range s.sizes {
 		each := (s.Batch/size + W - 1) / W
 		slowest, update, fits := 0.0, 0.0, true
@@ -148,4 +143,146 @@ func (s *search) overlapped() (Rival, bool) {
 		}
 	}
 	return out, true
+}
+
+// parts are where a step's time goes; they add up to it.
+type parts struct {
+	work   float64 // what all workers of the cluster would compute if they shared it evenly
+	idle   float64 // more for each, since some workers have nothing to do
+	uneven float64 // more for the busiest than for the mean of those that work
+	wait   float64 // of the busiest, for others, transfers and sums
+}
+
+func (c candidate) parts(workers int) parts {
+	sum, most := 0.0, 0.0
+	for _, b := range c.predicted.BusyS {
+		sum, most = sum+b, max(most, b)
+	}
+	mean := sum / float64(len(c.predicted.BusyS))
+	return parts{work: sum / float64(workers), idle: mean - sum/float64(workers), uneven: most - mean,
+		wait: c.predicted.StepS - most}
+}
+
+// loses says in a few words what a plan loses against the best by: the part of its step that is longer by
+// most.
+func (s *search) loses(c, best candidate) string {
+	if c.plan == best.plan {
+		return ""
+	}
+	if over := c.over(s.Cluster); over > 0 {
+		return fmt.Sprintf("does not fit: %s too much on its fullest worker", cluster.FormatBytes(over))
+	}
+	if c.predicted.StepS < best.predicted.StepS*(1+tie) {
+		held, holds := cluster.FormatBytes(slices.Max(c.predicted.MemoryBytes)),
+			cluster.FormatBytes(slices.Max(best.predicted.MemoryBytes))
+		if held == holds {
+			return "as fast, and holds as much"
+		}
+		return fmt.Sprintf("as fast; its fullest worker holds %s, not %s", held, holds)
+	}
+	workers := len(s.Cluster.Devices)
+	own, other := c.parts(workers), best.parts(workers)
+	work, idle := own.work-other.work, own.idle-other.idle
+	uneven, wait := own.uneven-other.uneven, own.wait-other.wait
+	switch max(work, idle, uneven, wait) {
+	case idle:
+		n := len(c.predicted.BusyS)
+		return fmt.Sprintf("only %d of %s", n, terminal.Count(workers, "worker")) + plainly(n, " works", " work")
+	case work:
+		return fmt.Sprintf("computes %.1f %% more%s", 100*(own.work/other.work-1), s.costlier(c.plan, best.plan))
+	case uneven:
+		k := slices.Index(c.predicted.BusyS, slices.Max(c.predicted.BusyS))
+		return fmt.Sprintf("uneven: %s on worker %d, %s on average", ms(c.predicted.BusyS[k]),
+			c.plan.Devices()[k], ms(c.predicted.BusyS[k]-own.uneven))
+	}
+	text := "waits " + ms(own.wait)
+	if ms(other.wait) != ms(0) {
+		text += ", not " + ms(other.wait)
+	}
+	if sum := s.longestSum(c.plan); sum > own.wait/2 {
+		text += fmt.Sprintf("; an all-reduce takes %s", ms(sum))
+	}
+	return text
+}
+
+// ms is a time in the unit that steps are in.
+func ms(s float64) string {
+	if s < 1e-12 { // what rounding leaves
+		return "0 ms"
+	}
+	return terminal.Number(1e3*s, 3) + " ms"
+}
+
+func plainly(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// costlier says why a plan computes more than another one, where that is plain.
+func (s *search) costlier(pl, than *plan.Plan) string {
+	again := func(p *plan.Plan) bool {
+		return slices.ContainsFunc(p.Stages, func(st plan.Stage) bool { return st.Recompute.Again() })
+	}
+	rows := func(p *plan.Plan) int { return p.Sizes()[0] }
+	halves := func(p *plan.Plan) bool {
+		f, err := family.Lookup(p.Schedule)
+		return err == nil && f.Halves
+	}
+	switch {
+	case again(pl) && !again(than):
+		return ": it recomputes"
+	case rows(pl) != rows(than):
+		return fmt.Sprintf(": in micro-batches of %d, not %d", rows(pl), rows(than))
+	case halves(pl) && !halves(than):
+		return ": backwards in two halves take longer"
+	}
+	return ""
+}
+
+// longestSum is how long the longest all-reduce of a step takes, seconds.
+func (s *search) longestSum(pl *plan.Plan) float64 {
+	costs, err := sim.CostsOf(s.Profile, s.Cluster, pl)
+	if err != nil {
+		return 0
+	}
+	longest, step := 0.0, stepOf(pl)
+	for i := range pl.Stages {
+		longest = max(longest, step.updates(i)*costs.Stages[i][0].AllReduceS)
+	}
+	return longest
+}
+
+// nameOf is a plan's layout, and its warm-up where that is not its schedule's own.
+func nameOf(pl *plan.Plan) string {
+	switch have, _ := Warmups(pl); {
+	case len(have) > 4:
+		return fmt.Sprintf("%s, warm-up %d to %d", pl.Layout(), have[0], have[len(have)-1])
+	case have != nil:
+		return pl.Layout() + ", warm-up " + listed(have)
+	}
+	return pl.Layout()
+}
+
+// Warmups is the warm-up of a plan's stages, and what it would be if it were their schedule's own; nil where
+// it is, or where the schedule has no depths to choose.
+func Warmups(pl *plan.Plan) (have, own []int) {
+	f, err := family.Lookup(pl.Schedule)
+	if err != nil || f.Warmup == nil || roles.SeveralStages(f) || len(pl.Stages) < 2 {
+		return nil, nil
+	}
+	var counts []int
+	for _, st := range pl.Stages {
+		counts, have = append(counts, len(st.Devices)), append(have, st.Warmup)
+	}
+	own = depths(counts, pl.Replication == string(schedule.Split), f.Warmup, pl.MicroBatches)
+	if slices.Equal(own, have) || slices.Contains(have, 0) {
+		return nil, nil
+	}
+	return have, own
+}
+
+func listed(n []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(n), " ", ", "), "[]")
 }

@@ -24,6 +24,9 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // longest is how long a search of a fixed amount of work may go on.
@@ -42,8 +45,10 @@ const shortest = time.Second
 // without a flush cuts, recompute and micro-batches. Estimates rank, the simulator decides. Once
 // the time is over, or ctx's, the best so far is the answer, so more time never gives a worse one;
 // what a planner returned in time has been simulated too, so it is never worse than those either;
-// but a plan of millions of instructions (predict.OftenPlayed) only where there is time for that. A search
-// whose ctx is cancelled has no answer: its error is the cause.
+// but a plan of millions of instructions (predict.OftenPlayed) only where there is time for that. Where a
+// schedule is fixed the search without that comes first, so that the schedule is never slower than as a
+// rival of others. A search whose ctx is cancelled gives the cause as its error, beside the best so far if
+// there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
@@ -60,8 +65,11 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	s.deadline, _ = ctx.Deadline()
+	if err := s.likeRivals(ctx, limit/2); err != nil {
+		return nil, err
+	}
 	answers := s.queryPlanners(ctx)
-	if err := s.baselines(ctx); err != nil {
+	if err := s.baselines(ctx); err != nil && cancelled(caller) == nil {
 		return nil, err
 	}
 	seeding, done := context.WithTimeout(ctx, limit*2/5) // the rest is for improving them
@@ -77,13 +85,15 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	}
 	s.tryOthers(ctx)
 	s.improvePlans(ctx)
+	s.searchAgain(ctx)
 	if r.Time > 0 && !s.exhausted {
 		s.explore(ctx)
 	}
-	if err := cancelled(caller); err != nil {
-		return nil, err
+	found, err := s.result()
+	if stopped := cancelled(caller); stopped != nil {
+		return found, stopped
 	}
-	return s.result()
+	return found, err
 }
 
 // cancelled is the cause of a ctx that its caller cancelled. Time that ran out is none: the best so
@@ -127,4 +137,76 @@ func newSearch(r Request) (*search, error) {
 		candidates: &candidates{space: all, seen: map[string]candidate{}, best: map[string]candidate{},
 			failed: map[string]string{}},
 	}, nil
+}
+
+// likeRivals looks at what a schedule that is fixed comes to where it is not, as a rival: what is searched from
+// there is not worse. Where the split is fixed too the plan is the user's own, and stays as it is.
+func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
+	if s.Fix.Schedule == "" || s.Fix.Split != nil || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
+		return nil
+	}
+	free := s.Request
+	free.Fix.Schedule = ""
+	if free.Longest = limit; free.Time > 0 {
+		free.Time = limit
+	}
+	found, err := Search(ctx, free)
+	if err != nil {
+		return cancelled(ctx) // nothing fits, or nothing can be had: the fixed schedule's own search says so
+	}
+	s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
+	for _, r := range found.Rivals {
+		if r.Plan != nil && r.Plan.Schedule == s.Fix.Schedule && schedule.Policy(r.Plan.Weights).Synchronous() {
+			s.consider(r.Plan)
+		}
+	}
+	return nil
+}
+
+// consider simulates a plan that another search found, and has this one go on from it.
+func (s *search) consider(found *plan.Plan) {
+	pl := *found
+	pl.Predicted, pl.LowerBound, pl.Why, pl.Rivals = nil, nil, nil, nil
+	pl.Cluster = s.Cluster.Name
+	kind := pl.Schedule
+	h := s.shapeOf(&pl)
+	if h != nil {
+		kind = kindOf(h)
+	}
+	if s.record(s.simulated(kind, &pl)) && h != nil {
+		s.pool = append(s.pool, seed{h, s.estimator.score(h), kind})
+	}
+}
+
+// simulated is try where there is time for it.
+func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) {
+	if err := s.late(pl); err != nil {
+		return candidate{}, false, err
+	}
+	c, err := s.try(kind, pl)
+	return c, err == nil, err
+}
+
+// mostAgain bounds how often a search goes on from its own answer.
+const mostAgain = 3
+
+// searchAgain searches briefly from the answer, as what-if questions do of other hardware, until that finds
+// nothing better: what such a search finds for this hardware is no advice but the answer.
+func (s *search) searchAgain(ctx context.Context) {
+	if s.brief || s.exhausted || s.Fix.Split != nil || s.top.plan == nil {
+		return
+	}
+	for range mostAgain {
+		before := s.top.predicted.StepS
+		brief := s.Request
+		brief.Fix = s.Fix
+		brief.brief, brief.start = true, s.top.plan
+		found, err := Search(ctx, brief)
+		if err != nil {
+			return
+		}
+		if s.consider(found.Best); s.top.predicted.StepS >= before*(1-worthMoving) {
+			return
+		}
+	}
 }

@@ -27,6 +27,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -143,9 +144,9 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	if x.best == nil {
 		return nil, x.least
 	}
-	x.best.Why = append(x.best.Why, fmt.Sprintf("%d partitions compared by BaPipe's Tables I and II: micro-batches "+
-		"of %v samples, %d orders of devices, schedules %v",
-		x.tried, sizes, len(orders), o.schedules))
+	x.best.Why = append(x.best.Why, fmt.Sprintf("%s compared by BaPipe's Tables I and II: micro-batches "+
+		"of %v samples, %s of devices, schedules %v", terminal.Count(x.tried, "partition"), sizes,
+		terminal.Count(len(orders), "order"), o.schedules))
 	if !all {
 		x.best.Why = append(x.best.Why, fmt.Sprintf("devices have over %d orders along the chain; only those that "+
 			"keep each type together were tried, and the given one", maxOrders))

@@ -1,6 +1,7 @@
 package family
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,6 +76,18 @@ var aliases = map[string]string{
 	"pipedream": "1f1b-rr", "avgpipe": "elastic", "zb1p": "zb-h1", "zb2p": "zb-h2", "zbv": "zb-v",
 }
 
+// Aliases are the other names that a family is found by, sorted.
+func Aliases(name string) []string {
+	var also []string
+	for alias, ours := range aliases {
+		if ours == name {
+			also = append(also, alias)
+		}
+	}
+	slices.Sort(also)
+	return also
+}
+
 // System is a training system that others published, as a family and a weight policy.
 type System struct {
 	Name    string
@@ -90,13 +103,12 @@ func Systems() []System {
 	}
 }
 
-// Lookup finds a family by name, or by the name that its paper gives it.
+// Lookup finds a family by name, or by the name that its paper gives it, in any case.
 func Lookup(name string) (Family, error) {
-	if ours, ok := aliases[strings.ToLower(name)]; ok {
-		name = ours
-	}
-	f, err := families.Find(name)
+	lower := strings.ToLower(name)
+	f, err := families.Find(cmp.Or(aliases[lower], lower))
 	if err != nil {
+		_, err = families.Find(name) // names what was asked for
 		return f, fmt.Errorf("schedule: %w", err)
 	}
 	return f, nil

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -46,7 +48,7 @@ func (t *tuning) profile(ctx context.Context) error {
 	var observed anchor
 	if t.Anchored {
 		observed, err = t.anchor(ctx, at)
-	} else {
+	} else if err = t.planned([]Degrees{at}, func(at Degrees) int { return Iterations(at, ProfileBatches) }); err == nil {
 		observed, err = t.try(ctx, at, Iterations(at, ProfileBatches))
 	}
 	if err != nil {
@@ -70,14 +72,20 @@ func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err e
 	if len(settings) > 1 {
 		settings = slices.Insert(settings, 1, at)
 	}
-	for i, one := range settings {
-		iterations := anchorIterations
+	iterationsOf := func(one Degrees) int {
 		switch {
 		case one == at:
-			iterations = max(Iterations(at, anchoredBatches/min(len(settings), 2)), anchorIterations)
+			return max(Iterations(at, anchoredBatches/min(len(settings), 2)), anchorIterations)
 		case one.Pipelines > 1 && one.MicroBatches >= manyMicros:
-			iterations = 1
+			return 1
 		}
+		return anchorIterations
+	}
+	if err := t.planned(settings, iterationsOf); err != nil {
+		return observed, err
+	}
+	for i, one := range settings {
+		iterations := iterationsOf(one)
 		tried, err := t.try(ctx, one, iterations)
 		if err != nil {
 			return observed, err
@@ -101,13 +109,33 @@ func (t *tuning) try(ctx context.Context, at Degrees, iterations int) (anchor, e
 	if err != nil {
 		return anchor{}, err
 	}
-	trial, err := t.Machine(ctx, p, iterations, true)
+	t.Progress.Begin(time.Now(), trial(at, iterations, p.StepS))
+	tried, err := t.Machine(ctx, p, iterations, true)
 	if err != nil {
 		return anchor{}, fmt.Errorf("tune: profiling %s: %w", at, err)
 	}
-	t.profiledS += trial.TookS
-	t.told("profiled " + at.String())
-	return anchor{p, trial.Timeline}, nil
+	t.Progress.End(time.Now())
+	t.profiledS += tried.TookS
+	return anchor{p, tried.Timeline}, nil
+}
+
+// planned says what is left to do before anything is tried: the settings of the profile, the predictions, and with
+// Rivals the whole grid, all of which batches are taken to take as long as the first one's are predicted to.
+func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error {
+	first, err := t.Workload.simulate(settings[0], 0)
+	if err != nil {
+		return err
+	}
+	var pieces []progress.Piece
+	for _, at := range settings {
+		pieces = append(pieces, trial(at, iterations(at), first.StepS))
+	}
+	t.Progress.Plan(time.Now(), "profile", append(pieces,
+		slices.Repeat([]progress.Piece{t.prediction()}, len(t.out.Grid))...)...)
+	if t.Rivals {
+		t.Progress.Plan(time.Now(), "traversal", t.traversal(func(*Cell) float64 { return first.StepS })...)
+	}
+	return nil
 }
 
 // ends are the settings of the fewest and of the most micro-batches that there are beside the

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
+	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
@@ -18,21 +20,34 @@ func (t *tuning) traverse(ctx context.Context) error {
 	all := make([]Scored, len(t.out.Grid)) // of the first round
 	spent := 0.0
 	tried := make([][]Scored, len(t.out.Grid))
+	defer func() { // what was tried before it was stopped counts
+		for i := range t.out.Grid {
+			if len(tried[i]) > 0 {
+				t.out.Grid[i].Measured = inTheMiddle(tried[i])
+			}
+		}
+	}()
+	t.Progress.Plan(time.Now(), "traversal", t.traversal(func(c *Cell) float64 { return c.Simulated.StepS })...)
+	if t.Anchored && t.Rounds < 2 {
+		t.Progress.Plan(time.Now(), "again", t.choicesAgain()...)
+	}
 	for range max(t.Rounds, 1) {
 		for i := range t.out.Grid {
 			c := &t.out.Grid[i]
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			trial, err := t.Machine(ctx, c.Simulated, Iterations(c.At, TraversalBatches), false)
+			iterations := Iterations(c.At, TraversalBatches)
+			t.Progress.Begin(time.Now(), trial(c.At, iterations, c.Simulated.StepS))
+			trial, err := t.Machine(ctx, c.Simulated, iterations, false)
 			if err != nil {
 				return fmt.Errorf("tune: trying %s: %w", c.At, err)
 			}
+			t.Progress.End(time.Now())
 			if tried[i] = append(tried[i], trial.Scored); len(tried[i]) == 1 {
 				all[i] = trial.Scored
 			}
 			spent += trial.TookS / float64(max(t.Rounds, 1))
-			t.told("tried " + c.At.String())
 		}
 	}
 	for i := range t.out.Grid {
@@ -92,29 +107,49 @@ func scatter(tried [][]Scored) PredictionError {
 // rounds is how often every choice is run again, in turn.
 const rounds = 5
 
-// again runs what was chosen once more, the settings in turn in several rounds, and measures the
-// choices by the median. A traversal's own choice is the one whose few batches happened to be
-// fastest, on a machine whose speed moves by more than settings differ.
-func (t *tuning) again(ctx context.Context) error {
-	tried := map[Degrees][]Scored{}
+// chosen is the settings that the methods chose, each once.
+func (t *tuning) chosen() []*Pipelined {
 	var order []*Pipelined
 	for _, c := range t.out.Grid {
 		if slices.ContainsFunc(t.out.Choices, func(o Choice) bool { return o.Refused == "" && o.At == c.At }) {
 			order = append(order, c.Simulated)
 		}
 	}
-	for round := range rounds {
+	return order
+}
+
+// choicesAgain is the trials that again makes of the choices so far.
+func (t *tuning) choicesAgain() []progress.Piece {
+	var all []progress.Piece
+	for range rounds {
+		for _, p := range t.chosen() {
+			all = append(all, Trying(p.At, TraversalBatches, p.StepS))
+		}
+	}
+	return all
+}
+
+// again runs what was chosen once more, the settings in turn in several rounds, and measures the
+// choices by the median. A traversal's own choice is the one whose few batches happened to be
+// fastest, on a machine whose speed moves by more than settings differ.
+func (t *tuning) again(ctx context.Context) error {
+	tried := map[Degrees][]Scored{}
+	order := t.chosen()
+	t.Progress.Plan(time.Now(), "again", t.choicesAgain()...)
+	for range rounds {
 		for _, p := range order {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			trial, err := t.Machine(ctx, p, Iterations(p.At, TraversalBatches), false)
+			iterations := Iterations(p.At, TraversalBatches)
+			t.Progress.Begin(time.Now(), trial(p.At, iterations, p.StepS))
+			trial, err := t.Machine(ctx, p, iterations, false)
 			if err != nil {
 				return fmt.Errorf("tune: %s again: %w", p.At, err)
 			}
+			t.Progress.End(time.Now())
 			tried[p.At] = append(tried[p.At], trial.Scored)
 		}
-		t.Progress(t.of, t.of, fmt.Sprintf("the choices again, round %d of %d", round+1, rounds))
 	}
 	for i := range t.out.Choices {
 		c := &t.out.Choices[i]

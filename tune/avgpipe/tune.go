@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/progress"
 )
 
 // Batches that AvgPipe spends on a setting: twenty on the one it profiles (section 5.2.1), ten
@@ -38,8 +40,8 @@ type Request struct {
 	// Rounds is how often Rivals traverses the grid, once for 0: measured is then the median of each setting's
 	// trials, and how far those are apart is reported beside the predictions' errors.
 	Rounds int
-	// Progress is told of every setting predicted or tried; nil is nobody.
-	Progress func(done, of int, what string)
+	// Progress is told of what is predicted and tried, and what is left; nil is nobody.
+	Progress *progress.Work
 }
 
 // Method is a way to choose the degrees.
@@ -137,15 +139,9 @@ func Tune(ctx context.Context, r Request) (*Result, error) {
 		return nil, fmt.Errorf("tune: %d rounds over the grid; it is traversed once at least", r.Rounds)
 	}
 	if r.Progress == nil {
-		r.Progress = func(int, int, string) {}
+		r.Progress = &progress.Work{}
 	}
-	t := &tuning{Request: r, out: &Result{}, of: len(grid) + 1}
-	if r.Anchored {
-		t.of += 4 // where one of the ends is left out, the last steps are skipped
-	}
-	if r.Rivals {
-		t.of += len(grid) * max(r.Rounds, 1)
-	}
+	t := &tuning{Request: r, out: &Result{}}
 	for _, at := range grid {
 		t.out.Grid = append(t.out.Grid, Cell{At: at})
 	}
@@ -163,38 +159,77 @@ func Tune(ctx context.Context, r Request) (*Result, error) {
 	}
 	if r.Rivals {
 		if err := t.traverse(ctx); err != nil {
-			return nil, err
+			return t.soFar(ctx), err
 		}
 		if t.Anchored && t.Rounds < 2 {
 			if err := t.again(ctx); err != nil {
-				return nil, err
+				return t.soFar(ctx), err
 			}
 		}
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return t.out, context.Cause(ctx)
 	}
 	return t.out, nil
+}
+
+// soFar is what is known where ctx has ended; nil where it is something else that went wrong.
+func (t *tuning) soFar(ctx context.Context) *Result {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return t.out
 }
 
 // tuning is a search under way.
 type tuning struct {
 	Request
 	out        *Result
-	done, of   int
 	simulatedS float64 // what predicting the grid by simulation took, and
 	equationsS float64 // by equations
 	profiledS  float64 // what running the settings of the profile took
 }
 
-func (t *tuning) told(what string) {
-	t.done++
-	t.Progress(t.done, t.of, what)
+// A trial takes about this beside its batches, seconds, and the predictions of a setting.
+const (
+	trialS      = 0.3
+	predictionS = 0.05
+)
+
+// Trying is a piece of work that runs a setting for so many batches, each of which takes about so long.
+func Trying(at Degrees, batches int, batchS float64) progress.Piece {
+	return trial(at, Iterations(at, batches), batchS)
+}
+
+// trial is a piece of work that runs a setting, of which a batch takes about so long.
+func trial(at Degrees, iterations int, batchS float64) progress.Piece {
+	return progress.Piece{What: "trying " + at.String(), Kind: "trial of " + at.String(), Group: "trials",
+		Cost: trialS + float64(iterations*at.Pipelines)*batchS}
+}
+
+// prediction is the piece of work that predicts a setting of the grid; several are at once.
+func (t *tuning) prediction() progress.Piece {
+	return progress.Piece{What: "predicting " + strconv.Itoa(len(t.out.Grid)) + " settings", Kind: "predictions",
+		Group: "predictions", Cost: predictionS}
+}
+
+// traversal is the trials that Rivals makes, of settings whose batches take about so long.
+func (t *tuning) traversal(batchS func(c *Cell) float64) []progress.Piece {
+	var all []progress.Piece
+	for range max(t.Rounds, 1) {
+		for i := range t.out.Grid {
+			c := &t.out.Grid[i]
+			all = append(all, Trying(c.At, TraversalBatches, batchS(c)))
+		}
+	}
+	return all
 }
 
 // predict predicts every setting of the grid, by simulation and by the equations.
 func (t *tuning) predict(ctx context.Context) error {
 	began := time.Now()
+	t.Progress.Begin(began, t.prediction())
+	defer func() { t.Progress.End(time.Now()) }()
 	strained := t.out.Calibrated.strained()
 	failed := make([]error, len(t.out.Grid))
 	slots, wait := make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
@@ -202,6 +237,11 @@ func (t *tuning) predict(ctx context.Context) error {
 		slots <- struct{}{}
 		wait.Go(crash.Caught(func() {
 			c := &t.out.Grid[i]
+			if failed[i] = context.Cause(ctx); failed[i] != nil {
+				<-slots
+				return
+			}
+			defer func() { t.Progress.Begin(time.Now(), t.prediction()) }() // ends this one, whichever it was
 			if c.Simulated, failed[i] = t.out.Calibrated.Predict(ctx, c.At); failed[i] == nil && t.Anchored {
 				bad := &Pipelined{Scored: Scored{At: c.At}, Plan: c.Simulated.Plan}
 				if bad, failed[i] = strained.score(bad); failed[i] == nil {
@@ -216,9 +256,6 @@ func (t *tuning) predict(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-	}
-	for _, c := range t.out.Grid {
-		t.told("predicted " + c.At.String())
 	}
 	t.simulatedS = time.Since(began).Seconds()
 	began = time.Now()

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
@@ -151,14 +153,13 @@ func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 		tried = append(tried, p.At)
 		return machine(ctx, p, batches, record)
 	}
-	told, last := 0, 0
-	r.Progress = func(done, of int, _ string) { told++; last = of - done }
+	r.Progress = &progress.Work{}
 	out, err := Tune(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told != 11 || last != 0 {
-		t.Errorf("told of %d settings, %d left; want 11 and none", told, last)
+	if s := r.Progress.At(time.Now()); s.What != "" || s.Left != 0 || s.Done != 1 {
+		t.Errorf("behind it %+v is left", s)
 	}
 	if len(tried) != 6 || tried[0] != (Degrees{8, 1}) {
 		t.Errorf("tried %v; want M=8 first, to profile, then the five of the grid", tried)

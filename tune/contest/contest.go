@@ -111,9 +111,6 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 // mostVisits bounds workers times micro-batches.
 const mostVisits = 1 << 17
 
-// contestSteps is the steps of which the middle ones are measured.
-const contestSteps = 6
-
 // enter simulates one entry.
 func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) Entry {
 	e := Entry{Schedule: f.Name, Weights: policy, Validated: validated, Verdict: Slower}
@@ -135,7 +132,7 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 	for i, on := range placement {
 		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: i, LastLayer: i, Devices: on})
 	}
-	repeat, steps := contestSteps, 1.0 // steps of the entry in one of the contest
+	repeat, steps := Steps, 1.0 // steps of the entry in one of the contest
 	if !policy.Flushes() && !policy.Accumulates() {
 		pl.MicroBatches, steps = 1, float64(c.MicroBatches)
 		repeat *= max(c.MicroBatches, 2*c.Workers)
@@ -174,8 +171,7 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 	}
 	if worker, over := c.over(sum.PeakBytes); over > 0 {
 		e.Verdict = TooBig
-		e.Why = fmt.Sprintf("worker %d would hold %s, over its limit of %s", worker, c.bytes(sum.PeakBytes[worker]),
-			c.bytes(c.MemoryBytes(worker)))
+		e.Why = fmt.Sprintf("worker %d has room for %s", worker, c.bytes(c.MemoryBytes(worker)))
 	}
 	return e
 }
@@ -257,9 +253,9 @@ const noticedWork = 1.02
 func (e *Entry) slower(best *Entry, more int64) string {
 	if e.Behind <= rounding {
 		if more > 0 {
-			return fmt.Sprintf("as fast as %s, and holds more", best.name())
+			return fmt.Sprintf("as fast as %s, holds more", best.name())
 		}
-		return fmt.Sprintf("as fast as %s, and holds as much", best.name())
+		return fmt.Sprintf("as fast as %s, holds as much", best.name())
 	}
 	why := e.Lost.String()
 	work, least := e.StepS*(1-e.Bubble), best.StepS*(1-best.Bubble)

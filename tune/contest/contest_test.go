@@ -36,7 +36,7 @@ func TestTooManyToSimulate(t *testing.T) {
 }
 
 // TestContestKnownLosses: without transfers, of 1F1B's step of (M+S-1)(F+B) a part of
-// (S-1)/(M+S-1) is lost, all of it to fill, drain and bubble; ZB-V and ZB-H2 lose nothing where
+// (S-1)/(M+S-1) is lost, all of it to fill, drain and stall; ZB-V and ZB-H2 lose nothing where
 // F = I = W; BaPipe's Table II is the difference that transfers make; data parallelism loses its
 // all-reduce and nothing else.
 func TestContestKnownLosses(t *testing.T) {
@@ -52,7 +52,7 @@ func TestContestKnownLosses(t *testing.T) {
 	e := free["1f1b sync"]
 	near("1f1b's step", e.StepS, (M+S-1)*3)
 	near("1f1b's bubble", e.Bubble, 3.0/11)
-	near("its fill, drain and bubble", e.Lost.Fill+e.Lost.Drain+e.Lost.Bubble, 3.0/11)
+	near("its fill, drain and stall", e.Lost.Fill+e.Lost.Drain+e.Lost.Stall, 3.0/11)
 	near("zb-v's bubble", free["zb-v sync"].Bubble, 0)
 	near("zb-h2's bubble", free["zb-h2 sync"].Bubble, 0)
 	near("a stream's step", free["1f1b-rr stash"].StepS, 3*M)
@@ -86,12 +86,12 @@ func TestContestReasons(t *testing.T) {
 	})
 	for name, want := range map[string]string{
 		"zb-v sync": "the fastest that fits",
-		"1f1b sync": "bubble 13.6 %, drain 9.1 %, fill 4.5 %",
+		"1f1b sync": "stall 13.6 %, drain 9.1 %, fill 4.5 %",
 		// M of them, w and its gradient less what overlaps
-		"afab sync":      "worker 0 would hold 9 activations, over its limit of 6 activations",
+		"afab sync":      "worker 0 has room for 6 activations",
 		"fbp-as sync":    "devices that transfer while they compute",
 		"1f1b-rr latest": "other weights than their forwards",
-		"mp sync":        "bubble 70.3 %",
+		"mp sync":        "stall 70.3 %",
 	} {
 		if got := all[name]; !strings.Contains(got.Why, want) {
 			t.Errorf("%s: %s: %q, want it to say %q", name, got.Verdict, got.Why, want)

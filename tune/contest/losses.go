@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -15,7 +17,7 @@ type Losses struct {
 	// between a step's last computation and the next one's first, once the step has ended elsewhere
 	Fill       float64 `json:"fill"`
 	Drain      float64 `json:"drain"`      // the same, while other workers still end the step
-	Bubble     float64 `json:"bubble"`     // inside a step, because another stage had not computed
+	Stall      float64 `json:"stall"`      // inside a step, because another stage had not computed
 	Transfer   float64 `json:"transfer"`   // what messages cost: the step is so much shorter where they take no time
 	Collective float64 `json:"collective"` // because replicas, tied stages or the norm were not summed
 	Core       float64 `json:"core"`       // because others held every core
@@ -23,7 +25,7 @@ type Losses struct {
 
 // named lists the parts with their names.
 func (l *Losses) named() []namedLoss {
-	return []namedLoss{{"fill", &l.Fill}, {"drain", &l.Drain}, {"bubble", &l.Bubble}, {"transfer", &l.Transfer},
+	return []namedLoss{{"fill", &l.Fill}, {"drain", &l.Drain}, {"stall", &l.Stall}, {"transfer", &l.Transfer},
 		{"collectives", &l.Collective}, {"cores", &l.Core}}
 }
 
@@ -79,6 +81,20 @@ func (l Losses) split(stepS float64, still *trace.Timeline, flushes bool) Losses
 	return rest
 }
 
+// Steps is how many steps a Program for Steady has at least.
+const Steps = 6
+
+// Steady is what a step of a Program of Steps or more takes that others precede and follow, as an Entry's does, and
+// where its workers' time went that they did not compute in. Of pipelines side by side it is a step of all.
+func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, err error) {
+	t, _, err := sim.Run(p, costs, sim.Options{Record: true})
+	if err != nil {
+		return 0, lost, err
+	}
+	stepS, lost = lossesOf(t, p.Weights.Synchronous())
+	return stepS, lost, nil
+}
+
 // lossesOf measures the middle of a Timeline of some steps: a step's time, from end to end,
 // and where the workers' time in it went. Each gap goes to its cause as a whole, so that a
 // wait for a stage whose message then travels counts for the longer of the two. An order
@@ -126,7 +142,7 @@ func lossesOf(t *trace.Timeline, flushes bool) (stepS float64, lost Losses) {
 			}
 			before, after := steps.around(g)
 			if before == after || !flushes {
-				lost.Bubble += part
+				lost.Stall += part
 				continue
 			}
 			over := min(max(ends[min(max(before, 0), n-1)], begin), end)

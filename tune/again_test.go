@@ -1,0 +1,121 @@
+package tune
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// planned is a search for a built-in model on a preset, with costs from its devices' peaks.
+func planned(t *testing.T, name string, set map[string]any, on string, batch int) Request {
+	t.Helper()
+	m, err := model.Build(name, set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cluster.Preset(on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.Analytic(m, c.DeviceTypes, []int{1, 2, 4, 8}, "sgd", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Request{Profile: p, Cluster: c, Batch: batch}
+}
+
+// A schedule that is fixed is no slower than it is as a rival, where the search may choose.
+func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
+	t.Parallel()
+	for _, r := range []Request{
+		planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16),
+		planned(t, "convnet", nil, "dapple-c:2", 16),
+		planned(t, "lstm", nil, "dapple-b:4", 8),
+	} {
+		found, err := Search(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := map[string]bool{}
+		for _, rival := range found.Rivals {
+			if rival.Plan == nil || done[rival.Plan.Schedule] || len(done) == 4 ||
+				!schedule.Policy(rival.Plan.Weights).Synchronous() {
+				continue
+			}
+			done[rival.Plan.Schedule] = true
+			fixed := r
+			fixed.Fix.Schedule = rival.Plan.Schedule
+			own, err := Search(t.Context(), fixed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if own.Best.Schedule != rival.Plan.Schedule {
+				t.Errorf("%s: asked for %s, got %s", r.Profile.Model, rival.Plan.Schedule, own.Best.Schedule)
+			}
+			if a, b := own.Best.Predicted.StepS, rival.Predicted.StepS; a > b*(1+tie) {
+				t.Errorf("%s: %s takes %v s where it is fixed, and %v s as a rival", r.Profile.Model, rival.Plan.Schedule, a, b)
+			}
+		}
+	}
+}
+
+// Twice the memory is advice only to whom memory holds back, and no what-if is worth less than the plan that
+// was found with it: what this hardware can do as well is the plan.
+func TestAdviceIsOfWhatBinds(t *testing.T) {
+	t.Parallel()
+	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
+	advised := func(e *Explanation) bool {
+		return slices.ContainsFunc(e.Levers, func(l Lever) bool { return strings.Contains(l.Change, "memory") })
+	}
+	wide, err := Search(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := wide.Best.Predicted.StepS
+	e, err := wide.Explain(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if advised(e) {
+		t.Errorf("memory of 16 GiB holds nothing back, and the advice is %+v", e.Levers)
+	}
+	if after := wide.Best.Predicted.StepS; after > before {
+		t.Errorf("explaining made the plan slower: %v s, then %v s", before, after)
+	}
+	fullest, held := slices.Max(wide.Best.Predicted.Needs()), 0
+	for _, tenths := range []int64{2, 3, 5} {
+		r.Cluster = r.Cluster.WithMemory(func(int64) int64 { return fullest * tenths / 10 })
+		tight, err := Search(t.Context(), r)
+		var memory *MemoryError
+		if errors.As(err, &memory) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err = tight.Explain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		slower := tight.Best.Predicted.StepS/wide.Best.Predicted.StepS - 1
+		if slower > 0.1 { // twice the limit is little less than the faster plan holds
+			if held++; !advised(e) {
+				t.Errorf("in %d/10 of the memory it is %.1f %% slower, and the advice is %+v", tenths, 100*slower, e.Levers)
+			}
+		}
+		t.Logf("in %d/10 of the memory %.1f %% slower: %+v", tenths, 100*slower, e.Levers)
+		for _, l := range e.Levers {
+			if l.Gain < worthAdvising {
+				t.Errorf("%+v is no advice", l)
+			}
+		}
+	}
+	if held == 0 {
+		t.Error("no limit held the search back")
+	}
+}
