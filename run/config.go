@@ -52,6 +52,13 @@ type Hooks struct {
 	// OnPace is called when a worker has become a straggler, or is none any more, and once when the workers are slower
 	// than their profiles alike.
 	OnPace func(Pace)
+	// OnLate is called when a step has taken far longer than others so far, and again each time when it has taken twice
+	// as long as then: for how long, how long others take, and what each worker is at or waits for, as OnQuiet.
+	OnLate func(late, usual time.Duration, chain []string)
+	// WantsTrace is asked about each step that stands, and must return at once. Where it says yes OnTrace is called with
+	// the Timeline of that step, unless nobody has it any more or it is too long. With neither nothing is done.
+	WantsTrace func(step int) bool
+	OnTrace    func(*trace.Timeline)
 	// OnTaken is called before the first step where another run has bound its workers to this
 	// processor, among others, so that this one's are bound to none.
 	OnTaken func(processor int)
@@ -137,6 +144,8 @@ type Config struct {
 	// order, and how long one may take to answer and to leave; 0: 5 minutes. That bytes move is something that happens,
 	// so that slow links and disks may take as long as they do. That nobody can ever move is noticed at once.
 	StallAfter time.Duration
+	// LateAfter is how long a step takes at least before Hooks.OnLate is called; 0: 5 seconds.
+	LateAfter time.Duration
 	// KeepWeights has the Result carry the final parameters and buffers.
 	KeepWeights bool
 
@@ -175,6 +184,7 @@ type Result struct {
 const (
 	defaultKeepSteps  = 8
 	defaultStallAfter = 5 * time.Minute
+	defaultLateAfter  = 5 * time.Second
 )
 
 // usual is the carriers of a run that does not say; tests put others in their place.
@@ -232,6 +242,9 @@ func (c Config) filled() (Config, error) {
 	}
 	if c.StallAfter == 0 {
 		c.StallAfter = defaultStallAfter
+	}
+	if c.LateAfter <= 0 {
+		c.LateAfter = defaultLateAfter
 	}
 	if c.decide == nil {
 		c.decide = func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) {

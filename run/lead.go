@@ -29,14 +29,16 @@ type leader struct {
 	hooks    *hookQueue
 	stop     <-chan struct{} // closed when the run is to stop; nil once it is heard
 	beat     *time.Ticker
-	told     time.Time       // when the processes were last told of what they owe an answer to
-	held     func() string   // what keeps the leader's own process from leaving
-	hung     error           // it has not left
-	hangs    bool            // a device of some process does, so that nobody is waited for any more
-	quiet    time.Duration   // that OnQuiet was last told of
-	began    time.Time       // when the leader's own process's clock was 0
-	clocks   []control.Clock // by process
-	asked    []time.Time     // by process, at the last Beat
+	told     time.Time     // when the processes were last told of what they owe an answer to
+	held     func() string // what keeps the leader's own process from leaving
+	hung     error         // it has not left
+	hangs    bool          // a device of some process does, so that nobody is waited for any more
+	quiet    time.Duration // that OnQuiet was last told of
+	late     overdue
+	shown    []*trace.Timeline // by process, of the last Show that is not answered by all
+	began    time.Time         // when the leader's own process's clock was 0
+	clocks   []control.Clock   // by process
+	asked    []time.Time       // by process, at the last Beat
 	records  [][]control.Record
 	left     []control.Left
 
@@ -109,7 +111,7 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)), told: time.Now(),
 		began: began, clocks: make([]control.Clock, len(of)), asked: make([]time.Time, len(of)),
 		records: make([][]control.Record, len(of)), left: make([]control.Left, len(of)), span: maxRepeat,
-		savedAt: -1, run: rand.Uint64(),
+		savedAt: -1, run: rand.Uint64(), late: newOverdue(c.LateAfter), shown: make([]*trace.Timeline, len(of)),
 	}
 	if j.Plan.PostValidate {
 		l.span = 16 * leastRepeat
@@ -154,6 +156,8 @@ func (l *leader) await() {
 		l.tell(l.state.Stop())
 	case <-l.beat.C:
 		defer l.look() // what has been answered meanwhile is heard first
+	case <-l.late.tick.C:
+		defer l.askWhyLate()
 	}
 	for _, e := range l.inbox.take() {
 		switch {
@@ -193,7 +197,10 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 		}
 		if body.Stuck || !l.state.Asked() { // the last that was asked
 			l.judge()
+			l.tellLate()
 		}
+	case control.Shown:
+		l.show(from, body)
 	}
 	if !under {
 		return nil // what comes of a process that does not know yet that the run has failed
@@ -235,6 +242,8 @@ func (l *leader) step(from int, part control.Step) error {
 	l.whole++
 	l.loss = f.Loss
 	l.pace(f)
+	l.late.step(f.TookS)
+	l.trace(f.Step)
 	hook := l.config.Hooks.OnStep
 	if hook == nil {
 		return nil
@@ -284,6 +293,7 @@ func (l *leader) execute(p *schedule.Program, start func(text string, slots int)
 	if l.trains && l.watch == nil && len(l.config.ProfileS) > 0 {
 		l.watch, l.slow = pace.New(l.config.ProfileS, p.StopUnit()), map[int]int{}
 	}
+	l.late.begin()
 	l.tell(l.state.Begin(body, p.StopUnit()))
 	for l.state.Under() {
 		l.await()
@@ -323,6 +333,7 @@ func (l *leader) dismiss() {
 		l.await()
 	}
 	l.beat.Stop()
+	l.late.tick.Stop()
 	l.hooks.close()
 	for _, e := range l.inbox.take() { // a hook's, behind the last step
 		if e.failed != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -62,8 +63,8 @@ func (s *sizedModel) measure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.profile, err = profile.Measure(t.Context(), s.model, timer,
-		profile.Options{MicroBatches: []int{sizedMicro}, Concurrency: 2, Passes: 2, AtLeastS: 1e-9}); err != nil {
+	if s.profile, err = timing.Measure(t.Context(), s.model, timer,
+		timing.Load{Concurrency: 2}, timing.Options{MicroBatches: []int{sizedMicro}, Passes: 2, AtLeastS: 1e-9}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -60,11 +60,16 @@ func (l *leader) tellQuiet() {
 		return
 	}
 	l.quiet = quiet
-	var chain []string
+	chain := told(stall)
+	l.hooks.add(func() { hook(quiet, chain) })
+}
+
+// told is a line for each wait.
+func told(stall *machine.StallError) (chain []string) {
 	for _, w := range stall.Waits {
 		chain = append(chain, w.Text)
 	}
-	l.hooks.add(func() { hook(quiet, chain) })
+	return chain
 }
 
 // stall is what all workers wait for, in the order in which one waits for another, each with where it is.

@@ -50,6 +50,8 @@ func init() {
 	register[Answer]()
 	register[Begin]()
 	register[Dismiss]()
+	register[Show]()
+	register[Shown]()
 	register[Leave]()
 	register[Record]()
 	register[Left]()

@@ -45,6 +45,7 @@ func oneOfEach() []Message {
 		},
 		Failed{Process: 2, Text: "line\nline", Class: "c"}, Leave{Stopped: true, Draft: "g"},
 		Ask{Name: "open", With: json.RawMessage(`{"a":[1,"\u2028"]}`)}, Answer{With: json.RawMessage("3"), Failed: &Failed{Text: "no"}},
+		Show{Step: 6, Around: true}, Shown{Step: 6, Timeline: &trace.Timeline{Version: 1, Events: []trace.Event{}}},
 		Begin{}, Dismiss{Failed: &Failed{Process: 1, Text: "wrong"}},
 		Record{Timeline: &trace.Timeline{Version: 1, Source: "run", Events: []trace.Event{}}},
 		Left{Leaked: 1, Failed: &Failed{Text: "late", Lost: &LostError{Process: 3, Name: "process 3", Why: "silent"}}},

@@ -85,7 +85,7 @@ func (f *Follower) Receive(m Message) (Body, error) {
 			return nil, refuse("a program is under way")
 		}
 		return m.Body, nil
-	case Beat:
+	case Beat, Show:
 		return m.Body, nil
 	case Failed:
 		f.failed, f.under = true, false

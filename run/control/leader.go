@@ -20,6 +20,8 @@ type Leader struct {
 	stopping bool // Stop was sent in it
 	limited  bool // and Limit
 	asked    bool // Beat was sent, and not all have answered
+	shows    bool // and so was Show
+	show     Show
 	order    Body // was sent, and not all have said Done; nil: none
 	failed   *Failed
 	leaving  bool
@@ -32,6 +34,7 @@ type told struct {
 	done               Ended
 	begun              *Begun // at the Stop of the Program under way
 	needs              *Needs // at the last Beat
+	shown              bool   // at the last Show
 	did                *Done  // of the last order
 }
 
@@ -127,6 +130,21 @@ func (l *Leader) Beat() []Message {
 	return l.say(Beat{})
 }
 
+// Show asks all processes for their record of a step, unless they have been asked and not all have answered.
+func (l *Leader) Show(body Show) []Message {
+	if l.shows || l.failed != nil || l.leaving {
+		return nil
+	}
+	l.shows, l.show = true, body
+	for i := range l.process {
+		l.process[i].shown = false
+	}
+	return l.say(body)
+}
+
+// Showing says whether somebody owes the answer to a Show.
+func (l *Leader) Showing() bool { return l.shows }
+
 // Fail ends the run with a reason of the leader's, unless it has one. Behind Leave nobody is told.
 func (l *Leader) Fail(f Failed) []Message {
 	if l.failed != nil {
@@ -197,6 +215,15 @@ func (l *Leader) Receive(m Message) ([]Message, error) {
 	case Needs:
 		p.needs = &body
 		l.asked = l.asked && !l.answered()
+		return nil, nil
+	case Shown:
+		if !l.shows || p.shown || body.Step != l.show.Step {
+			return nil, refuse("nobody asked")
+		}
+		p.shown, l.shows = true, false
+		for _, p := range l.process {
+			l.shows = l.shows || !p.shown
+		}
 		return nil, nil
 	case Done:
 		_, looks := l.order.(Look)

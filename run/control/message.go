@@ -277,6 +277,23 @@ type Dismiss struct {
 	Failed *Failed `json:"failed,omitempty"` // why, where something is wrong
 }
 
+// Show asks a process for its record of a step that stands, while the run goes on.
+type Show struct {
+	Step   int  `json:"step"`
+	Around bool `json:"around,omitempty"` // and of the others that it still has: they overlap
+}
+
+// Shown answers Show.
+type Shown struct {
+	Step int `json:"step"`
+	// Timeline has the events, on the process's clock; nil where it has them no more, or they are too many to be sent
+	// while the run goes on.
+	Timeline *trace.Timeline `json:"timeline,omitempty"`
+}
+
+// MostShown bounds the events of a Shown, and its samples of memory.
+const MostShown = perRecord
+
 // Leave ends a process's part in the run.
 type Leave struct {
 	Stopped bool   `json:"stopped,omitempty"` // before its last step, as somebody wanted
@@ -340,6 +357,8 @@ func (Ask) kind() string      { return "ask" }
 func (Answer) kind() string   { return "answer" }
 func (Begin) kind() string    { return "begin" }
 func (Dismiss) kind() string  { return "dismiss" }
+func (Show) kind() string     { return "show" }
+func (Shown) kind() string    { return "shown" }
 func (Leave) kind() string    { return "leave" }
 func (Record) kind() string   { return "record" }
 func (Left) kind() string     { return "left" }

@@ -73,6 +73,16 @@ func (p *Progress) Fill(t *trace.Timeline) {
 	t.PeakBytes = slices.Clone(p.PeakBytes)
 }
 
+// Mark is that of a step that is whole, if it is one of the last.
+func (p *Progress) Mark(step int) (trace.StepMark, bool) {
+	last := p.marks[max(0, len(p.marks)-64):]
+	i := slices.IndexFunc(last, func(m trace.StepMark) bool { return m.Step == step })
+	if i < 0 {
+		return trace.StepMark{}, false
+	}
+	return last[i], true
+}
+
 // Add takes a process's part of a step; shift is what its clock lacks to the leader's. The last part makes
 // the step whole.
 func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, error) {

@@ -319,6 +319,8 @@ func (x *Process) obey(body control.Body) error {
 		x.look(x.gate.Release())
 	case control.Beat:
 		x.say(x.needs())
+	case control.Show:
+		x.show(body)
 	case control.Failed:
 		x.failLocked(x.some(), ErrorOf(x.job.World, &body))
 	case control.Leave:
@@ -361,35 +363,4 @@ func (x *Process) end() {
 		e.PeakBytes = append(e.PeakBytes, x.workers[k].memory.PeakBytes)
 	}
 	x.say(e)
-}
-
-// standing tells the leader that the process's part of a step stands. The caller holds mu.
-func (x *Process) standing(p record.Part) {
-	s := control.Step{Step: p.Step, StartS: p.Start.Seconds(), EndS: p.End.Seconds(), Norm: p.Norm}
-	for _, k := range x.mine {
-		w := x.workers[k]
-		sent, received := w.port.Traffic()
-		s.Workers = append(s.Workers, control.Did{BusyS: p.Busy[k].Seconds(), PeakBytes: w.memory.PeakBytes,
-			LiveBytes: w.memory.LiveBytes, SentBytes: sent, ReceivedBytes: received})
-	}
-	if x.job.OnPart != nil {
-		x.job.OnPart(p.Step)
-	}
-	for i, l := range p.Losses {
-		s.Losses = append(s.Losses, control.Loss{Index: i, Value: l})
-	}
-	x.say(s)
-}
-
-// timeline is the process's record so far.
-func (x *Process) timeline() *trace.Timeline {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	t := x.job.Timeline()
-	x.record.Fill(&t)
-	t.PeakBytes, t.PeakActivations = make([]int64, t.Workers), make([]int, t.Workers)
-	for _, k := range x.mine {
-		t.PeakActivations[k] = x.workers[k].peak
-	}
-	return &t
 }

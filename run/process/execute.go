@@ -205,7 +205,7 @@ type execution struct {
 	size       int64
 	lacked     machine.Need
 	dropped    bool  // a receive that took nothing over
-	live       int64 // bytes, behind a computation
+	high, live int64 // bytes, at most within a computation and behind it
 }
 
 // complete files an execution whose end is set, and says so. The caller holds mu.
@@ -227,7 +227,7 @@ func (x *Process) complete(w *worker, e execution) {
 		})
 		if e.in.Kind.IsCompute() {
 			w.done = end
-			x.record.Sample(noted, e.live)
+			x.record.Sample(noted, e.high, e.live)
 		}
 	}
 	if e.in.Kind == x.program.Settles() && (x.refused == nil || x.program.MinibatchOf(e.in) < x.limit-1) {

@@ -47,7 +47,8 @@ type worker struct {
 	started  time.Time     // when it began the one that it is at
 	done     time.Time     // when its device had done its last computation
 	lacks    machine.Need  // what it last waited for
-	memory   engine.Memory // behind its last computation
+	memory   engine.Memory // behind its last computation, and the most that it has held
+	most     int64         // bytes that it has held at once
 	complete bool          // what it is at is complete, though its own time on it is not over
 	late     chan struct{} // closed when the device has done what it was last seen to be late with
 }
@@ -131,6 +132,7 @@ func (w *worker) leave(left *departure) (err error) {
 		return nil
 	}
 	left.memory = w.dev.Memory()
+	left.memory.PeakBytes = max(left.memory.PeakBytes, w.most)
 	if w.job.KeepWeights && w.x.isWhole() {
 		left.weights, err = w.weights()
 	}
@@ -297,10 +299,12 @@ func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int6
 	x := w.x
 	e := execution{in: in, begin: begin, end: w.mark(in), size: size, dropped: in.Kind.IsReceive() && w.dropping}
 	held := w.dev.Memory()
-	e.live = held.LiveBytes
+	w.dev.ResetPeak() // of each instruction by itself
+	e.high, e.live = max(held.PeakBytes, held.LiveBytes), held.LiveBytes
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if in.Kind.IsCompute() {
+	w.most = max(w.most, e.high)
+	if held.PeakBytes = w.most; in.Kind.IsCompute() {
 		w.memory = held
 	}
 	now := time.Now()

@@ -91,13 +91,13 @@ func (r *Recorder) Add(e Event) {
 	s.end = max(s.end, e.End)
 }
 
-// Sample notes what a worker held when e had ended.
-func (r *Recorder) Sample(e Event, bytes int64) {
+// Sample notes what a worker held at most while it did e, from its start on, and what when e had ended.
+func (r *Recorder) Sample(e Event, most, live int64) {
 	s := &r.other
 	if !e.Outside {
 		s = r.step(e.Step)
 	}
-	s.memory = append(s.memory, sample{e.Worker, e.End, bytes})
+	s.memory = append(s.memory, sample{e.Worker, e.Start, most}, sample{e.Worker, e.End, live})
 }
 
 // Loss notes what a micro-batch, or a replica's slice of it, adds to the loss of a step. Where a step is
@@ -144,20 +144,36 @@ func (r *Recorder) Updated(step int) (Part, bool) {
 	return Part{Step: step, Start: s.start, End: s.end, Busy: s.busy, Losses: s.losses, Norm: s.norm}, true
 }
 
-// maxOutside bounds what is kept of evaluations and checkpoints.
-const maxOutside = 4096
+// Excerpt is what there is of some steps while the run goes on. It may be read while the Recorder takes more.
+type Excerpt []stepRecord
+
+// Excerpt is what there is of a step that stands, and with around of all others; false where it is kept no more.
+func (r *Recorder) Excerpt(step int, around bool) (Excerpt, bool) {
+	s := r.kept[step]
+	if s == nil {
+		return nil, false
+	}
+	if !around {
+		return Excerpt{*s}, true
+	}
+	var all Excerpt
+	for _, n := range r.known() {
+		all = append(all, *r.step(n))
+	}
+	return all, true
+}
+
+// Rows is how many events it has, and samples of memory.
+func (x Excerpt) Rows() (events, samples int) {
+	for _, s := range x {
+		events, samples = events+len(s.events), samples+len(s.memory)
+	}
+	return events, samples
+}
 
 // Fill writes events and memory into a Timeline.
-func (r *Recorder) Fill(t *trace.Timeline) {
-	var steps []int
-	for n := range r.kept {
-		steps = append(steps, n)
-	}
-	for n := range r.open {
-		steps = append(steps, n)
-	}
-	slices.Sort(steps)
-	take := func(s *stepRecord) {
+func (x Excerpt) Fill(t *trace.Timeline) {
+	for _, s := range x {
 		for _, e := range s.events {
 			t.Events = append(t.Events, e.text())
 		}
@@ -165,12 +181,32 @@ func (r *Recorder) Fill(t *trace.Timeline) {
 			t.Memory = append(t.Memory, trace.MemorySample{Worker: m.worker, AtS: m.at.Seconds(), Bytes: m.bytes})
 		}
 	}
-	take(&r.other)
-	for _, n := range steps {
-		take(r.step(n))
-	}
 	slices.SortStableFunc(t.Events, func(a, b trace.Event) int { return cmp.Compare(a.StartS, b.StartS) })
 	slices.SortStableFunc(t.Memory, func(a, b trace.MemorySample) int { return cmp.Compare(a.AtS, b.AtS) })
+}
+
+// known is the steps that there is something of, in order.
+func (r *Recorder) known() (steps []int) {
+	for n := range r.kept {
+		steps = append(steps, n)
+	}
+	for n := range r.open {
+		steps = append(steps, n)
+	}
+	slices.Sort(steps)
+	return steps
+}
+
+// maxOutside bounds what is kept of evaluations and checkpoints.
+const maxOutside = 4096
+
+// Fill writes events and memory into a Timeline.
+func (r *Recorder) Fill(t *trace.Timeline) {
+	all := Excerpt{r.other}
+	for _, n := range r.known() {
+		all = append(all, *r.step(n))
+	}
+	all.Fill(t)
 }
 
 func (e Event) text() trace.Event {

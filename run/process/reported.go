@@ -4,8 +4,12 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // unread is the loss of a forward, which stays on the device until something is made of its minibatch's
@@ -79,4 +83,54 @@ func freeLosses(all []unread) {
 	for _, u := range all {
 		u.loss.Free()
 	}
+}
+
+// standing tells the leader that the process's part of a step stands. The caller holds mu.
+func (x *Process) standing(p record.Part) {
+	s := control.Step{Step: p.Step, StartS: p.Start.Seconds(), EndS: p.End.Seconds(), Norm: p.Norm}
+	for _, k := range x.mine {
+		w := x.workers[k]
+		sent, received := w.port.Traffic()
+		s.Workers = append(s.Workers, control.Did{BusyS: p.Busy[k].Seconds(), PeakBytes: w.memory.PeakBytes,
+			LiveBytes: w.memory.LiveBytes, SentBytes: sent, ReceivedBytes: received})
+	}
+	if x.job.OnPart != nil {
+		x.job.OnPart(p.Step)
+	}
+	for i, l := range p.Losses {
+		s.Losses = append(s.Losses, control.Loss{Index: i, Value: l})
+	}
+	x.say(s)
+}
+
+// show tells the leader what there is of a step, on a goroutine of its own, so that no worker waits. The caller
+// holds mu.
+func (x *Process) show(what control.Show) {
+	t := x.job.Timeline()
+	t.Events = []trace.Event{}
+	excerpt, kept := x.record.Excerpt(what.Step, what.Around)
+	events, samples := excerpt.Rows()
+	x.beside.Go(crash.Caught(func() {
+		answer := control.Shown{Step: what.Step}
+		if kept && max(events, samples) <= control.MostShown {
+			excerpt.Fill(&t)
+			answer.Timeline = &t
+		}
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.say(answer)
+	}))
+}
+
+// timeline is the process's record so far.
+func (x *Process) timeline() *trace.Timeline {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t := x.job.Timeline()
+	x.record.Fill(&t)
+	t.PeakBytes, t.PeakActivations = make([]int64, t.Workers), make([]int, t.Workers)
+	for _, k := range x.mine {
+		t.PeakActivations[k] = x.workers[k].peak
+	}
+	return &t
 }

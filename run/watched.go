@@ -1,0 +1,121 @@
+package run
+
+import (
+	"slices"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// trace asks all processes for their record of a step that stands, where somebody wants it.
+func (l *leader) trace(step int) {
+	h := &l.config.Hooks
+	if h.WantsTrace == nil || h.OnTrace == nil || l.state.Showing() || !h.WantsTrace(step) {
+		return
+	}
+	l.tell(l.state.Show(control.Show{Step: step, Around: l.job.Timeline().Stream}))
+}
+
+// show takes a process's record of a step; the last one has the step shown, unless one has it no more.
+func (l *leader) show(from int, s control.Shown) {
+	l.shown[from] = s.Timeline
+	if l.state.Showing() {
+		return
+	}
+	empty := l.job.Timeline()
+	l.placed(&empty)
+	empty.PeakBytes = slices.Clone(l.progress.PeakBytes)
+	mark, known := l.progress.Mark(s.Step)
+	parts := []*trace.Timeline{&empty}
+	now := l.sinceS(time.Now())
+	for p, t := range l.shown {
+		if t == nil {
+			known = false
+			continue
+		}
+		offsetS, drift, _ := l.clocks[p].Line(now)
+		t.OnClock(offsetS, drift)
+		parts = append(parts, t)
+	}
+	clear(l.shown)
+	if !known {
+		return
+	}
+	hook := l.config.Hooks.OnTrace
+	l.hooks.add(func() {
+		merged, err := trace.Merge(parts...)
+		if err != nil {
+			return // a process that says anything else has been refused before
+		}
+		merged.Steps = []trace.StepMark{mark}
+		hook(merged)
+	})
+}
+
+// lateTimes is how many times as long as others a step has taken that is late.
+const lateTimes = 10
+
+// overdue is how long steps take, and how long the one under way has.
+type overdue struct {
+	least time.Duration // that a step has taken which is late
+	tick  *time.Ticker
+	since time.Time // a step has stood last, or a Program has begun
+	tookS []float64 // the last steps
+	told  time.Duration
+	asks  bool // the answer to the Beat under way is wanted
+}
+
+func newOverdue(least time.Duration) overdue {
+	return overdue{least: least, tick: time.NewTicker(max(least/5, time.Millisecond))}
+}
+
+// begin notes that a Program begins.
+func (n *overdue) begin() { n.since, n.told, n.asks = time.Now(), 0, false }
+
+// step notes that a step stands.
+func (n *overdue) step(tookS float64) {
+	n.begin()
+	if n.tookS = append(n.tookS, tookS); len(n.tookS) > 16 {
+		n.tookS = n.tookS[1:]
+	}
+}
+
+// by is for how long a step has been under way that is late, and how long others take; false where it is not.
+func (n *overdue) by(now time.Time) (late, usual time.Duration, is bool) {
+	if len(n.tookS) < 3 {
+		return 0, 0, false
+	}
+	late = now.Sub(n.since)
+	usual = time.Duration(stats.Median(n.tookS) * float64(time.Second))
+	return late, usual, late >= max(n.least, lateTimes*usual, 2*n.told)
+}
+
+// askWhyLate asks the processes what their workers wait for, where a step is late and nobody has been asked.
+func (l *leader) askWhyLate() {
+	if l.config.Hooks.OnLate == nil || !l.trains || !l.state.Under() || l.state.Asked() {
+		return
+	}
+	if _, _, is := l.late.by(time.Now()); is {
+		l.late.asks, l.told = true, time.Now()
+		l.tell(l.state.Beat())
+	}
+}
+
+// tellLate says who waits for whom in a step that is late, once all have answered.
+func (l *leader) tellLate() {
+	late, usual, is := l.late.by(time.Now())
+	if !l.late.asks || !is || !l.state.Under() {
+		return
+	}
+	_, waits, _ := l.state.Quiet()
+	stall, err := l.stall("", waits)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	l.late.told, l.late.asks = late, false
+	hook, chain := l.config.Hooks.OnLate, told(stall)
+	l.hooks.add(func() { hook(late, usual, chain) })
+}
