@@ -17,7 +17,7 @@ type Numbers struct {
 	Last             int       `json:"last_step"`
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
-	Bubble           float64   `json:"bubble"` // 1 - sum(busy) / (workers x step)
+	Bubble           float64   `json:"bubble"` // 1 - sum(busy_s) / (workers x step_s)
 	BusyS            []float64 `json:"busy_s"`
 	PeakBytes        []int64   `json:"peak_bytes"`
 	PeakActivations  []int     `json:"peak_activations"`
@@ -26,12 +26,11 @@ type Numbers struct {
 }
 
 // NumbersOf takes medians over the steps of a Timeline after the first skip; batch is the
-// samples of a step, 0 where that is not known. Times, busy times and bubble are of the same
-// steps, those of which it is known who computed how long, so that no worker is busy for
-// longer than a step; of all where that is known of none.
+// samples of a step, 0 where that is not known. All numbers are of the same steps, those of which it is known who
+// computed how long; of all where that is known of none. A step takes what Timeline.Took says; samples and bubble
+// follow from the step and the busy times, so that whoever divides what is shown gets what is shown.
 //
-// In a stream, whose steps overlap, a step is the time from one's end to the next one's, and
-// the numbers are means over those.
+// In a stream the numbers are means over what Timeline.Steady says.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	n := Numbers{PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
 	if len(n.PeakBytes) == 0 {
@@ -42,19 +41,21 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 		n.BusyS, n.Bubble = t.Busy(start, end), t.Bubble(start, end)
 		return n
 	}
-	if t.Stream && n.steady(t, skip, batch) {
-		return n
+	if !t.Stream || !n.steady(t, skip) {
+		n.medians(t, skip)
 	}
-	steps, busy := known(t, skip)
-	n.over(steps)
-	of := *t
-	of.Steps, of.Stream = steps, false // a stream of which no two steps follow each other has their lengths alone
-	n.StepS = of.StepTime(0)
-	if period := of.Period(0); period > 0 {
-		n.SamplesPerSecond = float64(batch) / period
+	if n.StepS > 0 {
+		n.SamplesPerSecond = float64(batch) / n.StepS
 	}
-	n.busy(steps, busy)
+	n.idle(t.Workers)
 	return n
+}
+
+// idle fills in the bubble of so many workers.
+func (n *Numbers) idle(workers int) {
+	if n.StepS > 0 && len(n.BusyS) > 0 {
+		n.Bubble = max(0, 1-sum(n.BusyS)/(float64(workers)*n.StepS)) // rounding can leave less
+	}
 }
 
 // over names the steps that the numbers are of.
@@ -63,51 +64,44 @@ func (n *Numbers) over(steps []trace.StepMark) {
 }
 
 // steady fills in what a stream takes from step to step; false where no two of its steps follow each other.
-func (n *Numbers) steady(t *trace.Timeline, skip, batch int) bool {
+func (n *Numbers) steady(t *trace.Timeline, skip int) bool {
 	steps, stepS, busyS := t.Steady(skip)
 	if len(steps) == 0 {
 		return false
 	}
 	n.over(steps)
 	n.means, n.StepS, n.BusyS = true, stepS, busyS
-	n.SamplesPerSecond, n.Bubble = float64(batch)/stepS, 1-sum(busyS)/(float64(t.Workers)*stepS)
 	return true
 }
 
-// known is the settled steps of which it is known how long each worker computed, and that time by
-// worker; all settled steps, and nil, where it is known of none.
-func known(t *trace.Timeline, skip int) (steps []trace.StepMark, busy [][]float64) {
-	settled := t.Settled(skip)
+// medians fills in the medians of steps and busy times, over the settled steps of which it is known how long each
+// worker computed; of steps alone, over all settled ones, where it is known of none.
+func (n *Numbers) medians(t *trace.Timeline, skip int) {
+	settled, lengths := t.Settled(skip), t.Took(skip)
+	if t.Stream { // of which no two steps follow each other: they overlap, and have their spans alone
+		for k, s := range settled {
+			lengths[k] = s.EndS - s.StartS
+		}
+	}
 	all := t.StepBusy()[len(t.Steps)-len(settled):]
+	var steps []trace.StepMark
+	var took []float64
+	busy := make([][]float64, t.Workers)
 	for k, s := range settled {
-		if sum(all[k]) > 0 {
-			steps, busy = append(steps, s), append(busy, all[k])
+		if sum(all[k]) == 0 {
+			continue
+		}
+		steps, took = append(steps, s), append(took, lengths[k])
+		for w, b := range all[k] {
+			busy[w] = append(busy[w], b)
 		}
 	}
 	if len(steps) == 0 {
-		return settled, nil
+		steps, took, busy = settled, lengths, nil
 	}
-	return steps, busy
-}
-
-// busy fills in the medians of busy times and bubble.
-func (n *Numbers) busy(steps []trace.StepMark, busy [][]float64) {
-	if len(busy) == 0 {
-		return
-	}
-	workers := len(busy[0])
-	byWorker := make([][]float64, workers)
-	var bubbles []float64
-	for k, s := range steps {
-		for w, b := range busy[k] {
-			byWorker[w] = append(byWorker[w], b)
-		}
-		if s.EndS > s.StartS {
-			bubbles = append(bubbles, 1-sum(busy[k])/(float64(workers)*(s.EndS-s.StartS)))
-		}
-	}
-	n.Bubble = stats.Median(bubbles)
-	for _, b := range byWorker {
+	n.over(steps)
+	n.StepS = stats.Median(took)
+	for _, b := range busy {
 		n.BusyS = append(n.BusyS, stats.Median(b))
 	}
 }
@@ -124,11 +118,15 @@ func (n *Numbers) which() string {
 	if n == nil || n.Steps < 2 {
 		return ""
 	}
-	what := "medians"
+	return fmt.Sprintf("%ss over %d steps, %d to %d", n.average(), n.Steps, n.First, n.Last)
+}
+
+// average is which one the numbers are.
+func (n *Numbers) average() string {
 	if n.means {
-		what = "means"
+		return "mean"
 	}
-	return fmt.Sprintf("%s over %d steps, %d to %d", what, n.Steps, n.First, n.Last)
+	return "median"
 }
 
 // peaks is the highest memory sample of each worker, or nil where there are none.
@@ -149,8 +147,13 @@ func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 	if evaluated {
 		peaks = p.Evaluated()
 	}
-	return Numbers{Steps: 1, StepS: p.StepS, SamplesPerSecond: p.SamplesPerSecond, Bubble: p.Bubble,
-		BusyS: p.BusyS, PeakBytes: peaks, PeakActivations: p.PeakActivations}
+	n := Numbers{Steps: 1, StepS: p.StepS, SamplesPerSecond: p.SamplesPerSecond, Bubble: p.Bubble,
+		PeakBytes: peaks, PeakActivations: p.PeakActivations}
+	for _, b := range p.BusyS { // a mean, where the step is a median: it may be a little longer
+		n.BusyS = append(n.BusyS, min(b, p.StepS))
+	}
+	n.idle(len(n.BusyS))
+	return n
 }
 
 // Unit is what a number of a Comparison counts.
@@ -180,7 +183,7 @@ type Comparison struct {
 }
 
 // Compare is predicted against measured: step time, samples per second and bubble, then
-// busy time, peak memory and live activations by worker. Rows that neither side knows are
+// busy time, peak memory and micro-batches in flight by worker. Rows that neither side knows are
 // left out. The plan's own prediction counts first, then the simulated Timeline.
 func Compare(in Inputs) ([]Comparison, error) {
 	in, err := in.filled()
@@ -198,8 +201,16 @@ func Compare(in Inputs) ([]Comparison, error) {
 	return all, nil
 }
 
-// numbers is both sides; nil where a side is not there.
-func (in Inputs) numbers() (predicted, measured *Numbers) {
+// MeasuredStep is the step time that a report shows as measured, in seconds; 0 where nothing is.
+func MeasuredStep(in Inputs) float64 {
+	if _, n := in.numbers(); n != nil {
+		return n.StepS
+	}
+	return 0
+}
+
+// bothNumbers is both sides; nil where a side is not there.
+func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 	if in.Simulated != nil {
 		n := NumbersOf(in.Simulated, 0, in.Batch)
 		predicted = &n
@@ -259,7 +270,9 @@ func compareNumbers(p, m *Numbers, workers int) []Comparison {
 		add("peak memory", w, UnitBytes, func(n *Numbers) (float64, bool) { return entry(n.PeakBytes, w) })
 	}
 	for w := range workers {
-		add("live activations", w, UnitMicroBatch, func(n *Numbers) (float64, bool) { return entry(n.PeakActivations, w) })
+		add("micro-batches in flight", w, UnitMicroBatch, func(n *Numbers) (float64, bool) {
+			return entry(n.PeakActivations, w)
+		})
 	}
 	return out
 }

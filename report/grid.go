@@ -36,6 +36,7 @@ const (
 	gridLeft, gridTop    = 148.0, 30.0
 	gridBottom, gridEdge = 12.0, 14.0
 	gridBox              = 22.0 // width of the shortest computation, where there is room
+	gridLeast            = 16.0 // the least, for a drawing that fits a screen by it
 	gridWidest           = 8000.0
 	gridNarrowest        = 560.0
 )
@@ -103,6 +104,9 @@ func (g *Grid) view() (*gridView, error) {
 		shortest = end - begin
 	}
 	scale := min(gridBox/shortest, gridWidest/(end-begin))
+	if fits := wideSlice / (end - begin); fits < scale && fits*shortest >= gridLeast {
+		scale = fits
+	}
 	scale = max(scale, gridNarrowest/(end-begin))
 	v := &gridView{Title: g.Title, ByMicro: g.Micro, RowHeight: gridRow, PlotX: gridLeft, PlotW: scale * (end - begin)}
 	v.Width = gridLeft + v.PlotW + gridEdge

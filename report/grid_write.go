@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -17,14 +18,13 @@ var gridTemplates string
 
 // Distances of the legend, in units of the drawing.
 const (
-	legendApart, legendHigh = 150.0, 46.0
+	legendHigh              = 46.0
 	microsFrom, microsApart = 90.0, 30.0
 )
 
 var gridPage = template.Must(template.New("grid").Funcs(template.FuncMap{
 	"n":      func(x float64) string { return strconv.FormatFloat(float64(int64(x*100+0.5))/100, 'f', -1, 64) },
 	"down":   func(x, by float64) float64 { return x + by },
-	"along":  func(i int) float64 { return 8 + float64(i)*legendApart },
 	"beside": func(i int) float64 { return microsFrom + float64(i)*microsApart },
 }).Parse(gridTemplates))
 
@@ -40,6 +40,78 @@ func (v svgView) AxisY() float64      { return gridTop - 6 }
 func (v svgView) TickY() float64      { return gridTop - 12 }
 func (v svgView) LegendY() float64    { return v.Baseline + gridBottom }
 func (v svgView) FullHeight() float64 { return v.Height + legendHigh }
+
+// Along is where an entry of the legend begins: behind the words of those before it.
+func (v svgView) Along(i int) float64 {
+	x := 8.0
+	for _, k := range v.Legend[:i] {
+		x += 44 + 6*float64(len(k.Label))
+	}
+	return x
+}
+
+// gridPart is a part of a drawing as wide as a screen: one too wide is shown in several, each below the one before.
+type gridPart struct {
+	svgView
+	LabelW, Width float64
+	Says          string
+}
+
+// Sizes of slices: of a screen and of a phone, the plot and the labels in front of it.
+const (
+	wideSlice, wideLabels   = 1080.0, 106.0
+	phoneSlice, phoneLabels = 316.0, 26.0
+	mostOnPhone             = 4000 // boxes; a page has all of them twice
+)
+
+// slices cuts a drawing into parts that are at most so wide, all alike.
+func (v svgView) slices(most, labels float64, brief bool) []gridPart {
+	n := int(math.Ceil(v.PlotW/most - 1e-9))
+	each := v.PlotW / float64(n)
+	if n > 1 {
+		each = most
+	}
+	out := make([]gridPart, n)
+	for i := range out {
+		part := *v.gridView
+		part.PlotX, part.PlotW = v.PlotX+float64(i)*each, each
+		end := part.PlotX + each
+		part.Boxes, part.Waits, part.Ticks, part.Steps, part.Rows = nil, nil, nil, nil, nil
+		for _, b := range v.Boxes {
+			if b.X < end && b.X+b.W > part.PlotX {
+				part.Boxes = append(part.Boxes, b)
+			}
+		}
+		for _, b := range v.Waits {
+			if b.X < end && b.X+b.W > part.PlotX {
+				part.Waits = append(part.Waits, b)
+			}
+		}
+		for _, t := range v.Ticks {
+			if t.X >= part.PlotX-1 && t.X < end+1 {
+				t.X = min(max(t.X, part.PlotX+4), end-10)
+				part.Ticks = append(part.Ticks, t)
+			}
+		}
+		for _, s := range v.Steps {
+			if s.X > part.PlotX && s.X <= end {
+				part.Steps = append(part.Steps, s)
+			}
+		}
+		for w, r := range v.Rows {
+			if brief {
+				r.Text, r.More = fmt.Sprintf("w%d", w), ""
+			}
+			part.Rows = append(part.Rows, r)
+		}
+		says := v.Title
+		if n > 1 {
+			says = fmt.Sprintf("%s, part %d of %d", v.Title, i+1, n)
+		}
+		out[i] = gridPart{svgView{gridView: &part}, labels, labels + each, says}
+	}
+	return out
+}
 
 // SVG writes the drawing as one file that needs nothing else. It follows the reader's
 // light or dark colour scheme, and says under the mouse what each box and each wait is.
@@ -64,9 +136,16 @@ func (g *Grid) HTML(w io.Writer) error {
 		Style   template.CSS
 		Facts   []Fact
 		ByMicro bool
-		Drawing svgView
+		Wide    []gridPart
+		Phone   []gridPart // none of a drawing of too many boxes: it scrolls
+		Legend  []colourKey
+		Micros  []box
 		Stages  *gridTable
-	}{g.name(), template.CSS(gridStyle), g.Facts, g.Micro, v, nil}
+	}{g.name(), template.CSS(gridStyle), g.Facts, g.Micro, v.slices(wideSlice, wideLabels, false), nil, v.Legend, v.Micros,
+		nil}
+	if len(v.Boxes) <= mostOnPhone {
+		page.Phone = v.slices(phoneSlice, phoneLabels, true)
+	}
 	if g.Stages != nil {
 		page.Stages = gridTableOf(g.Stages)
 	}
@@ -80,8 +159,9 @@ func (g *Grid) drawing() (svgView, error) {
 		return svgView{}, err
 	}
 	v.Title = g.name()
-	v.Width = max(v.Width, 8+legendApart*float64(len(v.Legend)))
-	return svgView{gridView: v}, nil
+	drawn := svgView{gridView: v}
+	v.Width = max(v.Width, drawn.Along(len(v.Legend)))
+	return drawn, nil
 }
 
 func executeGrid(w io.Writer, name string, v any) error {

@@ -47,9 +47,9 @@ func TestWorkersAreShownByHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		flat := strings.Join(strings.Fields(terminal.String()), " ")
-		for _, want := range append(c.says, "a rank 0: worker 0 (stage 0) rank 1: worker 1 "+
-			"(stage 1) b rank 2: worker 2",
-			"host b, ranks 2–3 w2 ", "worker 3 (rank 3 on host b) in steps 1 to 5: at first 1.62 times as long") {
+		for _, want := range append(c.says, "a 0 worker 0 (stage 0) 1 worker 1 (stage 1) "+
+			"b 2 worker 2",
+			"host b, ranks 2–3 2 ", "worker 3 (rank 3 on host b) in steps 1 to 5: at first 1.62 times as long") {
 			if !strings.Contains(flat, want) {
 				t.Errorf("clocks %v s off: the terminal says nothing about %q:\n%s", c.skewS, want, terminal.String())
 			}
@@ -57,7 +57,7 @@ func TestWorkersAreShownByHost(t *testing.T) {
 		for _, want := range append(c.says, `"groups":[{"title":"host a, ranks 0–1","workers":[0,1]},{"title":"host b, `+
 			`ranks 2–3","workers":[2,3]}]`, "<h3>host a, ranks 0–1</h3>", `"where":["rank 0 on host a",`,
 			"<td>worker 2 (stage 2)</td>",
-			"began 1.5 s before rank 0&#39;s, known within", "1.62 times as long") {
+			"began 1.50 s before rank 0&#39;s, known within", "1.62 times as long") {
 			if !strings.Contains(page.String(), want) {
 				t.Errorf("clocks %v s off: the page says nothing about %q", c.skewS, want)
 			}
@@ -73,9 +73,9 @@ func TestADriftIsTold(t *testing.T) {
 	in := onHosts(2e-4, 0)
 	_, end := in.Measured.Extent()
 	for drift, says := range map[float64]string{
-		0.9e-4 / end: "began 1.5 s behind rank 0's, known within ±100 µs",
-		1.1e-4 / end: "began 1.5 s behind rank 0's, loses 30.5 µs a second, known within ±100 µs",
-		-2e-4 / end:  "began 1.5 s behind rank 0's, gains 55.4 µs a second, known within ±100 µs",
+		0.9e-4 / end: "began 1.50 s behind rank 0's, known within ±100 µs",
+		1.1e-4 / end: "began 1.50 s behind rank 0's, loses 30.5 µs a second, known within ±100 µs",
+		-2e-4 / end:  "began 1.50 s behind rank 0's, gains 55.4 µs a second, known within ±100 µs",
 	} {
 		if got := clockOf(in.Measured, &trace.Process{OffsetS: 1.5, Drift: drift, ErrorS: 1e-4}); got != says {
 			t.Errorf("%q, want %q", got, says)

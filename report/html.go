@@ -71,3 +71,18 @@ func bundle() (string, error) {
 	}
 	return b.String(), nil
 }
+
+// Asset is a file of the report's page, for pages that are drawn as it is: a module of its scripts, or its style.
+func Asset(name string) ([]byte, error) { return web.ReadFile("web/" + name) }
+
+// StepData is what the page's scripts draw steps from, as JSON: those of a plan, a simulated and a measured Timeline.
+func StepData(in Inputs) ([]byte, error) {
+	in, err := in.filled()
+	if err != nil {
+		return nil, err
+	}
+	in.Losses, in.Evaluations = nil, nil
+	d := pageDataOf(in)
+	d.Steps = stepCurve{} // what each took is no part of the drawing, and long
+	return json.Marshal(d)
+}

@@ -1,9 +1,11 @@
 package report
 
 import (
-	"cmp"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/kind"
 	"github.com/millrace-ml/millrace/trace"
@@ -23,8 +25,11 @@ type pageData struct {
 	Reported    map[string]*curve `json:"reported,omitempty"`
 	Apart       curve             `json:"reference_apart"`
 	PeakBytes   [2][]int64        `json:"peak_bytes"` // of the whole run: predicted, measured
+	PeakTexts   []string          `json:"peak_texts"` // of both, by worker
 	StageLabels []string          `json:"stage_labels"`
 	Groups      []group           `json:"groups"`          // rows in their order, by host
+	Resumed     []int             `json:"resumed"`         // steps that later parts of the run began with
+	Steps       stepCurve         `json:"steps"`           // what each took
 	Where       []string          `json:"where,omitempty"` // by worker, in a run of several processes
 }
 
@@ -49,46 +54,42 @@ type curve struct {
 	Y []float64 `json:"y"`
 }
 
-// panel is one step. Times are nanoseconds from its start.
-type panel struct {
-	Name    string        `json:"name"`
-	Workers int           `json:"workers"`
-	EndNS   int64         `json:"end"`
-	Events  eventColumns  `json:"events"`
-	Gaps    gapColumns    `json:"gaps"`
-	Memory  []memoryCurve `json:"memory"` // by worker
+// stepCurve is what steps took, in nanoseconds, beside what the tile says of them and of their prediction.
+type stepCurve struct {
+	X           []int   `json:"x"`
+	Y           []int64 `json:"y"`
+	First       int     `json:"first"` // of the steps of the numbers
+	Last        int     `json:"last"`
+	MeasuredNS  int64   `json:"measured"`
+	PredictedNS int64   `json:"predicted"` // 0: nothing is
+	Text        string  `json:"text"`
 }
 
-type eventColumns struct {
-	Text    []string `json:"text"`
-	Worker  []int    `json:"worker"`
-	Compute []int    `json:"compute"` // 1: on the compute lane
-	Start   []int64  `json:"start"`
-	Length  []int64  `json:"length"`
-	Bytes   []int64  `json:"bytes"`
-	Shade   []int    `json:"shade"` // which of the worker's stages it is for
+// stepCurveOf is empty of a run of fewer than two steps.
+func (in Inputs) stepCurveOf() stepCurve {
+	c := stepCurve{X: []int{}, Y: []int64{}}
+	predicted, n := in.numbers()
+	if in.Measured == nil || len(in.Measured.Steps) < 2 || n.StepS == 0 {
+		return c
+	}
+	took := map[int]float64{}
+	for _, s := range in.Took {
+		took[s.Step] = s.S
+	}
+	for k, s := range in.Measured.Took(0) {
+		took[in.Measured.Steps[k].Step] = s
+	}
+	for _, step := range slices.Sorted(maps.Keys(took)) {
+		c.X, c.Y = append(c.X, step), append(c.Y, nanoseconds(took[step]))
+	}
+	c.First, c.Last, c.MeasuredNS = n.First, n.Last, nanoseconds(n.StepS)
+	c.Text = fmt.Sprintf("%s %s, steps %d to %d", n.average(), trace.Seconds(n.StepS), n.First, n.Last)
+	if predicted != nil && predicted.StepS > 0 {
+		c.PredictedNS = nanoseconds(predicted.StepS)
+		c.Text += ", predicted " + trace.Seconds(predicted.StepS)
+	}
+	return c
 }
-
-type gapColumns struct {
-	Worker  []int    `json:"worker"`
-	Start   []int64  `json:"start"`
-	Length  []int64  `json:"length"`
-	Cause   []int    `json:"cause"`
-	Before  []int    `json:"before"`  // the event that ended it, or -1
-	Blocker []int    `json:"blocker"` // the event it waited for, or -1
-	Why     []string `json:"why"`
-}
-
-type memoryCurve struct {
-	At    []int64 `json:"at"`
-	Bytes []int64 `json:"bytes"`
-}
-
-// moreSteps is the most events for which the fastest and the slowest step go into the page too.
-const moreSteps = 30_000
-
-// mostSamples is the most memory samples a curve keeps: two for each column of a wide screen.
-const mostSamples = 4000
 
 // kinds is the vocabulary in the order of the legend: what computes comes first.
 var kinds = kindsInOrder()
@@ -114,11 +115,11 @@ func pageDataOf(in Inputs) pageData {
 		d.Kinds = append(d.Kinds, kindName{k, trace.Plain(k)})
 	}
 	if in.Simulated != nil {
-		t, name := shownStep(in.Simulated, 0)
-		d.Predicted = append(d.Predicted, panelOf(t, name))
+		s, marked := in.predicted()
+		d.Predicted = append(d.Predicted, in.panelOf(in.Simulated, s, marked))
 	}
 	if in.Measured != nil {
-		d.Measured = measuredPanels(in.Measured, in.skip(len(in.Measured.Steps)))
+		d.Measured = in.measuredPanels()
 	}
 	predicted, measured := in.numbers()
 	if predicted != nil {
@@ -127,6 +128,7 @@ func pageDataOf(in Inputs) pageData {
 	if measured != nil {
 		d.PeakBytes[1] = measured.PeakBytes
 	}
+	d.PeakTexts = peakTexts(predicted, measured, in.workers())
 	d.Losses = curve{[]int{}, []float64{}}
 	for _, l := range in.Losses {
 		if !math.IsNaN(l.Value) && !math.IsInf(l.Value, 0) {
@@ -163,6 +165,8 @@ func pageDataOf(in Inputs) pageData {
 			c.X, c.Y = append(c.X, e.Step), append(c.Y, *v)
 		}
 	}
+	d.Resumed = append([]int{}, in.Resumed...)
+	d.Steps = in.stepCurveOf()
 	for _, h := range in.groups() {
 		if g := (group{Workers: h.Workers}); len(h.Workers) > 0 {
 			if len(h.Processes) > 0 {
@@ -186,124 +190,25 @@ func pageDataOf(in Inputs) pageData {
 	return d
 }
 
-// measuredPanels is the median step, and where they are few boxes the fastest, the slowest
-// and the earliest one too.
-func measuredPanels(t *trace.Timeline, skip int) []panel {
-	shown, name := shownStep(t, skip)
-	panels := []panel{panelOf(shown, name)}
-	steps := t.Kept(skip)
-	if len(steps) < 3 || 3*len(shown.Events) > moreSteps {
-		return panels
-	}
-	slices.SortStableFunc(steps, func(a, b trace.StepMark) int {
-		return cmp.Compare(a.EndS-a.StartS, b.EndS-b.StartS)
-	})
-	for _, more := range []struct {
-		mark trace.StepMark
-		what string
-	}{{steps[0], "fastest"}, {steps[len(steps)-1], "slowest"}, {t.Kept(0)[0], "earliest"}} {
-		panels = append(panels, panelOf(t.Window(more.mark.StartS, more.mark.EndS), stepName(more.mark.Step, more.what)))
-	}
-	return panels
-}
-
-func panelOf(t *trace.Timeline, name string) panel {
-	_, end := t.Extent()
-	p := panel{Name: name, Workers: t.Workers, EndNS: nanoseconds(end), Memory: memoryCurves(t)}
-	p.Events = eventColumns{Text: []string{}, Worker: []int{}, Compute: []int{}, Start: []int64{}, Length: []int64{},
-		Bytes: []int64{}, Shade: []int{}}
-	held := stagesOf(t.Events, t.Workers)
-	type place struct {
-		worker int
-		text   string
-	}
-	at := make(map[place]int, len(t.Events))
-	for i := range t.Events {
-		e := &t.Events[i]
-		if e.EndS <= e.StartS && e.Kind != "DR" {
-			continue // a receive takes no time; the gap before the next box tells of it
-		}
-		at[place{e.Worker, e.Instruction}] = len(p.Events.Text)
-		c := &p.Events
-		lane := 0
-		if e.Lane == trace.Compute {
-			lane = 1
-		}
-		start := nanoseconds(e.StartS)
-		c.Text, c.Worker, c.Compute = append(c.Text, e.Instruction), append(c.Worker, e.Worker), append(c.Compute, lane)
-		c.Start, c.Length = append(c.Start, start), append(c.Length, nanoseconds(e.EndS)-start)
-		c.Bytes = append(c.Bytes, e.Bytes)
-		shade := 0
-		if f, ok := trace.ParseFields(e.Instruction); ok {
-			shade = held.shade(e.Worker, f)
-		}
-		c.Shade = append(c.Shade, shade)
-	}
-	index := func(worker int, text string) int {
-		if i, ok := at[place{worker, text}]; ok && text != "" {
-			return i
-		}
-		return -1
-	}
-	g := &p.Gaps
-	*g = gapColumns{Worker: []int{}, Start: []int64{}, Length: []int64{}, Cause: []int{}, Before: []int{},
-		Blocker: []int{}, Why: []string{}}
-	for w, gaps := range trace.AllGaps(t) {
-		for _, gap := range gaps {
-			start := nanoseconds(gap.StartS)
-			g.Worker, g.Start = append(g.Worker, w), append(g.Start, start)
-			g.Length = append(g.Length, nanoseconds(gap.EndS)-start)
-			g.Cause = append(g.Cause, slices.Index(trace.Causes, gap.Cause))
-			g.Before = append(g.Before, index(w, gap.Before))
-			g.Blocker = append(g.Blocker, index(gap.BlockerWorker, gap.Blocker))
-			g.Why = append(g.Why, gap.Why)
-		}
-	}
-	return p
-}
-
-// memoryCurves is each worker's samples; where there are too many, the highest and the
-// lowest of each part, so that peaks stay.
-func memoryCurves(t *trace.Timeline) []memoryCurve {
-	out := make([]memoryCurve, t.Workers)
-	byWorker := make([][]trace.MemorySample, t.Workers)
-	for _, m := range t.Memory {
-		byWorker[m.Worker] = append(byWorker[m.Worker], m)
-	}
-	for w, samples := range byWorker {
-		slices.SortStableFunc(samples, func(a, b trace.MemorySample) int {
-			return cmp.Compare(a.AtS, b.AtS)
-		})
-		c := memoryCurve{At: []int64{}, Bytes: []int64{}}
-		for _, m := range thinned(samples, mostSamples) {
-			c.At, c.Bytes = append(c.At, nanoseconds(m.AtS)), append(c.Bytes, m.Bytes)
-		}
-		out[w] = c
-	}
-	return out
-}
-
-func thinned(all []trace.MemorySample, most int) []trace.MemorySample {
-	if len(all) <= most {
-		return all
-	}
-	var out []trace.MemorySample
-	parts := most / 2
-	for k := range parts {
-		part := all[k*len(all)/parts : (k+1)*len(all)/parts]
-		low, high := 0, 0
-		for i, m := range part {
-			if m.Bytes < part[low].Bytes {
-				low = i
+// peakTexts says of each worker what it holds at its fullest; a dash in place of a side that is not known.
+func peakTexts(predicted, measured *Numbers, workers int) []string {
+	texts := make([]string, workers)
+	for w := range texts {
+		var sides []string
+		for _, side := range []struct {
+			name string
+			n    *Numbers
+		}{{"predicted", predicted}, {"measured", measured}} {
+			if side.n == nil {
+				continue
 			}
-			if m.Bytes > part[high].Bytes {
-				high = i
+			if b, ok := entry(side.n.PeakBytes, w); ok {
+				sides = append(sides, side.name+" "+UnitBytes.Format(b))
 			}
 		}
-		out = append(out, part[min(low, high)])
-		if low != high {
-			out = append(out, part[max(low, high)])
+		if len(sides) > 0 {
+			texts[w] = "peak: " + strings.Join(sides, ", ")
 		}
 	}
-	return out
+	return texts
 }

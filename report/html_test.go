@@ -66,7 +66,8 @@ func TestPageHoldsBothSteps(t *testing.T) {
 	if len(d.Losses.X) != 120 || len(d.Accuracies.X) != 12 {
 		t.Errorf("%d losses and %d accuracies, want 120 and 12", len(d.Losses.X), len(d.Accuracies.X))
 	}
-	for _, want := range []string{"<h1>runs/gpt</h1>", "Predicted against measured", "peak memory", "live activations",
+	for _, want := range []string{"<h1>runs/gpt</h1>", "Predicted against measured", "peak memory",
+		"micro-batches in flight",
 		"embedding … block.7", "torch 1.13.1"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q", want)

@@ -19,6 +19,8 @@ type pageView struct {
 	Stages  []stageRow
 	Why     []string
 	Bound   string
+	Rivals  []rivalRow
+	More    []rivalRow // those further down
 	Rows    []numberRow
 	Medians string
 	Shares  []shareRow
@@ -28,6 +30,7 @@ type pageView struct {
 	Clocks     []string // how well they agree
 	Stragglers []string
 
+	LayersDrawn, Names, Few, HasLags                                bool
 	HasSteps, HasMemory, HasLearning, HasPrediction, HasMeasurement bool
 }
 
@@ -42,16 +45,6 @@ type numberRow struct {
 	Name, Predicted, Measured, Difference string
 	Off                                   int
 	First                                 bool // of its group
-}
-
-type stageRow struct {
-	Stage           int
-	Layers, Names   string
-	Workers         string
-	Warmup          string
-	Recompute       string // "" for none
-	Left, Width     string // of its bar, in percent
-	Busy, Predicted string
 }
 
 // processRow is one of several processes.
@@ -151,59 +144,11 @@ func worth(c *Comparison) float64 {
 	return *c.Predicted
 }
 
-func (v *pageView) plan(in Inputs, predicted *Numbers) {
-	p := in.Plan
-	if p == nil {
-		return
-	}
-	if v.Subtitle != "" {
-		v.Subtitle += " · "
-	}
-	v.Subtitle += fmt.Sprintf("%s · %s · %d micro-batches of %d · weights %s", plural(len(p.Stages), "stage"),
-		p.Schedule, p.MicroBatches, p.MicroBatch, p.Weights)
-	layers := 1
-	for _, s := range p.Stages {
-		layers = max(layers, s.LastLayer+1)
-	}
-	for i, s := range p.Stages {
-		r := stageRow{Stage: i, Layers: layersOf(&s), Workers: list(s.Devices), Warmup: "–"}
-		if s.Recompute.Again() {
-			r.Recompute = s.Recompute.String()
-		}
-		if s.Warmup > 0 {
-			r.Warmup = fmt.Sprint(s.Warmup)
-		}
-		if s.FirstLayer >= 0 && s.LastLayer < len(in.LayerNames) && s.FirstLayer <= s.LastLayer {
-			r.Names = in.LayerNames[s.FirstLayer]
-			if s.LastLayer > s.FirstLayer {
-				r.Names += " … " + in.LayerNames[s.LastLayer]
-			}
-		}
-		r.Left = fmt.Sprintf("%.3f%%", 100*float64(s.FirstLayer)/float64(layers))
-		r.Width = fmt.Sprintf("%.3f%%", 100*float64(s.LastLayer+1-s.FirstLayer)/float64(layers))
-		r.Busy = "–"
-		if predicted != nil && len(s.Devices) > 0 {
-			if b, ok := entry(predicted.BusyS, s.Devices[0]); ok {
-				r.Busy = trace.Seconds(b)
-			}
-		}
-		v.Stages = append(v.Stages, r)
-	}
-	v.Why = p.Why
-	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
-		v.Bound = fmt.Sprintf("No plan of this kind takes less than %s a step; what is predicted of this one is %s.",
-			trace.Seconds(p.LowerBound.StepS), p.LowerBound.Above())
-	}
-}
-
 // shares is, for each worker, how the shown step divides into kinds of computing and
 // causes of waiting.
 func (v *pageView) shares(in Inputs) {
-	sim, _ := shownStep(in.Simulated, 0)
-	var run *trace.Timeline
-	if in.Measured != nil {
-		run, _ = shownStep(in.Measured, in.skip(len(in.Measured.Steps)))
-	}
+	sim, _ := in.predictedStep()
+	run, _ := in.measuredStep()
 	used := map[string]bool{}
 	for _, t := range []*trace.Timeline{sim, run} {
 		for i := range eventsOf(t) {
@@ -263,11 +208,33 @@ func (v *pageView) shares(in Inputs) {
 			break
 		}
 	}
+	if in.hasNeighbours() {
+		v.Keys = append(v.Keys, colourKey{"k-F near", "faint: of a step beside it"})
+	}
 	for _, c := range trace.Causes {
 		if class := "c-" + string(c); used[class] {
 			v.Keys = append(v.Keys, colourKey{class, c.Label()})
 		}
 	}
+}
+
+// hasNeighbours says whether boxes of other steps stand beside those of the steps that are drawn.
+func (in Inputs) hasNeighbours() bool {
+	for _, side := range []struct {
+		of  *trace.Timeline
+		get func() (shownStep, bool)
+	}{{in.Simulated, in.predicted}, {in.Measured, in.measured}} {
+		s, ok := side.get()
+		if !ok {
+			continue
+		}
+		for _, e := range side.of.Window(s.mark.StartS, s.mark.EndS).Events {
+			if e.Step != s.mark.Step && e.EndS > e.StartS {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func eventsOf(t *trace.Timeline) []trace.Event {

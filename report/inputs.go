@@ -16,6 +16,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
@@ -27,11 +28,17 @@ type Inputs struct {
 	Title      string          // "runs/gpt"; the model's name where it is empty
 	Plan       *plan.Plan      // what ran where
 	LayerNames []string        // the model's layers in order, for the drawing of the plan
+	LayerS     []float64       // what a micro-batch of each takes, in seconds; nil: nobody knows
+	Lags       []Lag           // of the weights of a stream; nil where a step uses one version
 	Simulated  *trace.Timeline // the prediction, made before the first step
 	Measured   *trace.Timeline // the run
 	// Losses and Evaluations are those of the whole run; where nil, the measured Timeline's.
 	Losses      []trace.Loss
 	Evaluations []trace.Evaluation
+	// Took is what steps took that the measured Timeline does not have, of earlier parts of the run, and Resumed the
+	// steps that later parts began with.
+	Took    []StepTook
+	Resumed []int
 	// Batch is the samples of one step; where 0, the plan's.
 	Batch int
 	// Skip is how many first steps are left out of medians because caches and threads
@@ -39,6 +46,22 @@ type Inputs struct {
 	Skip int
 	// Facts are shown as they stand: engine, cores, threads, seed.
 	Facts []Fact
+
+	sides *sides // what filled has computed
+}
+
+// sides is what is computed once of both sides, and shown wherever it stands; nil, and false, of a side that is not
+// there, or marks no step.
+type sides struct {
+	predicted, measured *Numbers
+	simulated, run      shownStep
+	has                 [2]bool // that a step is drawn
+}
+
+// StepTook is what a step took, in seconds.
+type StepTook struct {
+	Step int
+	S    float64
 }
 
 // Fact is a name and a value to show.
@@ -80,6 +103,7 @@ func (in Inputs) filled() (Inputs, error) {
 	if in.Title == "" {
 		in.Title = in.model()
 	}
+	in.sides = in.compute()
 	return in, nil
 }
 
@@ -153,4 +177,113 @@ func (in Inputs) skip(n int) int {
 		return 0
 	}
 	return min(10, max(1, n/10))
+}
+
+// shownStep is the step of a Timeline that is drawn: the one that took a time nearest to that of the numbers.
+type shownStep struct {
+	mark  trace.StepMark
+	tookS float64
+	which string // "median": what the numbers are, and it is that; or how near it is
+}
+
+// name is "step 17 (median)".
+func (s shownStep) name() string { return stepName(s.mark.Step, s.which) }
+
+// stepName is "step 17" or "step 17 (median)".
+func stepName(step int, what string) string {
+	if what == "" {
+		return fmt.Sprintf("step %d", step)
+	}
+	return fmt.Sprintf("step %d (%s)", step, what)
+}
+
+// text says what the step took and, where that is another length, how long it is from its first instruction on.
+func (s shownStep) text() string {
+	took, span := trace.Seconds(s.tookS), trace.Seconds(s.mark.EndS-s.mark.StartS)
+	if math.Abs(s.beforeS()) < .01*s.tookS {
+		return fmt.Sprintf("%s, %s", s.name(), took)
+	}
+	why := "it begins a little after that"
+	if s.beforeS() > 0 {
+		why = "it begins while that one ends"
+	}
+	return fmt.Sprintf("%s, %s from the end of the step before it; %s from its first instruction, as %s", s.name(), took,
+		span, why)
+}
+
+// beforeS is when the step before it ends, from its own start, in seconds.
+func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.tookS }
+
+// show chooses the step that is drawn of a Timeline whose numbers are n; false where it marks no step.
+func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, bool) {
+	mark, tookS, ok := t.Nearest(skip, n.StepS)
+	s := shownStep{mark: mark, tookS: tookS}
+	switch {
+	case !ok || len(t.Steps) == 1:
+	case math.Abs(tookS-n.StepS) <= 1e-9*n.StepS:
+		s.which = whole
+	case len(t.Kept(skip)) < len(t.Settled(skip)):
+		s.which = "of those kept, nearest to the " + whole
+	default:
+		s.which = "nearest to the " + whole
+	}
+	return s, ok
+}
+
+// compute fills in the sides.
+func (in Inputs) compute() *sides {
+	var s sides
+	s.predicted, s.measured = in.bothNumbers()
+	if t := in.Simulated; t != nil {
+		whole := "median"
+		if own := NumbersOf(t, 0, 0); math.Abs(own.StepS-s.predicted.StepS) > 1e-9*own.StepS {
+			whole = "prediction" // of several simulations
+		}
+		s.simulated, s.has[0] = show(t, 0, s.predicted, whole)
+	}
+	if t := in.Measured; t != nil {
+		s.run, s.has[1] = show(t, in.skip(len(t.Steps)), s.measured, s.measured.average())
+	}
+	return &s
+}
+
+// computed is the sides of Inputs, filled or not.
+func (in Inputs) computed() *sides {
+	if in.sides == nil {
+		return in.compute()
+	}
+	return in.sides
+}
+
+// numbers is both sides; nil where a side is not there.
+func (in Inputs) numbers() (predicted, measured *Numbers) {
+	s := in.computed()
+	return s.predicted, s.measured
+}
+
+// predicted is the drawn step of the simulated Timeline, and measured that of the run's; false where there is none.
+func (in Inputs) predicted() (shownStep, bool) { s := in.computed(); return s.simulated, s.has[0] }
+func (in Inputs) measured() (shownStep, bool)  { s := in.computed(); return s.run, s.has[1] }
+
+// predictedStep is the step that is drawn cut out, or all of a Timeline that marks none, with what it took;
+// measuredStep the run's.
+func (in Inputs) predictedStep() (*trace.Timeline, string) {
+	s, ok := in.predicted()
+	return cut(in.Simulated, s, ok)
+}
+
+func (in Inputs) measuredStep() (*trace.Timeline, string) {
+	s, ok := in.measured()
+	return cut(in.Measured, s, ok)
+}
+
+func cut(t *trace.Timeline, s shownStep, ok bool) (*trace.Timeline, string) {
+	switch {
+	case t == nil:
+		return nil, ""
+	case ok:
+		return t.Window(s.mark.StartS, s.mark.EndS), s.text()
+	}
+	start, end := t.Extent()
+	return t.Window(start, end), "run, " + trace.Seconds(end-start)
 }

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 // Table is rows under a head. Columns whose head starts with a blank are aligned to
@@ -23,45 +24,22 @@ func (t *Table) Add(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// Text writes the table with columns aligned, two blanks apart.
+// Text writes the table as it fits what w is; the cells of columns behind the first that are not numbers may be broken
+// into lines.
 func (t *Table) Text(w io.Writer) error {
-	widths := make([]int, len(t.Head))
+	var laid terminal.Table
 	for i, h := range t.Head {
-		widths[i] = utf8.RuneCountInString(strings.TrimPrefix(h, " "))
+		laid.Columns = append(laid.Columns, terminal.Column{Heading: strings.TrimPrefix(h, " "), Number: t.right(i),
+			Wraps: i > 0 && !t.right(i)})
 	}
 	for _, row := range t.Rows {
-		for i, c := range row {
-			if i < len(widths) {
-				widths[i] = max(widths[i], utf8.RuneCountInString(printable(c)))
-			}
+		cells := make([]string, min(len(row), len(t.Head)))
+		for i := range cells {
+			cells[i] = printable(strings.TrimPrefix(row[i], " "))
 		}
+		laid.Add(cells...)
 	}
-	var b strings.Builder
-	line := func(row []string) {
-		var l strings.Builder
-		for i := range widths {
-			cell := ""
-			if i < len(row) {
-				cell = printable(strings.TrimPrefix(row[i], " "))
-			}
-			if i > 0 {
-				l.WriteString("  ")
-			}
-			fill := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell)))
-			if t.right(i) {
-				l.WriteString(fill + cell)
-			} else {
-				l.WriteString(cell + fill)
-			}
-		}
-		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
-	}
-	line(t.Head)
-	for _, row := range t.Rows {
-		line(row)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return laid.Write(w, terminal.Of(w))
 }
 
 // Markdown writes the table as Markdown, with what would break a cell escaped.

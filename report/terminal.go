@@ -3,27 +3,31 @@ package report
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
+	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/trace"
-	"golang.org/x/term"
 )
 
-// terminalWidth is what the summary is drawn for; wider terminals gain nothing.
-const terminalWidth = 80
-
 // Terminal writes the summary: the plan drawn, the predicted and the measured step
-// drawn, predicted against measured in numbers, why workers idled, and losses. It uses
-// colour only where w is a terminal and NO_COLOR is not set.
+// drawn, predicted against measured in numbers, why workers idled, and losses. It is laid
+// out for the terminal that w is, as package terminal says.
 func Terminal(w io.Writer, in Inputs) error {
 	in, err := in.filled()
 	if err != nil {
 		return err
 	}
-	d := &drawing{in: in, ink: inkFor(w)}
+	if _, err = io.WriteString(w, summary(terminal.Of(w), in)); err != nil {
+		return fmt.Errorf("report: terminal: %w", err)
+	}
+	return nil
+}
+
+// summary is what Terminal writes.
+func summary(screen terminal.Screen, in Inputs) string {
+	d := &drawing{in: in, screen: screen}
 	d.head()
 	d.plan()
 	d.hosts()
@@ -32,57 +36,13 @@ func Terminal(w io.Writer, in Inputs) error {
 	d.idle()
 	d.stragglers()
 	d.learning()
-	_, err = io.WriteString(w, d.b.String())
-	if err != nil {
-		return fmt.Errorf("report: terminal: %w", err)
-	}
-	return nil
-}
-
-// ink is whether colours are written.
-type ink bool
-
-// inkFor says whether w shows colours, by the convention of no-color.org.
-func inkFor(w io.Writer) ink {
-	f, ok := w.(interface{ Fd() uintptr }) // a file, or what stands before one
-	return ink(ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd())))
-}
-
-// ANSI codes; the sixteen basic ones, which every theme makes readable.
-const (
-	bold   = "1"
-	faint  = "2"
-	red    = "31"
-	green  = "32"
-	yellow = "33"
-)
-
-func (k ink) paint(code, s string) string {
-	if !k || s == "" {
-		return s
-	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
-}
-
-// codeOf is the colour of a kind of instruction, close to the page's.
-func codeOf(kind byte) string {
-	switch kind {
-	case 'F', 'E':
-		return "34"
-	case 'B', 'I':
-		return "33"
-	case 'W':
-		return "36"
-	case 'U':
-		return "35"
-	}
-	return faint
+	return d.b.String()
 }
 
 type drawing struct {
-	in  Inputs
-	ink ink
-	b   strings.Builder
+	in     Inputs
+	screen terminal.Screen
+	b      strings.Builder
 }
 
 func (d *drawing) line(format string, args ...any) {
@@ -90,12 +50,15 @@ func (d *drawing) line(format string, args ...any) {
 }
 
 func (d *drawing) section(title, more string) {
-	d.line("")
+	title = d.screen.Paint(terminal.Bold, title)
 	if more != "" {
-		more = "  " + d.ink.paint(faint, more)
+		title += ": " + more
 	}
-	d.line("%s%s", d.ink.paint(bold, title), more)
+	d.b.WriteString("\n" + d.screen.Wrap("", "  ", title))
 }
+
+// table writes a table; a string builder takes all.
+func (d *drawing) table(t *terminal.Table) { _ = t.Write(&d.b, d.screen) }
 
 func (d *drawing) head() {
 	in := d.in
@@ -103,9 +66,13 @@ func (d *drawing) head() {
 	if m := in.model(); m != in.Title {
 		title += " · " + printable(m)
 	}
-	d.line("%s", d.ink.paint(bold, clip(title, terminalWidth)))
+	d.line("%s", d.screen.Paint(terminal.Bold, terminal.Clip(title, d.screen.Columns, "…")))
+	facts := terminal.Table{Columns: []terminal.Column{{}, {Wraps: true}}}
 	for _, f := range in.Facts {
-		d.line("%s", clip(fmt.Sprintf("  %-18s %s", printable(f.Name), printable(f.Value)), terminalWidth))
+		facts.Add(printable(f.Name), printable(f.Value))
+	}
+	if len(in.Facts) > 0 {
+		d.table(&facts)
 	}
 }
 
@@ -115,102 +82,123 @@ func (d *drawing) plan() {
 	if p == nil || len(p.Stages) == 0 {
 		return
 	}
-	d.section("Plan", fmt.Sprintf("%s, %d micro-batches of %d, weights %s", printable(p.Schedule), p.MicroBatches,
-		p.MicroBatch, printable(p.Weights)))
+	d.section("Plan", fmt.Sprintf("%s, %s of %s, weights %s", printable(p.Schedule),
+		terminal.Count(p.MicroBatches, "micro-batch"), terminal.Count(p.MicroBatch, "sample"), printable(p.Weights)))
 	layers := 0
 	for _, s := range p.Stages {
 		layers = max(layers, s.LastLayer+1)
 	}
 	const most = 30
 	columns := min(layers, most)
-	for i, s := range p.Stages {
-		if i == maxRows {
-			d.line("  … and %d more stages", len(p.Stages)-maxRows)
-			break
-		}
+	t := terminal.Table{Columns: []terminal.Column{{Heading: "stage", Number: true}, {Heading: "of the layers", Spare: 3},
+		{Heading: "layers"}, {Heading: "worker", Wraps: true}, {Heading: "warm-up", Number: true, Spare: 2},
+		{Heading: "recompute", Spare: 1}}}
+	for i, s := range p.Stages[:min(maxRows, len(p.Stages))] {
 		first, last := s.FirstLayer*columns/layers, max(s.FirstLayer*columns/layers, (s.LastLayer+1)*columns/layers-1)
-		bar := strings.Repeat("·", max(0, first)) + strings.Repeat("■", max(0, last-first+1)) +
-			strings.Repeat("·", max(0, columns-1-last))
-		note := "layers " + layersOf(&s)
-		if len(s.Devices) > 1 {
-			note += " workers " + list(s.Devices)
-		} else if len(s.Devices) == 1 {
-			note += fmt.Sprintf(" worker %d", s.Devices[0])
-		}
+		bar := strings.Repeat("·", max(0, first)) + d.screen.Paint(terminal.Blue,
+			strings.Repeat("■", max(0, last-first+1))) + strings.Repeat("·", max(0, columns-1-last))
+		warmup, again := "", ""
 		if s.Warmup > 0 {
-			note += fmt.Sprintf(" K %d", s.Warmup)
+			warmup = strconv.Itoa(s.Warmup)
 		}
 		if s.Recompute.Again() {
-			note += " recompute " + s.Recompute.String()
+			again = s.Recompute.String()
 		}
-		bar = strings.ReplaceAll(bar, strings.Repeat("■", max(1, last-first+1)),
-			d.ink.paint("34", strings.Repeat("■", max(1, last-first+1))))
-		d.line("  stage %-2d %s  %s", i, bar, clip(note, terminalWidth-13-columns))
+		t.Add(strconv.Itoa(i), bar, layersOf(&s), list(s.Devices), warmup, again)
+	}
+	d.table(&t)
+	if more := len(p.Stages) - maxRows; more > 0 {
+		d.line("  … and %s", terminal.Count(more, "more stage"))
 	}
 	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
-		d.line("  no such plan takes less than %s a step; this one is %s", trace.Seconds(p.LowerBound.StepS),
-			p.LowerBound.Above())
+		d.wrap("  ", fmt.Sprintf("no such plan takes less than %s a step; this one is %s",
+			terminal.Duration(p.LowerBound.StepS), p.LowerBound.Above()))
 	}
-	for _, why := range p.Why {
+	for i, why := range p.Why {
+		if i == mostWhy {
+			d.wrap("  ", fmt.Sprintf("… and %s; the plan's file has all", terminal.Count(len(p.Why)-i, "more reason")))
+			break
+		}
 		d.wrap("  ", printable(why))
 	}
 }
 
+// mostWhy is the most reasons of a plan that are shown: its own and those of five rivals.
+const mostWhy = 6
+
 // maxRows is the most stages or workers that are drawn one by one.
 const maxRows = 16
 
-// wrap writes words in lines of the terminal's width, each after the indent.
-func (d *drawing) wrap(indent, s string) {
-	line := indent
-	for word := range strings.FieldsSeq(s) {
-		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > terminalWidth && line != indent {
-			d.line("%s", line)
-			line = indent + "  "
-		}
-		if strings.TrimSpace(line) != "" {
-			line += " "
-		}
-		line += word
-	}
-	d.line("%s", line)
-}
+// wrap writes prose, indented.
+func (d *drawing) wrap(indent, s string) { d.b.WriteString(d.screen.Wrap(indent, indent+"  ", s)) }
 
+// numbers compares what was predicted and what was measured. Neighbouring workers of which the same is to be said
+// have a row together.
 func (d *drawing) numbers() {
 	predicted, measured := d.in.numbers()
 	rows := compareNumbers(predicted, measured, d.in.workers())
 	if len(rows) == 0 {
 		return
 	}
-	d.section("Predicted against measured", measured.which())
-	var b strings.Builder
-	for i := range rows {
-		c := &rows[i]
-		if i == 3*maxRows {
-			fmt.Fprintf(&b, "  … and %d more rows; --json has them all\n", len(rows)-i)
-			break
-		}
-		fmt.Fprintf(&b, "  %-28s %12s %12s %s\n", c.label(), c.text(c.Predicted), c.text(c.Measured), d.judged(c))
+	t := terminal.Table{Columns: []terminal.Column{{}, {Heading: "worker"}, {Heading: "predicted", Number: true},
+		{Heading: "measured", Number: true}, {Heading: "difference", Number: true}}}
+	title, which := "Predicted", ""
+	switch {
+	case predicted == nil:
+		title, which = "Measured", measured.which()
+		t.Columns[2].Heading = ""
+	case measured != nil:
+		title, which = "Predicted against measured", measured.which()
 	}
-	d.line("%s", d.ink.paint(faint, fmt.Sprintf("  %-28s %12s %12s %14s", "", "predicted", "measured", "difference")))
-	d.b.WriteString(b.String())
+	d.section(title, which)
+	shown, name := 0, ""
+	for i := 0; i < len(rows); shown++ {
+		c := &rows[i]
+		var workers []int
+		for ; i < len(rows) && rows[i].Name == c.Name && d.cells(&rows[i]) == d.cells(c); i++ {
+			workers = append(workers, rows[i].Worker)
+		}
+		if shown >= 3*maxRows {
+			continue
+		}
+		cells := d.cells(c)
+		row := []string{"", list(workers), cells[0], cells[1], cells[2]}
+		if c.Name != name {
+			row[0], name = c.Name, c.Name
+		}
+		if c.Worker < 0 {
+			row[1] = ""
+		}
+		t.Add(row...)
+	}
+	d.table(&t)
+	if more := shown - 3*maxRows; more > 0 {
+		d.line("  … and %s; --json has all", terminal.Count(more, "more row"))
+	}
 }
 
-// judged is the difference, green within 5 %, yellow within 15 %, red beyond.
-func (d *drawing) judged(c *Comparison) string {
-	s := fmt.Sprintf("%14s", c.differenceText())
-	if c.Difference == nil {
-		return d.ink.paint(faint, s)
+// cells are both sides of a comparison and their difference, green within 5 %, yellow within 15 %, red beyond.
+// A side that nobody has is empty.
+func (d *drawing) cells(c *Comparison) (cells [3]string) {
+	for i, x := range []*float64{c.Predicted, c.Measured} {
+		if x != nil {
+			cells[i] = c.Unit.Format(*x)
+		}
 	}
-	return d.ink.paint([]string{green, yellow, red}[c.off()], s)
+	if c.Difference != nil {
+		style := []terminal.Style{terminal.Green, terminal.Yellow, terminal.Red}[c.off()]
+		cells[2] = d.screen.Paint(style, c.differenceText())
+	}
+	return cells
 }
 
 // idle says for each worker what it waited for in the step shown.
 func (d *drawing) idle() {
 	title := "Idle time, measured"
-	t, _ := d.measuredStep()
+	t, _ := d.in.measuredStep()
 	if t == nil {
 		title = "Idle time, predicted"
-		if t, _ = shownStep(d.in.Simulated, 0); t == nil {
+		if t, _ = d.in.predictedStep(); t == nil {
 			return
 		}
 	}
@@ -219,6 +207,7 @@ func (d *drawing) idle() {
 		return
 	}
 	d.section(title, "part of the step")
+	d.line("%s", d.screen.Paint(terminal.Faint, "worker"))
 	gaps := trace.AllGaps(t)
 	d.byHost(t.Workers, func(w int) {
 		idle := trace.Idle(gaps[w])
@@ -231,7 +220,7 @@ func (d *drawing) idle() {
 		if parts == nil {
 			parts = []string{"none"}
 		}
-		d.wrap("  ", fmt.Sprintf("w%d  %s", w, strings.Join(parts, ", ")))
+		d.b.WriteString(d.screen.Wrap(fmt.Sprintf("  %4d  ", w), "        ", strings.Join(parts, ", ")))
 	})
 }
 
@@ -240,7 +229,7 @@ func (d *drawing) byHost(workers int, row func(worker int)) {
 	rows := 0
 	for _, h := range d.in.groups() {
 		if len(h.Processes) > 0 && len(h.Workers) > 0 && rows < maxRows {
-			d.line("  %s", d.ink.paint(faint, clip(h.title(), terminalWidth-2)))
+			d.line("  %s", d.screen.Paint(terminal.Faint, terminal.Clip(h.title(), d.screen.Columns-2, "…")))
 		}
 		for _, w := range h.Workers {
 			if rows++; w < workers && rows <= maxRows {
@@ -249,7 +238,7 @@ func (d *drawing) byHost(workers int, row func(worker int)) {
 		}
 	}
 	if workers > maxRows {
-		d.line("  … and %d more workers", workers-maxRows)
+		d.line("  … and %s", terminal.Count(workers-maxRows, "more worker"))
 	}
 }
 
@@ -261,23 +250,21 @@ func (d *drawing) hosts() {
 		return
 	}
 	d.section("Hosts", "")
-	wide := 0
-	for _, h := range all {
-		wide = min(18, max(wide, utf8.RuneCountInString(h.Name)))
-	}
 	rows := 0
+	table := terminal.Table{Columns: []terminal.Column{{Heading: "host", Wraps: true}, {Heading: "rank", Number: true},
+		{Heading: "has", Wraps: true}}}
 	for _, h := range all {
 		name := printable(h.Name)
 		for _, p := range h.Processes {
 			if rows++; rows <= maxRows {
-				d.line("  %-*s  %s", wide, clip(name, wide), clip(fmt.Sprintf("rank %d: %s", p, d.in.heldBy(t, p)),
-					terminalWidth-4-wide))
+				table.Add(name, strconv.Itoa(p), d.in.heldBy(t, p))
 			}
 			name = ""
 		}
 	}
+	d.table(&table)
 	if rows > maxRows {
-		d.line("  … and %d more processes", rows-maxRows)
+		d.line("  … and %s", terminal.Count(rows-maxRows, "more process"))
 	}
 	for _, s := range clocks(t) {
 		d.wrap("  ", s)
@@ -293,7 +280,7 @@ func (d *drawing) stragglers() {
 	d.section("Stragglers", "")
 	for i, s := range all {
 		if i == maxRows {
-			d.line("  … and %d more times", len(all)-maxRows)
+			d.line("  … and %s", terminal.Count(len(all)-maxRows, "more time"))
 			break
 		}
 		d.wrap("  ", printable(s))
@@ -310,16 +297,17 @@ func (d *drawing) learning() {
 		for i, l := range losses {
 			values[i] = l.Value
 		}
-		d.line("  %.4f %s %.4f", first.Value, d.ink.paint("36", sparkline(values, 48)), last.Value)
+		line := sparkline(values, min(48, d.screen.Columns-18))
+		d.line("  %.4f %s %.4f", first.Value, d.screen.Paint(terminal.Cyan, line), last.Value)
 	}
 	if n := len(d.in.Evaluations); n > 0 {
 		e := d.in.Evaluations[n-1]
-		s := fmt.Sprintf("  evaluation after %d steps: loss %.4f", e.Step+1, e.Loss)
+		s := fmt.Sprintf("evaluation after %s: loss %.4f", terminal.Count(e.Step+1, "step"), e.Loss)
 		if e.Samples > 0 && e.Correct > 0 {
 			s += fmt.Sprintf(", accuracy %.2f %% (%d of %d)", 100*e.Accuracy(), e.Correct, e.Samples)
 		}
 		s += e.Said()
-		d.line("%s", s)
+		d.wrap("  ", s)
 	}
 	var apart []float64
 	for _, e := range d.in.Evaluations {
@@ -328,7 +316,8 @@ func (d *drawing) learning() {
 		}
 	}
 	if len(apart) > 0 {
-		d.line("  reference off its average %s at most %.1e", d.ink.paint("36", sparkline(apart, 32)), slices.Max(apart))
+		line := d.screen.Paint(terminal.Cyan, sparkline(apart, min(32, d.screen.Columns-8)))
+		d.wrap("  ", fmt.Sprintf("reference off its average %s at most %.1e", line, slices.Max(apart)))
 	}
 }
 

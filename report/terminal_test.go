@@ -6,11 +6,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/trace/tracetest"
@@ -47,7 +49,7 @@ func TestTerminal(t *testing.T) {
 			t.Errorf("%s differs from %s; got:\n%s", name, path, got)
 		}
 		for line := range strings.SplitSeq(b.String(), "\n") {
-			if n := utf8.RuneCountInString(line); n > terminalWidth {
+			if n := utf8.RuneCountInString(line); n > terminal.Default {
 				t.Errorf("%s: %d columns in %q", name, n, line)
 			}
 			if strings.HasSuffix(line, " ") {
@@ -81,25 +83,49 @@ func TestTerminalOfManyWorkers(t *testing.T) {
 	}
 }
 
-func TestColourOnlyOnATerminal(t *testing.T) {
-	if inkFor(&bytes.Buffer{}) {
-		t.Error("a buffer gets colours")
+// TestTheSummaryFits: at any width no line is wider than the screen, and colours change no letter.
+func TestTheSummaryFits(t *testing.T) {
+	for name, in := range map[string]Inputs{"two": sample(tracetest.TwoStages()), "four": sample(tracetest.FourStages())} {
+		in, err := in.filled()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, columns := range []int{terminal.Narrow, 80, 100, 200} {
+			plain := summary(terminal.Screen{Columns: columns}, in)
+			for line := range strings.Lines(plain) {
+				if n := terminal.Width(strings.TrimSuffix(line, "\n")); n > columns {
+					t.Errorf("%s: %d columns of %d in %q", name, n, columns, line)
+				}
+			}
+			coloured := summary(terminal.Screen{Columns: columns, Colour: true}, in)
+			if !strings.Contains(coloured, "\x1b[34mF") {
+				t.Error("forwards have no colour")
+			}
+			if got := regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(coloured, ""); got != plain {
+				t.Errorf("%s: in colour at %d columns:\n%s\nwithout:\n%s", name, columns, got, plain)
+			}
+		}
 	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
+}
+
+// TestWorkersOfWhichTheSameIsToBeSaid have a row together, and what nobody measured has no column.
+func TestWorkersOfWhichTheSameIsToBeSaid(t *testing.T) {
+	pl := &plan.Plan{Model: "m", MicroBatch: 1, MicroBatches: 4, Schedule: "dp", Weights: "sync",
+		Stages: []plan.Stage{{Devices: []int{0, 1, 2, 3}}},
+		Predicted: &plan.Predicted{StepS: 1, BusyS: []float64{1, 1, .5, .5}, MemoryBytes: []int64{8, 8, 8, 8},
+			PeakActivations: []int{1, 1, 1, 1}}}
+	var b bytes.Buffer
+	if err := Terminal(&b, Inputs{Plan: pl}); err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	if inkFor(f) {
-		t.Error("a file gets colours")
+	for _, want := range []string{"\nPredicted\n", ` busy +0–1 +1\.00 s\n +2–3 +500 ms\n`, ` peak memory +0–3 +8 B\n`,
+		` micro-batches in flight +0–3 +1\n`} {
+		if !regexp.MustCompile(want).MatchString(b.String()) {
+			t.Errorf("want %q in\n%s", want, b.String())
+		}
 	}
-	if got := ink(true).paint(red, "x"); got != "\x1b[31mx\x1b[0m" {
-		t.Errorf("painted %q", got)
-	}
-	d := &drawing{ink: true}
-	if got := d.colour("FF..B "); strings.NewReplacer("\x1b[34m", "", "\x1b[33m", "", "\x1b[2m", "", "\x1b[0m",
-		"").Replace(got) != "FF··B " {
-		t.Errorf("coloured row %q", got)
+	if strings.Contains(b.String(), "measured") {
+		t.Errorf("nothing was measured:\n%s", b.String())
 	}
 }
 
@@ -190,11 +216,12 @@ func TestNumbersOfALongRun(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
-	shown, name := shownStep(tl, 2)
+	in := Inputs{Measured: tl, Skip: 2}
+	shown, name := in.measuredStep()
 	if _, end := shown.Extent(); end > got.StepS+.002 || len(shown.Events) == 0 {
 		t.Errorf("%s is shown until %v s with %d events, want %v s", name, end, len(shown.Events), got.StepS)
 	}
-	for _, p := range measuredPanels(tl, 2) {
+	for _, p := range in.measuredPanels() {
 		if len(p.Events.Text) == 0 {
 			t.Errorf("%s is shown without a box", p.Name)
 		}
@@ -212,7 +239,7 @@ func TestTable(t *testing.T) {
 	if err := tb.Markdown(&md); err != nil {
 		t.Fatal(err)
 	}
-	if want := "case         samples/s\na|b               12.5\nlonger name          3\n"; text.String() != want {
+	if want := "  case         samples/s\n  a|b               12.5\n  longer name          3\n"; text.String() != want {
 		t.Errorf("text:\n%s\nwant:\n%s", text.String(), want)
 	}
 	if want := "| case | samples/s |\n|---|---:|\n| a\\|b | 12.5 |\n| longer name | 3 |\n"; md.String() != want {

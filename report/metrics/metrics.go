@@ -38,6 +38,9 @@ type EvaluationValues struct {
 	Loss float64   `json:"evaluation_loss"`
 	// Accuracy is the part of the predictions that was right; nil where the model does not count them.
 	Accuracy *float64 `json:"evaluation_accuracy,omitempty"`
+	// Correct of so many Samples, as it counts them: predictions.
+	Correct int `json:"evaluation_correct,omitempty"`
+	Samples int `json:"evaluation_samples,omitempty"`
 	// Reported is what the model yields behind its loss, by name: nil for what was no finite number.
 	Reported map[string]*float64 `json:"evaluation_reported,omitempty"`
 	Apart    *float64            `json:"reference_apart,omitempty"` // of elastic averaging: see trace.Evaluation

@@ -3,25 +3,17 @@ import { duration, moment, niceStep } from "./format.js";
 import { colour, onTheme } from "./theme.js";
 
 // makeChart adds a figure with a canvas to a parent. Its series are {x, y, style}:
-// "measured" is a full line, "predicted" a dashed one, "raw" a faint one, "dots" points,
+// "measured" is a full line, "predicted" a dashed one, their "-peak" dotted, "raw" a faint one, "dots" points,
 // and stepped lines hold their value until the next point.
-export function makeChart(parent, { title, note, series, xText, yText, yMin, label }) {
-  const figure = document.createElement("figure");
-  figure.className = "chart";
-  const caption = document.createElement("figcaption");
-  const name = document.createElement("span");
-  const said = document.createElement("span");
-  name.textContent = title;
-  said.textContent = note;
-  caption.append(name, said);
+export function makeChart(parent, { title, note, series, xText, yText, yMin, yMax, label, marks = [] }) {
+  const { figure, said } = makeFigure(parent, title, note);
   const canvas = document.createElement("canvas");
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", label);
-  figure.append(caption, canvas);
-  parent.append(figure);
+  figure.append(canvas);
 
   let pointer = null;
-  const draw = () => drawChart(canvas, series.filter((s) => s.x.length > 0), { xText, yText, yMin, pointer,
+  const draw = () => drawChart(canvas, series.filter((s) => s.x.length > 0), { xText, yText, yMin, yMax, pointer, marks,
     say: (text) => { said.textContent = text ?? note; } });
   canvas.addEventListener("pointermove", (e) => {
     pointer = e.clientX - canvas.getBoundingClientRect().left;
@@ -36,7 +28,30 @@ export function makeChart(parent, { title, note, series, xText, yText, yMin, lab
   return draw;
 }
 
-function drawChart(canvas, series, { xText, yText, yMin, pointer, say }) {
+// makeNumber adds a figure with one number, where a chart would be one dot.
+export function makeNumber(parent, { title, value, note }) {
+  const { figure } = makeFigure(parent, title, note);
+  const number = document.createElement("p");
+  number.className = "alone";
+  number.textContent = value;
+  figure.append(number);
+}
+
+function makeFigure(parent, title, note) {
+  const figure = document.createElement("figure");
+  figure.className = "chart";
+  const caption = document.createElement("figcaption");
+  const name = document.createElement("span");
+  const said = document.createElement("span");
+  name.textContent = title;
+  said.textContent = note;
+  caption.append(name, said);
+  figure.append(caption);
+  parent.append(figure);
+  return { figure, said };
+}
+
+function drawChart(canvas, series, { xText, yText, yMin, yMax, pointer, marks: lines, say }) {
   const width = canvas.parentElement.clientWidth, height = 150;
   const ctx = sharpContext(canvas, width, height);
   if (series.length === 0 || width < 60) return;
@@ -47,6 +62,7 @@ function drawChart(canvas, series, { xText, yText, yMin, pointer, say }) {
     for (const y of s.y) { if (y < y0) y0 = y; if (y > y1) y1 = y; }
   }
   if (x1 <= x0) [x0, x1] = [Math.max(0, x0 - 1), x0 + 1]; // a single point stands in the middle
+  if (yMax !== undefined) y1 = Math.min(y1, yMax);
   if (y1 <= y0) y1 = y0 + (Math.abs(y0) || 1) * 0.1;
   const step = yText.step ? yText.step(y1 - y0) : niceStep(y1 - y0, 4);
   y1 = Math.ceil(y1 / step - 1e-9) * step;
@@ -71,13 +87,28 @@ function drawChart(canvas, series, { xText, yText, yMin, pointer, say }) {
     ctx.textAlign = "center";
     ctx.fillText(text, Math.min(toX(x), width - half), height - 8);
   }
+  for (const { x, name } of lines.filter((m) => m.x >= x0 && m.x <= x1)) {
+    ctx.strokeStyle = ctx.fillStyle = colour("muted");
+    ctx.setLineDash([2, 3]);
+    line(ctx, Math.round(toX(x)) + 0.5, top, Math.round(toX(x)) + 0.5, height - bottom);
+    ctx.setLineDash([]);
+    ctx.textAlign = toX(x) > width / 2 ? "right" : "left";
+    ctx.fillText(name, toX(x) + (toX(x) > width / 2 ? -4 : 4), top + 6);
+  }
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(left - 4, top - 4, width - left - right + 8, height - top - bottom + 8);
+  ctx.clip();
   for (const s of series) drawSeries(ctx, s, toX, toY);
+  ctx.restore();
   say(pointer === null ? null : readOff(ctx, series, pointer, { left, right, width, height, bottom, top, x0, x1, toX,
     toY, xText, yText, marks, step }));
 }
 
 const lineOf = {
   measured: { colour: "accent", width: 2, dash: [] }, predicted: { colour: "muted", width: 1.6, dash: [5, 4] },
+  "measured-peak": { colour: "accent", width: 1, dash: [1, 3] },
+  "predicted-peak": { colour: "muted", width: 1, dash: [1, 3] },
   raw: { colour: "accent", width: 1, dash: [], alpha: 0.35 }, dots: { colour: "B", width: 1.5, dash: [] },
 };
 
@@ -118,7 +149,7 @@ function readOff(ctx, series, pointer, c) {
   line(ctx, c.toX(x), c.top, c.toX(x), c.height - c.bottom);
   const parts = [];
   for (const s of series) {
-    if (s.style === "raw") continue;
+    if (s.name === "") continue;
     const i = s.stepped ? lastBefore(s.x, x) : nearest(s.x, x);
     if (i < 0) continue;
     parts.push(`${s.name} ${c.yText(s.y[i], c.step / 100)}`);

@@ -1,18 +1,27 @@
 // Numbers as people read them, the same as the Go side writes them.
 
-function digits(x) {
-  const s = Number(x.toPrecision(3)).toString();
-  return s.includes("e") ? Math.round(x).toString() : s;
+// fixed is toFixed, which rounds a tie up, with Go's rounding to the even digit.
+export function fixed(x, places) {
+  const text = x.toFixed(places);
+  const [, exact] = Math.abs(x).toFixed(100).split(".");
+  if (!/^50*$/.test(exact.slice(places))) return text;
+  const even = +text.slice(-1) % 2 === 0;
+  return even ? text : (x - Math.sign(x) * 10 ** -places / 2).toFixed(places);
+}
+
+function three(x) {
+  const abs = Math.abs(x);
+  return fixed(x, abs < 9.995 ? 2 : abs < 99.95 ? 1 : 0);
 }
 
 // duration writes nanoseconds: "812 ms".
 export function duration(ns) {
-  const abs = Math.abs(ns);
+  const s = ns / 1e9, abs = Math.abs(s);
   if (abs === 0) return "0 s";
-  if (abs < 999.5) return Math.round(ns) + " ns";
-  if (abs < 999.5e3) return digits(ns / 1e3) + " µs";
-  if (abs < 999.5e6) return digits(ns / 1e6) + " ms";
-  return (abs < 99.95e9 ? digits(ns / 1e9) : Math.round(ns / 1e9)) + " s";
+  if (abs < 999.5e-9) return fixed(s * 1e9, 0) + " ns";
+  if (abs < 999.5e-6) return three(s * 1e6) + " µs";
+  if (abs < 0.9995) return three(s * 1e3) + " ms";
+  return three(s) + " s";
 }
 
 // moment writes a time on an axis whose marks are step nanoseconds apart.
@@ -27,12 +36,12 @@ export function byteText(b) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let i = 0;
   for (; b >= 999.5 && i < units.length - 1; i++) b /= 1024;
-  return (i === 0 ? b.toFixed(0) : b.toFixed(b < 9.995 ? 2 : b < 99.95 ? 1 : 0)) + " " + units[i];
+  return (i === 0 ? fixed(b, 0) : three(b)) + " " + units[i];
 }
 
 // percent writes a relative difference with its sign: "+1.4 %".
 export function percent(x) {
-  const text = Math.abs(100 * x).toFixed(1);
+  const text = fixed(Math.abs(100 * x), 1);
   return (text === "0.0" ? "±" : x < 0 ? "−" : "+") + text + " %";
 }
 

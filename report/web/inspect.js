@@ -1,6 +1,7 @@
 // Words about a box or a gap: in the tip beside the pointer, and below the timeline.
 import { byteText, duration, percent } from "./format.js";
 import { minibatchKinds } from "./model.js";
+import { versionText } from "./paint.js";
 import { colour } from "./theme.js";
 
 function paragraph(className, ...children) {
@@ -23,12 +24,17 @@ function workerOf(worker, data) {
 }
 
 // describe is the paragraphs about a box or gap. other is the step on the other side.
-export function describe(thing, other, data) {
+export function describe(thing, steps, data) {
   if ("why" in thing) return describeGap(thing, data);
   const b = thing;
+  const step = steps.find((s) => s.side === b.side), other = steps.find((s) => s.side !== b.side);
   const kind = data.kinds.find((k) => k.name === b.kind)?.label ?? b.kind;
-  const batch = minibatchKinds.has(b.kind) ? "minibatch" : "micro-batch";
-  const what = `${b.text} — ${kind}, ${batch} ${b.micro}, stage ${b.stage}, ${workerOf(b.worker, data)}`;
+  let what = `${b.text} — ${kind}`;
+  if (!minibatchKinds.has(b.kind) && step.micros > 0) {
+    const within = ((b.number % step.micros) + step.micros) % step.micros;
+    what += `, micro-batch ${within} of step ${step.step + Math.floor(b.number / step.micros)}`;
+  } else if (minibatchKinds.has(b.kind)) what += `, of step ${step.step + b.near}`;
+  what += `, stage ${b.stage}, ${workerOf(b.worker, data)}`;
   const out = [paragraph("name-line", swatch(b.kind), what)];
   let times = `${duration(b.start)} to ${duration(b.end)}: ${duration(b.end - b.start)}`;
   if (b.bytes > 0) {
@@ -42,6 +48,12 @@ export function describe(thing, other, data) {
     times += ` · ${twin.side} ${duration(twin.end - twin.start)} (${percent(change)})`;
   }
   out.push(paragraph("", times));
+  if (b.version !== null) {
+    out.push(paragraph("", `It uses the weights ${versionText(b.version)}: ` + (b.version === 0
+      ? "those that plain training would have for the step's first micro-batch."
+      : `${Math.abs(b.version)} update${Math.abs(b.version) === 1 ? "" : "s"} ${b.version < 0 ? "before" : "behind"} ` +
+        "those that plain training would have for the step's first micro-batch.")));
+  }
   if (b.gap) out.push(paragraph("", `Idle for ${duration(b.gap.end - b.gap.start)} before it: ${b.gap.why}.`));
   return out;
 }

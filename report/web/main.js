@@ -1,12 +1,12 @@
 // Puts the page together.
-import { byteText } from "./format.js";
-import { onTheme, startTheme } from "./theme.js";
+import { byteText, fixed } from "./format.js";
+import { onTheme, startPrint, startTheme } from "./theme.js";
 import { firstAfter, stepModel } from "./model.js";
 import { makeView } from "./view.js";
 import { layoutOf, paintTimeline, placeOf, thingAt } from "./paint.js";
 import { describe, hint, showTip } from "./inspect.js";
 import { onGestures } from "./gestures.js";
-import { byteAxis, makeChart, sharpContext, smooth, timeAxis } from "./curves.js";
+import { byteAxis, makeChart, makeNumber, sharpContext, smooth, timeAxis } from "./curves.js";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const find = (id) => document.getElementById(id);
@@ -17,7 +17,6 @@ function startTimeline(canvas) {
   const tip = find("tip"), details = find("details"), around = find("stage");
   let steps = [], layout = null, waiting = false;
 
-  const other = (thing) => steps.find((s) => s.side !== thing.side);
   const draw = () => {
     waiting = false;
     layout = layoutOf(steps, around.clientWidth, data.groups);
@@ -30,13 +29,18 @@ function startTimeline(canvas) {
   };
   const select = (thing) => {
     view.selected = thing;
-    details.replaceChildren(...(thing ? describe(thing, other(thing), data) : hint()));
+    details.replaceChildren(...(thing ? describe(thing, steps, data) : hint()));
     redraw();
   };
   const choose = (i) => {
     steps = [];
     if (data.predicted.length > 0) steps.push(stepModel(data.predicted[0], "predicted"));
     if (data.measured.length > 0) steps.push(stepModel(data.measured[i], "measured"));
+    find("shown").replaceChildren(...steps.map((s) => {
+      const item = document.createElement("li");
+      item.textContent = `${s.side === "predicted" ? "Predicted" : "Measured"}: ${s.text}`;
+      return item;
+    }));
     view.whole = Math.max(1, ...steps.map((s) => s.end)) * 1.004;
     view.hovered = null;
     select(null);
@@ -44,13 +48,16 @@ function startTimeline(canvas) {
   };
 
   view.listeners.push(redraw);
-  onTheme(() => select(view.selected));
+  onTheme(() => {
+    select(view.selected);
+    draw();
+  });
   onGestures(canvas, view, () => layout.gutter, {
     move(x, y) {
       const thing = thingAt(layout, view, x, y, 2);
       view.hovered = thing;
       view.cursor = x >= layout.gutter ? view.toTime(x - layout.gutter) : null;
-      if (thing) showTip(tip, around, x, y, describe(thing, other(thing), data));
+      if (thing) showTip(tip, around, x, y, describe(thing, steps, data));
       else tip.hidden = true;
       redraw();
     },
@@ -80,6 +87,16 @@ function startTimeline(canvas) {
       tip.hidden = true;
     },
   });
+  if ([...data.predicted, ...data.measured].some((p) => p.events.version)) {
+    const button = find("versions");
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      view.versions = !view.versions;
+      button.setAttribute("aria-pressed", view.versions);
+      find("versions-note").hidden = !view.versions;
+      redraw();
+    });
+  }
   find("zoom-in").addEventListener("click", () => view.zoom(0.6, view.width / 2));
   find("zoom-out").addEventListener("click", () => view.zoom(1 / 0.6, view.width / 2));
   find("zoom-fit").addEventListener("click", view.fit);
@@ -124,53 +141,76 @@ function startMemory(parent) {
     const series = [[p, "predicted"], [m, "measured"]].filter(([panel]) => panel?.memory[w]).map(([panel, name]) => ({
       name, style: name, stepped: true, until: panel.end, x: panel.memory[w].at, y: panel.memory[w].bytes }));
     if (series.every((s) => s.x.length === 0)) continue;
-    const peaks = ["predicted", "measured"].map((name, i) => [name, data.peak_bytes[i]?.[w]])
-      .filter(([, b]) => b !== undefined);
-    const note = peaks.length ? "peak: " + peaks.map(([name, b]) => `${name} ${byteText(b)}`).join(", ") : "";
+    const peaks = ["predicted", "measured"].map((style, i) => [style, data.peak_bytes[i]?.[w]])
+      .filter(([, b]) => b !== undefined)
+      .map(([style, b]) => ({ name: "", style: style + "-peak", x: [0, end], y: [b, b] }));
+    const note = data.peak_texts[w];
     makeChart(parent, { title: `worker ${w}`, note,
-      series: [...series, { name: "", style: "raw", x: [0, end], y: [0, 0] }],
+      series: [...series, ...peaks, { name: "", style: "raw", x: [0, end], y: [0, 0] }],
       xText: timeAxis, yText: byteAxis(byteText), yMin: 0, label: `Memory of worker ${w} over the step: ${note}` });
   }
 }
 
+// addChart is a chart, or the number alone where there is one.
+function addChart(parent, options) {
+  const shown = options.series.filter((s) => s.name !== "");
+  const points = shown.reduce((n, s) => n + s.x.length, 0);
+  if (points === 0) return;
+  if (points > 1) {
+    makeChart(parent, { ...options, xText: atStep, marks: data.resumed.map((x) => ({ x, name: "resumed" })) });
+    return;
+  }
+  const [one] = shown.filter((s) => s.x.length === 1);
+  makeNumber(parent, { title: options.title, value: options.note, note: `after ${counted(one.x[0] + 1, "step")}` });
+}
+
+const counted = (n, one) => `${n} ${one}${n === 1 ? "" : "s"}`;
+const atStep = Object.assign((x) => "step " + Math.round(x), { least: 1 });
+const plain = (y, step) => fixed(y, Math.min(4, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))));
+
 function startLearning(parent) {
-  const number = (y, step) => y.toFixed(Math.min(4, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))));
-  const whole = (x) => "step " + Math.round(x);
-  whole.least = 1;
-  const { losses, eval_losses: tested, accuracies, reference_apart: apart } = data;
-  if (losses.x.length + tested.x.length > 0) {
-    const last = losses.y.length ? `training ${losses.y[losses.y.length - 1].toFixed(4)}` : "";
-    const held = tested.y.length ? `held-out ${tested.y[tested.y.length - 1].toFixed(4)}` : "";
-    const note = [last, held].filter(Boolean).join(", ");
-    makeChart(parent, { title: "Loss", note, xText: whole, yText: number,
-      label: `Loss over the steps, at the end ${note}`, series: [
-      { name: "", style: "raw", x: losses.x, y: losses.y },
-      { name: "training", style: "measured", x: losses.x, y: smooth(losses.y) },
-      { name: "held-out", style: "dots", x: tested.x, y: tested.y },
-    ] });
-  }
-  if (accuracies.x.length > 0) {
-    const note = (100 * accuracies.y[accuracies.y.length - 1]).toFixed(2) + " %";
-    makeChart(parent, { title: "Held-out accuracy", note, xText: whole,
-      yText: (y, step) => number(100 * y, 100 * step) + " %",
-      label: `Held-out accuracy over the steps, at the end ${note}`,
-      series: [{ name: "accuracy", style: "dots", x: accuracies.x, y: accuracies.y }] });
-  }
+  const { losses, eval_losses: tested, accuracies, reference_apart: apart, steps } = data;
+  const last = losses.y.length ? `training ${fixed(losses.y[losses.y.length - 1], 4)}` : "";
+  const held = tested.y.length ? `held-out ${fixed(tested.y[tested.y.length - 1], 4)}` : "";
+  const note = [last, held].filter(Boolean).join(", ");
+  addChart(parent, { title: "Loss", note, yText: plain, label: `Loss over the steps, at the end ${note}`, series: [
+    { name: "", style: "raw", x: losses.x, y: losses.y },
+    { name: "training", style: "measured", x: losses.x, y: smooth(losses.y) },
+    { name: "held-out", style: "dots", x: tested.x, y: tested.y },
+  ] });
+  const right = accuracies.y.length ? fixed(100 * accuracies.y[accuracies.y.length - 1], 2) + " %" : "";
+  addChart(parent, { title: "Held-out accuracy", note: right, yText: (y, step) => plain(100 * y, 100 * step) + " %",
+    label: `Held-out accuracy over the steps, at the end ${right}`,
+    series: [{ name: "accuracy", style: "dots", x: accuracies.x, y: accuracies.y }] });
   for (const [name, c] of Object.entries(data.reported || {}).sort()) {
-    const note = c.y[c.y.length - 1].toPrecision(5);
-    makeChart(parent, { title: `Held-out ${name}`, note, xText: whole, yText: number,
-      label: `Held-out ${name} over the steps, at the end ${note}`,
+    const text = c.y[c.y.length - 1].toPrecision(5);
+    addChart(parent, { title: `Held-out ${name}`, note: text, yText: plain,
+      label: `Held-out ${name} over the steps, at the end ${text}`,
       series: [{ name, style: "dots", x: c.x, y: c.y }] });
   }
-  if (apart.x.length > 0) {
-    const note = `at most ${Math.max(...apart.y).toExponential(1)} of the largest parameter`;
-    makeChart(parent, { title: "Reference from the pipelines' average", note, xText: whole,
-      yText: (y) => y === 0 ? "0" : y.toExponential(1), yMin: 0,
-      label: `How far the reference is from the average of the pipelines over the steps: ${note}`,
-      series: [{ name: "apart", style: "dots", x: apart.x, y: apart.y }] });
+  const far = apart.y.length ? `at most ${Math.max(...apart.y).toExponential(1)} of the largest parameter` : "";
+  addChart(parent, { title: "Reference from the pipelines' average", note: far,
+    yText: (y) => y === 0 ? "0" : y.toExponential(1), yMin: 0,
+    label: `How far the reference is from the average of the pipelines over the steps: ${far}`,
+    series: [{ name: "apart", style: "dots", x: apart.x, y: apart.y }] });
+  if (steps.x.length > 1) {
+    // A few steps, the first above all, take many times as long: the axis ends where all but a fiftieth do.
+    const sorted = [...steps.y].sort((a, b) => a - b);
+    const yMax = 1.15 * Math.max(sorted[Math.floor(0.98 * (sorted.length - 1))], steps.predicted);
+    const beyond = steps.y.filter((y) => y > yMax).length;
+    const series = [{ name: "", style: "raw", x: steps.x, y: steps.y },
+      { name: "measured", style: "measured", x: [steps.first, steps.last], y: [steps.measured, steps.measured] }];
+    if (steps.predicted) {
+      series.push({ name: "predicted", style: "predicted", x: [steps.first, steps.last],
+        y: [steps.predicted, steps.predicted] });
+    }
+    const far = beyond ? `; ${counted(beyond, "step")} beyond` : "";
+    addChart(parent, { title: "Step time", note: steps.text + far,
+      yText: timeAxis, yMin: 0, yMax, label: `Time of each step: ${steps.text}`, series });
   }
 }
 
+startPrint();
 startTheme();
 if (find("timeline") && data.predicted.length + data.measured.length > 0) startTimeline(find("timeline"));
 if (find("memory")) startMemory(find("memory"));

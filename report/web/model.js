@@ -17,18 +17,13 @@ export function stepModel(panel, side) {
   const boxes = ev.text.map((text, i) => {
     const f = fieldsOf(text);
     return { id: i, text, ...f, worker: ev.worker[i], compute: ev.compute[i] === 1,
-      start: ev.start[i], end: ev.start[i] + ev.length[i], bytes: ev.bytes[i], shade: ev.shade[i], gap: null,
-      twin: "", side };
+      start: ev.start[i], end: ev.start[i] + ev.length[i], bytes: ev.bytes[i], shade: ev.shade[i],
+      number: ev.number[i], near: ev.near[i],
+      version: ev.version?.[i] < 1 << 30 ? ev.version[i] : null, gap: null, twin: "", side };
   });
-  // The same instruction of another step has other ids: count from the step's first one.
-  let firstMicro = Infinity, firstBatch = Infinity;
-  for (const b of boxes) {
-    if (minibatchKinds.has(b.kind)) firstBatch = Math.min(firstBatch, b.micro);
-    else firstMicro = Math.min(firstMicro, b.micro);
-  }
+  // The same instruction of another step has other ids: the number counts from the step's first one.
   const byTwin = new Map();
   for (const b of boxes) {
-    b.number = b.micro - (minibatchKinds.has(b.kind) ? firstBatch : firstMicro);
     b.twin = `${b.worker} ${b.pipeline} ${b.stage} ${b.kind} ${b.number} ${b.replica}`;
     byTwin.set(b.twin, b);
   }
@@ -46,7 +41,8 @@ export function stepModel(panel, side) {
     rows[worker].gaps.push(gap);
   });
   for (const row of rows) row.gaps.sort((a, b) => a.start - b.start);
-  return { side, name: panel.name, end: panel.end, rows, boxes, byTwin, memory: panel.memory };
+  return { side, name: panel.name, took: panel.took, text: panel.text, before: panel.before, step: panel.step,
+    micros: panel.micros, end: panel.end, rows, boxes, byTwin };
 }
 
 // placeOnLane puts transfers that run at once under one another, three deep at most.

@@ -1,5 +1,5 @@
 // Draws the steps on the canvas, and says what is at a point of it.
-import { duration, moment, niceStep } from "./format.js";
+import { moment, niceStep } from "./format.js";
 import { colour, inkOn, shaded } from "./theme.js";
 import { firstAfter } from "./model.js";
 
@@ -41,8 +41,11 @@ export function layoutOf(steps, width, hosts) {
 
 let causeNames = [];
 
+let byVersion = false;
+
 export function paintTimeline(ctx, layout, view, labels, causes) {
   causeNames = causes;
+  byVersion = view.versions;
   const { gutter, width, height, plot } = layout;
   ctx.clearRect(0, 0, width, height);
   ctx.font = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
@@ -87,7 +90,7 @@ function paintTitle(ctx, layout, { step, y }) {
   // On paper of its own, so that grid lines do not run through the words.
   const width = ctx.measureText(name).width;
   ctx.font = font;
-  const more = `${step.name} · ${duration(step.end)}`;
+  const more = `step ${step.step} · ${step.took}`;
   ctx.fillStyle = colour("surface");
   ctx.fillRect(0, y + 4, width + ctx.measureText(more).width + 20, titleHeight - 8);
   ctx.fillStyle = colour("text");
@@ -176,7 +179,8 @@ function paintBoxes(ctx, gutter, view, lane, y, height, named) {
       fine.filled[b.kind] = (fine.filled[b.kind] ?? 0) + width;
       continue;
     }
-    const fill = shaded(b.kind in kindAlias ? kindAlias[b.kind] : b.kind, b.shade);
+    const fill = byVersion && b.version !== null ? versionColour(b)
+      : shaded(kindAlias[b.kind] ?? b.kind, b.near === 0 ? b.shade : b.shade + 4);
     ctx.fillStyle = fill;
     const inset = width > 4 ? 0.5 : 0;
     if (named && width > 7) {
@@ -208,30 +212,44 @@ function paintFine(ctx, fine, y, height) {
   ctx.globalAlpha = 1;
 }
 
+// versionColours tell the weights of one update from those of the next.
+const versionColours = ["F", "B", "W", "U", "EV", "AR"];
+
+function versionColour(b) {
+  return shaded(versionColours[((b.version % 6) + 6) % 6], b.near === 0 ? 0 : 4);
+}
+
+export const versionText = (v) => (v < 0 ? "w−" + -v : "w" + v);
+
 // kindAlias is kinds that share a colour.
 const kindAlias = { RF: "SF", RB: "SB" };
 
 function nameBox(ctx, b, x, width, y, fill) {
   const short = b.kind === "F" || b.kind === "B" || b.kind === "I" || b.kind === "W" ? String(b.number) : b.kind;
-  const text = width > 52 && short !== b.kind ? `${b.kind} ${short}` : short;
+  const weights = byVersion && b.version !== null ? versionText(b.version) : null;
+  const text = weights ? (width > 52 ? `${b.kind} ${weights}` : weights)
+    : width > 52 && short !== b.kind ? `${b.kind} ${short}` : short;
   if (ctx.measureText(text).width > width - 4) return;
   ctx.fillStyle = inkOn(fill);
   ctx.textAlign = "center";
   ctx.fillText(text, x + width / 2, y);
 }
 
-// paintEnd is the line at which a step is over.
+// paintEnd is the line at which a step is over, and that of the step before it, where it has begun by then.
 function paintEnd(ctx, { gutter, rows }, view, { step, y }) {
   const own = rows.filter((r) => r.step === step);
   if (own.length === 0) return;
   const last = own[own.length - 1];
-  const x = Math.round(gutter + view.toX(step.end)) - 0.5;
   ctx.strokeStyle = colour("muted");
   ctx.setLineDash([3, 3]);
-  ctx.beginPath();
-  ctx.moveTo(x, y + titleHeight - 4);
-  ctx.lineTo(x, last.y + last.height + 2);
-  ctx.stroke();
+  for (const end of [step.end, step.before]) {
+    if (end === 0) continue;
+    const x = Math.round(gutter + view.toX(end)) - 0.5;
+    ctx.beginPath();
+    ctx.moveTo(x, y + titleHeight - 4);
+    ctx.lineTo(x, last.y + last.height + 2);
+    ctx.stroke();
+  }
   ctx.setLineDash([]);
 }
 

@@ -18,9 +18,10 @@ function applyTheme() {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
   colours = {};
   const button = document.getElementById("theme");
-  button.firstChild.data = { auto: "◐ ", light: "☀ ", dark: "☾ " }[chosen];
-  button.querySelector("span").textContent = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
-  button.setAttribute("aria-label", "Colour theme: " + (chosen === "auto" ? "automatic" : chosen));
+  button.firstChild.textContent = { auto: "◐ ", light: "☀ ", dark: "☾ " }[chosen];
+  const name = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
+  button.querySelector(".name").textContent = name;
+  button.setAttribute("aria-label", name + " colours; press for others");
   for (const f of listeners) f();
 }
 
@@ -40,6 +41,21 @@ export function startTheme() {
   applyTheme();
 }
 
+// startPrint has what is printed drawn for paper: light, and as wide as a page of A4.
+export function startPrint() {
+  const root = document.documentElement;
+  addEventListener("beforeprint", () => {
+    root.classList.add("printing");
+    root.dataset.theme = "light";
+    colours = {};
+    for (const f of listeners) f();
+  });
+  addEventListener("afterprint", () => {
+    root.classList.remove("printing");
+    applyTheme();
+  });
+}
+
 export function onTheme(f) {
   listeners.push(f);
 }
@@ -53,13 +69,14 @@ export function colour(name) {
 const shadeOf = [1, 0.62, 0.8, 0.45];
 
 // shaded is a colour as much of itself as a worker's first, second, ... stage has it; the
-// rest is the ground it lies on. The style sheet's .s1 to .s3 are the same.
+// rest is the ground it lies on. The style sheet's .s1 to .s3 are the same. From 4 on they are those of the
+// steps beside the one that is shown, which are fainter, as .near is.
 export function shaded(name, shade) {
   const key = name + shade;
   if (!shade) return colour(name);
   if (colours[key]) return colours[key];
   const parts = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-  const ground = parts(colour("surface")), part = shadeOf[shade];
+  const ground = parts(colour("surface")), part = shadeOf[shade % 4] * (shade < 4 ? 1 : 0.4);
   const mixed = parts(colour(name)).map((c, i) => Math.round(part * c + (1 - part) * ground[i]));
   colours[key] = "#" + mixed.map((c) => c.toString(16).padStart(2, "0")).join("");
   return colours[key];

@@ -1,7 +1,8 @@
 // What part of the time axis is shown. Both steps share it.
 
 export function makeView() {
-  const view = { start: 0, end: 1, whole: 1, width: 1, selected: null, hovered: null, cursor: null, listeners: [] };
+  const view = { start: 0, end: 1, whole: 1, width: 1, selected: null, hovered: null, cursor: null, versions: false,
+    listeners: [] };
 
   view.changed = () => view.listeners.forEach((f) => f());
   view.perPixel = () => (view.end - view.start) / view.width;

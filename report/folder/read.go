@@ -1,0 +1,259 @@
+package folder
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Run is what a folder has of a training.
+type Run struct {
+	Dir   string
+	Parts []Part // in order; the last is that of the folder's own files
+	// Steps and Evaluated are the lines of metrics.jsonl, of all parts.
+	Steps     []metrics.StepValues
+	Evaluated []metrics.EvaluationValues
+}
+
+// Part is what one start of the training left. What it did not come to write is nil.
+type Part struct {
+	Dir        string
+	First      int        // step it began with
+	End        int        // first step of the next part; of the last one -1
+	Start      *Start     // nil in a folder that an older millrace wrote
+	Plan       *plan.Plan // nil only where the part was killed as it began
+	LayerNames []string   // the model's, in order
+	LayerS     []float64  // what a micro-batch of each takes, in seconds, on its first device type; nil: not known
+	Simulated  *trace.Timeline
+	Measured   *trace.Timeline // without the steps from End on; nil where it was killed
+}
+
+// Read reads a run's folder. Its plan must be there, whatever else is not.
+func Read(dir string) (*Run, error) {
+	if _, err := os.Stat(filepath.Join(dir, PlanName)); err != nil {
+		return nil, fmt.Errorf("%s is no folder of a run: %w; give what train --out named", dir, err)
+	}
+	r := &Run{Dir: dir}
+	earlier, err := kept(filepath.Join(dir, PartsName))
+	if err != nil {
+		return nil, err
+	}
+	began, _, err := beginning(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range earlier {
+		if n >= began {
+			continue // of a training that was given up: Keep was cut short
+		}
+		r.Parts = append(r.Parts, Part{Dir: filepath.Join(dir, PartsName, nameOf(n)), First: n})
+	}
+	r.Parts = append(r.Parts, Part{Dir: dir, First: began})
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		if p.End = -1; i+1 < len(r.Parts) {
+			p.End = r.Parts[i+1].First
+		}
+		if err := p.read(); err != nil {
+			return nil, err
+		}
+	}
+	r.Steps, r.Evaluated, err = readMetrics(filepath.Join(dir, MetricsName))
+	return r, err
+}
+
+// read reads the files of a part.
+func (p *Part) read() error {
+	var prof *profile.Profile
+	err := errors.Join(file(&p.Start, p.Dir, StartName, starts.Read), file(&p.Plan, p.Dir, PlanName, plan.Read),
+		file(&prof, p.Dir, ProfileName, profile.Read), file(&p.Simulated, p.Dir, PredictedName, trace.ReadFile),
+		file(&p.Measured, p.Dir, TimelineName, trace.ReadFile))
+	if err != nil {
+		return err
+	}
+	if prof != nil {
+		for _, l := range prof.Layers {
+			p.LayerNames = append(p.LayerNames, l.Name)
+		}
+		if p.Plan != nil {
+			p.LayerS = LayerTimes(prof, p.Plan.MicroBatch)
+		}
+	}
+	if prof != nil && p.Plan != nil {
+		if err := p.Plan.Fits(prof.Model, prof.ModelID, len(prof.Layers)); err != nil {
+			return fmt.Errorf("%w (in %s)", err, filepath.Join(p.Dir, PlanName))
+		}
+	}
+	if p.Measured != nil && p.End >= 0 {
+		p.Measured = upTo(p.Measured, p.End)
+	}
+	return nil
+}
+
+// LayerTimes is what a micro-batch of each layer takes, forward and backward, in seconds, on a profile's first device
+// type; nil where it has no such size.
+func LayerTimes(p *profile.Profile, size int) []float64 {
+	types := p.DeviceTypes()
+	if len(types) == 0 {
+		return nil
+	}
+	costs, _, err := p.At(types[0], size)
+	if err != nil {
+		return nil
+	}
+	var all []float64
+	for _, c := range costs {
+		all = append(all, c.ForwardS+c.BackwardS)
+	}
+	return all
+}
+
+// file reads a file that may be missing.
+func file[T any](into **T, dir, name string, read func(string) (*T, error)) error {
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	v, err := read(path)
+	*into = v
+	return err
+}
+
+// upTo is a Timeline without what it says of steps from end on. Events stay: they are of few steps.
+func upTo(t *trace.Timeline, end int) *trace.Timeline {
+	out := *t
+	out.Steps = slices.DeleteFunc(slices.Clone(t.Steps), func(s trace.StepMark) bool { return s.Step >= end })
+	out.Computed = slices.DeleteFunc(slices.Clone(t.Computed), func(c trace.Computed) bool { return c.Step >= end })
+	out.Losses = slices.DeleteFunc(slices.Clone(t.Losses), func(l trace.Loss) bool { return l.Step >= end })
+	out.Evaluations = slices.DeleteFunc(slices.Clone(t.Evaluations),
+		func(e trace.Evaluation) bool { return e.Step >= end })
+	return &out
+}
+
+// beginning is the step with which the part began whose files are in dir, and whether there is one. In a folder that an
+// older millrace wrote its Timeline says so; a part without one that was killed there is taken to have begun with 0.
+func beginning(dir string) (first int, there bool, err error) {
+	var s *Start
+	if err := file(&s, dir, StartName, starts.Read); err != nil || s != nil {
+		if err != nil {
+			return 0, false, err
+		}
+		return s.FirstStep, true, nil
+	}
+	for _, name := range Files {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			there = true
+		}
+	}
+	if t, err := trace.ReadFile(filepath.Join(dir, TimelineName)); err == nil && len(t.Steps) > 0 {
+		first = t.Steps[0].Step
+	}
+	return first, there, nil
+}
+
+// Shown is the part that a drawing of a step is of: the last that took steps and lived to write its Timeline, or else
+// the last.
+func (r *Run) Shown() *Part {
+	for i := len(r.Parts) - 1; i >= 0; i-- {
+		if p := &r.Parts[i]; p.Plan != nil && p.Measured != nil && len(p.Measured.Steps) > 0 {
+			return p
+		}
+	}
+	return &r.Parts[len(r.Parts)-1]
+}
+
+// Losses is the loss of every step of the training, in order.
+func (r *Run) Losses() []trace.Loss {
+	all := map[int]trace.Loss{}
+	for _, s := range r.Steps {
+		all[s.Step] = trace.Loss{Step: s.Step, Value: s.Loss}
+	}
+	for _, p := range r.Parts {
+		if p.Measured != nil {
+			for _, l := range p.Measured.Losses {
+				all[l.Step] = l
+			}
+		}
+	}
+	return slices.Collect(inOrder(all))
+}
+
+// Evaluations is every evaluation of the training, in order.
+func (r *Run) Evaluations() []trace.Evaluation {
+	all := map[int]trace.Evaluation{}
+	for _, e := range r.Evaluated {
+		all[e.Step] = trace.Evaluation{Step: e.Step, Loss: e.Loss, Correct: e.Correct, Samples: e.Samples,
+			Reported: e.Reported, Apart: e.Apart}
+	}
+	for _, p := range r.Parts {
+		if p.Measured != nil {
+			for _, e := range p.Measured.Evaluations {
+				all[e.Step] = e
+			}
+		}
+	}
+	return slices.Collect(inOrder(all))
+}
+
+// inOrder is the values of a map by ascending key.
+func inOrder[T any](all map[int]T) func(yield func(T) bool) {
+	return func(yield func(T) bool) {
+		for _, step := range slices.Sorted(maps.Keys(all)) {
+			if !yield(all[step]) {
+				return
+			}
+		}
+	}
+}
+
+// readMetrics reads a file of metrics. Lines that no run has written, and a last one cut short, are passed over.
+func readMetrics(path string) (steps []metrics.StepValues, evaluated []metrics.EvaluationValues, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("folder: %w", err)
+	}
+	defer f.Close()
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return steps, evaluated, nil
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("folder: %w", err)
+		}
+		var which struct {
+			Step       *int     `json:"step"`
+			Evaluation *float64 `json:"evaluation_loss"`
+		}
+		if json.Unmarshal(line, &which) != nil || which.Step == nil {
+			continue
+		}
+		if which.Evaluation == nil {
+			var s metrics.StepValues
+			if json.Unmarshal(line, &s) == nil {
+				steps = append(steps, s)
+			}
+			continue
+		}
+		var e metrics.EvaluationValues
+		if json.Unmarshal(line, &e) == nil {
+			evaluated = append(evaluated, e)
+		}
+	}
+}

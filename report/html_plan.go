@@ -1,0 +1,215 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Lag is how many updates the weights are behind that a computation of a stage uses in a stream: 0 is the weights
+// after the update of the minibatch before its own.
+type Lag struct {
+	Pipeline, Stage int
+	Span            int // micro-batches that one update of the stage covers
+	Forward         int
+	Backward        int
+}
+
+type stageRow struct {
+	Stage           int
+	Class           string
+	Layers, Names   string
+	Workers         string
+	Warmup          string
+	Recompute       string // "" for none
+	Busy, Predicted string
+	Columns         []layerColumn
+	Weights         string // "" where all is of one version
+}
+
+// layerColumn is a layer in the drawing of the plan: its height is its time.
+type layerColumn struct{ Name, Says, Height string }
+
+// rivalRow is a plan that another was preferred to, or the plan itself.
+type rivalRow struct {
+	Name, Micros, Step, Bubble, Memory, Why string
+	Computes, Idles                         string // widths, of the longest step that is drawn whole
+	Cut                                     bool   // the step is longer than that
+	Chosen                                  bool
+}
+
+// stageClasses is how many stages are told apart by colour; further ones begin anew.
+const stageClasses = 6
+
+func (v *pageView) plan(in Inputs, predicted *Numbers) {
+	p := in.Plan
+	if p == nil {
+		return
+	}
+	if v.Subtitle != "" {
+		v.Subtitle += " · "
+	}
+	v.Subtitle += fmt.Sprintf("%s · %s · %s · weights %s", plural(len(p.Stages), "stage"), p.Schedule, p.Micros(),
+		p.Weights)
+	most := slices.Max(append(slices.Clone(in.LayerS), 0))
+	for i, s := range p.Stages {
+		r := stageRow{Stage: i, Class: fmt.Sprintf("t%d", i%stageClasses), Layers: layersOf(&s), Workers: list(s.Devices),
+			Warmup: "–", Busy: "–"}
+		if s.Recompute.Again() {
+			r.Recompute = s.Recompute.String()
+		}
+		if s.Warmup > 0 {
+			r.Warmup = fmt.Sprint(s.Warmup)
+		}
+		for l := s.FirstLayer; l >= 0 && l <= s.LastLayer && s.LastLayer < len(in.LayerNames); l++ {
+			r.Columns = append(r.Columns, in.column(l, most))
+		}
+		if n := len(r.Columns); n > 0 {
+			r.Names = r.Columns[0].Name
+			if n > 1 {
+				r.Names += " … " + r.Columns[n-1].Name
+			}
+		}
+		if predicted != nil && len(s.Devices) > 0 {
+			if b, ok := entry(predicted.BusyS, s.Devices[0]); ok {
+				r.Busy = trace.Seconds(b)
+			}
+		}
+		for _, lag := range in.Lags {
+			if lag.Stage == i && lag.Pipeline == 0 {
+				r.Weights, v.HasLags = lag.text(), true
+			}
+		}
+		v.Stages = append(v.Stages, r)
+	}
+	v.LayersDrawn = len(v.Stages) > 0 && len(v.Stages[0].Columns) > 0
+	v.Names, v.Few = len(in.LayerNames) <= 24, len(in.LayerNames) <= 6
+	v.Why = p.Why
+	v.rivals(p, predicted)
+	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
+		v.Bound = fmt.Sprintf("No plan of this kind takes less than %s a step; what is predicted of this one is %s.",
+			trace.Seconds(p.LowerBound.StepS), p.LowerBound.Above())
+	}
+}
+
+// column draws a layer, by its position in the plan's order; all are alike where nobody knows their times.
+func (in Inputs) column(l int, most float64) layerColumn {
+	if in.Plan.Order != nil && l < len(in.Plan.Order) {
+		l = in.Plan.Order[l]
+	}
+	c := layerColumn{Height: "100%"}
+	if l < len(in.LayerNames) {
+		c.Name = in.LayerNames[l]
+	}
+	c.Says = c.Name
+	if s, ok := entry(in.LayerS, l); ok && most > 0 {
+		c.Says += ": " + trace.Seconds(s)
+		c.Height = fmt.Sprintf("%.1f%%", max(2, 100*s/most))
+	}
+	return c
+}
+
+// text says which weights a stage's computations use.
+func (l Lag) text() string {
+	behind := func(n int) string {
+		if n == 0 {
+			return "the newest weights"
+		}
+		return "weights " + plural(n, "update") + " behind"
+	}
+	if l.Forward == l.Backward {
+		return "forward and backward: " + behind(l.Forward)
+	}
+	return "forward: " + behind(l.Forward) + "; backward: " + behind(l.Backward)
+}
+
+// rivals draws the plans that this one was preferred to, itself on top: a step's length, and what of it is bubble.
+func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
+	if len(p.Rivals) == 0 || predicted == nil || predicted.StepS <= 0 {
+		return
+	}
+	steps := []float64{predicted.StepS}
+	for _, r := range p.Rivals {
+		steps = append(steps, r.StepS)
+	}
+	whole := min(slices.Max(steps), 3*slices.Min(steps)) // what takes longer is cut, and says so
+	row := func(name, micros string, stepS, bubble float64, memory int64, why string) rivalRow {
+		long := min(stepS, whole) / whole
+		r := rivalRow{Name: name, Micros: micros, Step: trace.Seconds(stepS), Why: why, Cut: stepS > whole,
+			Bubble:   UnitPart.Format(bubble),
+			Computes: fmt.Sprintf("%.2f%%", 100*long*(1-bubble)), Idles: fmt.Sprintf("%.2f%%", 100*long*bubble)}
+		if memory > 0 {
+			r.Memory = UnitBytes.Format(float64(memory))
+		}
+		return r
+	}
+	var memory int64
+	if len(predicted.PeakBytes) > 0 {
+		memory = slices.Max(predicted.PeakBytes)
+	}
+	chosen := row(p.Layout(), fmt.Sprintf("%d × %d", p.MicroBatches, p.MicroBatch), predicted.StepS, predicted.Bubble,
+		memory, "this plan")
+	chosen.Chosen = true
+	v.Rivals = append(v.Rivals, chosen)
+	for i, r := range p.Rivals {
+		if i > 0 && r.StepS == p.Rivals[i-1].StepS && r.Bubble == p.Rivals[i-1].Bubble {
+			continue // told with the one before it
+		}
+		micros := ""
+		if r.MicroBatches > 0 {
+			micros = fmt.Sprintf("%d × %d", r.MicroBatches, r.MicroBatch)
+		}
+		why := r.Why
+		if !r.Fits && !strings.Contains(why, "fit") {
+			why = strings.TrimPrefix(why+", does not fit", ", ")
+		}
+		drawn := row(r.Title()+alike(p.Rivals[i:]), micros, r.StepS, r.Bubble, r.MemoryBytes, why)
+		if len(v.Rivals) <= mostRivals {
+			v.Rivals = append(v.Rivals, drawn)
+		} else {
+			v.More = append(v.More, drawn)
+		}
+	}
+}
+
+// mostRivals is how many rivals are shown before one asks for more.
+const mostRivals = 7
+
+// alike names the rivals behind the first one that come to the same step in the same way.
+func alike(all []plan.Rival) string {
+	var kinds []string
+	for _, r := range all[1:] {
+		if r.StepS != all[0].StepS || r.Bubble != all[0].Bubble {
+			break
+		}
+		kinds = append(kinds, r.Kind)
+	}
+	if kinds == nil {
+		return ""
+	}
+	return ", the same as " + strings.Join(kinds, ", ")
+}
+
+// versions is which weights an instruction uses, counted in updates of its stage from those that the first micro-batch
+// of the shown step would have in plain training; false for what uses none, or where all is of one version.
+func (in Inputs) version(f trace.Fields, number, first int) (int, bool) {
+	for _, l := range in.Lags {
+		if l.Pipeline != f.Pipeline || l.Stage != f.Stage {
+			continue
+		}
+		own := floorDiv(number+first, l.Span) - floorDiv(first, l.Span)
+		switch f.Kind {
+		case "F":
+			return own - l.Forward, true
+		case "B", "I", "W":
+			return own - l.Backward, true
+		}
+	}
+	return 0, false
+}
+
+func floorDiv(a, b int) int { return int(math.Floor(float64(a) / float64(b))) }

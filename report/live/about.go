@@ -1,0 +1,345 @@
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/internal/strictyaml"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// about is what is known of a run beside its steps.
+type about struct {
+	settings map[string]string // by key of a job file
+	total    int               // steps that it is to take; 0: not known
+	plan     *plan.Plan
+	layers   []string
+	cause    string // why it failed, as error.json has it
+	report   bool   // it has ended, and left its Timeline
+}
+
+// readFiles reads the files that are replaced as a whole, and says whether there was anything new. With steps it draws
+// the Timelines.
+func (f *Follower) readFiles(steps bool) (more bool) {
+	read := func(name string, forget func(), read func(path string) error) {
+		if !steps && strings.HasSuffix(name, ".gz") {
+			return
+		}
+		c := f.files[name]
+		changed, there := c.changed()
+		if !changed {
+			return
+		}
+		more = true
+		f.details++
+		forget()
+		if !there {
+			f.say(name, nil)
+			return
+		}
+		f.say(name, named(name, read(c.path)))
+	}
+	a := &f.about
+	read("job.yaml", func() { a.settings, a.total = nil, 0 }, f.readJob)
+	read("plan.json", func() { a.plan, f.files["predicted.json.gz"].again = nil, true }, func(path string) (err error) {
+		a.plan, err = plan.Read(path)
+		return err
+	})
+	read("profile.json", func() { a.layers = nil }, func(path string) error {
+		p, err := profile.Read(path)
+		if err != nil {
+			return err
+		}
+		for _, l := range p.Layers {
+			a.layers = append(a.layers, l.Name)
+		}
+		return nil
+	})
+	read("error.json", func() { a.cause = "" }, func(path string) error {
+		text, err := readSmall(path)
+		if err != nil {
+			return err
+		}
+		var e struct {
+			Cause string `json:"cause"`
+		}
+		if err = json.Unmarshal(text, &e); err == nil {
+			a.cause = e.Cause
+		}
+		return err
+	})
+	read("predicted.json.gz", func() { f.draw(0, nil) }, func(path string) error {
+		t, err := trace.ReadFile(path)
+		if err == nil {
+			err = f.draw(0, &report.Inputs{Plan: a.plan, Simulated: t})
+		}
+		return err
+	})
+	if there := regular(f.path("timeline.json.gz")); there != a.report {
+		a.report, more = there, true
+		f.details++
+	}
+	read("timeline.json.gz", func() { f.draw(1, nil) }, func(path string) error {
+		t, err := trace.ReadFile(path)
+		if err == nil {
+			err = f.draw(1, &report.Inputs{Plan: a.plan, Measured: t})
+		}
+		return err
+	})
+	read("step.json.gz", func() {}, func(path string) error {
+		t, err := trace.ReadFile(path)
+		if whole := f.files["timeline.json.gz"].file; err == nil && (whole == nil ||
+			whole.ModTime().Before(f.files["step.json.gz"].file.ModTime())) {
+			err = f.draw(1, &report.Inputs{Plan: a.plan, Measured: t})
+		}
+		return err
+	})
+	return more
+}
+
+// named says of what file an error is, unless it does.
+func named(name string, err error) error {
+	if err == nil || strings.Contains(err.Error(), name) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// draw makes what a page draws the predicted (0) or the measured (1) steps from; of nothing it makes nothing.
+func (f *Follower) draw(which int, in *report.Inputs) (err error) {
+	var text []byte
+	if in != nil {
+		text, err = report.StepData(*in)
+	}
+	f.shown[which]++
+	*[]*[]byte{&f.steps0, &f.steps1}[which] = text
+	return err
+}
+
+// readJob reads the settings.
+func (f *Follower) readJob(path string) error {
+	text, err := document.Read(path, strictyaml.MaxBytes)
+	if err != nil {
+		return err
+	}
+	var keys map[string]any
+	if err := strictyaml.Decode(text, &keys); err != nil {
+		return err
+	}
+	f.about.settings = map[string]string{}
+	flat("", keys, f.about.settings)
+	_, _ = fmt.Sscan(f.about.settings["steps"], &f.about.total)
+	return nil
+}
+
+// flat has settings below others be settings of their own, like rate.base.
+func flat(within string, keys map[string]any, into map[string]string) {
+	for name, value := range keys {
+		if below, is := value.(map[string]any); is {
+			flat(within+name+".", below, into)
+			continue
+		}
+		text, err := json.Marshal(value)
+		if s, is := value.(string); is || err != nil {
+			text = []byte(s)
+		}
+		into[within+name] = string(text)
+	}
+}
+
+// States of a run.
+const (
+	waits    = "waits" // nothing is there yet
+	begun    = "begun" // it has taken no step yet
+	goesOn   = "going"
+	silent   = "silent" // nothing has been heard for far longer than steps take
+	finished = "finished"
+	stopped  = "stopped"
+	failed   = "failed"
+)
+
+// Silence of a run is told after so long, and after as long as so many steps take.
+const (
+	silentAfter = 30 * time.Second
+	silentSteps = 20
+)
+
+// state is how a run is doing.
+func (f *Follower) state(now time.Time) string {
+	for i := len(f.happened) - 1; i >= 0; i-- {
+		switch f.happened[i].Kind {
+		case metrics.Finished:
+			return finished
+		case metrics.Stopped:
+			return stopped
+		case metrics.Failed:
+			return failed
+		case metrics.Begun:
+			i = 0
+		}
+	}
+	switch {
+	case f.about.cause != "":
+		return failed
+	case len(f.happened) == 0 && f.about.report:
+		return finished // of a time when runs left no events
+	case f.heard.IsZero():
+		return waits
+	case now.Sub(f.heard) > max(silentAfter, time.Duration(silentSteps*f.stepS()*float64(time.Second))):
+		return silent
+	case f.now.Step < 0:
+		return begun
+	}
+	return goesOn
+}
+
+// stepS is what the last steps took, in the median.
+func (f *Follower) stepS() float64 {
+	return medianOf(f.recent, func(r recentStep) float64 { return r.stepS })
+}
+
+func medianOf(steps []recentStep, of func(recentStep) float64) float64 {
+	steps = steps[max(0, len(steps)-mostRecent):]
+	all := make([]float64, len(steps))
+	for i, s := range steps {
+		all[i] = of(s)
+	}
+	return stats.Median(all)
+}
+
+// summary is a row of the table of runs.
+type summary struct {
+	ID       string   `json:"id"`
+	Name     string   `json:"name"`
+	State    string   `json:"state"`
+	Heard    float64  `json:"heard,omitempty"` // seconds of the epoch
+	Step     int      `json:"step"`            // done
+	Total    int      `json:"total,omitempty"`
+	Samples  int64    `json:"samples,omitempty"`
+	AtS      float64  `json:"at"`
+	Loss     *float64 `json:"loss,omitempty"` // mean of the last steps
+	Held     *float64 `json:"held,omitempty"` // loss of the last evaluation
+	Accuracy *float64 `json:"accuracy,omitempty"`
+	Rate     *float64 `json:"rate,omitempty"` // samples per second
+	StepS    *float64 `json:"step_s,omitempty"`
+	Bubble   *float64 `json:"bubble,omitempty"`
+	Peak     *float64 `json:"peak,omitempty"` // bytes
+	Model    string   `json:"model,omitempty"`
+	Schedule string   `json:"schedule,omitempty"`
+	Workers  int      `json:"workers,omitempty"`
+	Wrong    int      `json:"wrong,omitempty"` // files with which something is
+}
+
+// lossOver is how many steps the loss of the table is the mean of.
+const lossOver = 10
+
+func (f *Follower) summary(id, name string, at time.Time) summary {
+	s := summary{ID: id, Name: name, State: f.state(at), Step: f.now.Step + 1, Total: f.about.total,
+		Samples: f.now.Samples, AtS: round(f.now.AtS), Wrong: len(f.wrong)}
+	if !f.heard.IsZero() {
+		s.Heard = float64(f.heard.UnixMilli()) / 1000
+	}
+	if n := len(f.recent); n > 0 {
+		last := f.recent[max(0, n-lossOver):]
+		sum := 0.
+		for _, r := range last {
+			sum += r.loss
+		}
+		s.Loss = finite(sum / float64(len(last)))
+		s.Rate = finite(medianOf(f.recent, func(r recentStep) float64 { return r.samplesPerSecond }))
+		s.StepS, s.Bubble = finite(f.stepS()), finite(medianOf(f.recent, func(r recentStep) float64 { return r.bubble }))
+	}
+	if parts := f.evaluations.parts; len(parts) > 0 {
+		last := parts[len(parts)-1]
+		s.Held = finite(last.of[0].mean)
+		if last.of[1].rows > 0 {
+			s.Accuracy = finite(last.of[1].mean)
+		}
+	}
+	for _, p := range f.now.PeakBytes {
+		if s.Peak == nil || float64(p) > *s.Peak {
+			s.Peak = new(float64(p))
+		}
+	}
+	if s.Workers = len(f.now.PeakBytes); f.about.plan != nil {
+		s.Model, s.Schedule, s.Workers = f.about.plan.Model, f.about.plan.Schedule, len(f.about.plan.Devices())
+	}
+	return s
+}
+
+// finite is a number with as many digits as anybody reads; nil where it is none.
+func finite(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return new(round(x))
+}
+
+func round(x float64) float64 {
+	if x == 0 {
+		return 0
+	}
+	scale := math.Pow(10, 5-math.Ceil(math.Log10(math.Abs(x))))
+	if r := math.Round(x*scale) / scale; !math.IsNaN(r) && !math.IsInf(r, 0) {
+		return r
+	}
+	return x
+}
+
+// details is what a page shows of a run beside its steps.
+type details struct {
+	ID        string              `json:"id"`
+	Path      string              `json:"path"`
+	Settings  map[string]string   `json:"settings,omitempty"`
+	Plan      *planned            `json:"plan,omitempty"`
+	Events    []metrics.Event     `json:"events,omitempty"`
+	Reported  map[string]*float64 `json:"reported,omitempty"`
+	Cause     string              `json:"cause,omitempty"`
+	Wrong     []string            `json:"wrong,omitempty"`
+	Report    bool                `json:"report,omitempty"`
+	Predicted *plan.Predicted     `json:"predicted,omitempty"`
+}
+
+// planned is a plan as a page draws it.
+type planned struct {
+	Layers       []string     `json:"layers,omitempty"`
+	Stages       []plan.Stage `json:"stages"`
+	Schedule     string       `json:"schedule"`
+	Weights      string       `json:"weights"`
+	MicroBatch   int          `json:"micro_batch"`
+	MicroBatches int          `json:"micro_batches"`
+	Replication  string       `json:"replication,omitempty"`
+	Pipelines    int          `json:"pipelines,omitempty"`
+	Planner      string       `json:"planner"`
+	Why          []string     `json:"why,omitempty"`
+	BoundS       float64      `json:"bound_s,omitempty"`
+}
+
+func (f *Follower) detail(id string) details {
+	d := details{ID: id, Path: f.dir, Settings: f.about.settings, Events: f.happened, Reported: f.reported,
+		Cause: f.about.cause, Report: f.about.report}
+	for _, name := range sortedNames(f.wrong) {
+		d.Wrong = append(d.Wrong, f.wrong[name])
+	}
+	if p := f.about.plan; p != nil {
+		d.Plan = &planned{Layers: f.about.layers, Stages: p.Stages, Schedule: p.Schedule, Weights: p.Weights,
+			MicroBatch: p.MicroBatch, MicroBatches: p.MicroBatches, Replication: p.Replication, Planner: p.Planner, Why: p.Why}
+		if n := p.Together(); n > 1 {
+			d.Plan.Pipelines = n
+		}
+		if p.LowerBound != nil {
+			d.Plan.BoundS = p.LowerBound.StepS
+		}
+		d.Predicted = p.Predicted
+	}
+	return d
+}

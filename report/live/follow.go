@@ -1,0 +1,250 @@
+package live
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/report/metrics"
+)
+
+// Columns of the series of steps, and of that of evaluations.
+var (
+	stepColumns = []string{"loss", "samples_per_s", "step_s", "bubble", "gradient_norm", "learning_rate",
+		"peak_bytes"}
+	evaluationColumns = []string{"loss", "accuracy"}
+)
+
+// How much is kept of a run.
+const (
+	mostSteps       = 2000
+	mostEvaluations = 500
+	mostEvents      = 200
+	mostRecent      = 64 // steps, for medians
+)
+
+// Follower reads what a run leaves in its folder. Whoever has one guards it.
+type Follower struct {
+	dir string
+
+	metrics, events tail
+	files           map[string]*changing
+
+	replaced    int // how often the files began anew
+	steps       *series
+	evaluations *series
+	reported    map[string]*float64 // by the last evaluation
+	now         now
+	recent      []recentStep
+	happened    []metrics.Event
+	begins      []time.Time // of the run, and each time that it went on
+	paused      time.Duration
+	lastAt      time.Time // of a step
+	firstAt     time.Time
+	heard       time.Time // of anything
+
+	about   about
+	details int               // how often that has changed
+	wrong   map[string]string // by file: a sentence
+	steps0  []byte            // JSON: the predicted step, as report.StepData has it
+	steps1  []byte            // the measured ones
+	shown   [2]int            // how often these have changed
+	bad     [2]int            // lines of metrics, and of events, that are none
+}
+
+// recentStep is of the last steps.
+type recentStep struct{ stepS, samplesPerSecond, bubble, loss float64 }
+
+// now is the last step.
+type now struct {
+	Step       int             `json:"step"` // -1: none yet
+	Samples    int64           `json:"samples"`
+	AtS        float64         `json:"at"`
+	BusyS      []float64       `json:"busy,omitempty"`
+	PeakBytes  []int64         `json:"peak,omitempty"`
+	LiveBytes  []int64         `json:"live,omitempty"`
+	Stragglers map[int]float64 `json:"stragglers,omitempty"`
+}
+
+// NewFollower follows a folder, which need not be there yet.
+func NewFollower(dir string) *Follower {
+	f := &Follower{dir: dir, files: map[string]*changing{}, wrong: map[string]string{}}
+	f.metrics.path, f.events.path = f.path("metrics.jsonl"), f.path("events.jsonl")
+	for _, name := range []string{"job.yaml", "plan.json", "profile.json", "predicted.json.gz", "timeline.json.gz",
+		"step.json.gz", "error.json"} {
+		f.files[name] = &changing{path: f.path(name)}
+	}
+	f.forget()
+	return f
+}
+
+func (f *Follower) path(name string) string { return filepath.Join(f.dir, name) }
+
+// forget begins with the metrics anew.
+func (f *Follower) forget() {
+	f.replaced++
+	f.steps, f.evaluations = newSeries(mostSteps, len(stepColumns)), newSeries(mostEvaluations, len(evaluationColumns))
+	f.now, f.recent, f.reported, f.bad[0] = now{Step: -1}, nil, nil, 0
+	f.paused, f.lastAt, f.firstAt, f.heard = 0, time.Time{}, time.Time{}, time.Time{}
+	if n := len(f.happened); n > 0 {
+		f.heard = f.happened[n-1].Time
+	}
+}
+
+// Poll reads what is new, and says whether there was anything. With steps it reads those that are drawn, too.
+func (f *Follower) Poll(steps bool) bool {
+	more, err := f.events.read(func() {
+		f.happened, f.begins, f.bad[1] = nil, nil, 0
+		f.details++
+	}, f.event)
+	f.say("events.jsonl", cmp.Or(err, leftOut("events.jsonl", "an event of a run", f.bad[1])))
+	again, err := f.metrics.read(f.forget, f.line)
+	f.say("metrics.jsonl", cmp.Or(err, leftOut("metrics.jsonl", "a step or an evaluation", f.bad[0])))
+	more = f.readFiles(steps) || more || again
+	return more
+}
+
+// leftOut says that lines are not what they should be; nil: there are none.
+func leftOut(name, of string, lines int) error {
+	switch lines {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("a line of %s is not of %s, and is left out", name, of)
+	}
+	return fmt.Errorf("%d lines of %s are not of %s, and are left out", lines, name, of)
+}
+
+// say notes what is wrong with a file, or that nothing is.
+func (f *Follower) say(name string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if f.wrong[name] == text {
+		return
+	}
+	if f.details++; text == "" {
+		delete(f.wrong, name)
+	} else {
+		f.wrong[name] = text
+	}
+}
+
+// event takes a line of events.jsonl.
+func (f *Follower) event(line []byte) {
+	var e metrics.Event
+	if err := json.Unmarshal(line, &e); err != nil || e.Kind == "" {
+		f.bad[1]++
+		return
+	}
+	f.details++
+	if f.heard = later(f.heard, e.Time); e.Kind == metrics.Begun {
+		f.begins = append(f.begins, e.Time)
+	}
+	if len(e.Lines) > mostEvents {
+		e.Lines = e.Lines[:mostEvents]
+	}
+	if f.happened = append(f.happened, e); len(f.happened) > mostEvents {
+		f.happened = slices.Delete(f.happened, 0, len(f.happened)-mostEvents)
+	}
+	if len(f.begins) > mostEvents {
+		f.begins = slices.Delete(f.begins, 0, 1)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// line takes a line of metrics.jsonl.
+func (f *Follower) line(text []byte) {
+	var v struct {
+		metrics.StepValues
+		Step         *int                `json:"step"`
+		Loss         *float64            `json:"loss"`
+		Evaluation   *float64            `json:"evaluation_loss"`
+		Accuracy     *float64            `json:"evaluation_accuracy"`
+		Reported     map[string]*float64 `json:"evaluation_reported"`
+		ReferenceOff *float64            `json:"reference_apart"`
+	}
+	err := json.Unmarshal(text, &v)
+	if err != nil || v.Step == nil || *v.Step < 0 || v.Loss == nil && v.Evaluation == nil {
+		f.bad[0]++
+		return
+	}
+	if f.heard = later(f.heard, v.Time); v.Loss == nil {
+		f.evaluations.add(*v.Step, f.now.AtS, f.now.Samples, []float64{*v.Evaluation, number(v.Accuracy)})
+		f.reported = v.Reported
+		return
+	}
+	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.at(v.Time, v.StepS), BusyS: v.BusyS, PeakBytes: v.PeakBytes,
+		LiveBytes: v.LiveBytes, Stragglers: v.Stragglers}
+	peak := math.NaN()
+	if len(v.PeakBytes) > 0 {
+		peak = float64(slices.Max(v.PeakBytes))
+	}
+	known := func(x float64) float64 {
+		if x == 0 {
+			return math.NaN()
+		}
+		return x
+	}
+	f.steps.add(*v.Step, f.now.AtS, v.Samples, []float64{*v.Loss, known(v.SamplesPerSecond), known(v.StepS), v.Bubble,
+		known(v.GradientNorm), known(v.LearningRate), peak})
+	f.recent = append(f.recent, recentStep{v.StepS, v.SamplesPerSecond, v.Bubble, *v.Loss})
+	if len(f.recent) > 2*mostRecent {
+		f.recent = slices.Delete(f.recent, 0, mostRecent)
+	}
+}
+
+func number(x *float64) float64 {
+	if x == nil {
+		return math.NaN()
+	}
+	return *x
+}
+
+// at is how long a run has trained when a step is done. The time between its end and its going on is left out.
+func (f *Follower) at(done time.Time, stepS float64) float64 {
+	if f.firstAt.IsZero() {
+		f.firstAt = done.Add(-time.Duration(stepS * float64(time.Second)))
+	} else {
+		from := f.lastAt
+		for _, b := range f.begins {
+			if b.After(from) && b.Before(done) {
+				f.paused += b.Sub(from)
+				from = b
+			}
+		}
+	}
+	f.lastAt = later(f.lastAt, done)
+	return max(0, f.lastAt.Sub(f.firstAt)-f.paused).Seconds()
+}
+
+// IsRun says whether a folder is one of a run, from what is in it.
+func IsRun(dir string) bool {
+	for _, name := range []string{"metrics.jsonl", "events.jsonl", "plan.json"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
+			return name != "plan.json" || regular(filepath.Join(dir, "profile.json"))
+		}
+	}
+	return false
+}
+
+func regular(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// readSmall reads a file of a run that is a short text.
+func readSmall(path string) ([]byte, error) { return document.Read(path, document.MaxBytes) }

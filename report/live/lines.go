@@ -1,0 +1,128 @@
+package live
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/millrace-ml/millrace/internal/document"
+)
+
+// tail reads on in a file to which lines are appended.
+type tail struct {
+	path string
+	file os.FileInfo // that was read last; nil: none
+	at   int64       // bytes read
+	rest []byte      // of a line that is not whole yet
+	line int         // lines read
+}
+
+// Bounds of what is read: of a line, and of what has been appended since the last time at once.
+const (
+	longestLine = 1 << 20
+	atOnce      = 1 << 20
+)
+
+// read calls each with every line that is whole and has not been read, and says whether there was anything new. anew
+// is called before that where the file is another than before, or has become shorter.
+func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) {
+	info, err := os.Stat(t.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if t.file == nil {
+			return false, nil
+		}
+		*t = tail{path: t.path}
+		anew()
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if t.file != nil && (!os.SameFile(t.file, info) || info.Size() < t.at) {
+		*t = tail{path: t.path}
+		anew()
+		more = true
+	}
+	if t.file != nil && info.Size() == t.at {
+		t.file = info
+		return more, nil
+	}
+	f, err := document.Open(t.path)
+	if err != nil {
+		return more, err
+	}
+	defer f.Close()
+	if opened, err := f.Stat(); err != nil || !os.SameFile(opened, info) {
+		return more, err // it was replaced meanwhile: the next time
+	}
+	t.file = info
+	text := make([]byte, min(info.Size()-t.at, atOnce))
+	for left := info.Size() - t.at; left > 0; {
+		n, err := f.ReadAt(text[:min(left, int64(len(text)))], t.at)
+		t.at, left = t.at+int64(n), left-int64(n)
+		if n > 0 {
+			more = true
+			if err := t.split(text[:n], each); err != nil {
+				return more, err
+			}
+		}
+		if errors.Is(err, io.EOF) || n == 0 {
+			break
+		}
+		if err != nil {
+			return more, err
+		}
+	}
+	return more, nil
+}
+
+// split hands out the lines in a text.
+func (t *tail) split(text []byte, each func(line []byte)) error {
+	for {
+		line, more, whole := bytes.Cut(text, []byte("\n"))
+		if !whole {
+			break
+		}
+		if len(t.rest) > 0 {
+			line = append(t.rest, line...)
+			t.rest = t.rest[:0]
+		}
+		t.line++
+		each(line)
+		text = more
+	}
+	if len(t.rest)+len(text) > longestLine {
+		t.rest = nil
+		return fmt.Errorf("%s: line %d is longer than %d bytes", t.path, t.line+1, longestLine)
+	}
+	t.rest = append(t.rest, text...)
+	return nil
+}
+
+// changing is a file that is replaced as a whole.
+type changing struct {
+	path  string
+	file  os.FileInfo // that was read last; nil: none
+	again bool        // what is made of it depends on another one, which has changed
+}
+
+// changed says whether the file is another one than the last time it was asked, and whether there is one.
+func (c *changing) changed() (changed, there bool) {
+	info, err := os.Stat(c.path)
+	if err != nil {
+		changed = c.file != nil
+		c.file = nil
+		return changed, false
+	}
+	again := c.again
+	c.again = false
+	if !again && c.file != nil && os.SameFile(c.file, info) && c.file.Size() == info.Size() &&
+		c.file.ModTime().Equal(info.ModTime()) {
+		return false, true
+	}
+	c.file = info
+	return true, true
+}

@@ -1,0 +1,152 @@
+package live
+
+import (
+	"math"
+	"slices"
+	"strconv"
+)
+
+// series is values over steps. It keeps at most so many parts: once there are more, each two neighbours become one.
+type series struct {
+	most    int
+	columns int
+	each    int // rows of a whole part
+	parts   []part
+}
+
+// part is some rows in a row.
+type part struct {
+	rows     int
+	from, to int     // steps
+	atS      float64 // of training, behind the last
+	samples  int64
+	of       []spread // by column
+}
+
+// spread is what a column has in a part.
+type spread struct {
+	rows           int // that have a value
+	mean, low, top float64
+}
+
+func newSeries(most, columns int) *series { return &series{most: most, columns: columns, each: 1} }
+
+// add adds a row. Values that are no finite numbers count for none.
+func (s *series) add(step int, atS float64, samples int64, values []float64) {
+	if n := len(s.parts); n > 0 && s.parts[n-1].rows < s.each {
+		s.parts[n-1].join(rowOf(step, atS, samples, values))
+		return
+	}
+	if len(s.parts) >= s.most {
+		for i := range len(s.parts) / 2 {
+			two := s.parts[2*i]
+			two.join(s.parts[2*i+1])
+			s.parts[i] = two
+		}
+		half := len(s.parts) / 2
+		clear(s.parts[half:])
+		s.parts, s.each = s.parts[:half], 2*s.each
+	}
+	s.parts = append(s.parts, rowOf(step, atS, samples, values))
+}
+
+func rowOf(step int, atS float64, samples int64, values []float64) part {
+	p := part{rows: 1, from: step, to: step, atS: atS, samples: samples, of: make([]spread, len(values))}
+	for i, v := range values {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			p.of[i] = spread{1, v, v, v}
+		}
+	}
+	return p
+}
+
+// join adds the rows behind a part to it.
+func (p *part) join(next part) {
+	p.rows, p.to, p.atS, p.samples = p.rows+next.rows, next.to, next.atS, next.samples
+	for i, b := range next.of {
+		a := &p.of[i]
+		switch {
+		case b.rows == 0:
+		case a.rows == 0:
+			*a = b
+		default:
+			n := a.rows + b.rows
+			a.mean += (b.mean - a.mean) * float64(b.rows) / float64(n)
+			a.low, a.top, a.rows = min(a.low, b.low), max(a.top, b.top), n
+		}
+	}
+}
+
+// ends is how many rows a part has, how many parts have so many, which do not change unless neighbours become one, and
+// how many rows the last has where it has fewer.
+func (s *series) ends() (each, whole, rows int) {
+	whole = len(s.parts)
+	if whole > 0 && s.parts[whole-1].rows < s.each {
+		whole--
+		rows = s.parts[whole].rows
+	}
+	return s.each, whole, rows
+}
+
+// appendJSON writes the parts from one on, a column each. What a page has of later ones is not so any more.
+func (s *series) appendJSON(b []byte, from int) []byte {
+	parts := s.parts[from:]
+	b = append(b, `{"each":`...)
+	b = strconv.AppendInt(b, int64(s.each), 10)
+	b = append(b, `,"from":`...)
+	b = strconv.AppendInt(b, int64(from), 10)
+	column := func(name string, value func(*part) float64, digits int) {
+		b = append(b, ',', '"')
+		b = append(b, name...)
+		b = append(b, '"', ':')
+		b = appendColumn(b, parts, value, digits)
+	}
+	column("step", func(p *part) float64 { return float64(p.to) }, 15)
+	column("at", func(p *part) float64 { return p.atS }, 8)
+	column("samples", func(p *part) float64 { return float64(p.samples) }, 15)
+	for _, kind := range []struct {
+		name string
+		of   func(*spread) float64
+	}{{"mean", func(x *spread) float64 { return x.mean }}, {"low", func(x *spread) float64 { return x.low }},
+		{"top", func(x *spread) float64 { return x.top }}} {
+		if kind.name != "mean" && s.each == 1 {
+			continue // they are the same
+		}
+		b = append(b, ',', '"')
+		b = append(b, kind.name...)
+		b = append(b, `":[`...)
+		for c := range s.columns {
+			if c > 0 {
+				b = append(b, ',')
+			}
+			if !slices.ContainsFunc(s.parts, func(p part) bool { return p.of[c].rows > 0 }) {
+				b = append(b, "null"...) // nobody knows this one
+				continue
+			}
+			b = appendColumn(b, parts, func(p *part) float64 {
+				if p.of[c].rows == 0 {
+					return math.NaN()
+				}
+				return kind.of(&p.of[c])
+			}, 5)
+		}
+		b = append(b, ']')
+	}
+	return append(b, '}')
+}
+
+// appendColumn writes a value of each part, null where it is no number.
+func appendColumn(b []byte, parts []part, value func(*part) float64, digits int) []byte {
+	b = append(b, '[')
+	for i := range parts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if v := value(&parts[i]); math.IsNaN(v) {
+			b = append(b, "null"...)
+		} else {
+			b = strconv.AppendFloat(b, v, 'g', digits, 64)
+		}
+	}
+	return append(b, ']')
+}

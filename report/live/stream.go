@@ -1,0 +1,320 @@
+package live
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// epoch tells the cursors of this process from those of another.
+var epoch = strconv.FormatUint(rand.Uint64(), 36)
+
+// cursor is what a page has of all runs, and of those that it draws.
+type cursor struct {
+	round int // of the Shelf
+	of    map[string]has
+}
+
+// has is what it has of one run.
+type has struct {
+	replaced                      int // as often the files had begun anew
+	each, whole, rows             int // of the series of steps: rows are of a part that is not whole
+	heldEach, heldWhole, heldRows int
+	details, predicted, measured  int
+}
+
+// fields is them in order.
+func (h *has) fields() []*int {
+	return []*int{&h.replaced, &h.each, &h.whole, &h.rows, &h.heldEach, &h.heldWhole, &h.heldRows,
+		&h.details, &h.predicted, &h.measured}
+}
+
+// text is a cursor as the ID of an event.
+func (c cursor) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s.%d", epoch, c.round)
+	for _, id := range sortedNames(c.of) {
+		h := c.of[id]
+		b.WriteString(" " + id)
+		for _, f := range h.fields() {
+			b.WriteString("." + strconv.Itoa(*f))
+		}
+	}
+	return b.String()
+}
+
+// parseCursor reads an ID. Of one that is of another process, or no cursor, it knows nothing: the page is sent all.
+func parseCursor(text string) cursor {
+	none := cursor{of: map[string]has{}}
+	words := strings.Split(text, " ")
+	mine, round, _ := strings.Cut(words[0], ".")
+	c := cursor{of: map[string]has{}}
+	var err error
+	if c.round, err = strconv.Atoi(round); mine != epoch || err != nil || c.round < 0 || len(words) > mostRuns {
+		return none
+	}
+	for _, word := range words[1:] {
+		numbers := strings.Split(word, ".")
+		var h has
+		fields := h.fields()
+		if len(numbers) != 1+len(fields) {
+			return none
+		}
+		for i, f := range fields {
+			if *f, err = strconv.Atoi(numbers[1+i]); err != nil || *f < 0 {
+				return none
+			}
+		}
+		c.of[numbers[0]] = h
+	}
+	return c
+}
+
+// news is what a page is sent at once.
+type news struct {
+	NowS    float64   `json:"now"` // seconds of the epoch, by the clock that events have
+	Runs    []summary `json:"runs,omitempty"`
+	All     bool      `json:"all,omitempty"` // there are no others
+	Drawn   []drawn   `json:"drawn,omitempty"`
+	Details []details `json:"details,omitempty"`
+}
+
+// drawn is what is new of a run's curves and steps.
+type drawn struct {
+	ID        string          `json:"id"`
+	Fresh     bool            `json:"fresh,omitempty"` // what the page has of it is of other files
+	Steps     json.RawMessage `json:"steps,omitempty"` // see series.appendJSON
+	Held      json.RawMessage `json:"held,omitempty"`  // of evaluations
+	Now       *now            `json:"last,omitempty"`
+	Predicted json.RawMessage `json:"predicted,omitempty"` // see report.StepData
+	Measured  json.RawMessage `json:"measured,omitempty"`
+}
+
+// since is what is new to a page since a cursor, and the cursor behind it; false where nothing is. The runs to draw
+// are those that curves are drawn of; show is the one that is shown with its steps.
+func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news, cursor, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, next := news{NowS: float64(at.UnixMilli()) / 1000}, cursor{round: s.rounds, of: map[string]has{}}
+	any := c.round == 0 && s.rounds > 0
+	for _, r := range ordered(s.runs) {
+		if r.round > c.round {
+			n.Runs = append(n.Runs, r.told)
+		}
+	}
+	n.All, any = c.round == 0, any || len(n.Runs) > 0
+	for _, id := range draw {
+		r := s.byID[id]
+		if r == nil || r.round == 0 {
+			continue
+		}
+		before, known := c.of[id]
+		d, h := r.follower.since(before, known, id == show)
+		next.of[id] = h
+		if d != nil {
+			d.ID = id
+			n.Drawn, any = append(n.Drawn, *d), true
+		}
+		if h.details != before.details || d != nil && d.Fresh {
+			n.Details, any = append(n.Details, r.follower.detail(id)), true
+		}
+	}
+	return n, next, any
+}
+
+// since is what is new of a run since a page had so much; nil: nothing.
+func (f *Follower) since(c has, known, shown bool) (*drawn, has) {
+	h := has{replaced: f.replaced, details: f.details, predicted: c.predicted, measured: c.measured}
+	h.each, h.whole, h.rows = f.steps.ends()
+	h.heldEach, h.heldWhole, h.heldRows = f.evaluations.ends()
+	d := drawn{Fresh: !known || c.replaced != f.replaced}
+	if d.Fresh {
+		c = has{}
+	}
+	from := func(s *series, each, whole int) int {
+		if each != s.each || whole > len(s.parts) {
+			return 0
+		}
+		return whole
+	}
+	any := d.Fresh
+	if d.Fresh || c.each != h.each || c.whole != h.whole || c.rows != h.rows {
+		d.Steps, d.Now, any = f.steps.appendJSON(nil, from(f.steps, c.each, c.whole)), &f.now, true
+	}
+	if d.Fresh || c.heldEach != h.heldEach || c.heldWhole != h.heldWhole || c.heldRows != h.heldRows {
+		d.Held, any = f.evaluations.appendJSON(nil, from(f.evaluations, c.heldEach, c.heldWhole)), true
+	}
+	if shown {
+		if d.Fresh || c.predicted != f.shown[0] {
+			d.Predicted, h.predicted, any = orNull(f.steps0), f.shown[0], true
+		}
+		if d.Fresh || c.measured != f.shown[1] {
+			d.Measured, h.measured, any = orNull(f.steps1), f.shown[1], true
+		}
+	}
+	if !any {
+		return nil, h
+	}
+	return &d, h
+}
+
+func orNull(text []byte) json.RawMessage {
+	if text == nil {
+		return json.RawMessage("null")
+	}
+	return text
+}
+
+// Bounds of a stream.
+const (
+	sendWithin  = 10 * time.Second // what a page is sent, it takes
+	stillThere  = 15 * time.Second // something is sent, though nothing is new
+	leastApart  = 300 * time.Millisecond
+	mostDrawn   = 24 // runs
+	mostIDBytes = 1 << 13
+)
+
+// stream answers a page with what is new for as long as it takes it.
+func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
+	draw := strings.FieldsFunc(r.FormValue("draw"), func(c rune) bool { return c == ',' })
+	show := r.FormValue("show")
+	if show != "" && !slices.Contains(draw, show) {
+		draw = append(draw, show)
+	}
+	id := r.Header.Get("Last-Event-ID")
+	if id == "" {
+		id = r.FormValue("have")
+	}
+	if len(draw) > mostDrawn || len(id) > mostIDBytes {
+		http.Error(w, fmt.Sprintf("a page draws %d runs at most", mostDrawn), http.StatusBadRequest)
+		return
+	}
+	c := parseCursor(id)
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // nothing more is read, and that is no fault of the page
+	out := newSender(w, r, control)
+	defer s.leave(s.enter(draw, show))
+	for {
+		s.mu.Lock()
+		wake := s.wake
+		s.mu.Unlock()
+		n, next, any := s.since(c, draw, show, time.Now())
+		if any {
+			text, err := json.Marshal(n)
+			if err != nil || out.send(next.text(), text) != nil {
+				return
+			}
+			c = next
+		}
+		select {
+		case <-wake:
+		case <-time.After(stillThere):
+			if out.remark() != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		case <-s.closed:
+			_ = out.end()
+			return
+		}
+		select { // several changes are one
+		case <-time.After(leastApart):
+		case <-r.Context().Done():
+			return
+		case <-s.closed:
+		}
+	}
+}
+
+// enter notes that a page draws runs, and has them looked at.
+func (s *Shelf) enter(draw []string, show string) []*run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []*run
+	for _, id := range draw {
+		if r := s.byID[id]; r != nil {
+			if r.wanted++; id == show {
+				r.drawn++
+				r.wanted--
+			}
+			all = append(all, r)
+			r.seen = time.Time{}
+		}
+	}
+	s.looking.Add(1)
+	select {
+	case s.awake <- struct{}{}:
+	default:
+	}
+	return slices.Concat(all, []*run{s.byID[show]})
+}
+
+// leave takes back what enter has noted: of the runs the last is the one that was shown.
+func (s *Shelf) leave(entered []*run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(entered) - 1
+	for _, r := range entered[:last] {
+		if r == entered[last] {
+			r.drawn--
+		} else {
+			r.wanted--
+		}
+	}
+	s.looking.Add(-1)
+}
+
+// sender writes events.
+type sender struct {
+	to      io.Writer
+	pack    *gzip.Writer // nil: it is not packed
+	control *http.ResponseController
+}
+
+func newSender(w http.ResponseWriter, r *http.Request, control *http.ResponseController) *sender {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	out := &sender{to: w, control: control}
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		out.pack, _ = gzip.NewWriterLevel(w, gzip.BestSpeed)
+		out.to = out.pack
+	}
+	return out
+}
+
+// send sends an event, which must be taken in time.
+func (o *sender) send(id string, text []byte) error {
+	return o.write("id: " + id + "\ndata: " + string(text) + "\n\n")
+}
+
+// remark sends what no page hears, so that both ends know of each other.
+func (o *sender) remark() error { return o.write(":\n\n") }
+
+// end has the page know that nobody will answer it again.
+func (o *sender) end() error { return o.write("event: end\ndata: \n\n") }
+
+func (o *sender) write(text string) error {
+	if err := o.control.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(o.to, text); err != nil {
+		return err
+	}
+	if o.pack != nil {
+		if err := o.pack.Flush(); err != nil {
+			return err
+		}
+	}
+	return o.control.Flush()
+}

@@ -1,0 +1,284 @@
+package live
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shelfOf serves runs' folders.
+func shelfOf(t *testing.T, paths ...string) (*Shelf, *httptest.Server) {
+	t.Helper()
+	s, err := New(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s.Handler())
+	t.Cleanup(func() {
+		s.Close()
+		server.Close()
+	})
+	return s, server
+}
+
+// listener reads a stream.
+type listener struct {
+	t     *testing.T
+	lines *bufio.Scanner
+	id    string // of the last event
+	end   func()
+}
+
+// listen asks for a stream as a page does that has what an ID says.
+func listen(t *testing.T, at, draw, show, id string) *listener {
+	t.Helper()
+	ctx, end := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at+"/stream?"+url.Values{"draw": {draw},
+		"show": {show}}.Encode(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id != "" {
+		r.Header.Set("Last-Event-ID", id)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%s: %v", answer.Status, answer.Header)
+	}
+	t.Cleanup(func() { end(); answer.Body.Close() })
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 16<<20)
+	return &listener{t, lines, id, end}
+}
+
+// next is the next event.
+func (l *listener) next() news {
+	l.t.Helper()
+	for l.lines.Scan() {
+		if id, is := strings.CutPrefix(l.lines.Text(), "id: "); is {
+			l.id = id
+		}
+		if data, is := strings.CutPrefix(l.lines.Text(), "data: "); is {
+			var n news
+			if err := json.Unmarshal([]byte(data), &n); err != nil {
+				l.t.Fatal(err)
+			}
+			return n
+		}
+	}
+	l.t.Fatalf("the stream ends: %v", l.lines.Err())
+	return news{}
+}
+
+// until is the first event of which something holds.
+func (l *listener) until(holds func(news) bool) news {
+	for {
+		if n := l.next(); holds(n) {
+			return n
+		}
+	}
+}
+
+type sentSeries struct {
+	From int
+	Step []int
+}
+
+func stepsOf(t *testing.T, n news) (s sentSeries) {
+	t.Helper()
+	if err := json.Unmarshal(n.Drawn[0].Steps, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func drew(n news) bool { return len(n.Drawn) > 0 && n.Drawn[0].Steps != nil }
+
+// A stream goes on where another has ended: with what is new. Where the files were replaced, or the cursor is of
+// another process, all comes again.
+func TestAStreamGoesOnWhereItWas(t *testing.T) {
+	dir, _ := folder(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2), "job.yaml": "steps: 9"})
+	path := filepath.Join(dir, "metrics.jsonl")
+	_, server := shelfOf(t, dir)
+	id := IDOf(dir)
+
+	l := listen(t, server.URL, id, "", "")
+	first := l.until(drew)
+	if s := stepsOf(t, first); len(s.Step) != 2 || !first.All || len(first.Runs) != 1 || first.Runs[0].Step != 2 ||
+		len(first.Details) != 1 || first.Details[0].Settings["steps"] != "9" || !first.Drawn[0].Fresh {
+		t.Fatalf("first %+v", first)
+	}
+	add(t, path, stepLine(2, 3))
+	n := l.until(drew)
+	if s := stepsOf(t, n); s.From != 2 || fmt.Sprint(s.Step) != "[2]" || n.All || n.Drawn[0].Fresh || len(n.Details) != 0 {
+		t.Errorf("another step: %+v", n)
+	}
+	l.end()
+
+	add(t, path, stepLine(3, 4)+stepLine(4, 5))
+	l = listen(t, server.URL, id, "", l.id)
+	n = l.until(drew)
+	if s := stepsOf(t, n); s.From != 3 || fmt.Sprint(s.Step) != "[3 4]" || n.All || n.Drawn[0].Fresh {
+		t.Errorf("it goes on with %+v", n)
+	}
+	last := l.id
+	write(t, path+".new", stepLine(0, 9))
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	n = l.until(drew)
+	if s := stepsOf(t, n); s.From != 0 || fmt.Sprint(s.Step) != "[0]" || !n.Drawn[0].Fresh {
+		t.Errorf("written over: %+v", n)
+	}
+	l.end()
+
+	_, cursor, _ := strings.Cut(last, ".")
+	for _, id2 := range []string{"other." + cursor, "nonsense", last + ".7", strings.Replace(last, ".", ".-", 1)} {
+		l = listen(t, server.URL, id, "", id2)
+		if n := l.until(drew); !n.All || !n.Drawn[0].Fresh {
+			t.Errorf("with cursor %q: %+v", id2, n)
+		}
+		l.end()
+	}
+}
+
+// A page that takes nothing holds nobody up: others are told what is new, and it is let go. Meanwhile nothing is kept
+// for it.
+func TestAPageThatReadsNothingHoldsNobodyUp(t *testing.T) {
+	var long strings.Builder
+	for i := range 3000 {
+		long.WriteString(stepLine(i, float64(i)))
+	}
+	dir, _ := folder(t, map[string]string{"metrics.jsonl": long.String()})
+	s, server := shelfOf(t, dir)
+	stuck, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stuck.Close()
+	if err := stuck.(*net.TCPConn).SetReadBuffer(1 << 10); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(stuck, "GET /stream?draw=%s HTTP/1.1\r\nHost: x\r\n\r\n", IDOf(dir))
+	l := listen(t, server.URL, IDOf(dir), "", "")
+	l.until(drew)
+	for i := range 5 {
+		add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(3000+i, float64(3000+i)))
+		l.until(func(n news) bool { return len(n.Runs) > 0 && n.Runs[0].Step == 3001+i })
+	}
+	if !s.Watched() {
+		t.Error("nobody is said to watch")
+	}
+	stuck.Close()
+	l.end()
+	for began := time.Now(); s.Watched(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("those who have gone are said to watch")
+		}
+	}
+}
+
+// Nothing is read while nobody looks.
+func TestNobodyLooksNothingIsRead(t *testing.T) {
+	dir, _ := folder(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
+	s, server := shelfOf(t, dir)
+	time.Sleep(2 * pollDrawn)
+	s.mu.Lock()
+	rounds, step := s.rounds, s.byID[IDOf(dir)].follower.now.Step
+	s.mu.Unlock()
+	if rounds != 0 || step != -1 {
+		t.Errorf("%d rounds, step %d", rounds, step)
+	}
+	l := listen(t, server.URL, "", "", "")
+	if n := l.next(); len(n.Runs) != 1 || n.Runs[0].Step != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// Runs turn up in a folder of runs, and in folders of these, but not what a run has set aside, nor by links.
+func TestNewRunsTurnUp(t *testing.T) {
+	root, other := t.TempDir(), t.TempDir()
+	put := func(path string) {
+		t.Helper()
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(path, "metrics.jsonl"), stepLine(0, 1))
+	}
+	put(filepath.Join(root, "a"))
+	put(filepath.Join(root, "a", "aside-1"))
+	put(filepath.Join(root, "more", "b"))
+	put(filepath.Join(other, "secret"))
+	if err := os.Symlink(filepath.Join(other, "secret"), filepath.Join(root, "link")); err != nil {
+		t.Fatal(err)
+	}
+	_, server := shelfOf(t, root)
+	l := listen(t, server.URL, "", "", "")
+	n := l.next()
+	var found []string
+	for _, r := range n.Runs {
+		name, _ := filepath.Rel(root, r.Name)
+		found = append(found, name)
+	}
+	if fmt.Sprint(found) != "[a more/b]" {
+		t.Errorf("found %v", found)
+	}
+	put(filepath.Join(root, "c"))
+	n = l.until(func(n news) bool { return len(n.Runs) > 0 })
+	if len(n.Runs) != 1 || filepath.Base(n.Runs[0].Name) != "c" || n.All {
+		t.Errorf("then %+v", n.Runs)
+	}
+}
+
+// Only the program's own files and the stream are answered, with a policy that forbids everything else.
+func TestNothingElseIsServed(t *testing.T) {
+	dir, _ := folder(t, map[string]string{"metrics.jsonl": stepLine(0, 1), "report.html": "secret"})
+	_, server := shelfOf(t, dir)
+	for path, want := range map[string]int{
+		"/": 200, "/live.js": 200, "/live.css": 200, "/style.css": 200, "/theme.js": 200, "/paint.js": 200, "/main.js": 404,
+		"/web/live.js": 404, "/report.html": 404, "/metrics.jsonl": 404, "/" + IDOf(dir): 404, "/%2e%2e/go.mod": 404,
+		"/stream?draw=" + strings.Repeat("a,", 40): 400,
+	} {
+		answer, err := http.Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, answer.StatusCode, want)
+		}
+		h := answer.Header
+		p := h.Get("Content-Security-Policy")
+		if !strings.Contains(p, "default-src 'none'") || strings.Contains(p, "unsafe") ||
+			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s: %v", path, h)
+		}
+	}
+	if answer, err := http.Post(server.URL+"/", "text/plain", strings.NewReader("x")); err != nil ||
+		answer.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("a POST: %v, %v", answer, err)
+	}
+}
+
+func TestPathsThatAreNotThereAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, "x")
+	for path, says := range map[string]string{filepath.Join(t.TempDir(), "none"): "no such file", file: "is a file"} {
+		if _, err := New([]string{path}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

@@ -1,0 +1,370 @@
+// Curves of one or several runs over steps, time or samples, with one window for all of them.
+import { niceStep } from "./format.js";
+import { sharpContext } from "./curves.js";
+import { colour, onTheme } from "./theme.js";
+
+const height = 190,
+  left = 62,
+  right = 10,
+  top = 8,
+  bottom = 24;
+
+// redraws is how often curves were drawn, and how long that took last and at most, in milliseconds.
+export const redraws = { count: 0, last: 0, most: 0 };
+globalThis.millraceRedraws = redraws;
+
+const dirty = new Set();
+
+function later(chart) {
+  if (dirty.size === 0) requestAnimationFrame(drawAll);
+  dirty.add(chart);
+}
+
+function drawAll() {
+  const began = performance.now();
+  const all = [...dirty];
+  dirty.clear();
+  for (const c of all) c.draw();
+  redraws.count++;
+  redraws.last = performance.now() - began;
+  redraws.most = Math.max(redraws.most, redraws.last);
+}
+
+// makeLines adds a figure with curves. text(y, step) writes a value; zoom(from, to) is called for another window, with
+// null for all. Its set takes lines {name, index, dots, x, y, low, top}, how x is written, and the window.
+export function makeLines(parent, { title, text, least, robust, zoom, label }) {
+  const figure = document.createElement("figure");
+  figure.className = "chart";
+  const caption = document.createElement("figcaption");
+  const name = document.createElement("span"),
+    said = document.createElement("span");
+  name.textContent = title;
+  caption.append(name, said);
+  const canvas = document.createElement("canvas");
+  canvas.tabIndex = 0;
+  canvas.setAttribute("role", "img");
+  figure.append(caption, canvas);
+  parent.append(figure);
+
+  const chart = { figure, lines: [], xText: String, window: null, log: false, pointer: null, drag: null, note: "" };
+  let scale = null;
+  chart.draw = () => {
+    if (figure.clientWidth > 0)
+      scale = draw(canvas, chart, {
+        text,
+        least,
+        robust,
+        say: (t) => {
+          said.textContent = t ?? (chart.lines.length > 1 && figure.clientWidth < 420 ? "" : chart.note);
+        },
+      });
+  };
+  chart.set = (lines, { xText, window, log, note }) => {
+    Object.assign(chart, { lines, xText, window, log, note });
+    canvas.setAttribute("aria-label", `${label ?? title}: ${note}`);
+    later(chart);
+  };
+  const place = (e) => e.clientX - canvas.getBoundingClientRect().left;
+  canvas.addEventListener("pointerdown", (e) => {
+    if (e.button !== 0 || e.pointerType === "touch") return;
+    canvas.setPointerCapture(e.pointerId);
+    chart.drag = { from: place(e), to: place(e) };
+  });
+  canvas.addEventListener("pointermove", (e) => {
+    chart.pointer = place(e);
+    if (chart.drag) chart.drag.to = chart.pointer;
+    later(chart);
+  });
+  canvas.addEventListener("pointerup", (e) => {
+    const d = chart.drag;
+    chart.drag = null;
+    if (d && scale && Math.abs(d.to - d.from) > 6) {
+      const at = (x) =>
+        scale.x0 + ((Math.min(Math.max(x, left), scale.right) - left) / (scale.right - left)) * (scale.x1 - scale.x0);
+      zoom(at(Math.min(d.from, d.to)), at(Math.max(d.from, d.to)));
+    } else if (e.pointerType === "touch") chart.pointer = place(e);
+    later(chart);
+  });
+  canvas.addEventListener("pointerleave", () => {
+    chart.pointer = chart.drag = null;
+    later(chart);
+  });
+  canvas.addEventListener("dblclick", () => zoom(null));
+  canvas.addEventListener("keydown", (e) => {
+    if (!scale || e.ctrlKey || e.metaKey || e.altKey) return;
+    const { x0, x1, all0, all1 } = scale,
+      length = x1 - x0,
+      middle = (x0 + x1) / 2;
+    const show = (from, to) => {
+      const long = Math.min(to - from, all1 - all0),
+        start = Math.min(Math.max(from, all0), all1 - long);
+      if (long >= (all1 - all0) * 0.999) zoom(null);
+      else zoom(start, start + long);
+    };
+    const keys = {
+      "+": () => show(middle - length * 0.3, middle + length * 0.3),
+      "-": () => show(middle - length, middle + length),
+      ArrowLeft: () => show(x0 - length / 5, x1 - length / 5),
+      ArrowRight: () => show(x0 + length / 5, x1 + length / 5),
+      0: () => zoom(null),
+      Home: () => zoom(null),
+      Escape: () => zoom(null),
+    };
+    keys["="] = keys["+"];
+    keys["_"] = keys["-"];
+    if (!keys[e.key]) return;
+    e.preventDefault();
+    e.stopPropagation();
+    keys[e.key]();
+  });
+  const watch = new ResizeObserver(() => later(chart));
+  watch.observe(figure);
+  onTheme(() => later(chart));
+  return chart;
+}
+
+const dashes = [[], [6, 4], [2, 3]];
+
+const lookOf = (index) => ({ colour: colour("r" + (index % 8)), dash: dashes[Math.floor(index / 8) % 3] });
+
+function draw(canvas, chart, { text, least, robust, say }) {
+  const width = canvas.parentElement.clientWidth;
+  const ctx = sharpContext(canvas, width, height);
+  const lines = chart.lines.filter((l) => l.x.length > 0);
+  if (lines.length === 0 || width < 90) return null;
+  let [all0, all1] = [Infinity, -Infinity];
+  for (const l of lines) {
+    all0 = Math.min(all0, l.x[0]);
+    all1 = Math.max(all1, l.x[l.x.length - 1]);
+  }
+  if (all1 <= all0) [all0, all1] = [Math.max(0, all0 - 1), all0 + 1];
+  let [x0, x1] = chart.window ?? [all0, all1];
+  if (x1 <= all0 || x0 >= all1) [x0, x1] = [all0, all1];
+  let [y0, y1] = [Infinity, -Infinity];
+  for (const l of lines) {
+    [l.i0, l.i1] = [Math.max(0, firstFrom(l.x, x0) - 1), Math.min(l.x.length - 1, firstFrom(l.x, x1))];
+    for (let i = l.i0; i <= l.i1; i++) {
+      const low = l.low[i],
+        high = l.top[i];
+      if (low === null || low === undefined || (chart.log && !(high > 0))) continue;
+      y0 = Math.min(y0, chart.log && !(low > 0) ? high : low);
+      y1 = Math.max(y1, high);
+    }
+  }
+  if (y0 === Infinity) return null;
+  const highest = y1;
+  if (robust) y1 = Math.max(y0, Math.min(y1, usual(lines)));
+  const scale = yScale(y0, y1, chart.log, least, text.step);
+  const end = width - right;
+  const toX = (x) => left + ((x - x0) / (x1 - x0)) * (end - left);
+  const toY = (y) => height - bottom - scale.part(y) * (height - top - bottom);
+
+  ctx.font = "11px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
+  ctx.textBaseline = "middle";
+  ctx.lineWidth = 1;
+  ctx.textAlign = "right";
+  for (const y of scale.marks) {
+    ctx.strokeStyle = colour("grid");
+    rule(ctx, left, Math.round(toY(y)) + 0.5, end, Math.round(toY(y)) + 0.5);
+    ctx.fillStyle = colour("muted");
+    ctx.fillText(text(y, scale.step), left - 8, toY(y));
+  }
+  const marks = chart.xText.step?.(x1 - x0, (end - left) / 90) ?? niceStep(x1 - x0, (end - left) / 90);
+  ctx.textAlign = "center";
+  ctx.fillStyle = colour("muted");
+  for (let x = Math.ceil(x0 / marks - 1e-9) * marks; x <= x1 + marks * 1e-6; x += marks) {
+    const words = chart.xText(x, marks),
+      half = ctx.measureText(words).width / 2;
+    ctx.fillText(words, Math.min(Math.max(toX(x), left + half - 10), width - half), height - 9);
+  }
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(left, 0, end - left, height - bottom + 3);
+  ctx.clip();
+  for (const l of lines) drawLine(ctx, l, toX, toY);
+  if (chart.drag && Math.abs(chart.drag.to - chart.drag.from) > 6) {
+    ctx.fillStyle = colour("accent");
+    ctx.globalAlpha = 0.15;
+    ctx.fillRect(
+      Math.min(chart.drag.from, chart.drag.to),
+      top,
+      Math.abs(chart.drag.to - chart.drag.from),
+      height - top - bottom,
+    );
+    ctx.globalAlpha = 1;
+  }
+  ctx.restore();
+  if (highest > y1 * 1.001 && scale.part(highest) > 1.001) {
+    const words = "▲ to " + text(highest, highest / 1000);
+    ctx.fillStyle = colour("surface");
+    ctx.fillRect(end - ctx.measureText(words).width - 5, top - 4, ctx.measureText(words).width + 8, 16);
+    ctx.fillStyle = colour("muted");
+    ctx.textAlign = "right";
+    ctx.fillText(words, end, top + 4);
+  }
+  say(chart.pointer === null ? null : readOff(ctx, chart, lines, { x0, x1, end, toX, toY, text, marks, scale }));
+  return { x0, x1, all0, all1, right: end };
+}
+
+// usual is what nearly all values of the curves in the window lie below, with room over it: a few that are far greater
+// would press all others flat.
+function usual(lines) {
+  const all = [];
+  for (const l of lines) {
+    const every = Math.ceil((l.i1 - l.i0 + 1) / 500);
+    for (let i = l.i0; i <= l.i1; i += every) if (l.y[i] !== null) all.push(l.y[i]);
+  }
+  all.sort((a, b) => a - b);
+  return all.length < 20 ? Infinity : 1.5 * all[Math.floor(all.length * 0.97)];
+}
+
+// yScale is how values become a part of the height, from 0 to 1, and where lines are.
+function yScale(low, high, log, least, stepOf) {
+  if (log && high > 0) {
+    const a = Math.log10(Math.max(low, high * 1e-9)),
+      b = Math.log10(high),
+      room = Math.max((b - a) * 0.04, 0.01);
+    const marks = [];
+    for (let p = Math.floor(a) - 1; p <= b + 1; p++) {
+      for (const m of b - a > 3 ? [1] : b - a > 1 ? [1, 3] : [1, 1.5, 2, 3, 5, 7]) {
+        const y = m * 10 ** p;
+        if (y >= 10 ** (a - room) && y <= 10 ** (b + room)) marks.push(y);
+      }
+    }
+    return {
+      marks,
+      step: 10 ** Math.floor(a) / 10,
+      part: (y) => (Math.log10(Math.max(y, 1e-300)) - a + room) / (b - a + 2 * room),
+    };
+  }
+  if (least !== undefined) low = Math.min(low, least);
+  if (high <= low) high = low + (Math.abs(low) || 1) * 0.1;
+  const step = stepOf?.(high - low) ?? niceStep(high - low, 4);
+  const y0 = Math.floor(low / step + 1e-9) * step,
+    y1 = Math.ceil(high / step - 1e-9) * step;
+  const marks = [];
+  for (let y = y0; y <= y1 + step * 1e-6; y += step) marks.push(y);
+  return { marks, step, part: (y) => (y - y0) / (y1 - y0) };
+}
+
+// drawLine draws the mean, and behind it from the least to the greatest of each part.
+function drawLine(ctx, l, toX, toY) {
+  const look = lookOf(l.index);
+  ctx.strokeStyle = ctx.fillStyle = look.colour;
+  if (l.low !== l.y) {
+    ctx.globalAlpha = 0.16;
+    ctx.beginPath();
+    let open = false;
+    for (let i = l.i0; i <= l.i1; i++) {
+      if (l.top[i] === null) continue;
+      if (open) ctx.lineTo(toX(l.x[i]), toY(l.top[i]));
+      else ctx.moveTo(toX(l.x[i]), toY(l.top[i]));
+      open = true;
+    }
+    for (let i = l.i1; i >= l.i0; i--) if (l.low[i] !== null) ctx.lineTo(toX(l.x[i]), toY(l.low[i]));
+    ctx.fill();
+    ctx.globalAlpha = 1;
+  }
+  const many = l.i1 - l.i0 > 300 && l.low === l.y && l.smooth; // single steps: faint, with their mean over them
+  ctx.setLineDash(look.dash);
+  ctx.lineJoin = "round";
+  for (const [ys, width, alpha] of many
+    ? [
+        [l.y, 1, 0.3],
+        [smoothed(l.y), 1.8, 1],
+      ]
+    : [[l.y, 1.7, 1]]) {
+    ctx.globalAlpha = alpha;
+    ctx.lineWidth = width;
+    ctx.beginPath();
+    let open = false;
+    for (let i = l.i0; i <= l.i1; i++) {
+      if (ys[i] === null || ys[i] === undefined) continue;
+      if (open) ctx.lineTo(toX(l.x[i]), toY(ys[i]));
+      else ctx.moveTo(toX(l.x[i]), toY(ys[i]));
+      open = true;
+    }
+    ctx.stroke();
+  }
+  ctx.globalAlpha = 1;
+  ctx.setLineDash([]);
+  if ((l.dots && l.i1 - l.i0 < 80) || l.x.length === 1) {
+    for (let i = l.i0; i <= l.i1; i++) {
+      if (l.y[i] === null) continue;
+      ctx.beginPath();
+      ctx.arc(toX(l.x[i]), toY(l.y[i]), 2.8, 0, 7);
+      ctx.fill();
+    }
+  }
+  ctx.lineWidth = 1;
+}
+
+// smoothed is a moving mean over a fiftieth of the values.
+function smoothed(ys) {
+  const reach = Math.max(1, Math.floor(ys.length / 100)),
+    out = new Array(ys.length);
+  let sum = 0,
+    n = 0,
+    a = 0,
+    b = 0;
+  for (let i = 0; i < ys.length; i++) {
+    for (; b <= Math.min(ys.length - 1, i + reach); b++)
+      if (ys[b] !== null) {
+        sum += ys[b];
+        n++;
+      }
+    for (; a < i - reach; a++)
+      if (ys[a] !== null) {
+        sum -= ys[a];
+        n--;
+      }
+    out[i] = n > 0 ? sum / n : null;
+  }
+  return out;
+}
+
+// readOff draws a line at the pointer and says what each run is there.
+function readOff(ctx, chart, lines, c) {
+  const x = c.x0 + Math.min(1, Math.max(0, (chart.pointer - left) / (c.end - left))) * (c.x1 - c.x0);
+  ctx.strokeStyle = colour("muted");
+  rule(ctx, c.toX(x), top, c.toX(x), height - bottom);
+  const parts = [];
+  for (const l of lines) {
+    if (x > l.x[l.x.length - 1] + (c.x1 - c.x0) / 50) continue;
+    let i = firstFrom(l.x, x);
+    if (i >= l.x.length || (i > 0 && x - l.x[i - 1] < l.x[i] - x)) i--;
+    const y = l.y[i];
+    if (y === null || y === undefined) continue;
+    const low = l.low[i],
+      high = l.top[i];
+    const spread =
+      l.low !== l.y && high > low ? ` (${c.text(low, c.scale.step / 100)} to ${c.text(high, c.scale.step / 100)})` : "";
+    parts.push(
+      `${lines.length > 1 ? l.name + " " : ""}${c.text(y, c.scale.step / 100)}${lines.length > 2 ? "" : spread}`,
+    );
+    ctx.fillStyle = lookOf(l.index).colour;
+    ctx.beginPath();
+    ctx.arc(c.toX(l.x[i]), c.toY(y), 3.5, 0, 7);
+    ctx.fill();
+  }
+  return `${chart.xText(x, c.marks / 10)}: ${parts.join(", ") || "nothing"}`;
+}
+
+// firstFrom is the index of the first value that is not below x.
+function firstFrom(xs, x) {
+  let low = 0,
+    high = xs.length;
+  while (low < high) {
+    const mid = (low + high) >> 1;
+    if (xs[mid] < x) low = mid + 1;
+    else high = mid;
+  }
+  return low;
+}
+
+function rule(ctx, x1, y1, x2, y2) {
+  ctx.beginPath();
+  ctx.moveTo(x1, y1);
+  ctx.lineTo(x2, y2);
+  ctx.stroke();
+}

@@ -1,0 +1,386 @@
+// One run: how it does, the step as it happens beside the predicted one, memory, curves, and what has happened.
+import { curveSet, curveTools } from "./curve-set.js";
+import { percent } from "./format.js";
+import { planStrip, planWords } from "./overview.js";
+import { stepsView } from "./steps.js";
+import { store } from "./store.js";
+import { view } from "./view-state.js";
+import { bytes, clock, el, part, plain, rate, seconds, states, whole } from "./words.js";
+
+const parent = document.getElementById("single");
+let of = "",
+  parts = null,
+  said = {};
+
+function build() {
+  const section = (title, ...inner) => {
+    const id = title.toLowerCase().replace(/\W+/g, "-") + "-of-run";
+    const h2 = el("h2", { id, text: title });
+    const tools = inner[0]?.classList?.contains("tools") ? inner.shift() : null;
+    return el(
+      "section",
+      { "aria-labelledby": id, hidden: true },
+      tools ? el("div", { class: "row" }, h2, tools) : h2,
+      ...inner,
+    );
+  };
+  const tools = curveTools(),
+    charts = el("div", { class: "charts" });
+  parts = {
+    head: el("section", { "aria-label": "How the run does" }),
+    notices: el("div", { class: "stack" }),
+    cards: el("section", { class: "cards", "aria-label": "The main numbers" }),
+    step: section("One step", el("p", { class: "muted", hidden: true }), el("div")),
+    memory: section("Memory of each worker", el("div")),
+    curves: section("Curves", tools, charts),
+    events: section("What has happened", el("ol", { class: "events", tabindex: "0" })),
+    plan: section("Plan", el("div", { class: "plans" })),
+    settings: section("Settings", el("dl", { class: "facts" })),
+  };
+  parts.drawCurves = curveSet(charts, tools);
+  parts.drawSteps = stepsView(parts.step.lastElementChild);
+  parent.replaceChildren(
+    parts.head,
+    parts.notices,
+    parts.cards,
+    parts.step,
+    parts.memory,
+    parts.curves,
+    parts.events,
+    parts.plan,
+    parts.settings,
+  );
+  said = {};
+}
+
+// once says whether something is new since it was drawn last.
+function once(name, ...what) {
+  const key = JSON.stringify(what);
+  if (said[name] === key) return false;
+  said[name] = key;
+  return true;
+}
+
+export function drawSingle() {
+  if (of !== view.run || !parts) {
+    of = view.run;
+    build();
+  }
+  const r = store.runs.get(of),
+    d = store.drawn.get(of);
+  const known = r !== undefined;
+  if (!known) {
+    parts.head.replaceChildren(
+      el("p", {
+        text: store.runs.size > 0 ? "This run is not here, or not any more." : "Nothing is known of this run yet.",
+      }),
+    );
+    return;
+  }
+  drawHead(r, d);
+  drawNotices(r, d);
+  drawCards(r, d);
+  if (d) {
+    if (d.newSteps) {
+      d.newSteps = false;
+      parts.drawSteps(d.predicted, d.measured);
+    }
+    parts.step.hidden = !d.predicted && !d.measured;
+    const none = parts.step.querySelector("p");
+    none.hidden = !(d.predicted && !d.measured);
+    none.textContent =
+      r.state === "going"
+        ? "The run has not written a step yet. It writes the first a few seconds behind its beginning, one " +
+          "each two seconds while pages of train --live are watched, and one each 30 seconds otherwise."
+        : "No step of this run was written; this is the predicted one.";
+    drawMemory(d);
+    parts.curves.hidden = !parts.drawCurves([{ id: r.id, name: r.name, index: 0, drawn: d }]);
+    drawEvents(d);
+    drawPlan(d);
+    drawSettings(d);
+  }
+}
+
+function left(r) {
+  if (r.state !== "going" || !r.total || !r.step_s || r.step === 0) return "";
+  const s = store.drawn.get(of)?.steps;
+  let each = r.step_s;
+  if (s && s.at.length > 1) {
+    // with what stands between steps, over the last part of the run
+    const n = s.at.length - 1,
+      from = Math.max(0, n - Math.max(4, Math.floor(n / 4)));
+    if (s.step[n] > s.step[from]) each = (s.at[n] - s.at[from]) / (s.step[n] - s.step[from]);
+  }
+  return `about ${clock(Math.max(0, r.total - r.step) * each)} left`;
+}
+
+function drawHead(r, d) {
+  const quiet = Math.max(0, Date.now() / 1000 + store.ahead - (r.heard ?? 0));
+  const words = [r.total ? `step ${whole(r.step)} of ${whole(r.total)}` : `${whole(r.step)} steps`];
+  if (r.samples) words.push(`${whole(r.samples)} samples`);
+  if (r.at) words.push(clock(r.at));
+  const rest = left(r);
+  if (rest) words.push(rest);
+  const late =
+    r.state === "going" && r.step_s && quiet > Math.max(3, 3 * r.step_s) ? ` · nothing new for ${clock(quiet)}` : "";
+  const text = words.join(" · ") + late;
+  if (!once("head", r.state, text)) return;
+  parts.head.replaceChildren(
+    el(
+      "div",
+      { class: "row" },
+      el("div", {}, el("span", { class: "state " + r.state, text: states[r.state] }), " ", el("span", { text })),
+      ...(d?.details?.report
+        ? [el("span", { class: "muted", text: "report: " + d.details.path + "/report.html" })]
+        : []),
+    ),
+  );
+  if (r.loss !== undefined) {
+    const over = "Times and rates are medians of the last 64 steps; the loss is the mean of the last 10.";
+    parts.head.append(el("p", { class: "muted", text: over }));
+  }
+  if (r.total) {
+    const done = el("i"),
+      bar = el(
+        "div",
+        {
+          class: "progress",
+          role: "progressbar",
+          "aria-valuenow": r.step,
+          "aria-valuemin": 0,
+          "aria-valuemax": r.total,
+          "aria-label": "Steps done",
+        },
+        done,
+      );
+    done.style.width = Math.min(100, (100 * r.step) / r.total) + "%";
+    parts.head.append(bar);
+  }
+}
+
+function drawNotices(r, d) {
+  const details = d?.details,
+    all = [];
+  const events = details?.events ?? [];
+  const last = events[events.length - 1];
+  const waiting = last?.kind === "waiting" && last.step === r.step && ["going", "silent", "begun"].includes(r.state);
+  if (!once("notices", r.state, waiting, details?.cause, details?.wrong, last, d?.last?.stragglers)) return;
+  const notice = (bad, title, text, lines) =>
+    el(
+      "section",
+      { class: "notice" + (bad ? " bad" : ""), role: "status" },
+      el("h2", { text: title }),
+      el("p", { text }),
+      ...(lines?.length ? [el("ul", {}, ...lines.map((l) => el("li", { text: l })))] : []),
+    );
+  if (waiting) all.push(notice(true, "Waiting", last.text + ".", last.lines));
+  if (r.state === "failed")
+    all.push(notice(true, "Failed", details?.cause || (last?.kind === "failed" ? last.text : "")));
+  if (r.state === "silent" && !waiting) {
+    all.push(
+      notice(
+        false,
+        "Silent",
+        "Nothing has come of this run for far longer than its steps take. Its process may have been killed, or " +
+          "its host cannot be reached.",
+      ),
+    );
+  }
+  const slow = Object.entries(d?.last?.stragglers ?? {});
+  if (slow.length > 0 && r.state === "going") {
+    all.push(
+      notice(
+        false,
+        slow.length === 1 ? "Straggler" : "Stragglers",
+        slow
+          .map(([w, times]) => `worker ${w} computes ${times.toFixed(2)} times as long as its profile says`)
+          .join(", ") + ".",
+      ),
+    );
+  }
+  for (const text of details?.wrong ?? []) all.push(notice(false, "A file is not as it should be", text));
+  parts.notices.replaceChildren(...all);
+  parts.notices.hidden = all.length === 0;
+}
+
+function drawCards(r, d) {
+  const p = d?.details?.predicted;
+  const card = (name, value, predicted, text, worse) => {
+    if (value === undefined || value === null)
+      return predicted === undefined ? null : { name, value: text(predicted), was: "predicted" };
+    if (predicted === undefined || !(predicted > 0)) return { name, value: text(value), was: "measured" };
+    const off = value / predicted - 1,
+      size = Math.abs(off);
+    return {
+      name,
+      value: text(value),
+      was: "predicted " + text(predicted),
+      off: percent(off),
+      how: size <= 0.05 ? 0 : size <= 0.15 ? 1 : 2,
+      worse,
+    };
+  };
+  const bubble =
+    r.bubble === undefined && !p
+      ? null
+      : {
+          name: "bubble",
+          value: part(r.bubble ?? p.bubble, 0.001),
+          was: p && r.bubble !== undefined ? "predicted " + part(p.bubble, 0.001) : "predicted",
+        };
+  if (bubble && !p) bubble.was = "measured";
+  const all = [
+    card("step time", r.step_s, p?.step_s, seconds),
+    card("samples per second", r.rate, p?.samples_per_s, rate),
+    bubble,
+  ];
+  if (r.loss !== undefined)
+    all.push({
+      name: "loss",
+      value: plain(r.loss, 0.0001),
+      was: r.held === undefined ? "mean of the last 10 steps" : "held-out " + plain(r.held, 0.0001),
+    });
+  if (r.accuracy !== undefined)
+    all.push({ name: "held-out accuracy", value: part(r.accuracy, 0.0001), was: "at the last evaluation" });
+  const shown = all.filter(Boolean);
+  parts.cards.hidden = shown.length === 0;
+  if (!once("cards", shown)) return;
+  parts.cards.replaceChildren(
+    ...shown.map((c) =>
+      el(
+        "div",
+        { class: "card" },
+        el("div", { class: "name", text: c.name }),
+        el("div", { class: "value", text: c.value }),
+        el(
+          "div",
+          { class: "was", text: c.was + " " },
+          ...(c.off ? [el("span", { class: `difference off${c.how}`, text: c.off })] : []),
+        ),
+      ),
+    ),
+  );
+}
+
+// Memory that was asked for, as the settings say it: "512MiB".
+function limitOf(d) {
+  const m = /^([\d.]+)\s*([KMGT]?)(i?)B$/i.exec(d.details?.settings?.memory_limit ?? "");
+  return m ? +m[1] * (m[3] ? 1024 : 1000) ** " KMGT".indexOf(m[2].toUpperCase() || " ") : undefined;
+}
+
+function drawMemory(d) {
+  const peak = d.last?.peak ?? [],
+    live = d.last?.live ?? [],
+    predicted = d.details?.predicted?.memory_bytes ?? [];
+  const most = d.details?.predicted?.at_most_bytes ?? [],
+    limit = limitOf(d);
+  const workers = Math.max(peak.length, predicted.length);
+  parts.memory.hidden = workers === 0;
+  if (workers === 0 || !once("memory", peak, live, predicted, limit)) return;
+  const top = Math.max(limit ?? 0, ...peak, ...predicted) * 1.02 || 1;
+  const bar = (name, b) => {
+    const i = el("i", { class: name });
+    if (name === "mark" || name === "limit") i.style.left = `calc(${(100 * b) / top}% - 1px)`;
+    else i.style.width = (100 * b) / top + "%";
+    return i;
+  };
+  const labels = (d.predicted ?? d.measured)?.stage_labels ?? [];
+  const rows = Array.from({ length: workers }, (_, w) => {
+    const words = [];
+    if (live[w] !== undefined) words.push(`now ${bytes(live[w])}`);
+    if (peak[w] !== undefined) words.push(`peak ${bytes(peak[w])}`);
+    if (predicted[w] !== undefined) words.push(`predicted ${bytes(predicted[w])}`);
+    if (most[w] !== undefined) words.push(`at most ${bytes(most[w])}`);
+    return el(
+      "div",
+      { class: "memory" },
+      el("div", {}, `worker ${w}`, el("span", { class: "muted", text: labels[w] ? "  " + labels[w] : "" })),
+      el(
+        "div",
+        { class: "track", role: "img", "aria-label": words.join(", ") },
+        ...(peak[w] ? [bar("peak", peak[w])] : []),
+        ...(live[w] ? [bar("live", live[w])] : []),
+        ...(predicted[w] ? [bar("mark", predicted[w])] : []),
+        ...(limit ? [bar("limit", limit)] : []),
+      ),
+      el("div", { class: "says", text: words.join(" · ") }),
+    );
+  });
+  const key = (name, text) => el("li", {}, el("i", { class: name }), text);
+  parts.memory.lastElementChild.replaceChildren(
+    el(
+      "ul",
+      { class: "legend", "aria-label": "Colours" },
+      key("live", "held now"),
+      key("peak", "peak so far"),
+      ...(predicted.length ? [key("mark", "predicted peak")] : []),
+      ...(limit ? [key("limit", "limit " + bytes(limit))] : []),
+    ),
+    el("div", { class: "bars-of-memory" }, ...rows),
+  );
+}
+
+const kinds = {
+  begun: "begins",
+  checkpoint: "checkpoint",
+  waiting: "waiting",
+  pace: "pace",
+  warning: "warning",
+  finished: "finished",
+  stopped: "stopped",
+  failed: "failed",
+};
+
+function drawEvents(d) {
+  const events = d.details?.events ?? [];
+  parts.events.hidden = events.length === 0;
+  if (!once("events", events)) return;
+  const day = (t) => t.toLocaleDateString("en-CA");
+  const today = day(new Date());
+  parts.events.lastElementChild.replaceChildren(
+    ...events.toReversed().map((e) => {
+      const t = new Date(e.time),
+        when = (day(t) === today ? "" : day(t) + " ") + t.toLocaleTimeString("en-GB");
+      return el(
+        "li",
+        {},
+        el("time", { class: "muted", datetime: e.time, text: when }),
+        el("span", { class: "kind-" + e.kind, text: kinds[e.kind] ?? e.kind }),
+        el(
+          "div",
+          { class: "text", text: e.text },
+          ...(e.lines?.length ? [el("ul", {}, ...e.lines.map((l) => el("li", { text: l })))] : []),
+        ),
+      );
+    }),
+  );
+}
+
+function drawPlan(d) {
+  const p = d.details?.plan;
+  parts.plan.hidden = !p;
+  if (!p || !once("plan", p)) return;
+  parts.plan.lastElementChild.replaceChildren(
+    planStrip(p),
+    el("p", { class: "muted", text: planWords(p, d.details.predicted) }),
+    ...(p.why?.length
+      ? [
+          el(
+            "details",
+            {},
+            el("summary", { text: "Why this plan, and what it was compared with" }),
+            el("ul", { class: "why" }, ...p.why.map((w) => el("li", { text: w }))),
+          ),
+        ]
+      : []),
+  );
+}
+
+function drawSettings(d) {
+  const all = Object.entries(d.details?.settings ?? {}).sort();
+  parts.settings.hidden = all.length === 0;
+  if (!once("settings", all)) return;
+  parts.settings.lastElementChild.replaceChildren(
+    ...all.map(([name, value]) => el("div", {}, el("dt", { text: name }), el("dd", { text: value }))),
+  );
+}

@@ -1,0 +1,107 @@
+// What the page knows: runs, and of those that are drawn their curves, which the server keeps bounded.
+
+export const store = { runs: new Map(), drawn: new Map(), ahead: 0, state: "connecting" };
+
+const listeners = [];
+export const onNews = (f) => listeners.push(f);
+const tell = (what) => listeners.forEach((f) => f(what));
+
+let source = null,
+  asked = { draw: [], show: "" },
+  last = "",
+  away = 0;
+
+// ask has the server send what is new of all runs, and the curves of those to draw. Those of others are dropped.
+export function ask(draw, show) {
+  const key = (a) => a.draw.join() + " " + a.show;
+  const next = { draw: [...new Set(show ? [show, ...draw] : draw)].sort(), show };
+  if (source && key(next) === key(asked)) return;
+  asked = next;
+  for (const id of store.drawn.keys()) if (!asked.draw.includes(id)) store.drawn.delete(id);
+  connect();
+}
+
+function connect() {
+  source?.close();
+  const query = new URLSearchParams({ draw: asked.draw.join(), show: asked.show, have: last });
+  source = new EventSource("stream?" + query);
+  source.onopen = () => state("up");
+  source.onerror = () => state("down");
+  source.onmessage = (e) => {
+    last = e.lastEventId;
+    state("up");
+    take(JSON.parse(e.data));
+  };
+  source.addEventListener("end", () => {
+    source.close();
+    state("over");
+  });
+}
+
+function state(s) {
+  if (s === store.state) return;
+  store.state = s;
+  tell({ link: true });
+}
+
+// A page that nobody sees asks for nothing, and is up to date again as soon as it is seen.
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(away);
+  if (document.visibilityState === "hidden") {
+    away = setTimeout(() => source?.close(), 60000);
+  } else if (source?.readyState === EventSource.CLOSED && store.state !== "over") {
+    connect();
+  }
+});
+
+function take(news) {
+  store.ahead = news.now - Date.now() / 1000;
+  if (news.all) store.runs.clear();
+  for (const r of news.runs ?? []) store.runs.set(r.id, r);
+  for (const d of news.drawn ?? []) {
+    let has = store.drawn.get(d.id);
+    if (!has || d.fresh) store.drawn.set(d.id, (has = { id: d.id, details: has?.details, steps: null, held: null }));
+    if (d.steps) has.steps = joined(has.steps, d.steps);
+    if (d.held) has.held = joined(has.held, d.held);
+    if (d.last) has.last = d.last;
+    if (d.predicted !== undefined) has.predicted = d.predicted;
+    if (d.measured !== undefined) has.measured = d.measured;
+    has.newSteps = d.predicted !== undefined || d.measured !== undefined || has.newSteps;
+  }
+  for (const d of news.details ?? []) {
+    const has = store.drawn.get(d.id);
+    if (has) has.details = d;
+  }
+  tell({
+    runs: news.runs?.length > 0 || news.all,
+    drawn: (news.drawn ?? []).map((d) => d.id),
+    details: (news.details ?? []).map((d) => d.id),
+  });
+}
+
+// joined is a series behind what was sent of it: from a part on it is what was sent.
+function joined(has, sent) {
+  const columns = ["step", "at", "samples"];
+  sent.low ??= sent.mean;
+  sent.top ??= sent.mean;
+  if (!has || sent.from === 0) return sent;
+  for (const c of columns) {
+    has[c].length = sent.from;
+    for (const v of sent[c]) has[c].push(v);
+  }
+  const same = sent.low === sent.mean && has.low === has.mean;
+  if (!same && has.low === has.mean) {
+    has.low = has.mean.map((c) => c && c.slice());
+    has.top = has.mean.map((c) => c && c.slice());
+  }
+  for (const name of same ? ["mean"] : ["mean", "low", "top"]) {
+    sent[name].forEach((column, i) => {
+      has[name][i] ??= column && Array(sent.from).fill(null);
+      if (!has[name][i]) return;
+      has[name][i].length = sent.from;
+      for (const v of column ?? Array(sent.step.length).fill(null)) has[name][i].push(v);
+    });
+  }
+  has.each = sent.each;
+  return has;
+}

@@ -1,0 +1,113 @@
+// How values of runs are written, and small pieces of pages.
+import { byteAxis } from "./curves.js";
+import { byteText, duration, niceStep } from "./format.js";
+
+// el makes an element. What is given is text, never markup.
+export function el(tag, { text, ...attributes } = {}, ...children) {
+  const e = document.createElement(tag);
+  if (text !== undefined) e.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "class") e.className = value;
+    else if (value === true) e.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) e.setAttribute(name, value);
+  }
+  e.append(...children);
+  return e;
+}
+
+const fixed = (y, step) => y.toFixed(Math.min(6, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))));
+
+export const plain = (y, step) =>
+  Math.abs(y) >= 1e5 || (y !== 0 && Math.abs(y) < 1e-4) ? y.toExponential(2) : fixed(y, step);
+export const seconds = (s) => duration(s * 1e9);
+export const part = (y, step) => fixed(100 * y, 100 * (step ?? 0.001)) + " %";
+export const bytes = (b) => (b === 0 ? "0" : byteText(b));
+export const rate = (r) => (r >= 99.95 ? Math.round(r).toLocaleString("en") : r.toPrecision(3)) + " /s";
+export const whole = (n) => (Math.round(n) || 0).toLocaleString("en");
+export const four = (x) => plain(x, Math.abs(x) / 1000 || 1);
+
+// clock writes a time of hours: "1 h 04 min", "4 min 10 s", "12.3 s".
+export function clock(s) {
+  if (s < 60) return (s < 10 ? s.toFixed(1) : Math.round(s)) + " s";
+  const all = Math.round(s),
+    h = Math.floor(all / 3600),
+    m = Math.floor((all % 3600) / 60);
+  const two = (n) => String(n).padStart(2, "0");
+  if (h >= 100) return `${Math.floor(h / 24)} d ${h % 24} h`;
+  return h > 0 ? `${h} h ${two(m)} min` : `${m} min ${two(all % 60)} s`;
+}
+
+// The axes that curves may be over.
+const overSteps = (x) => "step " + whole(x);
+overSteps.step = (range, count) => Math.max(1, niceStep(range, count));
+const overTime = (x, step) => (step >= 60 || x >= 600 ? clock(x) : plain(x, step) + " s");
+overTime.step = (range, count) =>
+  [
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800,
+    43200, 86400,
+  ].find((s) => range / s <= count) ?? niceStep(range, count);
+const short = (x) =>
+  x >= 1e9
+    ? +(x / 1e9).toPrecision(4) + "G"
+    : x >= 1e6
+      ? +(x / 1e6).toPrecision(4) + "M"
+      : x >= 1e4
+        ? +(x / 1e3).toPrecision(4) + "k"
+        : whole(x);
+const overSamples = (x) => short(x) + " samples";
+overSamples.step = (range, count) => Math.max(1, niceStep(range, Math.max(1, count * 0.8)));
+export const axes = {
+  step: { name: "steps", text: overSteps, of: (s) => s.step },
+  time: { name: "time", text: overTime, of: (s) => s.at },
+  samples: { name: "samples", text: overSamples, of: (s) => s.samples },
+};
+
+export const states = {
+  waits: "not begun",
+  begun: "begins",
+  going: "trains",
+  silent: "silent",
+  finished: "finished",
+  stopped: "stopped",
+  failed: "failed",
+};
+
+const memory = byteAxis(byteText);
+
+// charts are the curves, in their order: a column of the series of steps, or held, one of that of evaluations.
+export const charts = [
+  { key: "loss", now: "loss", title: "Loss", column: 0, text: plain, log: true, smooth: true },
+  { key: "held", now: "held", title: "Held-out loss", held: 0, text: plain, log: true },
+  { key: "accuracy", now: "accuracy", title: "Held-out accuracy", held: 1, text: part },
+  {
+    key: "rate",
+    now: "rate",
+    robust: true,
+    title: "Samples per second",
+    column: 1,
+    text: (y, step) => (y >= 1e4 ? short(y) : plain(y, step)),
+    least: 0,
+    smooth: true,
+  },
+  {
+    key: "step",
+    now: "step_s",
+    robust: true,
+    title: "Step time",
+    column: 2,
+    text: (y) => seconds(y),
+    least: 0,
+    smooth: true,
+  },
+  { key: "bubble", now: "bubble", robust: true, title: "Bubble", column: 3, text: part, least: 0, smooth: true },
+  { key: "norm", robust: true, title: "Gradient norm", column: 4, text: plain, smooth: true },
+  { key: "lr", title: "Learning rate", column: 5, text: (y) => (y === 0 ? "0" : y.toExponential(1)) },
+  { key: "peak", now: "peak", title: "Peak memory of the fullest worker", column: 6, text: memory, least: 0 },
+];
+
+// swatch is the line that a run is drawn with.
+export const swatch = (index) =>
+  el("i", {
+    class: `swatch r${index % 8}${["", " dashed", " dotted"][Math.floor(index / 8) % 3]}`,
+    "aria-hidden": "true",
+  });

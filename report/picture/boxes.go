@@ -1,0 +1,177 @@
+package picture
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Boxes draws computations as boxes with their names, a column of slots for the shortest computation. Of a Frame that
+// takes more columns than the screen has it draws the beginning, ended by "…".
+//
+// Where computations begin and end between slots it is a picture, not a measure: of two in one slot the longer one
+// there is drawn.
+func Boxes(t *trace.Timeline, f Frame) *Drawing {
+	events := f.computations(t)
+	d := &Drawing{screen: f.Screen, boxes: true, ToS: f.ToS, labels: labelsOf(events)}
+	slot := slotOf(events)
+	if slot == 0 || !(f.ToS > f.FromS) {
+		d.rows = make([]string, t.Workers)
+		return d
+	}
+	wide := 1
+	for _, e := range events {
+		wide = max(wide, len(d.labels.of(e)))
+	}
+	all := int(math.Ceil(min((f.ToS-f.FromS)/slot, 1e9) - 1e-9))
+	d.Columns = gutter + all*(wide+1) - 1
+	slots := all
+	if !d.Whole() {
+		slots = max(1, (f.Screen.Columns-gutter-1)/(wide+1)) // an ellipsis behind the last
+		d.ToS = f.FromS + float64(slots)*slot
+	}
+	cells := make([]cell, t.Workers*slots)
+	for _, e := range events {
+		if e.StartS >= d.ToS {
+			continue
+		}
+		cut(cells[e.Worker*slots:(e.Worker+1)*slots], slot, e, e.StartS-f.FromS, e.EndS-f.FromS)
+	}
+	drawn := map[string]bool{}
+	for w := range t.Workers {
+		d.rows = append(d.rows, d.row(cells[w*slots:(w+1)*slots], wide, drawn))
+	}
+	for _, k := range shown {
+		if drawn[k] {
+			d.kinds = append(d.kinds, k)
+		}
+	}
+	d.Axis = f.axis(d.ToS, slots*(wide+1), func(timeS float64) int {
+		return int((timeS-f.FromS)/slot*float64(wide+1) + 1e-6)
+	})
+	return d
+}
+
+// slotOf is the shortest forward or backward, or the shortest computation where there is neither.
+func slotOf(events []*trace.Event) float64 {
+	shortest, update := 0.0, 0.0
+	for _, e := range events {
+		of := &shortest
+		if e.Kind == "U" {
+			of = &update
+		}
+		if s := e.EndS - e.StartS; *of == 0 || s < *of {
+			*of = s
+		}
+	}
+	if shortest == 0 {
+		return update
+	}
+	return shortest
+}
+
+// cell is a slot of a worker: the computation that takes most of it.
+type cell struct {
+	e     *trace.Event
+	begun bool // in a slot before
+	part  float64
+}
+
+// cut gives a computation the slots of its worker in which no other takes more.
+func cut(cells []cell, slot float64, e *trace.Event, from, to float64) {
+	begun := from < -1e-9*slot
+	for c := max(0, int(from/slot+1e-9)); c < len(cells) && float64(c)*slot < to-1e-9*slot; c++ {
+		part := min(to, float64(c+1)*slot) - max(from, float64(c)*slot)
+		if part <= cells[c].part+1e-9*slot {
+			continue
+		}
+		cells[c], begun = cell{e, begun, part}, true
+	}
+}
+
+// row is a worker's slots; it adds the kinds that it shows.
+func (d *Drawing) row(cells []cell, wide int, drawn map[string]bool) string {
+	var b strings.Builder
+	for c, of := range cells {
+		gap := " "
+		if c == 0 {
+			gap = ""
+		}
+		if of.e == nil {
+			b.WriteString(gap + d.screen.Paint(terminal.Faint, idle) + strings.Repeat(" ", wide-1))
+			continue
+		}
+		text := strings.Repeat("=", wide)
+		if !of.begun {
+			text = d.labels.of(of.e)
+		}
+		drawn[of.e.Kind] = true
+		b.WriteString(gap + d.screen.Paint(styleOf(of.e.Kind), text) + strings.Repeat(" ", wide-len(text)))
+	}
+	text := strings.TrimRight(b.String(), " ")
+	if !d.Whole() {
+		text = b.String() + "…"
+	}
+	return text
+}
+
+// labels is how boxes are named.
+type labels struct {
+	stages, pipelines bool // are named: workers have several
+	example           string
+}
+
+func labelsOf(events []*trace.Event) labels {
+	var l labels
+	held := map[int]trace.Fields{}
+	for _, e := range events {
+		f, ok := trace.ParseFields(e.Instruction)
+		if !ok {
+			continue
+		}
+		first, there := held[e.Worker]
+		if !there {
+			held[e.Worker], first = f, f
+		}
+		l.pipelines = l.pipelines || f.Pipeline > 0
+		l.stages = l.stages || f.Stage != first.Stage
+	}
+	for _, e := range events {
+		if f, ok := trace.ParseFields(e.Instruction); ok && e.Kind != "U" && f.Micro > 0 && (f.Stage > 0 || !l.stages) {
+			l.example = l.of(e) + " is " + l.words(e.Kind, f)
+			break
+		}
+	}
+	return l
+}
+
+// of is a computation's name: "F3"; with its stage "2F3" where workers have several, and with its pipeline "bF3".
+func (l *labels) of(e *trace.Event) string {
+	f, ok := trace.ParseFields(e.Instruction)
+	if !ok {
+		return e.Kind
+	}
+	text := fmt.Sprintf("%s%d", f.Kind, f.Micro)
+	if l.stages {
+		text = fmt.Sprintf("%d%s", f.Stage, text)
+	}
+	if l.pipelines {
+		text = fmt.Sprintf("%c%s", 'a'+f.Pipeline%26, text)
+	}
+	return text
+}
+
+// words says what the name of a computation stands for.
+func (l *labels) words(kind string, f trace.Fields) string {
+	text := fmt.Sprintf("%s, micro-batch %d", trace.Plain(kind), f.Micro)
+	if l.stages {
+		text = fmt.Sprintf("stage %d, %s", f.Stage, text)
+	}
+	if l.pipelines {
+		text = fmt.Sprintf("pipeline %c, %s", 'a'+f.Pipeline%26, text)
+	}
+	return text
+}

@@ -1,0 +1,115 @@
+package picture
+
+import (
+	"math"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Letters draws all of a Frame: in each column the letter of the kind that takes most of the worker's time in
+// it, or "·" where the worker idles for more than half of it. Columns behind the Timeline's end are empty. Where all
+// begins and ends in slots of one length, and there are columns enough, each slot has as many.
+func Letters(t *trace.Timeline, f Frame) *Drawing {
+	columns := max(1, f.Screen.Columns-gutter)
+	d := &Drawing{screen: f.Screen, ToS: f.ToS, Columns: f.Screen.Columns}
+	each := (f.ToS - f.FromS) / float64(columns)
+	if !(each > 0) {
+		d.rows = make([]string, t.Workers)
+		return d
+	}
+	events := f.computations(t)
+	d.kinds = kindsOf(events)
+	if slot := slotOf(events); slot >= each && f.regular(events, slot) {
+		each, d.Exact = slot/math.Floor(slot/each), true
+		columns = int(math.Round((f.ToS - f.FromS) / each))
+	}
+	took := make([][]float64, t.Workers) // by column and kind
+	for w := range took {
+		took[w] = make([]float64, columns*len(shown))
+	}
+	for _, e := range events {
+		kind := indexOf(e.Kind)
+		if kind < 0 {
+			continue
+		}
+		from, to := max(f.FromS, e.StartS)-f.FromS, min(f.ToS, e.EndS)-f.FromS
+		for c := min(columns-1, int(from/each)); c < columns && float64(c)*each < to; c++ {
+			took[e.Worker][c*len(shown)+kind] += min(to, float64(c+1)*each) - max(from, float64(c)*each)
+		}
+	}
+	_, end := t.Extent()
+	for w := range t.Workers {
+		cells := make([]string, columns)
+		for c := range cells {
+			most, sum := 0, 0.0
+			for k, s := range took[w][c*len(shown) : (c+1)*len(shown)] {
+				sum += s
+				if s > took[w][c*len(shown)+most] {
+					most = k
+				}
+			}
+			switch from := f.FromS + float64(c)*each; {
+			case sum*2 >= each*(1-1e-9):
+				cells[c] = shown[most][:1]
+			case from >= end:
+				cells[c] = " "
+			default:
+				cells[c] = idle
+			}
+		}
+		d.rows = append(d.rows, d.painted(cells))
+	}
+	d.EachS = each
+	d.Axis = f.axis(f.ToS, columns, func(timeS float64) int { return int((timeS-f.FromS)/each + 1e-6) })
+	return d
+}
+
+// regular says whether all begins and ends in slots of one length.
+func (f Frame) regular(events []*trace.Event, slot float64) bool {
+	on := func(timeS float64) bool {
+		n := (timeS - f.FromS) / slot
+		return math.Abs(n-math.Round(n)) < 1e-6
+	}
+	for _, e := range events {
+		if !on(e.StartS) || !on(e.EndS) {
+			return false
+		}
+	}
+	return on(f.ToS)
+}
+
+// indexOf is a kind's place among those that are drawn, -1 for none.
+func indexOf(kind string) int {
+	for k, name := range shown {
+		if name == kind {
+			return k
+		}
+	}
+	return -1
+}
+
+// painted joins letters, a colour for each run of one kind.
+func (d *Drawing) painted(cells []string) string {
+	var b strings.Builder
+	for i := 0; i < len(cells); {
+		j := i
+		for j < len(cells) && cells[j] == cells[i] {
+			j++
+		}
+		run := strings.Join(cells[i:j], "")
+		switch cells[i] {
+		case " ":
+			b.WriteString(run)
+		case idle:
+			b.WriteString(d.screen.Paint(terminal.Faint, run))
+		case "E":
+			b.WriteString(d.screen.Paint(styleOf("EV"), run))
+		default:
+			b.WriteString(d.screen.Paint(styleOf(cells[i]), run))
+		}
+		i = j
+	}
+	return strings.TrimRight(b.String(), " ")
+}
