@@ -35,7 +35,7 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 	}
 	c.AddCommand(benchPeersCommand(), benchImportedCommand(), benchSpeedupCommand(), benchPredictionCommand(),
 		benchOrdersCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand(), benchP2PCommand(),
-		benchSlowCommand())
+		benchSlowCommand(), benchLiveCommand())
 	return c
 }
 

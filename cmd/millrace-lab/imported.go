@@ -217,7 +217,7 @@ func (e *importedModule) plan(j *job.Job, called string) (*planned, func(), erro
 // commands are the plans to be raced: one where millrace chooses the pipeline anyhow.
 func (p *planned) commands() []race.Command {
 	chosen, pipeline := *p.chosen.Plan, *p.pipeline.Plan
-	if chosen.Why, pipeline.Why = nil, nil; reflect.DeepEqual(chosen, pipeline) {
+	if chosen.Why, chosen.Rivals, pipeline.Why, pipeline.Rivals = nil, nil, nil, nil; reflect.DeepEqual(chosen, pipeline) {
 		return []race.Command{p.choice}
 	}
 	return []race.Command{p.choice, p.cut}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
 )
 
 func main() { os.Exit(cli.ExecuteAs(labCommand(), os.Args[1:])) }
@@ -26,6 +27,7 @@ millrace answers.
 
 Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stopped by SIGHUP, SIGINT,
 SIGTERM.`,
-	}, benchCommand(), reproduceCommand(), versusCommand(), splitsCommand(), processesCommand(), resultsCommand(),
-		runCommand(), roomsCommand(), prepare.MeasureCommand(), sessionCommand(), playerCommand())
+	}, words.Groups(), benchCommand(), reproduceCommand(), versusCommand(), splitsCommand(), processesCommand(),
+		resultsCommand(), runCommand(), defaultsCommand(), roomsCommand(), prepare.MeasureCommand(), sessionCommand(),
+		playerCommand())
 }

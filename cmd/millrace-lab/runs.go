@@ -2,11 +2,15 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/lab/defaults"
 	"github.com/millrace-ml/millrace/lab/runs"
 )
 
@@ -48,5 +52,65 @@ Hashes depend on the processor, the BLAS and libtorch: a file of them is refused
 	f.BoolVar(&o.Processes, "processes", false, "train in a process for each worker, by millrace launch")
 	f.BoolVar(&o.Namespaces, "netns", false, "half of those processes in each of two network namespaces; as root")
 	f.IntVarP(&o.Jobs, "jobs", "j", o.Jobs, "runs at a time")
+	return c
+}
+
+// defaultsCommand trains each built-in model as it is trained where nobody says otherwise.
+func defaultsCommand() *cobra.Command {
+	r := defaults.Runner{Program: "bin/millrace", Text: "build/text/kjv.txt"}
+	only, output := "", "lab/results/defaults.json"
+	c := &cobra.Command{
+		Use: "defaults", Short: "Train each built-in model with its defaults, and say what loss it reaches",
+		Long: `Trains the pairs of lab/defaults, a model with data each, on one worker with nothing said of optimizer,
+rate and warm-up, and writes down the loss of the first step, the highest one, and that of the last
+ten steps. Results go to the file -o as they come, in the place of those of the same pair; then all
+of the file is printed as a table. It ends with 1 where a loss rises by more than a fifth, or is not
+below what the list promises.
+
+make build/text/kjv.txt makes the text.`,
+		Example: "  millrace-lab defaults\n  millrace-lab defaults --only 'gpt|llama' -o build/defaults.json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			named, err := regexp.Compile(only)
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			all, err := defaults.Read(output)
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			dir, remove, err := scratch()
+			if err != nil {
+				return err
+			}
+			defer remove()
+			r.Dir = dir
+			var wrong error
+			for _, p := range slices.Concat(defaults.Small, defaults.Large) {
+				if !named.MatchString(p.Name) {
+					continue
+				}
+				one, err := r.Run(c.Context(), p)
+				if err != nil {
+					return err
+				}
+				if text := one.Wrong(); text != "" {
+					wrong = errors.Join(wrong, fmt.Errorf("%s: %s", p.Name, text))
+				}
+				cli.Say(fmt.Sprintf("%s: from %.3f to %.3f, %.3f at most", p.Name, one.First, one.Reached, one.Highest))
+				all.Put(one)
+				if err := all.Write(output); err != nil {
+					return err
+				}
+			}
+			return errors.Join(all.Table().Markdown(c.OutOrStdout()), wrong)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&r.Program, "program", r.Program, "the `file` of millrace that trains")
+	f.StringVar(&r.Text, "text", r.Text, "the `file` that language models learn")
+	f.StringVar(&only, "only", "", "the pairs whose names match this `regexp`")
+	f.StringVarP(&output, "output", "o", output, "`file` of results")
+	cli.Writes(c, "output")
 	return c
 }

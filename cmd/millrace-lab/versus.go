@@ -160,8 +160,11 @@ func (f *versusFlags) open(old, new string) (r *versus.Results, subjects []versu
 		remove()
 		return nil, nil, nil, cli.BadInput(err)
 	}
-	return r, []versus.Subject{{Model: "gpt", Data: text, Batch: 32}, {Model: "convnet", Data: "fashion-mnist",
-		Batch: 128}}, remove, nil
+	return r, []versus.Subject{
+		{Model: "gpt", Data: text, Batch: 32, Optimizer: strings.Fields("--optimizer adamw --lr 3e-4 --lr-warmup 20")},
+		{Model: "convnet", Data: "fashion-mnist", Batch: 128,
+			Optimizer: strings.Fields("--optimizer sgd --momentum 0.9 --lr 0.05 --lr-warmup 0")},
+	}, remove, nil
 }
 
 // compare runs the campaigns that were asked for.

@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/internal/content"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
@@ -91,8 +93,9 @@ func listCheckpoints() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "ls RUN", Short: "List the checkpoints of a run",
-		Example: "  millrace checkpoint ls runs/gpt",
-		Args:    cobra.ExactArgs(1),
+		Example:           "  millrace checkpoint ls runs/gpt",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: words.Each(words.Checkpoints),
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := inspected(args[0])
 			if err != nil {
@@ -105,11 +108,23 @@ func listCheckpoints() *cobra.Command {
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), rows)
 			}
-			return tableOf(rows).Text(c.OutOrStdout())
+			return writeList(c.OutOrStdout(), rows)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	cli.JSON(c, &asJSON)
 	return c
+}
+
+// writeList writes the table, and what is wrong with those that cannot be read.
+func writeList(w io.Writer, rows []listed) error {
+	err := tableOf(rows).Text(w)
+	screen := terminal.Of(w)
+	for _, r := range rows {
+		if r.Unreadable != "" && err == nil {
+			_, err = io.WriteString(w, screen.Wrap("  ", "  ", filepath.Base(r.Path)+": "+r.Unreadable))
+		}
+	}
+	return err
 }
 
 func tableOf(rows []listed) *report.Table {
@@ -121,12 +136,12 @@ func tableOf(rows []listed) *report.Table {
 	for _, r := range rows {
 		name := filepath.Base(r.Path)
 		if r.Unreadable != "" {
-			t.Add(name, r.Steps, "", "", "", "", "", "", r.Unreadable)
+			t.Add(name, r.Steps, "", "", "", "", "", "", "unreadable")
 			continue
 		}
 		plan := ""
 		if r.Stages > 0 {
-			plan = fmt.Sprintf("%s, %s", r.Schedule, counted(r.Stages, "stage"))
+			plan = fmt.Sprintf("%s, %s", r.Schedule, terminal.Count(r.Stages, "stage"))
 		}
 		files := fmt.Sprintf("all %d", r.Files)
 		if n := len(r.Missing); n > 0 {
@@ -136,13 +151,6 @@ func tableOf(rows []listed) *report.Table {
 			r.Workers, files, strings.Join(r.Hosts, ", "))
 	}
 	return t
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // newest is the last of the checkpoints at a path, with a manifest that can be read.
@@ -164,7 +172,8 @@ func showCheckpoint() *cobra.Command {
 		Use: "show RUN", Short: "Show one checkpoint, the newest of a run: plan, optimizer, files",
 		Example: "  millrace checkpoint show runs/gpt\n" +
 			"  millrace checkpoint show runs/gpt/checkpoints/step-00000200",
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: words.Each(words.Checkpoints),
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := newest(args[0])
 			if err != nil {
@@ -180,7 +189,7 @@ func showCheckpoint() *cobra.Command {
 			return describe(c.OutOrStdout(), s)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	cli.JSON(c, &asJSON)
 	return c
 }
 
@@ -191,8 +200,9 @@ func verifyCheckpoints() *cobra.Command {
 		Long: `verify reads every byte of the checkpoints at RUN: checksums, headers, types and shapes, and whether
 every parameter of the model and what the optimizer keeps for it is there once. It ends with 1 where
 anything is wrong.`,
-		Example: "  millrace checkpoint verify runs/gpt",
-		Args:    cobra.ExactArgs(1),
+		Example:           "  millrace checkpoint verify runs/gpt",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: words.Each(words.Checkpoints),
 		RunE: func(c *cobra.Command, args []string) error {
 			all, err := inspected(args[0])
 			if err != nil {
@@ -217,12 +227,12 @@ anything is wrong.`,
 				}
 			}
 			if err == nil && bad > 0 {
-				err = fmt.Errorf("checkpoint: something is wrong with %d of %s", bad, counted(len(verdicts), "checkpoint"))
+				err = fmt.Errorf("checkpoint: something is wrong with %d of %s", bad, terminal.Count(len(verdicts), "checkpoint"))
 			}
 			return err
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	cli.JSON(c, &asJSON)
 	return c
 }
 
@@ -233,11 +243,11 @@ func judge(w io.Writer, s checkpoint.Seen, wrong []string) error {
 		_, err := fmt.Fprintf(w, "%s  WRONG\n  %s\n", name, strings.Join(wrong, "\n  "))
 		return err
 	}
-	what := counted(len(s.Manifest.Parameters), "parameter")
+	what := terminal.Count(len(s.Manifest.Parameters), "parameter")
 	if s.Manifest.Parameters == nil {
 		what = "its manifest lists no parameters to compare with"
 	}
-	_, err := fmt.Fprintf(w, "%s  ok: %s, %s, %s\n", name, counted(len(s.Manifest.Files), "file"),
+	_, err := fmt.Fprintf(w, "%s  ok: %s, %s, %s\n", name, terminal.Count(len(s.Manifest.Files), "file"),
 		report.Bytes(float64(s.Manifest.Bytes())), what)
 	return err
 }
@@ -249,13 +259,14 @@ func exportCheckpoint() *cobra.Command {
 		Use: "export RUN -o FILE", Short: "Write a checkpoint's weights as one safetensors file",
 		Long: `export writes all parameters and buffers of a checkpoint, the newest of a run, as one safetensors file,
 by layer name, whatever plan the run had; those of a PyTorch network by the names that its state_dict
-has, for load_state_dict. --optimizer adds what the optimizer keeps, as NAME#STATE. Of pipelines side by
-side the reference is written, and with --optimizer every pipeline, as pipeline-N/NAME.`,
-		Example: "  millrace checkpoint export runs/gpt -o gpt.safetensors",
-		Args:    cobra.ExactArgs(1),
+has, for load_state_dict. --optimizer-state adds what the optimizer keeps, as NAME#STATE. Of pipelines side by
+side the reference is written, and with --optimizer-state every pipeline, as pipeline-N/NAME.`,
+		Example:           "  millrace checkpoint export runs/gpt -o gpt.safetensors",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: words.Each(words.Checkpoints),
 		RunE: func(c *cobra.Command, args []string) error {
 			if output == "" {
-				return cli.BadInput(errors.New("--output names the file to write; give one, as in -o weights.safetensors"))
+				return cli.BadInput(errors.New("--out names the file to write; give one, as in -o weights.safetensors"))
 			}
 			if err := ofRun(args[0]); err != nil {
 				return err
@@ -276,8 +287,8 @@ side the reference is written, and with --optimizer every pipeline, as pipeline-
 			return err
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "the file to write")
-	c.Flags().BoolVar(&optimizer, "optimizer", false, "write what the optimizer keeps, too")
-	cli.Writes(c, "output")
+	cli.Output(c, &output, "the file to write")
+	c.Flags().BoolVar(&optimizer, "optimizer-state", false, "write what the optimizer keeps, too")
+	cli.Formerly(c, map[string]string{"output": "out", "optimizer": "optimizer-state"})
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run/checkpoint"
@@ -17,12 +18,12 @@ func describe(w io.Writer, s checkpoint.Seen) error {
 	facts := [][2]string{
 		{"checkpoint", s.Path},
 		{"model", fmt.Sprintf("%s (%s), %s on %s", m.Model, m.ModelID, m.Float, m.Engine)},
-		{"training", fmt.Sprintf("%s done, %d samples, loss %.6g", counted(m.Steps, "step"), m.Samples, m.Loss)},
+		{"training", fmt.Sprintf("%s done, %d samples, loss %.6g", terminal.Count(m.Steps, "step"), m.Samples, m.Loss)},
 		{"batch", fmt.Sprintf("%d samples as micro-batches of %d, seed %d", m.Batch, m.MicroBatch, m.Seed)},
 		{"optimizer", optimizerOf(m)},
 	}
 	if a := m.Asked; a != nil {
-		asked := counted(a.Steps, "step")
+		asked := terminal.Count(a.Steps, "step")
 		for _, every := range []struct {
 			n    int
 			what string
@@ -34,8 +35,8 @@ func describe(w io.Writer, s checkpoint.Seen) error {
 		facts = append(facts, [2]string{"asked for", asked})
 	}
 	if p := m.Plan; p != nil {
-		text := fmt.Sprintf("%s, %s on %s", p.Schedule, counted(len(p.Stages), "stage"),
-			counted(len(p.Devices()), "worker"))
+		text := fmt.Sprintf("%s, %s on %s", p.Schedule, terminal.Count(len(p.Stages), "stage"),
+			terminal.Count(len(p.Devices()), "worker"))
 		if p.Weights != "" {
 			text += ", weights " + p.Weights
 		}

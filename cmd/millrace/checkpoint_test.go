@@ -79,9 +79,9 @@ func TestCheckpointsAreListedShownAndVerified(t *testing.T) {
 	p := bare(t)
 	savedRun(t, filepath.Join(p.Dir, "r"))
 	tells(t, p, "checkpoint ls r", `
-checkpoint     steps  samples    loss   size  model  plan            workers  files here  hosts
-step-00000004      4       64  1.2500  400 B  mine   1f1b, 2 stages        3  all 2       one, two
-step-00000008      8      128  1.2500  400 B  mine   1f1b, 2 stages        3  all 2       one, two
+  checkpoint     steps  samples    loss   size  model  plan            workers  files here  hosts
+  step-00000004      4       64  1.2500  400 B  mine   1f1b, 2 stages        3  all 2       one, two
+  step-00000008      8      128  1.2500  400 B  mine   1f1b, 2 stages        3  all 2       one, two
 `)
 	tells(t, p, "checkpoint show r", `
 checkpoint  r/checkpoints/step-00000008
@@ -91,12 +91,12 @@ batch       16 samples as micro-batches of 4, seed 3
 optimizer   sgd (keeps momentum), rate 0.1 constant, gradients clipped to 0.5
 asked for   20 steps, save every 4, evaluation every 10
 plan        1f1b, 2 stages on 3 workers, weights sync
-stage  layers  workers
-    0  0-0     0
-    1  1-2     1 2
-file                    size  tensors  crc32c    here  host
-stage-000.safetensors  200 B        2  037c22f1  yes   one
-stage-001.safetensors  200 B        2  daf5cf52  yes   two
+  stage  layers  workers
+      0  0-0     0
+      1  1-2     1 2
+  file                    size  tensors  crc32c    here  host
+  stage-000.safetensors  200 B        2  037c22f1  yes   one
+  stage-001.safetensors  200 B        2  daf5cf52  yes   two
 `)
 	tells(t, p, "checkpoint verify r", `
 step-00000004  ok: 2 files, 400 B, 2 parameters
@@ -106,8 +106,8 @@ step-00000008  ok: 2 files, 400 B, 2 parameters
 		t.Fatal(err)
 	}
 	tells(t, p, "checkpoint ls r/checkpoints/step-00000008", `
-checkpoint     steps  samples    loss   size  model  plan            workers  files here  hosts
-step-00000008      8      128  1.2500  400 B  mine   1f1b, 2 stages        3  1 of 2      one, two
+  checkpoint     steps  samples    loss   size  model  plan            workers  files here  hosts
+  step-00000008      8      128  1.2500  400 B  mine   1f1b, 2 stages        3  1 of 2      one, two
 `)
 	tells(t, p, "checkpoint verify r/checkpoints", `
 step-00000004  ok: 2 files, 400 B, 2 parameters

@@ -11,8 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 )
 
@@ -30,7 +32,10 @@ func dataCommand() *cobra.Command {
 const dataHelp = `show says what train --data reads: how many rows train and how many are evaluated, and of each array
 its name, the shape of a row and the type of its elements, their range where there are 2^24 at most, and the
 first values of a row. Tables, images and texts are shown as a model of an input and a target reads them:
-numbers are scaled, and a text has windows of 128 bytes, or tokens.`
+numbers are scaled, and a text has windows of 128 bytes, or tokens.
+
+Of a .csv file the last column is the class, a whole number or a word; a first row without a number names the
+columns; every fifth row is evaluated and does not train.`
 
 func showData() *cobra.Command {
 	var asJSON bool
@@ -38,8 +43,9 @@ func showData() *cobra.Command {
 	var tokenizer string
 	c := &cobra.Command{
 		Use: "show DATA", Short: "Show rows, arrays, types and ranges of data", Long: dataHelp,
-		Example: "  millrace data show digits\n  millrace data show data.npz --train-part 0.8 --json",
-		Args:    cobra.ExactArgs(1),
+		Example:           "  millrace data show digits\n  millrace data show data.npz --train-part 0.8 --json",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: words.Each(words.Data),
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("train-part") && !(trainPart > 0 && trainPart <= 1) {
 				return cli.BadInput(fmt.Errorf("--train-part %v; it is above 0, and with 1 all rows train", trainPart))
@@ -58,10 +64,10 @@ func showData() *cobra.Command {
 			return seen.print(c.OutOrStdout())
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	cli.JSON(c, &asJSON)
 	c.Flags().Float64Var(&trainPart, "train-part", 0,
-		"part of the rows of an .npz or .safetensors that trains (default: 0.9)")
-	c.Flags().StringVar(&tokenizer, "tokenizer", "", "makes tokens of a text, as train's does: gpt2, ... (default: bytes)")
+		"part of the rows of arrays that trains (default: 0.9)")
+	c.Flags().StringVar(&tokenizer, "tokenizer", "", "make tokens of a text: gpt2, p50k, cl100k, o200k (default: bytes)")
 	return c
 }
 
@@ -71,6 +77,10 @@ type seenData struct {
 	Train   int               `json:"train"`
 	Test    int               `json:"test"`
 	Classes int               `json:"classes,omitempty"`
+	Names   []string          `json:"class_names,omitempty"` // by their number, where they are words
+	named   string            // the same for readers
+	Heading []string          `json:"heading,omitempty"` // of a table's columns, the last of which is the class
+	Kept    string            `json:"kept,omitempty"`    // which rows are evaluated
 	Arrays  []*seenArray      `json:"arrays"`
 	Refused map[string]string `json:"refused,omitempty"` // arrays that cannot be read
 }
@@ -96,7 +106,8 @@ const (
 
 // look reads what there is to show.
 func look(set *data.Set) (*seenData, error) {
-	seen := &seenData{Data: set.Name, Train: set.Train.Len(), Classes: set.Classes, Refused: set.Refused}
+	seen := &seenData{Data: set.Name, Train: set.Train.Len(), Classes: set.Classes, Refused: set.Refused,
+		Names: set.ClassNames, named: set.Named(), Heading: set.Heading, Kept: set.Kept}
 	splits := []data.Split{set.Train}
 	if set.Test != nil {
 		seen.Test, splits = set.Test.Len(), append(splits, set.Test)
@@ -181,9 +192,23 @@ func (s *seenData) print(w io.Writer) error {
 	if s.Test == 0 {
 		part = "none to evaluate"
 	}
-	text := fmt.Sprintf("data     %s\nrows     %d to train, %s\n", names.Shown(s.Data), s.Train, part)
+	if s.Kept != "" {
+		part += ": " + s.Kept
+	}
+	screen := terminal.Of(w)
+	fact := func(name, text string) string {
+		return screen.Wrap(fmt.Sprintf("%-9s", name), strings.Repeat(" ", 9), names.Shown(text))
+	}
+	text := fact("data", s.Data) + fact("rows", fmt.Sprintf("%d to train, %s", s.Train, part))
+	if n := len(s.Heading); n > 0 {
+		text += fact("columns", strings.Join(s.Heading[:n-1], ", ")+"; class "+s.Heading[n-1])
+	}
 	if s.Classes > 0 {
-		text += fmt.Sprintf("classes  %d\n", s.Classes)
+		classes := fmt.Sprint(s.Classes)
+		if s.named != "" {
+			classes += ": " + s.named
+		}
+		text += fact("classes", classes)
 	}
 	if _, err := io.WriteString(w, text); err != nil {
 		return err

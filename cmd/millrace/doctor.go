@@ -39,14 +39,14 @@ func doctorCommand() *cobra.Command {
 		Long: `doctor looks at what training needs, and says what to do about what is missing.
 
 With --links it measures instead how workers reach each other: inside a process, on a host, and between
-hosts where a launcher has started it on several. The file that --output names describes these hosts, for
+hosts where a launcher has started it on several. The file that --out names describes these hosts, for
 plan --cluster and train --cluster.`,
 		Example: "  millrace doctor\n  millrace doctor --build   # compile the native library into your cache\n" +
 			"  millrace launch -n 2 -- doctor --links -o cluster.yaml",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if output != "" && !links {
-				return cli.BadInput(fmt.Errorf("--output %s is for what --links measures; give both", output))
+				return cli.BadInput(fmt.Errorf("--out %s is for what --links measures; give both", output))
 			}
 			if links {
 				return doctorLinks(c, output, asJSON)
@@ -81,11 +81,10 @@ plan --cluster and train --cluster.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&build, "build", false, "compile the embedded native sources against the installed libtorch")
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines; where there are several processes a line for each")
+	c.Flags().BoolVar(&build, "build", false, "compile the native library against the installed libtorch")
+	cli.JSON(c, &asJSON)
 	c.Flags().BoolVar(&links, "links", false, "measure how the workers reach each other")
-	c.Flags().StringVarP(&output, "output", "o", "", "with --links: write the hosts as a cluster to this file")
-	cli.Writes(c, "output")
+	cli.Output(c, &output, "with --links: write the hosts as a cluster to this file")
 	return c
 }
 

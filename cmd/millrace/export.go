@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
@@ -22,12 +22,6 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// fromTorch is PyTorch's schedule format, for import and export.
-const fromTorch = "torch-csv"
-
-// exports is what a plan can be written as.
-var exports = []string{fromTorch, "split-points", "megatron", "deepspeed"}
-
 func exportCommand() *cobra.Command {
 	var flags prepare.JobFlags
 	var to, planFile, programFile, profileFile, output string
@@ -35,28 +29,25 @@ func exportCommand() *cobra.Command {
 		Use: "export", Short: "Write a plan for PyTorch, Megatron-LM or DeepSpeed",
 		Long: `export writes a plan as another runtime takes it.
 
-  --to torch-csv      PyTorch's schedule, compute-only CSV
-  --to split-points   where PyTorch's stages begin, as JSON for split_spec
-  --to megatron       Megatron-LM's --pipeline-model-parallel-layout
-  --to deepspeed      the parts of DeepSpeed's PipelineModule, as JSON
-
-Split points and layouts name layers: give the profile or the model that the plan is for.
+` + words.List("--to", words.Exports()) + `
+Split points and layouts name layers: of a built-in model with its usual settings they are known from
+the plan; else give the model that the plan is for, or its profile.
 A plan that the other runtime has no words for is refused with the reason.`,
 		Example: "  millrace export --to torch-csv --plan plan.json -o schedule.csv\n" +
-			"  millrace export --to megatron --plan plan.json --model gpt\n" +
+			"  millrace export --to megatron --plan plan.json\n" +
 			"  millrace export --to torch-csv --program program.txt",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if (planFile == "") == (programFile == "") {
 				return cli.BadInput(errors.New("export: give --plan or --program, one of them"))
 			}
-			if programFile != "" && to != fromTorch {
-				return cli.BadInput(fmt.Errorf("export: a program can be written as %s; --to %s needs --plan", fromTorch, to))
+			if programFile != "" && to != words.TorchCSV {
+				return cli.BadInput(fmt.Errorf("export: a program can be written as %s; --to %s needs --plan", words.TorchCSV, to))
 			}
 			var text bytes.Buffer
 			var err error
 			switch to {
-			case fromTorch:
+			case words.TorchCSV:
 				var p *schedule.Program
 				if p, err = exportedProgram(planFile, programFile); err == nil {
 					err = exchange.WriteTorchCSV(&text, p)
@@ -64,10 +55,12 @@ A plan that the other runtime has no words for is refused with the reason.`,
 			case "split-points", "megatron", "deepspeed":
 				var pl *plan.Plan
 				if pl, err = plan.Read(planFile); err == nil {
-					err = exportCuts(&text, to, pl, func() ([]string, error) { return exportedNames(&flags, profileFile, pl) })
+					err = exportCuts(&text, to, pl, func() ([]string, error) {
+						return exportedNames(&flags, profileFile, planFile, pl)
+					})
 				}
 			default:
-				err = fmt.Errorf("export: --to %q; there are %s", to, strings.Join(exports, ", "))
+				err = fmt.Errorf("export: --to %q; there are %s", to, words.Names(words.Exports()))
 			}
 			if err != nil {
 				return cli.BadInput(err)
@@ -77,12 +70,11 @@ A plan that the other runtime has no words for is refused with the reason.`,
 	}
 	flags.Add(c, job.ModelOptions)
 	f := c.Flags()
-	f.StringVar(&to, "to", "", strings.Join(exports, ", "))
-	f.StringVar(&planFile, "plan", "", "a plan file")
-	f.StringVar(&programFile, "program", "", "a Program's text file, for "+fromTorch)
-	f.StringVar(&profileFile, "profile", "", "the profile that the plan was made with, for the names of layers")
-	f.StringVarP(&output, "output", "o", "", "write it to this file")
-	cli.Writes(c, "output")
+	f.StringVar(&to, "to", "", words.Names(words.Exports()))
+	f.StringVar(&planFile, "plan", "", "the plan to write")
+	f.StringVar(&programFile, "program", "", "a Program's text file, for "+words.TorchCSV)
+	f.StringVar(&profileFile, "profile", "", "the profile that the plan was made with, in place of a model")
+	cli.Output(c, &output, "write it to this file")
 	return c
 }
 
@@ -131,7 +123,10 @@ func exportCuts(w io.Writer, to string, pl *plan.Plan, names func() ([]string, e
 }
 
 // exportedNames names the layers that a plan is for: the profile's, or the model's.
-func exportedNames(flags *prepare.JobFlags, profileFile string, pl *plan.Plan) ([]string, error) {
+func exportedNames(flags *prepare.JobFlags, profileFile, planFile string, pl *plan.Plan) ([]string, error) {
+	if profileFile == "" {
+		flags.Given = append(flags.Given, func(j *job.Job) error { j.Plan = planFile; return nil })
+	}
 	layers, err := layersNamed(flags, profileFile)
 	if err != nil {
 		return nil, err

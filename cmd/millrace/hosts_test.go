@@ -53,7 +53,7 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 			"3 workers on host ",
 		"launch -n 2 -- " + small + "four --plan other.json": "the plan in other.json is for other hosts: cluster " +
 			"measured is 2 hosts of 1 device; here are 2 workers on host ",
-		"doctor -o cluster.yaml": "--output cluster.yaml is for what --links measures",
+		"doctor -o cluster.yaml": "--out cluster.yaml is for what --links measures",
 	} {
 		if code, out := started(t, p, line); code != 2 || !strings.Contains(out, want) {
 			t.Errorf("%s: code %d, want %q in\n%s", line, code, want, out)

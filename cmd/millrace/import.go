@@ -2,13 +2,13 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model/aten/rules"
 	"github.com/millrace-ml/millrace/model/imported"
@@ -26,19 +26,13 @@ func importCommand() *cobra.Command {
 		Use: "import FILE", Short: "Read another planner's profile, another runtime's schedule or stages, or a network",
 		Long: `import reads what others wrote.
 
-  --from pipedream   PipeDream's graph.txt, times in ms for one minibatch
-  --from dapple      DAPPLE's and HPGO's form of it
-  --from piper       Piper's JSON, times in s, or in ms with --time-unit ms
-  --from torch-csv   PyTorch's pipeline schedule, compute-only CSV
+` + words.List("--from", words.Imports()) + `
+A network is shown: layers, which a plan may cut apart, operators, what of them millrace has its own for
+and what was left alone. What cannot be trained is refused by name. -o makes a folder of it, which --model
+takes as it takes the file.
 
-  --from split-points, megatron or deepspeed   where stages begin, as millrace export
-                     writes it: a plan with a device for each stage. Give the model, or a
-                     profile of it, and the --batch that a step has
-  --from torch       a network that python/millrace_export.py has written
-  --from pt2         one of torch.export.save; both are shown: layers, which a plan may
-                     cut apart, operators, what of them millrace has its own for and
-                     what was left alone; what cannot be trained is refused by name.
-                     -o makes a folder of it, which --model takes as it takes the file
+Where stages begin (split-points, megatron, deepspeed) becomes a plan with a device for each stage. Give
+the model, or a profile of it, and the --batch that a step has.
 
 No profile says what minibatch it was measured with: --batch does. Costs for other
 micro-batch sizes are those in proportion. They hold for every device type unless
@@ -49,19 +43,23 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 			"  millrace import --from megatron --model gpt --batch 32 layout.txt -o plan.json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if !words.IsImport(options.Format) {
+				return cli.BadInput(fmt.Errorf("import: --from %q; there are %s", options.Format,
+					words.Names(words.Imports())))
+			}
 			if options.Format == imported.Torch || options.Format == imported.PT2 {
 				return importNetwork(c, args[0], output, imported.Options{From: options.Format, Loss: loss,
 					Fuse: fuse}, asJSON)
 			}
 			if output != "" {
-				if err := cli.CheckFile("--output", output); err != nil {
+				if err := cli.CheckFile("--out", output); err != nil {
 					return cli.BadInput(err)
 				}
 			}
-			if options.Format == fromTorch {
+			if options.Format == words.TorchCSV {
 				return importTorch(c, args[0], output)
 			}
-			if slices.Contains(cutFormats, options.Format) {
+			if words.IsCuts(options.Format) {
 				of, err := layersNamed(&flags, profileFile)
 				if err != nil {
 					return cli.BadInput(err)
@@ -81,7 +79,9 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 				return cli.WriteJSON(c.OutOrStdout(), p)
 			}
 			if output == "" {
-				printProfile(c, p)
+				if err := printProfile(c, p); err != nil {
+					return err
+				}
 			}
 			fmt.Fprintln(c.OutOrStdout(), summed(p, options.Batch))
 			for _, n := range notes {
@@ -90,20 +90,18 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 			return nil
 		},
 	}
-	c.Flags().StringVar(&options.Format, "from", "", strings.Join(importer.Formats, ", ")+", "+fromTorch+
-		", torch, pt2 or whose stages, see above")
-	c.Flags().IntVar(&options.Batch, "batch", 0, "the minibatch that the profile was measured with, or the samples of a "+
-		"step")
+	c.Flags().StringVar(&options.Format, "from", "", "format of the file: one of those above")
+	c.Flags().IntVar(&options.Batch, "batch", 0, "samples of one step, which the profile was measured with")
 	c.Flags().StringVar(&options.Device, "device", "", "the device type that the costs hold for (default: every one)")
 	c.Flags().StringVar(&options.TimeUnit, "time-unit", "", "s or ms, of Piper's times (default s)")
 	flags.Add(c, job.ModelOptions)
 	c.Flags().StringVar(&profileFile, "profile", "", "the profile that names the layers of stages, in place of a model")
 	c.Flags().IntVar(&microBatch, "micro-batch", 0, "samples of a micro-batch of the plan (default 1)")
 	c.Flags().StringVar(&fuse, "fuse", imported.Fused, "on or off: replace a network's operators by millrace's own")
-	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file, a network to this folder")
-	cli.WritesEither(c, "output")
+	cli.Output(c, &output, "write it to this file, a network to this folder")
+	cli.WritesEither(c, "out")
 	c.Flags().StringVar(&loss, "loss", "", "of outputs of a .pt2 without one: "+strings.Join(rules.Losses, ", "))
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	cli.JSON(c, &asJSON)
 	return c
 }
 

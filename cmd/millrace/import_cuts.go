@@ -11,9 +11,6 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// cutFormats is where stages begin, as other runtimes write it: those of export.
-var cutFormats = []string{"split-points", "megatron", "deepspeed"}
-
 // importCuts reads where another runtime's stages begin and writes the plan that has them, a
 // device for each stage.
 func importCuts(c *cobra.Command, from, file, output string, of namedLayers, batch, microBatch int) error {

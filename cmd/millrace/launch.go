@@ -40,22 +40,27 @@ const otherHalf = "launch-here"
 // executableVar is the environment's --executable.
 const executableVar = "MILLRACE_EXECUTABLE"
 
-const launchHelp = `launch starts the processes of one run, watches them, and ends with the exit code of the first that failed.
-Each finds its rank, where the others are met, and the token of the run in its environment. What they print stands
-behind their rank, and their host where there are several, but for records in JSON, which say it themselves. train
-and doctor --links print their results on rank 0 alone, as they are.
+const (
+	launchHelp = `launch starts the processes of one run, watches them, and ends with the exit code of the first that
+failed. Processes are on this host; --hosts a:4,b:4 names others, each with its number of processes, which your
+own ssh reaches without questions. All hosts need the same millrace at the same path, and this folder.
 
-Processes are on this host, and meet on the loopback. --hosts a:4,b:4 names others, each with its number of
-processes. They are reached by your own ssh, which must log in without questions: the variables that processes
-need travel inside the connection, and processes end when it does. All hosts need the same millrace at the same
-path (or at --executable, or ` + executableVar + `), and this folder. Rank 0 is on the first host, which the
-others find by its name here, or by ` + launch.MasterAddrVar + `; processes then listen beyond the loopback, for
-those who know the token.
+With --restarts all start again after a process was lost, and go on from the last whole checkpoint. Ctrl-C is
+handed on, and is the end.`
+
+	launchMore = `Each process finds its rank, where the others are met, and the token of the run in its environment.
+What they print stands behind their rank, and their host where there are several, but for records in JSON, which
+say it themselves. train and doctor --links print their results on rank 0 alone, as they are.
+
+Processes on this host meet on the loopback. The variables that processes on other hosts need travel inside the ssh
+connection, and processes end when it does. Millrace's path there is this one's, or --executable's, or that of
+` + executableVar + `. Rank 0 is on the first host, which the others find by its name here, or by
+` + launch.MasterAddrVar + `; processes then listen beyond the loopback, for those who know the token.
 
 Where one process fails the others have 15 s to end by themselves; then they are told to stop, and a minute later
 killed. With --restarts all start again after a process was lost (exit code 3), killed (137) or told to stop (129,
-130, 143), not after any other end, and go on from the last whole checkpoint; hosts that no longer answer are left
-out. A signal to launch is handed on, and is the end.`
+130, 143), not after any other end; hosts that no longer answer are left out.`
+)
 
 // launchFlags are what launch was told.
 type launchFlags struct {
@@ -83,12 +88,14 @@ func launchCommand() *cobra.Command {
 		},
 	}
 	cli.WithoutRank(c)
+	cli.More(c, launchMore)
 	c.Flags().IntVarP(&f.n, "processes", "n", 1, "processes to start")
-	c.Flags().StringVar(&f.hosts, "hosts", "", "hosts and their processes, as a:2,b:2; this one where none is given")
+	c.Flags().StringVar(&f.hosts, "hosts", "", "hosts and their processes, as a:2,b:2 (default: this one)")
 	c.Flags().IntVar(&f.restarts, "restarts", 0, "most times to start again")
+	cli.Formerly(c, map[string]string{"token-file": "run-token-file"})
 	c.Flags().IntVar(&f.workers, "workers-per-process", 1, "workers that each process has")
-	c.Flags().StringVar(&f.token, "token-file", "", "file with the run's token; made up where none is given")
-	c.Flags().StringVar(&f.executable, "executable", "", "of millrace on all hosts; this one's path where none is given")
+	c.Flags().StringVar(&f.token, "run-token-file", "", "file with the run's token (default: made up)")
+	c.Flags().StringVar(&f.executable, "executable", "", "path of millrace on all hosts (default: this one's)")
 	return c
 }
 
@@ -141,7 +148,7 @@ func (f *launchFlags) spec(counted, staffed bool) (*start.Spec, error) {
 		_, err = launch.Token{File: path}.Read(nil)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--token-file: %w", err)
+		return nil, fmt.Errorf("--run-token-file: %w", err)
 	}
 	s.Env = append(without(s.Env, launch.TokenVar, launch.TokenFileVar), launch.TokenFileVar+"="+path)
 	return s, nil

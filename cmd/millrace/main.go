@@ -10,6 +10,8 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/listing"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/tuning"
@@ -22,7 +24,7 @@ func main() { os.Exit(execute(os.Args[1:])) }
 func execute(args []string) int { return cli.ExecuteAs(command(), args) }
 
 func command() *cobra.Command {
-	return cli.NewRoot(&cobra.Command{
+	root := &cobra.Command{
 		Use:   "millrace",
 		Short: "Pipeline-parallel training: profile, plan, check, simulate, train, report",
 		Long: `millrace profiles a model, plans how to spread it over workers, proves and
@@ -38,10 +40,24 @@ file describes.
 
 Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 3 another process of the run was lost; 129, 130,
 143 stopped by SIGHUP, SIGINT, SIGTERM.`,
-	}, doctorCommand(), launchCommand(), launchHereCommand(), manifestCommand(), profileCommand(),
-		planning.PlanCommand(), scheduleCommand(), simulateCommand(), tuning.TuneCommand(), training.TrainCommand(),
-		reportCommand(), movedCommand("bench"), movedCommand("reproduce"), importCommand(), exportCommand(),
-		checkpointCommand(), dataCommand(), prepare.MeasureCommand())
+	}
+	verbs := []*cobra.Command{launchHereCommand(), movedCommand("bench"), movedCommand("reproduce"),
+		prepare.MeasureCommand()}
+	in := func(id, title string, of ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, verb := range of {
+			verb.GroupID = id
+		}
+		verbs = append(verbs, of...)
+	}
+	in("start", "Start here", doctorCommand(), training.TrainCommand(), reportCommand())
+	in("plan", "Plan", profileCommand(), planning.PlanCommand(), simulateCommand(), tuning.TuneCommand(),
+		scheduleCommand())
+	in("train", "Train in several processes", launchCommand(), manifestCommand())
+	in("look", "Look", serveCommand(), listing.ModelCommand(), listing.ClusterCommand(), dataCommand(),
+		checkpointCommand())
+	in("exchange", "Exchange", importCommand(), exportCommand())
+	return cli.NewRoot(root, words.Groups(), verbs...)
 }
 
 // movedCommand says where a verb is that this program does not have.

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 	"github.com/millrace-ml/millrace/job"
@@ -24,19 +25,21 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-const manifestHelp = `manifest writes the file by which another launcher starts millrace train: a script for sbatch (slurm)
+const (
+	manifestHelp = `manifest writes the file by which another launcher starts millrace train: a script for sbatch (slurm)
 or one that calls mpirun, or objects for kubectl: an Indexed Job (k8s), a JobSet, a Kubeflow TrainJob. It
 takes what train takes, and the processes train with just that.
 
 Processes are where the plan has its workers: on each host of --cluster, or of the cluster that --plan is for,
 as many as it has devices; without either all on one host. Pods have all workers of a host in one process, and
-one node selector: a run of unequal hosts is started by slurm or mpirun.
+one node selector: a run of unequal hosts is started by slurm or mpirun.`
 
-A run starts again, up to --restarts times, where a process was lost (exit code 3) or killed (137), and in pods
+	manifestMore = `A run starts again, up to --restarts times, where a process was lost (exit code 3) or killed (137), and in pods
 also where one was told to stop (129, 130, 143), as by a node that is drained. Under slurm and mpirun that is
 the end of the run, whoever stops it. So is the end of its --limit everywhere, and every other code. The token is
 in none of the files: slurm and mpirun take it from your own file (or --run-token-file), which all hosts must
 see, Kubernetes from a Secret. The MILLRACE_ variables of the shell that starts a script reach all processes.`
+)
 
 // manifestFlags are what manifest takes beside a job.
 type manifestFlags struct {
@@ -59,6 +62,7 @@ func manifestCommand() *cobra.Command {
 		Example: `  millrace manifest slurm job.yaml --cluster cluster.yaml --restarts 3 -o job.sbatch
   millrace manifest mpirun --model gpt --data FILE.txt --workers 4 --out runs/gpt -o run.sh
   millrace manifest jobset job.yaml --cluster cluster.yaml --plan plan.json --image IMAGE -o jobset.yaml`,
+		ValidArgsFunction: words.Each(words.One(manifest.Kinds()...), words.JobFiles),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 || !slices.Contains(manifest.Kinds(), args[0]) {
 				return fmt.Errorf("give one of the kinds %s, and the job file where there is one; not %q",
@@ -89,15 +93,17 @@ func manifestCommand() *cobra.Command {
 			return document.WriteText(own.out, text)
 		},
 	}
+	cli.More(c, manifestMore)
+	own.add(c) // its -o is not that of train
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, job.TrainOptions)
-	own.add(c)
 	return c
 }
 
 func (m *manifestFlags) add(c *cobra.Command) {
 	f, s := c.Flags(), &m.spec
-	f.StringVarP(&m.out, "output", "o", "", "write to this file instead of the screen")
-	cli.Writes(c, "output")
+	f.StringVarP(&m.out, "manifest", "o", "", "write to this file instead of the screen")
+	cli.Writes(c, "manifest")
+	cli.Formerly(c, map[string]string{"output": "manifest"})
 	f.StringVar(&s.Name, "name", "", "of the job (default: that of --out or --model)")
 	f.IntVar(&m.workers, "workers-per-process", 0,
 		"workers of each process (default: the cluster's, or 1; in pods a host's)")

@@ -8,9 +8,6 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
-	"github.com/millrace-ml/millrace/cmd/internal/prepare"
-	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/model"
 )
 
 // named is a small model's YAML under a name, which a double-quoted YAML text says.
@@ -21,26 +18,6 @@ layers:
   - {name: "%s", kind: dense, width: 2, from: [input]}
   - {name: loss, kind: cross_entropy, from: ["%s", target]}
 `, name, layer, layer)
-}
-
-// A model's name is no path: its profile stays in the folder of profiles, and whatever the name is, it has one.
-func TestAModelsNameIsNoPath(t *testing.T) {
-	cache := t.TempDir()
-	t.Setenv("XDG_CACHE_HOME", cache)
-	for _, name := range []string{"../../../escaped/evil", "a/b", "..", "/", strings.Repeat("n", 300), "a\x00b"} {
-		j := job.Default()
-		path, err := prepare.CachedProfile(&j, &model.Model{Name: name}, []int{4}, "")
-		if err != nil {
-			t.Errorf("%.30q: %v", name, err)
-			continue
-		}
-		if filepath.Dir(path) != filepath.Join(cache, "millrace", "profiles") {
-			t.Errorf("%.30q: its profile is kept in %s", name, filepath.Dir(path))
-		}
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Errorf("%.30q: %v", name, err)
-		}
-	}
 }
 
 // What a file calls its model, layers and devices is not obeyed by a terminal: not in what is printed, not in

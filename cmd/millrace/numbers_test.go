@@ -19,7 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// baseOf is a command line of each verb that is right, and short of work once its context has ended.
+// baseOf is a command line of each verb, by all its words or the last one, that is right, and short of work once its
+// context has ended.
 var baseOf = map[string]string{
 	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8",
 	"plan":    "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
@@ -29,7 +30,7 @@ var baseOf = map[string]string{
 	"measure":  "nowhere.yaml --sizes 4",
 	"manifest": "mpirun --model mlp --data digits --batch 8",
 	"import":   "nowhere --from piper --batch 8", "export": "--to deepspeed --plan nowhere",
-	"show": "nowhere.npz",
+	"show": "nowhere.npz", "model show": "mlp",
 }
 
 // inWords is what messages call a flag whose name is not in them.
@@ -89,7 +90,8 @@ func tryNumber(t *testing.T, path []string, flag, value string) {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(&cli.Stopped{})
-	args := append(append(path[:len(path):len(path)], strings.Fields(baseOf[path[len(path)-1]])...), "--"+flag+"="+value)
+	base := cmp.Or(baseOf[strings.Join(path, " ")], baseOf[path[len(path)-1]])
+	args := append(append(path[:len(path):len(path)], strings.Fields(base)...), "--"+flag+"="+value)
 	root := command()
 	root.SetOut(io.Discard)
 	root.SetErr(io.Discard)

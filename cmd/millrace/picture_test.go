@@ -35,7 +35,7 @@ func records(t *testing.T, text string) (all []map[string]any, other string) {
 func TestHostsLeaveOnePicture(t *testing.T) {
 	p := profiled(t)
 	path, _ := otherHosts(t)
-	const flags = launchedFlags + "--stages 2 --schedule 1f1b --clip 0.5 --optimizer adam --steps 30 --out seen"
+	const flags = launchedFlags + "--split 1 --schedule 1f1b --clip 0.5 --optimizer adam --steps 30 --out seen"
 	code, out := by(t, p, strings.Fields(flags), []string{path}, "SELF", "--log", "json", "launch", "--hosts",
 		"127.0.0.2,u@127.0.0.3", "--")
 	if code != 0 {
@@ -50,8 +50,8 @@ func TestHostsLeaveOnePicture(t *testing.T) {
 	if !has(0, "step 30/30  loss ", 29.0) || !has(1, "the run begins", nil) || !has(1, "the run has ended", 29.0) {
 		t.Errorf("records %v", all)
 	}
-	for _, says := range []string{"127.0.0.2  rank 0: worker 0 (stage 0)\n",
-		"127.0.0.3  rank 1: worker 1 (stage 1)\n",
+	for _, says := range []string{"  127.0.0.2     0  worker 0 (stage 0)\n",
+		"  127.0.0.3     1  worker 1 (stage 1)\n",
 		"host 127.0.0.3, rank 1\n", "Times of different processes agree within ±"} {
 		if !strings.Contains(report, says) {
 			t.Errorf("the report says nothing about %q:\n%s", says, report)

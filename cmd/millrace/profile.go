@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,7 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -23,15 +27,16 @@ func profileCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "profile [MODEL]", Short: "Measure what each layer costs on this machine, or compute it for described devices",
 		Long: `profile passes micro-batches of several sizes through every layer, on as many workers at once as
-will train, and prints the medians of forward and backward. Sizes are visited in turn, in rounds: at
-most 15 of them, for about 15 seconds, unless --passes says otherwise.
+will train, and prints the medians of forward and backward. What was measured before is used, and
+what is missing measured and kept (profile ls, profile rm). That takes about 15 seconds, in which the
+smaller sizes have their turn in rounds; --thorough measures all, in rounds of 15 seconds and more.
 
 With --cluster it computes the costs of that cluster's devices instead, from their peaks;
 --analytic says so.`,
 		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n" +
 			"  millrace profile --model convnet --sizes 8,16,32 --workers 1\n" +
 			"  millrace profile bert-48 --analytic --cluster dapple-a --batch 64 -o bert-48.json",
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: words.Each(words.Models),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.Flags().Changed("model") {
 				return cli.BadInput(fmt.Errorf("both %s and --model are named; one model is profiled", args[0]))
@@ -54,13 +59,14 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 			if err != nil {
 				return err
 			}
-			list := prepare.MicroBatches(j)
+			want := prepare.Wanted{Sizes: prepare.MicroBatches(j)}
 			if sizes != "" {
-				if list, err = prepare.ReadSizes(sizes); err != nil {
+				if want.Sizes, err = prepare.ReadSizes(sizes); err != nil {
 					return err
 				}
+				want.Every = true
 			}
-			p, err := prepare.Costs(c, j, m, list, passes)
+			p, err := costs(c, j, m, want, passes)
 			if err != nil {
 				return err
 			}
@@ -73,27 +79,63 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 				return cli.WriteJSON(c.OutOrStdout(), p)
 			}
 			if output == "" || cli.IsTerminal(os.Stdout) {
-				printProfile(c, p)
+				if err := printProfile(c, p); err != nil {
+					return err
+				}
+				printMeasured(c, p, want.Sizes)
 			}
 			return nil
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)
-	c.Flags().StringVarP(&output, "output", "o", "", "write the profile to this file")
-	cli.Writes(c, "output")
-	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: those that divide --batch)")
-	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15)")
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	cli.Output(c, &output, "write the profile to this file")
+	cli.Unasked(c, "profile", "program", "schedule", "split", "stages", "weights", "recompute", "post-validate",
+		"batch-norm", "wire", "clip")
+	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas (default: of those that divide --batch)")
+	c.Flags().IntVar(&passes, "passes", 0, "measure afresh, in so many passes of each size, and keep nothing")
+	cli.JSON(c, &asJSON)
 	c.Flags().BoolVar(&analytic, "analytic", false, "compute costs from --cluster's devices instead of measuring")
-	c.AddCommand(profileJoinCommand())
+	c.AddCommand(profileJoinCommand(), profileListCommand(), profileRemoveCommand())
 	return c
 }
 
-func printProfile(c *cobra.Command, p *profile.Profile) {
+// costs are computed for a described cluster, measured afresh, or measured as far as they have not been
+// before.
+func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, passes int) (*profile.Profile, error) {
+	switch {
+	case j.Cluster != "":
+		return prepare.Computed(c, j, m, want.Sizes)
+	case passes > 0:
+		return prepare.Afresh(c, j, m, want.Sizes, passes)
+	}
+	return prepare.Extend(c, j, m, want, prepare.OwnKind(j), true)
+}
+
+// printMeasured says how far measured passes are apart, and which sizes were left out.
+func printMeasured(c *cobra.Command, p *profile.Profile, wanted []int) {
+	if note := prepare.Spread(p); note != "" {
+		fmt.Fprintln(c.OutOrStdout(), note)
+	}
+	var left []string
+	for _, size := range wanted {
+		if p.Source == "measured" && !slices.Contains(p.Sizes(p.DeviceTypes()[0]), size) {
+			left = append(left, fmt.Sprint(size))
+		}
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(c.OutOrStdout(), "not measured, as it takes long: micro-batches of %s; --thorough measures them\n",
+			strings.Join(left, ", "))
+	}
+}
+
+func printProfile(c *cobra.Command, p *profile.Profile) error {
 	for _, device := range p.DeviceTypes() {
-		printCosts(c.OutOrStdout(), p, device)
+		if err := printCosts(c.OutOrStdout(), p, device); err != nil {
+			return err
+		}
 	}
 	printFrozen(c.OutOrStdout(), p)
+	return nil
 }
 
 // printFrozen says how much of the model nobody changes, and which layers have no backward therefore.
@@ -118,25 +160,56 @@ func printFrozen(out io.Writer, p *profile.Profile) {
 	}
 }
 
-func printCosts(out io.Writer, p *profile.Profile, device string) {
-	sizes := p.Sizes(device)
-	fmt.Fprintf(out, "%s on %s, %s: forward + backward in ms by micro-batch\n%-18s", p.Model, device,
-		origin(p.On(device)), "layer")
-	for _, s := range sizes {
-		fmt.Fprintf(out, "%16d", s)
+// printCosts is a row for each layer, and one for all; small micro-batches are left out where there is no
+// room.
+func printCosts(out io.Writer, p *profile.Profile, device string) error {
+	s, sizes := terminal.Of(out), p.Sizes(device)
+	fmt.Fprint(out, s.Wrap("", "  ", fmt.Sprintf("%s on %s, %s: what a layer takes of a micro-batch of so many samples",
+		s.Paint(terminal.Bold, p.Model), device, origin(p.On(device)))))
+	unit, each := "ms", 1e-3
+	if longest(p, device) < 1e-3 {
+		unit, each = "µs", 1e-6
 	}
-	fmt.Fprintln(out)
+	t := &terminal.Table{Columns: []terminal.Column{{Heading: "layer"}}}
+	for i, size := range sizes {
+		for _, pass := range []string{"forward", "backward"} {
+			t.Columns = append(t.Columns, terminal.Column{Heading: pass, Unit: unit, Group: terminal.Count(size, "sample"),
+				Number: true, Spare: len(sizes) - 1 - i})
+		}
+	}
+	all := make([]float64, 2*len(sizes))
 	for _, l := range p.Layers {
-		fmt.Fprintf(out, "%-18s", l.Name)
-		for _, s := range sizes {
-			for _, cost := range l.Costs {
-				if cost.MicroBatch == s && cost.Device == device {
-					fmt.Fprintf(out, "%8.3f%8.3f", 1e3*cost.ForwardS, 1e3*cost.BackwardS)
+		row := make([]string, 1+len(all))
+		row[0] = l.Name
+		for _, cost := range l.Costs {
+			if i := slices.Index(sizes, cost.MicroBatch); i >= 0 && cost.Device == device {
+				for k, took := range []float64{cost.ForwardS, cost.BackwardS} {
+					row[1+2*i+k] = terminal.Number(took/each, 3)
+					all[2*i+k] += took
 				}
 			}
 		}
-		fmt.Fprintln(out)
+		t.Add(row...)
 	}
+	total := []string{"all"}
+	for _, sum := range all {
+		total = append(total, terminal.Number(sum/each, 3))
+	}
+	t.AddFaint(total...)
+	return t.Write(out, s)
+}
+
+// longest is what the longest forward of a layer takes on a device, seconds.
+func longest(p *profile.Profile, device string) float64 {
+	most := 0.0
+	for _, l := range p.Layers {
+		for _, cost := range l.Costs {
+			if cost.Device == device {
+				most = max(most, cost.ForwardS)
+			}
+		}
+	}
+	return most
 }
 
 // origin says where the figures of a device type come from.
@@ -144,5 +217,5 @@ func origin(m profile.Machine) string {
 	if m.Engine == "" {
 		return m.Source
 	}
-	return fmt.Sprintf("%s, %d at once", m.Engine, m.Concurrency)
+	return fmt.Sprintf("measured by %s, %s at once", m.Engine, terminal.Count(m.Concurrency, "worker"))
 }

@@ -24,7 +24,7 @@ A profile that was measured has its device type called cpu; NAME= calls it other
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if output == "" {
-				return cli.BadInput(fmt.Errorf("--output names the file to write; give one, as in -o both.json"))
+				return cli.BadInput(fmt.Errorf("--out names the file to write; give one, as in -o both.json"))
 			}
 			var parts []profile.Part
 			for _, arg := range args {
@@ -45,8 +45,7 @@ A profile that was measured has its device type called cpu; NAME= calls it other
 			return nil
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "write the joined profile to this file")
-	cli.Writes(c, "output")
+	cli.Output(c, &output, "write the joined profile to this file")
 	return c
 }
 

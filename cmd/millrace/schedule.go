@@ -9,65 +9,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/listing"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/picture"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
-	"github.com/millrace-ml/millrace/schedule/draw"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/contest"
 )
-
-// gridColumns bounds a drawing on a terminal.
-const gridColumns = 40
-
-// grid draws a Timeline with draw.Grid, a column for the shortest computation; of many
-// columns the first. Boxes name their stage where workers hold several, and of elastic averaging
-// their pipeline, by a letter.
-func grid(p *schedule.Program, t *trace.Timeline) string {
-	end, slot := 0.0, 0.0
-	for _, e := range t.Events {
-		if d := e.EndS - e.StartS; e.Lane == trace.Compute && trace.IsBusy(e.Kind) && d > 0 {
-			end = max(end, e.EndS)
-			if slot == 0 || d < slot {
-				slot = d
-			}
-		}
-	}
-	if slot == 0 {
-		return ""
-	}
-	shown := min(end, gridColumns*slot)
-	several, models := false, p.HasReference()
-	for w := range p.Workers {
-		several = several || !models && len(p.StagesOf(w)) > 1
-	}
-	var spans []draw.Span
-	for _, e := range t.Events {
-		if e.Lane != trace.Compute || !trace.IsBusy(e.Kind) || e.EndS <= e.StartS || e.StartS >= shown {
-			continue
-		}
-		text := e.Instruction
-		if f, ok := trace.ParseFields(text); ok {
-			text = fmt.Sprintf("%s%d", f.Kind, f.Micro)
-			if several {
-				text = fmt.Sprintf("%d%s", f.Stage, text)
-			}
-			if models {
-				text = fmt.Sprintf("%c%s", 'a'+f.Pipeline%26, text)
-			}
-		}
-		spans = append(spans, draw.Span{Worker: e.Worker, Text: text, Start: e.StartS, End: min(shown, e.EndS)})
-	}
-	text, err := draw.Grid(t.Workers, spans, slot)
-	if err != nil {
-		return err.Error() + "\n"
-	}
-	if shown < end {
-		text += fmt.Sprintf("(the first %.4g of %.4g)\n", shown, end)
-	}
-	return text
-}
 
 const (
 	// mostDrawn is the most instructions of a Program that a terminal is shown a drawing of.
@@ -89,12 +43,15 @@ and W, its input and weight gradient), U update, with the number of the micro-ba
 The families are:
 
 ` + familyList(),
-		Example: "  millrace schedule pb --stages 4 --micro-batches 8 --transfer 0.2\n" +
+		Example: "  millrace schedule pb --workers 4 --micro-batches 8 --transfer 0.2\n" +
 			"  millrace schedule zb-v --html zb-v.html\n  millrace schedule runs/gpt/program.txt --svg step.svg\n" +
-			"  millrace schedule compare --stages 4 --micro-batches 8",
-		Args: cobra.MaximumNArgs(1),
+			"  millrace schedule compare --workers 4 --micro-batches 8",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: words.Each(words.SchedulesAndFiles),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := s.name(c, args); err != nil {
+				return cli.BadInput(err)
+			}
+			if err := s.sized(c); err != nil {
 				return cli.BadInput(err)
 			}
 			s.streams(c)
@@ -120,8 +77,7 @@ The families are:
 			if err != nil {
 				return err
 			}
-			drawn := scheduleDrawing(p, rep, t, sum)
-			if err := writeDrawings(drawn, svg, page); err != nil {
+			if err := writeDrawings(scheduleDrawing(p, rep, t, sum), svg, page); err != nil {
 				return err
 			}
 			if asJSON {
@@ -132,20 +88,7 @@ The families are:
 					Summary sim.Summary        `json:"summary"`
 				}{p, rep, p.Holdings(), sum})
 			}
-			fmt.Fprintf(out, "%s: %d stages, %d micro-batches; checked: %d instructions, %d messages, nothing can block\n",
-				p.Name, p.Stages, trained(p), rep.Instructions, rep.Messages)
-			if s.onStreaming(p) {
-				fmt.Fprintln(out, "devices transfer while they compute")
-			}
-			if size <= mostDrawn {
-				fmt.Fprint(out, grid(p, t))
-			} else {
-				fmt.Fprintf(out, "not drawn here: it has %d instructions, repetitions counted, and %d are drawn; --svg and --html "+
-					"draw up to %d\n", size, mostDrawn, mostInFile)
-			}
-			fmt.Fprintf(out, "step %.4g, bubble %.1f %%, most micro-batches held by worker %v\n", sum.StepS, 100*sum.Bubble,
-				rep.PeakActivations)
-			return drawn.Stages.Text(out)
+			return s.print(out, p, rep, t, sum)
 		},
 	}
 	s.add(c)
@@ -155,7 +98,7 @@ The families are:
 	f.StringVar(&svg, "svg", "", "draw it into this SVG file")
 	f.StringVar(&page, "html", "", "draw it into this HTML file, which needs nothing else")
 	cli.Writes(c, "svg", "html")
-	c.AddCommand(compareCommand())
+	c.AddCommand(listing.SchedulesCommand(), compareCommand())
 	return c
 }
 
@@ -168,15 +111,14 @@ func trained(p *schedule.Program) int {
 func scheduleDrawing(p *schedule.Program, rep check.Report, t *trace.Timeline, sum sim.Summary) *report.Grid {
 	stages := stageTable(p)
 	return &report.Grid{
-		Title:    fmt.Sprintf("%s: %d stages on %d workers, %d micro-batches", p.Name, p.Stages, p.Workers, trained(p)),
+		Title:    titleOf(p),
 		Timeline: t, Stages: stages,
 		Facts: []report.Fact{
 			{Name: "step", Value: fmt.Sprintf("%.4g", sum.StepS)},
 			{Name: "bubble", Value: fmt.Sprintf("%.1f %%", 100*sum.Bubble)},
 			{Name: "weights", Value: string(p.Weights)},
-			{Name: "most micro-batches held by worker", Value: strings.Trim(fmt.Sprint(rep.PeakActivations), "[]")},
-			{Name: "checked", Value: fmt.Sprintf("%d instructions, %d messages, nothing can block", rep.Instructions,
-				rep.Messages)},
+			{Name: "in flight", Value: inFlight(rep.PeakActivations)},
+			{Name: "checked", Value: checkedWords(rep)},
 		},
 	}
 }
@@ -184,8 +126,8 @@ func scheduleDrawing(p *schedule.Program, rep check.Report, t *trace.Timeline, s
 // stageTable is what each stage keeps and sends. Messages are counted for the micro-batches
 // of one step.
 func stageTable(p *schedule.Program) *report.Table {
-	t := &report.Table{Head: []string{" stage", " worker", " peak", " versions", " activations sent", " gradients sent",
-		" all-reduces"}}
+	t := &report.Table{Head: []string{" stage", " worker", " in flight", " versions", " activations sent",
+		" gradients sent", " all-reduces"}}
 	steps := max(1, p.Minibatches())
 	holdings := p.Holdings()
 	several := len(p.Placement) > 1
@@ -218,4 +160,166 @@ func writeDrawings(g *report.Grid, svg, page string) error {
 		}
 	}
 	return nil
+}
+
+// mostRows is the most workers, and stages, that a terminal is shown.
+const mostRows = 32
+
+// print is for people: the drawing, what a step takes and holds, and each stage's part.
+func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *trace.Timeline, sum sim.Summary) error {
+	screen := terminal.Of(w)
+	var b strings.Builder
+	b.WriteString(screen.Wrap("", "", screen.Paint(terminal.Bold, titleOf(p))))
+	if s.file == "" {
+		f, err := family.Lookup(s.family)
+		if err != nil {
+			return err
+		}
+		about := f.Doc
+		if named := strings.ToLower(s.family); named != f.Name {
+			about = fmt.Sprintf("%s is %s here: %s", s.family, f.Name, f.Doc)
+		}
+		b.WriteString(screen.Wrap("", "", about))
+	}
+	costs := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.forward, s.backward)
+	if s.transfer > 0 {
+		costs += fmt.Sprintf("; a transfer takes %.4g", s.transfer)
+	}
+	costs += ".\n"
+	if s.onStreaming(p) {
+		costs += "Devices transfer while they compute.\n"
+	}
+	b.WriteString(screen.Wrap("", "", costs))
+	size := p.Instructions()
+	if size <= mostDrawn {
+		b.WriteString(drawn(screen, t))
+	} else {
+		b.WriteString(screen.Wrap("", "", fmt.Sprintf("Not drawn here: it has %s, repetitions counted, and %s are drawn; "+
+			"--svg and --html draw up to %s.", terminal.Count(int(size), "instruction"), terminal.Number(mostDrawn, 0),
+			terminal.Number(mostInFile, 0))))
+	}
+	facts := terminal.Table{Columns: []terminal.Column{{}, {Wraps: true}}}
+	takes := func(stepS, bubble float64) string { return fmt.Sprintf("%.4g, bubble %.1f %%", stepS, 100*bubble) }
+	alone := takes(sum.StepS, sum.Bubble)
+	steadyS, bubble, err := s.steady(p, size)
+	switch {
+	case err != nil:
+		return err
+	case !p.Weights.Flushes():
+		facts.Add("minibatch", alone+", in the stream")
+	case sum.Steps != 1:
+		facts.Add("step", alone+", from one's end to the next one's")
+	case steadyS == 0:
+		facts.Add("step", alone+", by itself")
+	case takes(steadyS, bubble) == alone:
+		facts.Add("step", alone+", by itself and with others before and after it")
+	default:
+		facts.Add("step", alone+", by itself")
+		steady := takes(steadyS, bubble) + ", with others before and after it"
+		if n := p.Pipelines(); n > 1 {
+			steady += fmt.Sprintf("; %.4g for the batch of each pipeline", steadyS/float64(n))
+		}
+		facts.Add("steady step", steady)
+	}
+	facts.Add("in flight", inFlight(rep.PeakActivations))
+	facts.Add("checked", checkedWords(rep))
+	b.WriteString("\n")
+	if err := facts.Write(&b, screen); err != nil {
+		return err
+	}
+	b.WriteString("\n")
+	if err := stagesShown(stageTable(p)).Write(&b, screen); err != nil {
+		return err
+	}
+	if more := len(p.Holdings()) - mostRows; more > 0 {
+		b.WriteString(screen.Wrap("  ", "  ", fmt.Sprintf("… and %s; --json has all", terminal.Count(more, "more row"))))
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+// steady is what a step of a Program of one takes between others, and its bubble: 0 where that is long to find out, or
+// where it has no such steps.
+func (s *shape) steady(p *schedule.Program, size int64) (stepS, bubble float64, err error) {
+	if !p.Weights.Flushes() || p.Minibatches() != 1 || size > mostDrawn/contest.Steps {
+		return 0, 0, nil
+	}
+	repeated := *p
+	repeated.Repeat = contest.Steps
+	if s.file == "" { // a family may order steps in a row in another way than one
+		again := *s
+		again.minibatches = contest.Steps
+		written, _, err := again.program()
+		if err != nil {
+			return 0, 0, err
+		}
+		repeated = *written
+	}
+	stepS, lost, err := contest.Steady(&repeated, s.costs(p))
+	return stepS, lost.Sum(), err
+}
+
+// drawn is a Timeline as boxes; where they do not fit, all of it as letters and then its beginning.
+func drawn(screen terminal.Screen, t *trace.Timeline) string {
+	_, end := t.Extent()
+	frame := picture.Frame{Screen: screen, ToS: end}
+	boxes := picture.Boxes(t, frame)
+	if boxes.Whole() {
+		return boxes.Text(mostRows) + "\n" + boxes.Legend()
+	}
+	letters := picture.Letters(t, frame)
+	what := fmt.Sprintf("All of it; a letter is what takes most of %.3g.", letters.EachS)
+	if letters.Exact {
+		what = fmt.Sprintf("All of it; a letter is %.4g.", letters.EachS)
+	}
+	return screen.Wrap("", "", screen.Paint(terminal.Faint, what)) +
+		letters.Text(mostRows) + "\n" +
+		screen.Wrap("", "", screen.Paint(terminal.Faint, fmt.Sprintf("The first %.4g of %.4g.", boxes.ToS, end))) +
+		boxes.Text(mostRows) + "\n" + picture.Legend(letters, boxes) +
+		screen.Wrap("", "", fmt.Sprintf("All boxes: a terminal of %s, or --html FILE.",
+			terminal.Count(boxes.Columns, "column")))
+}
+
+// titleOf says what a Program is: its family and its size.
+func titleOf(p *schedule.Program) string {
+	return fmt.Sprintf("%s: %s on %s, %s", p.Name, terminal.Count(p.Stages, "stage"),
+		terminal.Count(p.Workers, "worker"), terminal.Count(trained(p), "micro-batch"))
+}
+
+func checkedWords(rep check.Report) string {
+	return fmt.Sprintf("%s, %s; nothing can block", terminal.Count(rep.Instructions, "instruction"),
+		terminal.Count(rep.Messages, "message"))
+}
+
+// inFlight says how many micro-batches the workers have that hold the most.
+func inFlight(peaks []int) string {
+	most := slices.Max(peaks)
+	var full []int
+	for w, n := range peaks {
+		if n == most {
+			full = append(full, w)
+		}
+	}
+	where := ""
+	switch {
+	case len(full) == len(peaks) && len(peaks) > 1:
+		where = ", on each worker"
+	case len(full) == 1 && len(peaks) > 1:
+		where = fmt.Sprintf(", on worker %d", full[0])
+	case len(full) < len(peaks):
+		where = ", on " + terminal.Count(len(full), "worker")
+	}
+	return fmt.Sprintf("at most %s between forward and backward%s", terminal.Count(most, "micro-batch"), where)
+}
+
+// stagesShown is the first rows of a stageTable on a terminal.
+func stagesShown(all *report.Table) *terminal.Table {
+	t := &terminal.Table{Columns: []terminal.Column{{Heading: "stage", Number: true}, {Heading: "worker", Number: true},
+		{Heading: "in flight", Number: true}, {Heading: "versions", Number: true},
+		{Heading: "activations", Group: "sent in a step", Number: true},
+		{Heading: "gradients", Group: "sent in a step", Number: true}, {Heading: "all-reduces", Number: true}}}
+	for _, row := range all.Rows[:min(mostRows, len(all.Rows))] {
+		t.Add(row...)
+	}
+	return t
 }

@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/tune/contest"
 )
 
@@ -35,12 +34,16 @@ func compareCommand() *cobra.Command {
 workers and micro-batches, and ranks their steady steps under a memory limit: on uniform stages, or on
 a profile and a cluster. Nothing is searched; millrace plan does that. On uniform stages memory is
 counted in activations: what one micro-batch leaves on a worker, in all of the worker's chunks.`,
-		Example: "  millrace schedule compare --stages 4 --micro-batches 8 --memory-limit 8\n" +
+		Example: "  millrace schedule compare --workers 4 --micro-batches 8 --memory-limit 8\n" +
 			"  millrace schedule compare --profile gpt.json --cluster cluster.yaml --micro-batch 4 --micro-batches 16 " +
 			"--memory-limit 2GiB",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if c.Flags().Changed("stages") {
+			s.replicas = 1
+			if err := s.sized(c); err != nil {
+				return cli.BadInput(err)
+			}
+			if c.Flags().Changed("workers") || c.Flags().Changed("stages") {
 				s.most = s.workers
 			}
 			contest, err := s.contest()
@@ -54,10 +57,11 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 			if s.asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), all)
 			}
-			if err := contestTable(all, s.time, s.size).Text(c.OutOrStdout()); err != nil {
+			screen := terminal.Of(c.OutOrStdout())
+			if err := contestTable(all, s.time, s.size).Write(c.OutOrStdout(), screen); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), s.legend())
+			_, err = fmt.Fprint(c.OutOrStdout(), "\n", screen.Wrap("", "", s.legend()))
 			return err
 		},
 	}
@@ -68,7 +72,7 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
 	f.StringVar(&s.memory, "memory-limit", "", "of each worker: activations on uniform stages, else bytes like 2GiB")
 	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
-	f.StringVar(&s.cluster, "cluster", "", "cluster of the profile, a file or preset: all or the first --stages devices")
+	f.StringVar(&s.cluster, "cluster", "", "cluster of the profile, a file or preset: all or the first --workers devices")
 	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's "+
 		"smallest)")
 	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
@@ -85,7 +89,6 @@ const mostParameters = 1e9
 
 // contest is the Rules that the flags ask for.
 func (s *contestFlags) contest() (contest.Rules, error) {
-	s.replicas = 1
 	if err := s.check(); err != nil {
 		return contest.Rules{}, err
 	}
@@ -169,26 +172,32 @@ func (s *contestFlags) size(n int64) string {
 // time writes the length of a step for the table.
 func (s *contestFlags) time(n float64) string {
 	if s.profile != "" {
-		return fmt.Sprintf("%.4g ms", 1e3*n)
+		return terminal.Duration(n)
 	}
 	return fmt.Sprintf("%.4g", n)
 }
 
 // legend says what the table's columns are, and their units.
 func (s *contestFlags) legend() string {
-	units := "memory of the fullest worker"
+	units := "time: of"
 	if s.profile == "" {
-		units = fmt.Sprintf("step in units of time, a worker's forward takes %.4g and its backward %.4g; memory of the "+
-			"fullest worker in activations", s.forward, s.backward)
+		units = fmt.Sprintf("A worker's forward takes %.4g and its backward %.4g; memory is in activations.\ntime: in "+
+			"these units, of", s.forward, s.backward)
 	}
-	return units + "\nbehind: more time than the fastest; held: most micro-batches between forward and backward; " +
-		"copies: versions of weights, of all stages of the worker"
+	return units + " a step with others before and after it (a steady step). behind: how much more time than the " +
+		"fastest it takes. bubble: the part of the workers' time in which they do not compute; why: where it goes, as " +
+		"fill and drain at the step's ends, and stall inside.\nat most: on the worker that has the most. in flight: " +
+		"micro-batches between forward and backward. versions: of weights, of all its stages."
 }
 
 // contestTable is a row for each entry.
-func contestTable(all []contest.Entry, time func(float64) string, size func(int64) string) *report.Table {
-	t := &report.Table{Head: []string{" ", "schedule", "weights", " step", " behind", " bubble", " memory", " held",
-		" copies", "why"}}
+func contestTable(all []contest.Entry, time func(float64) string, size func(int64) string) *terminal.Table {
+	t := &terminal.Table{Columns: []terminal.Column{{Number: true}, {Heading: "schedule"}, {Heading: "weights"},
+		{Heading: "time", Group: "steady step", Number: true}, {Heading: "behind", Group: "steady step", Number: true},
+		{Heading: "bubble", Group: "steady step", Number: true, Spare: 1},
+		{Heading: "memory", Group: "at most", Number: true},
+		{Heading: "in flight", Group: "at most", Number: true, Spare: 2},
+		{Heading: "versions", Group: "at most", Number: true, Spare: 3}, {Heading: "why", Wraps: true}}}
 	most := func(n []int) string {
 		if len(n) == 0 {
 			return ""
@@ -197,7 +206,7 @@ func contestTable(all []contest.Entry, time func(float64) string, size func(int6
 	}
 	place := 0
 	for _, e := range all {
-		row := []any{"", e.Schedule, weightsOf(e), "", "", "", "", "", "", strings.ReplaceAll(e.Why, "\n", "; ")}
+		row := []string{"", e.Schedule, weightsOf(e), "", "", "", "", "", "", e.Why}
 		if e.Verdict != contest.Refused {
 			row[3], row[5] = time(e.StepS), fmt.Sprintf("%.1f %%", 100*e.Bubble)
 			row[6], row[7], row[8] = size(slices.Max(e.PeakBytes)), most(e.PeakActivations), most(e.Versions)
@@ -205,12 +214,18 @@ func contestTable(all []contest.Entry, time func(float64) string, size func(int6
 		switch e.Verdict {
 		case contest.Won, contest.Slower:
 			place++
-			row[0] = place
-			row[4] = fmt.Sprintf("%.1f %%", 100*e.Behind)
-		default:
+			row[0], row[4] = strconv.Itoa(place), fmt.Sprintf("%.1f %%", 100*e.Behind)
+		case contest.Control, contest.Refused:
 			row[9] = fmt.Sprintf("%s: %s", e.Verdict, row[9])
 		}
-		t.Add(row...)
+		switch e.Verdict {
+		case contest.Won:
+			t.AddMarked(row...)
+		case contest.Slower:
+			t.Add(row...)
+		default:
+			t.AddFaint(row...)
+		}
 	}
 	return t
 }

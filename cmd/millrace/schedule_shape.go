@@ -24,7 +24,8 @@ import (
 // shape is a pipeline without a model: uniform stages, for looking at schedules.
 type shape struct {
 	family, weights, replication string
-	workers, chunks, replicas    int
+	workers, stages              int
+	chunks, replicas             int
 	micros, minibatches, held    int
 	warmup                       []int
 	forward, backward, weight    float64
@@ -64,7 +65,11 @@ func (s *shape) add(c *cobra.Command) {
 // addUniform is the flags of uniform stages.
 func (s *shape) addUniform(c *cobra.Command) {
 	f := c.Flags()
-	f.IntVar(&s.workers, "stages", 4, "pipeline stages, a worker for each; replicas of dp")
+	f.IntVar(&s.workers, "workers", 4, "workers that the stages lie on, those of all replicas")
+	f.IntVar(&s.stages, "stages", 0, "workers, those of one replica: what --workers was called")
+	if err := f.MarkHidden("stages"); err != nil {
+		panic(err) // a flag that is not there
+	}
 	f.IntVar(&s.micros, "micro-batches", 8, "micro-batches of a step (of a minibatch of 1f1b-rr: 1)")
 	f.Float64Var(&s.forward, "forward", 1, "time of a forward through all chunks of a worker")
 	f.Float64Var(&s.backward, "backward", 2, "time of a backward")
@@ -176,12 +181,13 @@ func (s *shape) compute() (*schedule.Program, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	placement := order.Placement(s.workers, s.chunks)
+	straight := s.workers / s.replicas
+	placement := order.Placement(straight, s.chunks)
 	if s.replicas > 1 {
-		if len(placement) != s.workers {
+		if len(placement) != straight {
 			return nil, fmt.Errorf("--replicas %d: %s places its stages itself; leave it out", s.replicas, order.Name)
 		}
-		placement = schedule.Replicated(s.workers, s.replicas)
+		placement = schedule.Replicated(straight, s.replicas)
 	}
 	settings := schedule.Settings{
 		Placement: placement, MicroBatches: s.micros, Warmup: s.warmup, Repeat: s.minibatches,
@@ -191,7 +197,7 @@ func (s *shape) compute() (*schedule.Program, error) {
 		return nil, err
 	}
 	if order.Asynchronous() && settings.Repeat == 0 {
-		settings.Repeat = 2 * s.workers * s.replicas
+		settings.Repeat = 2 * s.workers
 	}
 	return family.Generate(order.Name, settings)
 }
@@ -222,16 +228,39 @@ func (s *shape) advanced(order family.Family, settings *schedule.Settings) error
 	return err
 }
 
-// check refuses numbers that no schedule can have.
-func (s *shape) check() error {
+// mostWorkers bounds the workers of each replica.
+const mostWorkers = 4096
+
+// sized takes --workers, or what --stages says in its place, and refuses numbers that no pipeline has.
+func (s *shape) sized(c *cobra.Command) error {
+	name, value := "workers", &s.workers
+	switch changed := c.Flags().Changed; {
+	case changed("stages") && changed("workers"):
+		return fmt.Errorf("--stages is what --workers was called; give --workers alone")
+	case changed("stages"):
+		name, value = "stages", &s.stages
+	}
 	for _, f := range []struct {
-		name  string
-		value int
-		most  int
-	}{{"stages", s.workers, 4096}, {"chunks", s.chunks, 64}, {"replicas", s.replicas, schedule.MaxReplica}} {
+		name        string
+		value, most int
+	}{{name, *value, mostWorkers}, {"replicas", s.replicas, schedule.MaxReplica}} {
 		if f.value < 1 || f.value > f.most {
 			return fmt.Errorf("--%s %d; give 1 to %d", f.name, f.value, f.most)
 		}
+	}
+	if name == "stages" || !c.Flags().Changed(name) {
+		s.workers = *value * s.replicas
+	}
+	if s.workers%s.replicas != 0 {
+		return fmt.Errorf("--workers %d; give a multiple of --replicas, which is %d", s.workers, s.replicas)
+	}
+	return nil
+}
+
+// check refuses numbers that no schedule can have.
+func (s *shape) check() error {
+	if s.chunks < 1 || s.chunks > 64 {
+		return fmt.Errorf("--chunks %d; give 1 to 64", s.chunks)
 	}
 	if s.minibatches < 0 || s.minibatches > 1<<16 {
 		return fmt.Errorf("--minibatches %d; give 1 to %d", s.minibatches, 1<<16)
@@ -279,7 +308,7 @@ func (s *shape) streams(c *cobra.Command) {
 		!c.Flags().Changed("micro-batches") {
 		s.micros = 1
 		if schedule.Policy(s.weights) == schedule.DoubleBuffered {
-			s.micros = s.workers // which it needs
+			s.micros = s.workers / s.replicas // which it needs
 		}
 	}
 }

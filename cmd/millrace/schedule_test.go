@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -99,9 +100,57 @@ func TestScheduleOnStreamingDevices(t *testing.T) {
 		{"schedule", file, "--transfer", "0.5"},
 		{"schedule", "1f1b", "--stages", "3", "--micro-batches", "8", "--transfer", "0.5", "--streaming"},
 	} {
-		if out, errs, code := ran(t, args...); code != 0 || !strings.Contains(out, "step 30,") ||
-			!strings.Contains(out, "devices transfer while they compute") {
+		if out, errs, code := ran(t, args...); code != 0 || !strings.Contains(out, "step       30,") ||
+			!strings.Contains(out, "Devices transfer while they compute") {
 			t.Errorf("%v: exit %d, want a step of 30\n%s%s", args, code, out, errs)
+		}
+	}
+}
+
+// TestScheduleCountsWorkers: --workers is all of them, whatever the family makes of them; --stages, its old name, is
+// those of one replica. Names are taken in any case, and an alias says so.
+func TestScheduleCountsWorkers(t *testing.T) {
+	for args, want := range map[string]string{
+		"schedule ZB-V --workers 4":                   "zb-v: 8 stages on 4 workers,",
+		"schedule zb-v --stages 4":                    "zb-v: 8 stages on 4 workers,",
+		"schedule dp --workers 4":                     "dp: 1 stage on 4 workers,",
+		"schedule 1F1B --replicas 2 --workers 6":      "1f1b: 3 stages on 6 workers,",
+		"schedule --replicas 2 --stages 3":            "1f1b: 3 stages on 6 workers,",
+		"schedule --replicas 2":                       "1f1b: 4 stages on 8 workers,",
+		"schedule gpipe":                              "gpipe is afab here: all forwards, then all backwards",
+		"schedule --replicas 2 --workers 5":           "--workers 5; give a multiple of --replicas, which is 2",
+		"schedule --workers 4 --stages 4":             "give --workers alone",
+		"schedule --workers 0":                        "--workers 0; give 1 to 4096",
+		"schedule --stages 5000":                      "--stages 5000; give 1 to 4096",
+		"schedule compare --workers 2 --only GPipe":   "afab",
+		"schedule compare --stages 2 --workers 2":     "give --workers alone",
+		"schedule Gpype":                              `there is no schedule "Gpype"`,
+		"schedule 1f1b --micro-batches 1 --workers 1": "1f1b: 1 stage on 1 worker, 1 micro-batch",
+	} {
+		if out, errs, _ := ran(t, strings.Fields(args)...); !strings.Contains(out+errs, want) {
+			t.Errorf("%s: want %q\n%s%s", args, want, out, errs)
+		}
+	}
+}
+
+// TestScheduleAndCompareAgree: a family's steady step and its bubble are the same in both verbs, those of one that
+// overlaps its steps and of pipelines side by side too.
+func TestScheduleAndCompareAgree(t *testing.T) {
+	for family, want := range map[string]string{
+		"zb-v":    "steady step  24, bubble 0.0 %, with others before and after it",
+		"1f1b":    "step       33, bubble 27.3 %, by itself and with others before and after it",
+		"elastic": "24 for the batch of each pipeline",
+	} {
+		out, _, _ := ran(t, "schedule", family, "--workers", "4", "--micro-batches", "8")
+		if !strings.Contains(out, want) {
+			t.Errorf("%s: want %q\n%s", family, want, out)
+		}
+	}
+	out, _, _ := ran(t, "schedule", "compare", "--workers", "4", "--micro-batches", "8", "--only", "zb-v,1f1b,elastic")
+	for _, want := range []string{`zb-v +sync +24 +0\.0 % +0\.0 %`, `1f1b +sync +33 +37\.5 % +27\.3 %`,
+		`elastic +elastic +24 +0\.0 % +0\.0 %`} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("want %s\n%s", want, out)
 		}
 	}
 }

@@ -3,19 +3,18 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/report"
-	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/report/folder"
 )
 
 func simulateCommand() *cobra.Command {
@@ -55,9 +54,8 @@ func simulateCommand() *cobra.Command {
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions,
 		[]job.Option{{Name: "plan", Doc: "a plan to simulate instead of searching one",
 			Set: func(j *job.Job, v string) error { j.Plan = v; return nil }}})
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
-	c.Flags().StringVarP(&output, "output", "o", "", "write the Timeline to this file")
-	cli.Writes(c, "output")
+	cli.JSON(c, &asJSON)
+	cli.Output(c, &output, "write the Timeline to this file")
 	return c
 }
 
@@ -65,12 +63,18 @@ func reportCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "report RUN", Short: "Draw a finished run again: predicted against measured",
-		Example: "  millrace report runs/gpt",
-		Args:    cobra.ExactArgs(1),
+		Example:           "  millrace report runs/gpt",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: words.Each(words.Runs),
 		RunE: func(c *cobra.Command, args []string) error {
-			in, err := readRun(args[0])
+			whole, err := folder.Read(args[0])
 			if err != nil {
 				return cli.BadInput(err)
+			}
+			in := training.Inputs(whole)
+			if in.Simulated == nil && in.Measured == nil && len(in.Took) == 0 {
+				return cli.BadInput(fmt.Errorf("%s has no step to draw: there is no %s of what was predicted, no %s and no step "+
+					"in %s of what was measured", args[0], folder.PredictedName, folder.TimelineName, folder.MetricsName))
 			}
 			if asJSON {
 				rows, err := report.Compare(in)
@@ -90,33 +94,6 @@ func reportCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	cli.JSON(c, &asJSON)
 	return c
-}
-
-// readRun reads what a run left in its folder.
-func readRun(dir string) (report.Inputs, error) {
-	in := report.Inputs{Title: dir}
-	var err error
-	if _, err := os.Stat(filepath.Join(dir, "plan.json")); err != nil {
-		return in, fmt.Errorf("%s is no folder of a run: %w; give what train --out named", dir, err)
-	}
-	if in.Plan, err = plan.Read(filepath.Join(dir, "plan.json")); err != nil {
-		return in, err
-	}
-	prof, err := profile.Read(filepath.Join(dir, "profile.json"))
-	if err != nil {
-		return in, err
-	}
-	if err := in.Plan.Fits(prof.Model, prof.ModelID, len(prof.Layers)); err != nil {
-		return in, fmt.Errorf("%w (in %s)", err, filepath.Join(dir, "plan.json"))
-	}
-	for _, l := range prof.Layers {
-		in.LayerNames = append(in.LayerNames, l.Name)
-	}
-	if in.Simulated, err = trace.ReadFile(filepath.Join(dir, "predicted.json.gz")); err != nil {
-		return in, err
-	}
-	in.Measured, err = trace.ReadFile(filepath.Join(dir, "timeline.json.gz"))
-	return in, err
 }

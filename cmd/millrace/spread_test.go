@@ -115,8 +115,8 @@ func encrypted(_ int, c *exec.Cmd) { c.Env = append(c.Env, launch.TLSVar+"=on") 
 func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
-		"--save-every 50 --keep 2 --out r --steps "
-	all := hostsOf(t, p, []string{"a", "b"}, line+"100000000 --stages 2")
+		"--schedule 1f1b --save-every 50 --keep 2 --out r --steps "
+	all := hostsOf(t, p, []string{"a", "b"}, line+"100000000 --split 2")
 	for until := time.Now().Add(time.Minute); savedIn(t, p, "a") == 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
 			for _, h := range all {
@@ -134,7 +134,7 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	earlier, latest := fmt.Sprintf("step-%08d", last-50), fmt.Sprintf("step-%08d", last)
 	steps := fmt.Sprint(last)
 
-	end(t, hostsOf(t, p, []string{"b", "a"}, line+steps+" --stages 2 --resume r", encrypted), 0, 0)
+	end(t, hostsOf(t, p, []string{"b", "a"}, line+steps+" --split 2 --resume r", encrypted), 0, 0)
 	if a, b := in(t, p, "a"), in(t, p, "b"); a != strings.NewReplacer("EARLIER", earlier, "LATEST", latest).Replace(
 		"EARLIER/manifest.json EARLIER/stage-001.safetensors LATEST/manifest.json LATEST/stage-001.safetensors") ||
 		b != strings.ReplaceAll(a, "stage-001", "stage-000") {
@@ -153,7 +153,7 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 		t.Errorf("the new host has %s", c)
 	}
 	// One that lacks files says which.
-	alone := hostsOf(t, p, []string{"d", "a"}, line+fmt.Sprint(last+20)+" --stages 2 --resume r/checkpoints/"+latest)
+	alone := hostsOf(t, p, []string{"d", "a"}, line+fmt.Sprint(last+20)+" --split 2 --resume r/checkpoints/"+latest)
 	end(t, alone, 2, 2)
 	if said := alone[1].said.String(); !strings.Contains(said, latest+" lacks stage-000.safetensors") {
 		t.Error(said)
@@ -165,7 +165,7 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
-		"--stages 2 --out r --steps "
+		"--split 1 --schedule 1f1b --out r --steps "
 	dirs := []string{"a", "b"}
 	end(t, hostsOf(t, p, dirs, line+"4"), 0, 0)
 	before := in(t, p, "a") + " " + in(t, p, "b")
@@ -192,7 +192,7 @@ func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
-		"--stages 2 --save-every 2 --out r --steps "
+		"--split 1 --schedule 1f1b --save-every 2 --out r --steps "
 	again := func(_ int, c *exec.Cmd) { c.Env = append(c.Env, "MILLRACE_RESTART=1") }
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
 	end(t, hostsOf(t, p, []string{"b", "a"}, line+"6", again), 0, 0)
@@ -215,7 +215,7 @@ func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
-		"--stages 2 --out r --overwrite --steps "
+		"--split 1 --schedule 1f1b --out r --overwrite --steps "
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
 	held, err := os.Open(filepath.Join(p.Dir, "b", "r"))
 	if err != nil {
@@ -247,7 +247,7 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
-		"--stages 2 --out r --steps "
+		"--split 1 --schedule 1f1b --out r --steps "
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
 	at := filepath.Join(p.Dir, "b/r/checkpoints")
 	if err := os.Rename(filepath.Join(at, "step-00000004"), filepath.Join(at, "step-00000004.77.partial")); err != nil {
@@ -279,7 +279,7 @@ func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
-		"--stages 2 --out r --steps "
+		"--split 1 --schedule 1f1b --out r --steps "
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
 	// alone, c has all of another training: of another run
 	if code, said := started(t, p, strings.Replace(line, "--out r", "--out c/r", 1)+"8"); code != 0 {
@@ -314,7 +314,7 @@ func TestARestartGoesOnFromItsOwn(t *testing.T) {
 func TestAHostThatJoinsKeepsItsOwnTraining(t *testing.T) {
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
-		"--stages 2 --out r --steps "
+		"--split 1 --schedule 1f1b --out r --steps "
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
 	end(t, hostsOf(t, p, []string{"c", "d"}, line+"2"), 0, 0)
 	before := in(t, p, "c")

@@ -9,11 +9,11 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// A verb that a signal stops says so and ends at once with 128 + the signal: what a search had found by then
-// is neither printed nor written, and nothing half-written is left.
+// A verb that a signal stops shows the best that it has found so far, keeps it where it was asked to, says so last and
+// ends with 128 + the signal. Nothing half-written is left.
 func TestSignalsStopEveryVerb(t *testing.T) {
 	for _, args := range []string{
-		"plan --model gpt --set layers=24 --cluster dapple-a --batch 256 -o out.json",
+		"plan --model gpt --set layers=24 --cluster dapple-a --batch 256 --time 1m -o out.json",
 		"tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals -o out.json",
 	} {
 		for signal, code := range clitest.Ends {
@@ -21,15 +21,55 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 				t.Parallel()
 				p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"),
 					Cache: t.TempDir()}
-				said := p.StopAtWork(t, args, "", signal, code)
-				if !strings.HasPrefix(said, "millrace: stopped by SIG") || strings.Count(said, "\n") != 1 {
+				printed, said := p.StopAnswering(t, args, "", signal, code)
+				lines := strings.Split(strings.TrimSpace(said), "\n")
+				last := lines[len(lines)-1]
+				left := p.List(t, ".")
+				switch {
+				case !strings.HasPrefix(last, "millrace: stopped by SIG") || !strings.Contains(said, "once more ends at once"):
 					t.Errorf("it said %q", said)
-				}
-				if left := p.List(t, "."); left != "" {
-					t.Errorf("it left\n%s", left)
+				case strings.Contains(last, "so far"):
+					if printed == "" || left != "out.json\n" || !strings.Contains(last, "in out.json") {
+						t.Errorf("it said %q, printed %q, and left %q", last, printed, left)
+					}
+				case printed != "" || left != "" || !strings.Contains(last, "nothing is kept"):
+					t.Errorf("it said %q, printed %q, and left %q", last, printed, left)
 				}
 			})
 		}
+	}
+}
+
+// A plan that is stopped in the middle of its search is one, as good as the search was.
+func TestAStoppedPlanIsAPlan(t *testing.T) {
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	const plan = "plan --model gpt --set layers=24 --cluster dapple-a --batch 256 --time 1m -o out.json"
+	printed, said := p.StopAnswering(t, plan, "searching", syscall.SIGINT, 130, firstLine+"=1s")
+	if !strings.Contains(printed, "predicted") ||
+		!strings.Contains(said, "this is the best plan so far, which is in out.json") {
+		t.Errorf("it said %q and printed\n%s", said, printed)
+	}
+	if out := p.Run(t, strings.Fields("simulate --model gpt --set layers=24 --cluster dapple-a --plan out.json --json"),
+		false); strings.Contains(out, "exit") {
+		t.Errorf("what it left cannot be simulated:\n%s", out)
+	}
+}
+
+// A profile that is stopped keeps what it has measured, says of which sizes, and the next one goes on from it.
+func TestAStoppedProfileKeepsWhatItHas(t *testing.T) {
+	p := clitest.Trainer(t)
+	p.Cache = t.TempDir()
+	const args = "profile gpt --set context=32 --batch 8 --workers 2 --thorough"
+	printed, said := p.StopAnswering(t, args, "micro-batch", syscall.SIGINT, 130, firstLine+"=100ms")
+	if printed != "" || !strings.Contains(said, "millrace: stopped by SIGINT before it was done; ") {
+		t.Errorf("it printed %q and said %q", printed, said)
+	}
+	if !strings.Contains(said, "is kept") {
+		t.Errorf("it said %q", said)
+	}
+	if listed := p.Run(t, strings.Fields("profile ls"), false); !strings.Contains(listed, "gpt") ||
+		!strings.Contains(listed, "(messages)") {
+		t.Errorf("there is\n%s", listed)
 	}
 }
 

@@ -17,9 +17,15 @@ import (
 // wrongClock is by how much the clock of a process is wrong.
 const wrongClock = "MILLRACE_TEST_WRONG_CLOCK"
 
+// firstLine is how soon a process says how far it is.
+const firstLine = "MILLRACE_TEST_FIRST_LINE"
+
 func TestMain(m *testing.M) {
 	clitest.Main(m, func(args []string) int {
-		planning.LongestSearch = time.Hour
+		planning.LongestSearch, cli.FirstLine = time.Hour, time.Hour
+		if d, err := time.ParseDuration(os.Getenv(firstLine)); err == nil {
+			cli.FirstLine = d
+		}
 		if wrong, err := time.ParseDuration(os.Getenv(wrongClock)); err == nil {
 			together.Clock = func() time.Time { return time.Now().Add(wrong) }
 		}

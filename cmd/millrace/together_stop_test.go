@@ -79,7 +79,8 @@ func TestASignalToOneStopsAll(t *testing.T) {
 				t.Errorf("rank %d of which %d is told to stop: code %d, want %d\n%s", n, told, code, codes[n], said)
 			}
 		}
-		if !strings.Contains(all[0].out.String(), "checkpoint ") || all[1].out.Len() > 0 {
+		if saved := ", saved " + out + "/checkpoints/step-"; !strings.Contains(all[0].out.String(), saved) ||
+			all[1].out.Len() > 0 {
 			t.Errorf("rank 0 prints\n%s\nrank 1 prints\n%s", &all[0].out, &all[1].out)
 		}
 		if names := p.List(t, out+"/checkpoints"); !strings.Contains(names, "manifest.json") {

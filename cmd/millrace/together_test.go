@@ -55,7 +55,7 @@ func TestProcessesTrainHowever(t *testing.T) {
 func TestProcessesAnswerAsOneDoes(t *testing.T) {
 	p := profiled(t)
 	code, said := started(t, p, "launch -n 2 -- "+small+"dry --dry-run")
-	if code != 0 || !strings.Contains(said, "predicted: ") || p.List(t, "dry") != "" {
+	if code != 0 || !strings.Contains(said, "predicted ") || p.List(t, "dry") != "" {
 		t.Errorf("code %d\n%s", code, said)
 	}
 	c := p.Command(t, strings.Fields("launch -n 2 -- "+small+"json --json"))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -63,12 +65,48 @@ func TestGoingBackThroughALink(t *testing.T) {
 		if err != nil || len(after.Steps) != 0 {
 			t.Errorf("%v: %+v", err, after.Steps)
 		}
-		before, err := trace.ReadFile(filepath.Join(p.Dir, "run/aside-1/timeline.json.gz"))
+		before, err := trace.ReadFile(filepath.Join(p.Dir, "run/parts/step-00000000/timeline.json.gz"))
 		if err != nil || len(before.Steps) != 4 {
 			t.Errorf("%v: %+v", err, before)
 		}
-		if _, err := os.Stat(filepath.Join(p.Dir, "run/aside-1/checkpoints", last)); err != nil {
-			t.Error(err)
+		for _, name := range []string{filepath.Join("checkpoints", last), "report.html", "metrics.jsonl"} {
+			if _, err := os.Stat(filepath.Join(p.Dir, "run/aside-1", name)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A run that goes on in its folder keeps the plan and the Timeline of the steps before, and its report shows the losses
+// of all; `report` draws that again, and the earlier part alone. Writing over the folder leaves nothing of either.
+func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
+	p := profiled(t)
+	learn(t, p, shortTraining+"--steps 2 --out run")
+	learn(t, p, "--split 2 --steps 4 --out run --resume run")
+	first, err := folder.Read(filepath.Join(p.Dir, "run/parts/step-00000000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := folder.Read(filepath.Join(p.Dir, "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := first.Parts[0].Plan.Stages[0].LastLayer, whole.Shown().Plan.Stages[0].LastLayer; a != 0 || b != 1 {
+		t.Errorf("the parts' plans end their first stages with layers %d and %d", a, b)
+	}
+	if n := len(whole.Losses()); n != 4 || whole.Parts[1].Start.FirstStep != 2 ||
+		!strings.HasSuffix(whole.Parts[1].Start.From, "step-00000002") {
+		t.Errorf("%d losses; %+v", n, whole.Parts[1].Start)
+	}
+	for run, steps := range map[string]string{"run": "step 0 to 3", "run/parts/step-00000000": "step 0 to 1"} {
+		if out := p.Run(t, []string{"report", run}, false); !strings.Contains(out, steps) {
+			t.Errorf("the report of %s has no losses of %s:\n%s", run, steps, out)
+		}
+	}
+	learn(t, p, shortTraining+"--steps 2 --out run --overwrite")
+	for _, gone := range []string{"run/parts", "run/aside-1"} {
+		if _, err := os.Stat(filepath.Join(p.Dir, gone)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", gone, err)
 		}
 	}
 }

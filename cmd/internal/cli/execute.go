@@ -14,15 +14,18 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// NewRoot makes a program of verbs.
-func NewRoot(root *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
+// NewRoot makes a program of verbs. Their flags are in the groups that have their names, for help and for shells.
+func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobra.Command {
 	root.Version, root.SilenceErrors, root.SilenceUsage = Version(), true, true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return BadInput(fmt.Errorf("%w; see %s -h", plainly(err), c.CommandPath()))
 	})
+	cobra.EnableCommandSorting = false // they stand in help as they are given
 	root.AddCommand(verbs...)
 	argumentsAreInput(root)
 	addLog(root)
+	describe(root, groups)
+	addHelp(root)
 	root.PersistentPreRunE = func(c *cobra.Command, args []string) error {
 		if err := setLog(c); err != nil {
 			return err

@@ -52,7 +52,7 @@ func Say(line string, about ...any) {
 const withoutRank = "without rank"
 
 // WithoutRank says of a verb that it starts the processes of a run and is none of them.
-func WithoutRank(c *cobra.Command) { c.Annotations = map[string]string{withoutRank: ""} }
+func WithoutRank(c *cobra.Command) { annotate(c, withoutRank, "") }
 
 // logTo has all that this process says go to w in a form, and is the one place that does. Records have the rank,
 // host and step of the process. The human form has the rank in front of lines where several processes write and
@@ -103,7 +103,7 @@ func startLog(program string) {
 
 // addLog gives a program the flag that says how it logs.
 func addLog(root *cobra.Command) {
-	root.PersistentFlags().String("log", "", "what stderr is for, human or json (default: $"+LogVar+", or human)")
+	root.PersistentFlags().String("log", "", "form of the log on stderr: human or json (default: $"+LogVar+", or human)")
 }
 
 // setLog has a verb log as its flags and the environment say, and all that it starts.
@@ -118,6 +118,9 @@ func setLog(c *cobra.Command) error {
 	_, none := c.Annotations[withoutRank]
 	if err := logTo(os.Stderr, form, c.Root().Name(), !none, os.Environ()); err != nil {
 		return err
+	}
+	if Records() {
+		c.Root().SetOut(struct{ io.Writer }{c.Root().OutOrStdout()}) // which is then no terminal to anybody
 	}
 	if h, is := slog.Default().Handler().(*lineHandler); !is || h.prefix != "" {
 		c.Root().SetErr(&liner{to: os.Stderr})
@@ -163,10 +166,12 @@ func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
 	}
 	r.Attrs(func(a slog.Attr) bool { text += about(a); return true })
 	text = h.prefix + strings.ReplaceAll(names.Shown(text), "\n", "\n"+h.prefix) + "\n"
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, err := io.WriteString(h.to, text)
-	return err
+	return makeRoom(func() error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		_, err := io.WriteString(h.to, text)
+		return err
+	})
 }
 
 // about is an attribute in words.

@@ -17,13 +17,13 @@ const writtenTo = "written to"
 // Writes says of flags that they name such files, so that checkOutputs asks before the work whether they can be.
 func Writes(c *cobra.Command, flags ...string) {
 	for _, name := range flags {
-		c.Flags().Lookup(name).Annotations = map[string][]string{writtenTo: nil}
+		note(c.Flags().Lookup(name), writtenTo)
 	}
 }
 
 // WritesEither says of a flag that it names such a file, or a folder, which may be there.
 func WritesEither(c *cobra.Command, flag string) {
-	c.Flags().Lookup(flag).Annotations = map[string][]string{writtenTo: {"folder"}}
+	note(c.Flags().Lookup(flag), writtenTo, "folder")
 }
 
 // checkOutputs refuses files that a verb is to write and could not.

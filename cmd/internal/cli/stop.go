@@ -53,9 +53,10 @@ type stopper struct {
 	exit   func(code int) // os.Exit
 
 	mu     sync.Mutex
-	by     *Stopped // the first signal; nil before it
-	saving bool     // the verb ends by itself, behind its step for one, however long that takes
-	told   string   // what it says then
+	by     *Stopped      // the first signal; nil before it
+	saving bool          // the verb ends by itself, behind its step for one, however long that takes
+	told   string        // what it says then
+	kept   func() string // what a verb keeps that ends before it is done; nil: nothing
 	said   sync.Once
 }
 
@@ -101,6 +102,7 @@ func (s *stopper) first(by *Stopped) {
 	s.by = by
 	saving, told := s.saving, s.told
 	s.mu.Unlock()
+	noMeter()
 	if saving {
 		slog.Warn(fmt.Sprintf("%s: %s; once more ends at once", by.name(), told))
 	} else {
@@ -111,8 +113,32 @@ func (s *stopper) first(by *Stopped) {
 
 // say says once that the verb was stopped, and what the process ends with for it.
 func (s *stopper) say(by *Stopped) (code int) {
-	s.said.Do(func() { slog.Error(by.Error()) })
+	s.said.Do(func() {
+		noMeter()
+		s.mu.Lock()
+		kept := s.kept
+		s.mu.Unlock()
+		text := by.Error()
+		if kept == nil {
+			slog.Error(text)
+		} else if more := kept(); more != "" {
+			slog.Error(text + "; " + more)
+		}
+	})
 	return by.code()
+}
+
+// Keeps says what a verb that is stopped from here on leaves, which kept says when it comes to that; empty for a verb
+// whose user hears of it from another process. Behind a signal it changes nothing: a verb that returns for it leaves
+// what it did when it was stopped.
+func Keeps(ctx context.Context, kept func() string) {
+	if s, ok := ctx.Value(stopperKey{}).(*stopper); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.by == nil {
+			s.kept = kept
+		}
+	}
 }
 
 // heard is the first signal; nil where there was none.
@@ -133,6 +159,10 @@ func FinishesItsStep(c *cobra.Command) error {
 	c.SetOut(patient{to: c.OutOrStdout(), screen: IsTerminal(os.Stdout)})
 	return nil
 }
+
+// ShowsWhatItHas says that from here on the verb answers a signal by showing what it has found so far and keeping it,
+// as told says. It returns the cause then. A verb that was stopped before gets it at once.
+func ShowsWhatItHas(c *cobra.Command, told string) error { return answers(c, told) }
 
 // LeavesToOthers says that from here on the verb answers a signal by telling other processes to stop, and waits for
 // them however long that takes. A verb that was stopped before gets the cause.

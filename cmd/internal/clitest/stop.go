@@ -31,9 +31,20 @@ func Obeyed(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-// StopAtWork runs a command, signals it once it has said a word, or without one is at work, and is
-// what it said. It must end promptly with this code and print nothing.
+// StopAtWork is StopAnswering of a command that prints nothing.
 func (p *Program) StopAtWork(t *testing.T, args, word string, sig syscall.Signal, code int) (said string) {
+	t.Helper()
+	printed, said := p.StopAnswering(t, args, word, sig, code)
+	if printed != "" {
+		t.Errorf("%s: it printed\n%s", args, printed)
+	}
+	return said
+}
+
+// StopAnswering runs a command, signals it once it has said a word, or without one is at work, and is
+// what it printed and said. It must end promptly with this code.
+func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Signal, code int,
+	environment ...string) (printed, said string) {
 	t.Helper()
 	Obeyed(t, sig)
 	if err := os.WriteFile(filepath.Join(p.Dir, "text.txt"),
@@ -42,6 +53,7 @@ func (p *Program) StopAtWork(t *testing.T, args, word string, sig syscall.Signal
 	}
 	defer os.Remove(filepath.Join(p.Dir, "text.txt"))
 	c := p.Command(t, strings.Fields(args))
+	c.Env = append(c.Env, environment...)
 	var stdout bytes.Buffer
 	stderr := listener{word: word, heard: make(chan struct{})}
 	c.Stdout, c.Stderr = &stdout, &stderr
@@ -66,10 +78,7 @@ func (p *Program) StopAtWork(t *testing.T, args, word string, sig syscall.Signal
 	if took := time.Since(told); took > promptly {
 		t.Errorf("%s: it took %v to end", args, took)
 	}
-	if stdout.Len() > 0 {
-		t.Errorf("%s: it printed\n%s", args, stdout.String())
-	}
-	return stderr.text
+	return stdout.String(), stderr.text
 }
 
 // listener keeps what is written to it, and closes heard once a word was among it.

@@ -142,7 +142,7 @@ func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profil
 	if err != nil {
 		return nil, err
 	}
-	return prepare.HostProfile(ctx, log, j, m, q.Sizes, q.Kind)
+	return prepare.HostProfile(ctx, log, j, m, prepare.Wanted{Sizes: q.Sizes, Every: true}, q.Kind, false)
 }
 
 // Crew is all processes, asked by rank 0.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 // Has refuses devices of a plan that are none of these hosts' workers.
@@ -33,7 +34,7 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 	for d := s.Workers; d < have; d += s.Workers {
 		if c.InOneMemory(d-1, d) {
 			return fmt.Errorf("cluster %s has devices %d and %d in one process; each process has %d %s: %s", c.Name, d-1, d,
-				s.Workers, plural(s.Workers, "worker"), s.inWords())
+				s.Workers, terminal.Plural(s.Workers, "worker"), s.inWords())
 		}
 	}
 	return s.fitsTypes(c, have, s.kind)
@@ -150,7 +151,7 @@ func (s *Survey) fitsTypes(c *cluster.Cluster, n int, as func(rank int) string) 
 // kindInWords is what a process computes with, as short as tells it from another's.
 func (s *Survey) kindInWords(rank, other int) string {
 	short := func(f *prepare.Facts) string {
-		return fmt.Sprintf("%s, %d %s", cmp.Or(f.CPU, "a CPU"), f.Cores(), plural(f.Cores(), "core"))
+		return fmt.Sprintf("%s, %d %s", cmp.Or(f.CPU, "a CPU"), f.Cores(), terminal.Plural(f.Cores(), "core"))
 	}
 	if a := short(&s.Facts[rank]); a != short(&s.Facts[other]) {
 		return a

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/run/process"
 )
 
@@ -109,20 +110,11 @@ func (s *Survey) Crowded(threads int) []string {
 				of = fmt.Sprintf(" of %d threads", threads)
 			}
 			said = append(said, fmt.Sprintf("host %s: %d %s%s on %d %s, so that predictions are not to be judged",
-				s.Hosts[rank].Name, len(beside), plural(len(beside), "process"), of, cores, plural(cores, "core")))
+				s.Hosts[rank].Name, len(beside), terminal.Plural(len(beside), "process"), of, cores,
+				terminal.Plural(cores, "core")))
 		}
 	}
 	return said
-}
-
-func plural(n int, what string) string {
-	switch {
-	case n == 1:
-		return what
-	case strings.HasSuffix(what, "s"):
-		return what + "es"
-	}
-	return what + "s"
 }
 
 // Type is some processes of which workers compute alike.
@@ -220,7 +212,7 @@ func hostsOf(sizes []int) string {
 			end++
 		}
 		n := end - at
-		said = append(said, fmt.Sprintf("%d %s of %d %s", n, plural(n, "host"), sizes[at], plural(sizes[at], "device")))
+		said = append(said, terminal.Count(n, "host")+" of "+terminal.Count(sizes[at], "device"))
 		at = end
 	}
 	return strings.Join(said, ", ")
@@ -244,7 +236,7 @@ func (s *Survey) inWords() string {
 	var said []string
 	for _, host := range s.byHost() {
 		n := len(host) * s.Workers
-		said = append(said, fmt.Sprintf("%d %s on host %s", n, plural(n, "worker"), s.Hosts[host[0]].Name))
+		said = append(said, fmt.Sprintf("%d %s on host %s", n, terminal.Plural(n, "worker"), s.Hosts[host[0]].Name))
 	}
 	return strings.Join(said, ", ")
 }
@@ -293,9 +285,10 @@ func (s *Survey) Describe(types []Type) string {
 		if len(names) > 1 {
 			of = " in all, on each"
 		}
-		text += fmt.Sprintf("%s %s: %d %s%s %s, %d %s%s, device type %s\n", plural(len(names), "host"),
-			strings.Join(names, ", "), workers, plural(workers, "worker"), cmp.Or(of, ","), cmp.Or(f.CPU, "a CPU"), f.Cores(),
-			plural(f.Cores(), "core"), quota, t.Name)
+		text += fmt.Sprintf("%s %s: %d %s%s %s, %d %s%s, device type %s\n", terminal.Plural(len(names), "host"),
+			strings.Join(names, ", "), workers, terminal.Plural(workers, "worker"), cmp.Or(of, ","),
+			cmp.Or(f.CPU, "a CPU"), f.Cores(),
+			terminal.Plural(f.Cores(), "core"), quota, t.Name)
 	}
 	return text
 }

@@ -2,8 +2,6 @@ package prepare
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -15,15 +13,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/job"
@@ -31,32 +26,13 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
 )
 
-// MicroBatches is the sizes worth measuring for a job: the batch over 1, 2, 4, ... as long
-// as that divides it, at most 64 of them; or the one that is fixed.
-func MicroBatches(j *job.Job) []int {
-	switch {
-	case j.MicroBatch > 0:
-		return []int{j.MicroBatch}
-	case j.MicroBatches > 0 && j.Batch%j.MicroBatches == 0:
-		return []int{j.Batch / j.MicroBatches}
-	}
-	var sizes []int
-	for n := 1; n <= 64 && j.Batch%n == 0; n *= 2 {
-		sizes = append(sizes, j.Batch/n)
-	}
-	slices.Reverse(sizes)
-	return sizes
-}
-
-// Costs measures on this machine, or computes for the devices of a cluster file.
-func Costs(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
-	if j.Cluster == "" {
-		return measured(c, j, m, sizes, passes)
-	}
+// Computed is what the model costs on the devices of the cluster file that a job names.
+func Computed(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*profile.Profile, error) {
 	described, err := DescribedCluster(c, j)
 	if err != nil {
 		return nil, err
@@ -75,7 +51,9 @@ func LayerTimer(e engine.Engine, j *job.Job, m *model.Model) (*measure.Timer, er
 	return measure.NewTimer(e, split, j.Optimizer, run.TrainPipeline(e, on), on)
 }
 
-func measured(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
+// Afresh measures on this machine in so many passes, 0 for a profile's default, whatever was measured before, and
+// keeps nothing.
+func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
 	if err := checkSizes(m, sizes); err != nil {
 		return nil, err
 	}
@@ -87,23 +65,30 @@ func measured(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes 
 	if err != nil {
 		return nil, err
 	}
-	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()),
-		progressbar.OptionSetDescription("profile"),
-		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.Draws(os.Stderr)),
-		progressbar.OptionClearOnFinish())
-	p, err := profile.Measure(c.Context(), m, timer, profile.Options{
-		MicroBatches: sizes, Passes: passes, Concurrency: min(j.Workers, CoresOf(j)), Threads: j.ThreadsPerWorker,
-		Workers: j.Workers,
-		Progress: func(done, all int, what string) {
-			bar.ChangeMax(all)
-			bar.Describe("profile: " + what)
-			_ = bar.Set(done) // a progress bar that cannot be drawn is no reason to stop
-		},
+	meter := cli.StartMeter("profile")
+	defer meter.Stop()
+	p, err := timing.Measure(c.Context(), m, timer, loadOf(j), timing.Options{
+		MicroBatches: sizes, Passes: passes, Progress: meter.Work(),
 	})
-	if errors.As(err, new(*nn.CallError)) {
-		return nil, cli.BadInput(err) // samples are made up here, so that it is the network
+	return p, refusal(err)
+}
+
+// Spread says how far the passes that a profile was measured in are apart; empty where it does not know.
+func Spread(p *profile.Profile) string {
+	s := p.PassSpread
+	if s == nil {
+		return ""
 	}
-	return p, err
+	return fmt.Sprintf("costs are medians of %d measured passes; the middle half of those took from %.1f %% less to "+
+		"%.1f %% more", s.Passes, 100*s.Below, 100*s.Above)
+}
+
+// refusal marks what the network itself does wrong: samples are made up here, so that it is not the data.
+func refusal(err error) error {
+	if errors.As(err, new(*nn.CallError)) {
+		return cli.BadInput(err)
+	}
+	return err
 }
 
 // checkSizes refuses micro-batches of which the widest layer's inputs and outputs alone are more than the
@@ -140,43 +125,82 @@ func checkSizes(m *model.Model, sizes []int) error {
 	return nil
 }
 
-// profileFor is the profile that a job plans with: the file it names, one in the cache, or
-// one that a process of its own measures now, so that nothing measured in a run can enter
+// profileFor is the profile that a job plans with: the file it names, what was measured before, or
+// what a process of its own measures now, so that nothing measured in a run can enter
 // that run's prediction.
-func profileFor(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*profile.Profile, error) {
+func profileFor(c *cobra.Command, j *job.Job, m *model.Model, w Wanted) (*profile.Profile, error) {
 	if j.Profile != "" {
 		return GivenProfile(j, m)
 	}
-	own := Own()
-	return HostProfile(c.Context(), c.ErrOrStderr(), j, m, sizes, own.Kind(j.Workers, j.Workers))
+	return HostProfile(c.Context(), c.ErrOrStderr(), j, m, w, OwnKind(j), true)
 }
 
-// HostProfile is the profile of this machine for a job, from the cache or from a process of its own. kind is the
-// machine's, as it is shared with others.
-func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, sizes []int,
-	kind string) (*profile.Profile, error) {
+// OwnKind is the kind of this machine where all workers of a job are its own.
+func OwnKind(j *job.Job) string {
+	own := Own()
+	n := loadOf(j).Concurrency // more workers than cores take turns, and are measured as so many
+	return own.Kind(n, n)
+}
+
+// HostProfile is the profile of this machine for a job, from what was measured before, and what is missing from a
+// process of its own. kind is the machine's, as it is shared with others; alone says that no other process of the job
+// measures on it.
+func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, w Wanted, kind string,
+	alone bool) (*profile.Profile, error) {
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
 	}
 	if _, err := OpenEngine(); err != nil {
 		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile", err)
 	}
-	if err := checkSizes(m, sizes); err != nil {
+	if err := checkSizes(m, w.Sizes); err != nil {
 		return nil, err
 	}
-	path, err := CachedProfile(j, m, sizes, kind)
+	k, err := keptIn(j, m, kind)
 	if err != nil {
 		return nil, err
 	}
-	if p, err := profile.Read(path); err == nil && p.ModelID == m.ID() {
-		return p, nil
+	if p, err := k.profile(w); p != nil || err != nil {
+		return p, err
 	}
-	fmt.Fprintf(log, "profile: measuring %s at micro-batches %v, once for this machine\n",
-		names.Shown(j.Model), sizes)
-	if err := ProfileInChild(ctx, j, path, sizes, 0); err != nil {
+	fmt.Fprintf(log, "profile: measuring %s, once for this machine\n", names.Shown(j.Model))
+	cli.Keeps(ctx, k.leaves)
+	defer cli.Keeps(ctx, nil)
+	args := []string{"--keep", "--kind", kind}
+	if w.Every {
+		args = append(args, "--every")
+	}
+	if !alone {
+		args = append(args, "--beside-others")
+	}
+	if err := inChild(ctx, j, w.Sizes, args...); err != nil {
 		return nil, err
 	}
-	return profile.Read(path)
+	p, err := k.profile(w)
+	if p == nil && err == nil {
+		err = fmt.Errorf("profile: what was measured cannot be found in %s", filepath.Dir(k.record))
+	}
+	return p, err
+}
+
+// Extend has this process measure what is missing of a profile, and gives the profile.
+func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string, alone bool) (*profile.Profile, error) {
+	if err := checkSizes(m, w.Sizes); err != nil {
+		return nil, err
+	}
+	k, err := keptIn(j, m, kind)
+	if err != nil {
+		return nil, err
+	}
+	if p, err := k.profile(w); p != nil || err != nil {
+		return p, err
+	}
+	cli.Keeps(c.Context(), k.leaves)
+	defer cli.Keeps(c.Context(), nil)
+	if err := k.measure(c.Context(), w, alone); err != nil {
+		return nil, refusal(err)
+	}
+	return k.profile(w)
 }
 
 // GivenProfile is the file that the job names.
@@ -192,33 +216,12 @@ func GivenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
 	return p, nil
 }
 
-// CachedProfile is where the profile of this model, kind of machine and way of running is kept. Machines of several
-// kinds may have one folder in common.
-func CachedProfile(j *job.Job, m *model.Model, sizes []int, kind string) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("no cache folder for profiles: %w; name a file with --profile", err)
-	}
-	native, _ := torch.Find()
-	library, _ := os.Stat(native)
-	built := time.Time{}
-	if library != nil {
-		built = library.ModTime()
-	}
-	key := sha256.Sum256(fmt.Append(nil, m.ID(), sizes, j.Workers, CoresOf(j), j.ThreadsPerWorker, j.Optimizer,
-		kind, built, os.Getenv("OPENBLAS_CORETYPE"), profile.Version, profile.Measures))
-	dir := filepath.Join(cache, "millrace", "profiles")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("cache folder for profiles: %w", err)
-	}
-	return filepath.Join(dir, names.File(m.Name)+"-"+hex.EncodeToString(key[:6])+".json"), nil
-}
-
-// MeasureCommand is what profileInChild starts: it measures sizes here and writes the profile.
+// MeasureCommand is what other verbs start: it measures sizes in a process of its own.
 func MeasureCommand() *cobra.Command {
 	var flags JobFlags
-	var output, sizes string
+	var output, sizes, kind string
 	var passes int
+	var keep, every, beside bool
 	c := &cobra.Command{
 		Use: "measure JOB.yaml", Short: "Measure a profile (used by the verbs that need one)", Hidden: true,
 		Example: "  measure job.yaml --sizes 4,8 -o profile.json",
@@ -240,17 +243,29 @@ func MeasureCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := measured(c, j, m, list, passes)
+			if keep {
+				k, err := keptIn(j, m, kind)
+				if err != nil {
+					return err
+				}
+				cli.Keeps(c.Context(), func() string { return "" }) // whoever started it says so
+				return refusal(k.measure(c.Context(), Wanted{Sizes: list, Every: every}, !beside))
+			}
+			p, err := Afresh(c, j, m, list, passes)
 			if err != nil {
 				return err
 			}
 			return p.Write(output)
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "write the profile to this file")
-	cli.Writes(c, "output")
-	c.Flags().StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas")
-	c.Flags().IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15)")
+	cli.Output(c, &output, "write the profile to this file")
+	f := c.Flags()
+	f.StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas")
+	f.IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15)")
+	f.BoolVar(&keep, "keep", false, "measure what is missing of what was measured before, and keep it")
+	f.StringVar(&kind, "kind", "", "with --keep: the kind of machine")
+	f.BoolVar(&every, "every", false, "with --keep: each of the sizes")
+	f.BoolVar(&beside, "beside-others", false, "with --keep: do not wait for others who measure here")
 	return c
 }
 
@@ -266,8 +281,13 @@ func ReadSizes(text string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// ProfileInChild has another process measure sizes, in as many passes; 0 is as many as a profile has by default.
+// ProfileInChild has another process measure sizes afresh, in as many passes; 0 is as many as a profile has by default.
 func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, passes int) error {
+	return inChild(ctx, j, sizes, "-o", path, "--passes", strconv.Itoa(passes))
+}
+
+// inChild has another process measure sizes.
+func inChild(ctx context.Context, j *job.Job, sizes []int, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
@@ -287,10 +307,7 @@ func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, p
 	if err := own.Write(file); err != nil {
 		return cli.BadInput(err)
 	}
-	args := []string{"measure", file, "--sizes", strings.Join(words, ","), "-o", path}
-	if passes > 0 {
-		args = append(args, "--passes", strconv.Itoa(passes))
-	}
+	args = append([]string{"measure", file, "--sizes", strings.Join(words, ",")}, args...)
 	child := exec.CommandContext(ctx, self, args...)
 	child.Stderr = os.Stderr
 	// It is told to end, for it to leave no half of a file, and is gone before this process is.

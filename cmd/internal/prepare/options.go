@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/model/imported"
@@ -54,15 +55,19 @@ func (v *flagValue) Type() string {
 func (f *JobFlags) Add(c *cobra.Command, groups ...[]job.Option) {
 	c.Flags().StringVar(&f.File, "job", "", "a YAML job file; flags win over it")
 	for _, o := range slices.Concat(groups...) {
-		c.Flags().Var(&flagValue{option: o, to: f}, o.Name, o.Doc)
-		if o.Bool {
+		short := o.Short
+		if short != "" && c.Flags().ShorthandLookup(short) != nil {
+			short = ""
+		}
+		c.Flags().VarP(&flagValue{option: o, to: f}, o.Name, short, o.Doc)
+		if c.Flags().Lookup(o.Name).NoOptDefVal = o.Bare; o.Bool {
 			c.Flags().Lookup(o.Name).NoOptDefVal = "true"
 		}
 	}
 }
 
-// Job is the complete job.
-func (f *JobFlags) Job() (*job.Job, error) {
+// given is the job as far as file and flags say it.
+func (f *JobFlags) given() (*job.Job, error) {
 	j := job.Default()
 	if err := missing("job file", f.File, makesJob); err != nil {
 		return nil, err
@@ -77,6 +82,32 @@ func (f *JobFlags) Job() (*job.Job, error) {
 			return nil, cli.BadInput(err)
 		}
 	}
+	return &j, nil
+}
+
+// Asked is what the flags of a command say so far of a job, which need not be complete.
+func Asked(c *cobra.Command) (*job.Job, error) {
+	f := c.Flags().Lookup("model")
+	if f == nil {
+		return nil, fmt.Errorf("%s has no --model", c.CommandPath())
+	}
+	v, ok := f.Value.(*flagValue)
+	if !ok {
+		return nil, fmt.Errorf("the --model of %s is of no job", c.CommandPath())
+	}
+	return v.to.given()
+}
+
+// Job is the complete job.
+func (f *JobFlags) Job() (*job.Job, error) {
+	given, err := f.given()
+	if err != nil {
+		return nil, err
+	}
+	j := *given
+	if err := named(&j); err != nil {
+		return nil, err
+	}
 	if err := j.Complete(); err != nil {
 		return nil, cli.BadInput(err)
 	}
@@ -84,6 +115,28 @@ func (f *JobFlags) Job() (*job.Job, error) {
 		return nil, err
 	}
 	return &j, checkFiles(&j)
+}
+
+// named gives a job without a model that of its plan, where that has a built-in one with its usual settings.
+func named(j *job.Job) error {
+	if j.Model != "" || j.Plan == "" {
+		return nil
+	}
+	p, err := plan.Read(j.Plan)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	m, err := model.Build(p.Model, nil)
+	switch {
+	case err != nil:
+		return cli.BadInput(fmt.Errorf("plan %s is for the model %s, which is not built in: name its file with --model",
+			j.Plan, names.Shown(p.Model)))
+	case p.ModelID != "" && p.ModelID != m.ID() && len(j.Settings) == 0 && len(j.Freeze) == 0:
+		return cli.BadInput(fmt.Errorf("plan %s is for %s with other settings than the usual ones: give --model %s, "+
+			"and --set NAME=VALUE as it was made with", j.Plan, p.Model, p.Model))
+	}
+	j.Model = p.Model
+	return nil
 }
 
 // LoadModel makes the job's model: a family's, that of a YAML file, or an imported network. Its first values are those

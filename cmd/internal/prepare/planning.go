@@ -95,8 +95,16 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 	if note != "" {
 		p.Plan.Why = append(p.Plan.Why, note)
 	}
+	p.NoteSpread()
 	p.Placed(p.Plan)
 	return p, p.Advance()
+}
+
+// NoteSpread notes in the plan how sure its costs are.
+func (p *Prepared) NoteSpread() {
+	if note := Spread(p.Profile); note != "" {
+		p.Plan.Why = append(p.Plan.Why, note)
+	}
 }
 
 // Placed notes in a plan the hardware that it is for. On a machine whose workers are threads any plan is at home.
@@ -141,7 +149,7 @@ func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 // or the one a file describes.
 func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	if p.Job.Cluster == "" {
-		if p.Profile, err = profileFor(c, p.Job, p.Model, p.Sizes()); err != nil {
+		if p.Profile, err = profileFor(c, p.Job, p.Model, p.Wanted()); err != nil {
 			return err
 		}
 		return p.Local()
@@ -159,19 +167,16 @@ func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 }
 
 // Sizes is the micro-batches whose costs are asked for: those that a given plan computes, slices of replicas
-// included, unless they are among those of any plan for its batch, which may have been measured for planning it.
+// included, and no others, which may take long to measure; without one those worth measuring for its job.
 func (p *Prepared) Sizes() []int {
 	if p.Plan == nil {
 		return MicroBatches(p.Job)
 	}
-	j := *p.Job
-	j.Batch = p.Plan.Batch()
-	usual, own := MicroBatches(&j), p.Plan.Sizes()
-	if slices.ContainsFunc(own, func(n int) bool { return !slices.Contains(usual, n) }) {
-		return own
-	}
-	return usual
+	return p.Plan.Sizes()
 }
+
+// Wanted is those sizes: those of a given plan all, of others as many as are measured soon.
+func (p *Prepared) Wanted() Wanted { return Wanted{Sizes: p.Sizes(), Every: p.Plan != nil} }
 
 // Describe has the cluster that the job names be the hardware, with as much memory as the job gives it.
 func (p *Prepared) Describe(c *cobra.Command) (err error) {

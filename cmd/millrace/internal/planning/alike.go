@@ -11,9 +11,6 @@ type alike struct {
 	workers map[string][]int
 }
 
-// mostRows is how many rows a list of workers has.
-const mostRows = 16
-
 func (a *alike) add(worker int, text string) {
 	if a.workers == nil {
 		a.workers = map[string][]int{}
@@ -24,25 +21,15 @@ func (a *alike) add(worker int, text string) {
 	a.workers[text] = append(a.workers[text], worker)
 }
 
-// each calls print for every text and its workers, the first mostRows; of the rest it says
-// how many there are.
-func (a *alike) each(print func(workers, text string)) {
-	for i, text := range a.texts {
-		if i < mostRows {
-			print(numbers(a.workers[text]), text)
-			continue
-		}
-		rest := 0
-		for _, text := range a.texts[i:] {
-			rest += len(a.workers[text])
-		}
-		print(fmt.Sprintf("... and %d more", rest), "")
-		return
+// each calls print for every text and its workers.
+func (a *alike) each(print func(workers []int, text string)) {
+	for _, text := range a.texts {
+		print(a.workers[text], text)
 	}
 }
 
-// numbers writes ascending numbers, three and more in a row as a range: "0-11 14 15".
-func numbers(n []int) string {
+// list writes ascending numbers, three and more in a row as a range: "0-11, 14, 15".
+func list(n []int) string {
 	var words []string
 	for i := 0; i < len(n); {
 		j := i
@@ -57,12 +44,5 @@ func numbers(n []int) string {
 		}
 		i = j + 1
 	}
-	return strings.Join(words, " ")
-}
-
-func countMicros(n int) string {
-	if n == 1 {
-		return "1 micro-batch"
-	}
-	return fmt.Sprintf("%d micro-batches", n)
+	return strings.Join(words, ", ")
 }

@@ -1,19 +1,22 @@
 package planning
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/report/picture"
+	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune"
 )
 
@@ -24,192 +27,289 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 			return err
 		}
 	}
-	var why *tune.Explanation
-	if p.Plan.Predicted != nil {
+	why := f.why
+	if p.Result != nil && p.Plan != p.Result.Best { // it advances
+		why = nil
+	}
+	if p.Plan.Predicted != nil && why == nil && f.stopped == nil { // which would take its time
 		var err error
-		research := f.planner == "auto" && p.Job.Cluster != ""
-		if why, err = tune.Explain(c.Context(), f.request(p), p.Plan, research); err != nil {
+		if why, err = tune.Explain(c.Context(), f.request(p), p.Plan); err != nil {
 			return err
 		}
 	}
-	var rivals []tune.Rival
-	if p.Result != nil {
-		rivals = p.Result.Rivals
-	}
 	out := c.OutOrStdout()
 	if f.asJSON {
+		var rivals []tune.Rival
+		if p.Result != nil {
+			rivals = p.Result.Rivals
+		}
 		return cli.WriteJSON(out, struct {
 			Plan        *plan.Plan        `json:"plan"`
 			Rivals      []tune.Rival      `json:"rivals,omitempty"`
 			Explanation *tune.Explanation `json:"explanation,omitempty"`
 		}{p.Plan, rivals, why})
 	}
-	table := len(rivals) > 1 && p.Job.Cluster != ""
-	shown := *p
-	if table { // the rest of the reasons is the table
-		brief := *p.Plan
-		brief.Why = brief.Why[:min(1, len(brief.Why))]
-		shown.Plan = &brief
+	v := &view{Prepared: p, to: out, Screen: terminal.Of(out), all: f.explain,
+		rest: "--explain has all"}
+	v.plan(why)
+	if why == nil {
+		return nil
 	}
-	Explain(out, &shown)
-	if table {
-		printRivals(out, rivals)
-	}
-	if why != nil {
-		explainMore(out, p, why)
-		if over := overLimit(why.Memory); over != nil {
-			f.doesNotFit(c, p, over)
+	if f.explain {
+		v.memory(why.Memory)
+		if why.Step != nil {
+			v.drawing(why.Step)
 		}
+	}
+	if over := overLimit(why.Memory); over != nil {
+		f.doesNotFit(c, p, over)
 	}
 	return nil
 }
 
-// Explain prints a plan for people.
-func Explain(w io.Writer, p *prepare.Prepared) {
-	pl := p.Plan
-	fmt.Fprintf(w, "%s: %d samples a step as %s of %d, schedule %s\n", pl.Model, pl.Batch(), countMicros(pl.MicroBatches),
-		pl.MicroBatch, pl.Schedule)
+// Explain prints a plan for people. rest says where more of it is.
+func Explain(w io.Writer, p *prepare.Prepared, rest string) {
+	(&view{Prepared: p, to: w, Screen: terminal.Of(w), rest: rest}).plan(nil)
+}
+
+// view is a plan as it is printed on a screen.
+type view struct {
+	*prepare.Prepared
+	terminal.Screen
+	to   io.Writer
+	all  bool   // rows that a screen has no room for, too
+	rest string // where they are, in words
+}
+
+// plan prints the choice, what is predicted of it, the bound, and rivals; with an explanation what would
+// help.
+func (v *view) plan(why *tune.Explanation) {
+	pl := v.Plan
+	fmt.Fprint(v.to, v.Wrap("", "  ", v.Paint(terminal.Bold, pl.Model)+": "+v.choice()))
+	if have, own := tune.Warmups(pl); have != nil {
+		fmt.Fprint(v.to, v.Wrap("  ", "  ", fmt.Sprintf("warm-up %s; the schedule's own is %s", list(have), list(own))))
+	}
 	if e := pl.Elastic; e != nil {
-		fmt.Fprintf(w, "%d pipelines side by side, a batch of each a step, alpha %.3g, %s\n", e.Pipelines, e.Alpha, e.Order)
+		fmt.Fprint(v.to, v.Wrap("  ", "  ", fmt.Sprintf("%s side by side, a batch of each a step, alpha %.3g, %s",
+			terminal.Count(e.Pipelines, "pipeline"), e.Alpha, e.Order)))
 	}
-	for i, s := range pl.Stages {
-		again := ""
-		if s.Recompute.Again() {
-			again = ", recomputed: " + s.Recompute.String()
-		}
-		name := func(layer int) string {
-			if pl.Order != nil {
-				layer = pl.Order[layer]
-			}
-			return p.Profile.Layers[layer].Name
-		}
-		fmt.Fprintf(w, "  stage %d  layers %s  %s .. %s  on worker %s%s\n", i, s.Layers(),
-			name(s.FirstLayer), name(s.LastLayer), numbers(s.Devices), again)
-	}
+	v.workers()
 	if pl.Objective.Name != "" && pl.Planner != "auto" && pl.Objective.Value > 0 {
-		fmt.Fprintf(w, "planner %s: %s %.6g %s\n", pl.Planner, pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit)
+		v.line("planner", fmt.Sprintf("%s: %s %.6g %s", pl.Planner, pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit))
 	}
 	if q := pl.Predicted; q != nil {
-		fmt.Fprintf(w, "predicted: %.4g ms a step, %.4g samples/s, bubble %.1f %%\n", 1e3*q.StepS,
-			q.SamplesPerSecond, 100*q.Bubble)
-		rows := alike{}
-		for i, d := range pl.Devices() {
-			peak := cluster.FormatBytes(q.MemoryBytes[i])
-			if most := q.Needs()[i]; most > q.MemoryBytes[i] {
-				peak += fmt.Sprintf(" (at most %s, if it falls behind or evaluates)", cluster.FormatBytes(most))
-			}
-			rows.add(d, fmt.Sprintf("busy %.4g ms  peak %s  at most %s at once", 1e3*q.BusyS[i], peak,
-				countMicros(q.PeakActivations[i])))
-		}
-		rows.each(func(workers, text string) { fmt.Fprintf(w, "  worker %s  %s\n", workers, text) })
+		v.line("predicted", fmt.Sprintf("%s ms a step, %s samples/s, bubble %.1f %%", terminal.Number(1e3*q.StepS, 4),
+			terminal.Number(q.SamplesPerSecond, 4), 100*q.Bubble))
 	}
 	if b := pl.LowerBound; b != nil {
-		fmt.Fprintf(w, "no plan on %d workers can take less than %.4g ms; this is %s\n", len(p.Cluster.Devices),
-			1e3*b.StepS, b.Above())
+		v.line("bound", fmt.Sprintf("no plan on %s can take less than %s ms; this is %s",
+			terminal.Count(len(v.Cluster.Devices), "worker"), terminal.Number(1e3*b.StepS, 4), b.Above()))
 	}
-	if len(pl.Why) > 0 {
-		fmt.Fprintln(w, "why:")
-		for _, line := range pl.Why {
-			fmt.Fprintf(w, "  %s\n", line)
+	if pl.Predicted != nil {
+		v.line("memory", v.fullest())
+	}
+	v.line("costs", v.costs())
+	if why != nil {
+		v.line("bottleneck", why.Bottleneck)
+		var levers []string
+		for _, l := range why.Levers {
+			levers = append(levers, fmt.Sprintf("%s: %s ms a step, %.1f %% more samples/s", l.Change,
+				terminal.Number(1e3*l.StepS, 4), 100*l.Gain))
 		}
+		v.line("would help", strings.Join(levers, "\n"))
+	}
+	v.line("why", strings.Join(pl.Why, "\n"))
+	v.rivals()
+}
+
+// line prints what there is to say under a label, unless it is nothing.
+func (v *view) line(label, text string) {
+	if text != "" {
+		const room = 12
+		fmt.Fprint(v.to, v.Wrap(v.Paint(terminal.Faint, fmt.Sprintf("%-*s", room, label)), strings.Repeat(" ", room), text))
 	}
 }
 
-// explainMore prints where memory and time go, and what would help.
-func explainMore(w io.Writer, p *prepare.Prepared, why *tune.Explanation) {
-	fmt.Fprintln(w, "memory at its fullest:")
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	freezes := slices.ContainsFunc(why.Memory, func(m tune.MemorySplit) bool { return m.FrozenBytes > 0 })
-	frozen := ""
-	if freezes {
-		frozen = "frozen\t"
+// choice is what was chosen, in a line.
+func (v *view) choice() string {
+	pl := v.Plan
+	workers := terminal.Count(len(pl.Devices()), "worker")
+	if n := len(v.Cluster.Devices); n > len(pl.Devices()) {
+		workers = fmt.Sprintf("%d of %s", len(pl.Devices()), terminal.Count(n, "worker"))
 	}
-	fmt.Fprintf(t, "  worker\tweights\t%sversions\tgradients\toptimizer\tactivations\tbuffers\tpeak\tlimit\t\n", frozen)
-	rows := alike{}
-	for _, m := range why.Memory {
-		limit := "none"
-		if m.LimitBytes > 0 {
-			limit = cluster.FormatBytes(m.LimitBytes)
-			if m.NeedsBytes > m.LimitBytes {
-				limit += fmt.Sprintf(" (%s over)", cluster.FormatBytes(m.NeedsBytes-m.LimitBytes))
-			}
-		}
-		cells := cluster.FormatBytes(m.WeightBytes) + "\t"
-		if freezes {
-			cells += cluster.FormatBytes(m.FrozenBytes) + "\t"
-		}
-		for _, n := range []int64{m.VersionBytes, m.GradientBytes, m.OptimizerBytes, m.ActivationBytes,
-			m.BufferBytes, m.PeakBytes} {
-			cells += cluster.FormatBytes(n) + "\t"
-		}
-		rows.add(m.Device, cells+limit)
+	if v.Cluster.SharesCores() && v.Cluster.AllCores() < len(pl.Devices()) {
+		workers += " that share " + terminal.Count(v.Cluster.AllCores(), "core")
 	}
-	rows.each(func(workers, text string) { fmt.Fprintf(t, "  %s\t%s\t\n", workers, text) })
-	t.Flush()
-	fmt.Fprintf(w, "bottleneck: %s\n", why.Bottleneck)
-	if len(why.Levers) > 0 {
-		fmt.Fprintln(w, "what would help:")
-	}
-	for _, l := range why.Levers {
-		fmt.Fprintf(w, "  %s: %.4g ms a step, %s\n", l.Change, 1e3*l.StepS, faster(l.Gain))
-	}
-	if why.Drawing != "" {
-		fmt.Fprint(w, why.Drawing)
-	}
+	return fmt.Sprintf("schedule %s on %s, %s a step as %s", pl.Schedule, workers, terminal.Count(pl.Batch(), "sample"),
+		pl.Micros())
 }
 
-func faster(gain float64) string {
-	if gain < 0.0005 {
-		return "no faster"
+// fullest is what the worker with the most memory holds.
+func (v *view) fullest() string {
+	q := v.Plan.Predicted
+	peak, needs := slices.Max(q.MemoryBytes), slices.Max(q.Needs())
+	text := fmt.Sprintf("%s on the fullest worker", cluster.FormatBytes(peak))
+	if needs > peak {
+		text += fmt.Sprintf(" (at most %s, if it falls behind or evaluates)", cluster.FormatBytes(needs))
 	}
-	return fmt.Sprintf("%.1f %% more samples a second", 100*gain)
-}
-
-// printRivals is the ranked table.
-func printRivals(w io.Writer, rivals []tune.Rival) {
-	fmt.Fprintln(w, "ranked, the best of each kind:")
-	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', 0)
-	for i, r := range rivals {
-		rank := fmt.Sprint(i + 1)
-		if r.Note != "" {
-			rank = "-"
+	least := int64(0)
+	for _, d := range v.Plan.Devices() {
+		if limit := v.Cluster.MemoryBytes(d); limit > 0 && (least == 0 || limit < least) {
+			least = limit
 		}
-		shape := r.Note
-		if r.Plan != nil {
-			shape = strings.TrimSpace(r.Note + " " + shapeOf(r.Plan))
-		}
-		if !r.Fits {
-			shape += ", does not fit"
-		}
-		fmt.Fprintf(t, "  %s\t%s\t%.4g ms\t%.4g samples/s\t%s\n", rank, r.Kind, 1e3*r.Predicted.StepS,
-			r.Predicted.SamplesPerSecond, shape)
 	}
-	t.Flush()
-}
-
-// shapeOf is the devices of each stage and the micro-batches, like 8:8 64x2.
-func shapeOf(pl *plan.Plan) string {
-	var counts []string
-	for _, s := range pl.Stages {
-		counts = append(counts, fmt.Sprint(len(s.Devices)))
-	}
-	text := strings.Join(counts, ":")
-	if n := len(counts); n > 8 && strings.Count(text, "1:") == n-1 {
-		text = fmt.Sprintf("straight %d", n)
-	}
-	text = fmt.Sprintf("devices %s, micro-batches %dx%d", text, pl.MicroBatches, pl.MicroBatch)
-	if pl.Divided() {
-		text += ", stages end behind"
-		for i, done := 0, 0.0; i < len(pl.Stages)-1; i++ {
-			st := &pl.Stages[i]
-			for l := st.FirstLayer; l <= st.LastLayer; l++ {
-				done += st.Fraction(l)
-			}
-			text += fmt.Sprintf(" %.4g", done)
-		}
-		text += " layers"
+	if least > 0 {
+		text += ", of " + cluster.FormatBytes(least)
 	}
 	return text
+}
+
+// short is how long layers take, seconds, for which launching kernels counts: ten launches of 5 to 10 us each
+// are half as long and more.
+const short = 200e-6
+
+// costs says what the predictions are made of.
+func (v *view) costs() string {
+	var sources []string
+	shortest := 0.0 // of those that are computed
+	for _, device := range slices.Compact(slices.Sorted(slices.Values(v.Cluster.Devices))) {
+		source, computed := v.source(device)
+		if sources = append(sources, source); !computed {
+			continue
+		}
+		if mean := v.layerS(device); mean > 0 && (shortest == 0 || mean < shortest) {
+			shortest = mean
+		}
+	}
+	slices.Sort(sources)
+	text := strings.Join(slices.Compact(sources), "; ")
+	if shortest > 0 && shortest < short {
+		text += fmt.Sprintf("; launches of kernels are left out, and would count: a layer's forward takes %s",
+			terminal.Duration(shortest))
+	}
+	return text
+}
+
+// source is where a device type's costs are from, and whether they are computed.
+func (v *view) source(device string) (text string, computed bool) {
+	m := v.Profile.On(device)
+	switch {
+	case m.Source == profile.SourceImported:
+		return "imported: " + v.Profile.Model, false
+	case m.Engine == "":
+		return cmp.Or(m.Source, "computed") + ": computed from FLOPs, bytes, peak and bandwidth", true
+	}
+	at := terminal.Count(m.Concurrency, "worker")
+	return fmt.Sprintf("measured on %s by %s, %s at once", device, m.Engine, at), false
+}
+
+// layerS is what the forward of a layer takes on a device on average, of a micro-batch, seconds.
+func (v *view) layerS(device string) float64 {
+	costs, _, err := v.Profile.At(device, v.Plan.Sizes()[0])
+	if err != nil {
+		return 0
+	}
+	sum := 0.0
+	for _, c := range costs {
+		sum += c.ForwardS
+	}
+	return sum / float64(len(costs))
+}
+
+// mostRows is how many rows a list of workers or rivals has on one screen.
+const mostRows = 8
+
+// workers is a row for the workers that have the same stages.
+func (v *view) workers() {
+	t := &terminal.Table{Columns: []terminal.Column{{Heading: "worker"}, {Heading: "stage"},
+		{Heading: "layers", Wraps: true}, {Heading: "recompute", Spare: 2}, {Heading: "computes", Number: true},
+		{Heading: "holds", Number: true}, {Heading: "in flight", Number: true, Spare: 1}}}
+	type group struct{ workers, at, stages []int }
+	var groups []*group
+	for i, d := range v.Plan.Devices() {
+		var stages []int
+		for s := range v.Plan.Stages {
+			if slices.Contains(v.Plan.Stages[s].Devices, d) {
+				stages = append(stages, s)
+			}
+		}
+		k := slices.IndexFunc(groups, func(g *group) bool { return slices.Equal(g.stages, stages) })
+		if k < 0 {
+			k, groups = len(groups), append(groups, &group{stages: stages})
+		}
+		groups[k].workers, groups[k].at = append(groups[k].workers, d), append(groups[k].at, i)
+	}
+	for n, g := range groups {
+		if n == mostRows-1 && len(groups) > mostRows && !v.all {
+			rest := 0
+			for _, g := range groups[n:] {
+				rest += len(g.workers)
+			}
+			t.AddFaint("...", "", fmt.Sprintf("%s more; %s", terminal.Count(rest, "worker"), v.rest))
+			break
+		}
+		var layers, again []string
+		for _, s := range g.stages {
+			layers = append(layers, v.layers(&v.Plan.Stages[s]))
+			if st := v.Plan.Stages[s]; st.Recompute.Again() {
+				again = append(again, st.Recompute.String())
+			}
+		}
+		row := []string{list(g.workers), list(g.stages), strings.Join(layers, ", "),
+			strings.Join(slices.Compact(again), ", ")}
+		if q := v.Plan.Predicted; q != nil {
+			busy, peak, micros := 0.0, int64(0), 0
+			for _, i := range g.at {
+				busy, peak = max(busy, q.BusyS[i]), max(peak, q.MemoryBytes[i])
+				micros = max(micros, q.PeakActivations[i])
+			}
+			row = append(row, terminal.Number(1e3*busy, 4)+" ms", cluster.FormatBytes(peak), fmt.Sprint(micros))
+		}
+		t.Add(row...)
+	}
+	_ = t.Write(v.to, v.Screen) // what cannot be printed here cannot be said here
+}
+
+// layers names the layers of a stage.
+func (v *view) layers(s *plan.Stage) string {
+	name := func(layer int) string {
+		if v.Plan.Order != nil {
+			layer = v.Plan.Order[layer]
+		}
+		return v.Profile.Layers[layer].Name
+	}
+	if s.FirstLayer == s.LastLayer {
+		return fmt.Sprintf("%s\u00a0%s", s.Layers(), name(s.FirstLayer))
+	}
+	return fmt.Sprintf("%s\u00a0%s ..\u00a0%s", s.Layers(), name(s.FirstLayer), name(s.LastLayer))
+}
+
+// memory prints what fills workers at their fullest.
+func (v *view) memory(all []tune.MemorySplit) {
+	fmt.Fprintf(v.to, "\n%s\n", v.Paint(terminal.Bold, "memory at its fullest"))
+	t := &terminal.Table{Columns: []terminal.Column{{Heading: "worker"}}}
+	for _, name := range []string{"weights", "frozen", "versions", "gradients", "optimizer", "activations", "buffers",
+		"peak", "at most", "limit"} {
+		t.Columns = append(t.Columns, terminal.Column{Heading: name, Number: true})
+	}
+	rows := alike{}
+	for _, m := range all {
+		cells := []int64{m.WeightBytes, m.FrozenBytes, m.VersionBytes, m.GradientBytes, m.OptimizerBytes, m.ActivationBytes,
+			m.BufferBytes, m.PeakBytes, m.NeedsBytes, m.LimitBytes}
+		var text []string
+		for i, n := range cells {
+			if n == 0 && (i == 1 || i == 2 || i == len(cells)-1) {
+				text = append(text, "")
+			} else {
+				text = append(text, cluster.FormatBytes(n))
+			}
+		}
+		rows.add(m.Device, strings.Join(text, "\t"))
+	}
+	rows.each(func(workers []int, text string) {
+		t.Add(append([]string{list(workers)}, strings.Split(text, "\t")...)...)
+	})
+	_ = t.Write(v.to, v.Screen)
 }
 
 func layersOf(p *profile.Profile) []string {
@@ -218,4 +318,20 @@ func layersOf(p *profile.Profile) []string {
 		names = append(names, l.Name)
 	}
 	return names
+}
+
+// drawing draws how a plan begins: boxes where all fit, or letters.
+func (v *view) drawing(t *trace.Timeline) {
+	_, end := t.Extent()
+	frame := picture.Frame{Screen: v.Screen, Clock: picture.ClockFor(end), ToS: end}
+	d := picture.Boxes(t, frame)
+	if !d.Whole() {
+		d = picture.Letters(t, frame)
+	}
+	what := "the step, by itself"
+	if n := len(t.Steps); n > 1 {
+		what = "the first " + terminal.Count(n, "minibatch")
+	}
+	fmt.Fprintf(v.to, "\n%s%s%s", v.Wrap("", "", fmt.Sprintf("%s, %s:", what, terminal.Duration(end))),
+		d.Text(4*mostRows), d.Legend())
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune"
 )
@@ -29,9 +30,11 @@ func overLimit(memory []tune.MemorySplit) *tune.MemorySplit {
 // doesNotFit says of a planner's plan where it holds too much, by how much, and what would fit.
 func (f *planFlags) doesNotFit(c *cobra.Command, p *prepare.Prepared, m *tune.MemorySplit) {
 	out := c.OutOrStdout()
-	fmt.Fprintf(out, "does not fit: worker %d (stage %s) would hold %s, %s more than its %s\n", m.Device,
-		numbers(m.Stages),
-		cluster.FormatBytes(m.NeedsBytes), cluster.FormatBytes(m.NeedsBytes-m.LimitBytes), cluster.FormatBytes(m.LimitBytes))
+	s := terminal.Of(out)
+	fmt.Fprint(out, s.Wrap("", "  ", s.Paint(terminal.Red, "does not fit")+fmt.Sprintf(": worker %d (%s) would hold %s, "+
+		"%s more than its %s", m.Device, terminal.Plural(len(m.Stages), "stage")+" "+list(m.Stages),
+		cluster.FormatBytes(m.NeedsBytes), cluster.FormatBytes(m.NeedsBytes-m.LimitBytes),
+		cluster.FormatBytes(m.LimitBytes))))
 	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", cluster.FormatBytes(m.NeedsBytes),
 		m.NeedsBytes)}
 	if limit, what := f.limit(c, p, m.NeedsBytes); limit > m.NeedsBytes {
@@ -39,7 +42,10 @@ func (f *planFlags) doesNotFit(c *cobra.Command, p *prepare.Prepared, m *tune.Me
 		remedies = append(remedies, what)
 	}
 	remedies = append(remedies, f.remedies(c, p)...)
-	fmt.Fprintf(out, "what would fit:\n  %s\n", strings.Join(remedies, "\n  "))
+	fmt.Fprintln(out, "what would fit:")
+	for _, r := range remedies {
+		fmt.Fprint(out, s.Wrap("  ", "    ", r))
+	}
 }
 
 // limit is a memory limit under which the planner that was named has a plan that fits, and what
@@ -53,8 +59,8 @@ func (f *planFlags) limit(c *cobra.Command, p *prepare.Prepared, from int64) (by
 	if err != nil {
 		return 0, ""
 	}
-	return bytes, fmt.Sprintf("devices of %s (%d bytes), by planner %s: %s, %s", cluster.FormatBytes(bytes), bytes,
-		planner.Name, fits.Schedule, shapeOf(fits))
+	return bytes, fmt.Sprintf("devices of %s (%d bytes), by planner %s: %s", cluster.FormatBytes(bytes), bytes,
+		planner.Name, fits.Summary())
 }
 
 // remedies is plans that fit, or the least that would make one.
@@ -69,7 +75,7 @@ func (f *planFlags) remedies(c *cobra.Command, p *prepare.Prepared) []string {
 		return nil
 	}
 	best := found.Best
-	return []string{fmt.Sprintf("these devices, by planner auto: %s, %s, %.4g ms a step", best.Schedule, shapeOf(best),
+	return []string{fmt.Sprintf("these devices, by planner auto: %s, %.4g ms a step", best.Summary(),
 		1e3*best.Predicted.StepS)}
 }
 

@@ -1,7 +1,9 @@
 package planning
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -9,6 +11,8 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/progress"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
@@ -26,10 +30,14 @@ type planFlags struct {
 	planner, formula string
 	time             time.Duration
 	async, asJSON    bool
+	explain          bool
 	output           string
 	set              map[string]string // the planner's own settings, taken from --set
 	bare             bool              // no model: the profile alone
 	fix              tune.Overrides
+	why              *tune.Explanation // of the plan as it was searched
+
+	stopped error // why the plan is the best so far
 }
 
 func PlanCommand() *cobra.Command {
@@ -38,15 +46,13 @@ func PlanCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "plan", Short: "Choose stages, schedule and micro-batches, and say why",
 		Long: `plan splits a model into stages and chooses schedule, micro-batches, replicas and recompute. It
-prints the plan, its predicted step and memory, a step time that no plan can beat, and why rivals
-lost.
+prints the plan, its predicted step and memory, a step time that no plan can beat, and why the
+first rivals lost: on one screen. --explain prints all rivals and workers, what fills memory and how
+a step begins; --json has everything.
 
-Without --cluster it plans for this machine, from a profile that it measures once. With --cluster it
-plans for described hardware, from costs that it computes from the devices' peaks; --profile brings
-other costs.
-
---planner asks one of the papers' planners instead of all. --formula paper or artifact says whether
-it follows the paper's formula or the published code's, and --set reaches its own settings.`,
+Without --cluster it plans for this machine, from what was measured before; what is missing it
+measures, in some 15 seconds, or with --thorough in full. With --cluster it plans for described
+hardware, from costs that it computes from the devices' peaks; --profile brings other costs.`,
 		Example: `  millrace plan --model gpt --workers 2 --batch 32
   millrace plan --model gpt --profile gpt.json --stages 4 --workers 4 --schedule pb -o plan.json
   millrace plan --model gpt --cluster examples/two-nodes.yaml --batch 64 --time 10s
@@ -62,18 +68,28 @@ it follows the paper's formula or the published code's, and --set reaches its ow
 			if err != nil {
 				return own.remedied(c, p, err)
 			}
-			return own.print(c, p)
+			if err := own.print(c, p); err != nil || own.stopped == nil {
+				return err
+			}
+			kept := "this is the best plan so far"
+			if own.output != "" {
+				kept += ", which is in " + own.output
+			}
+			slog.Error(own.stopped.Error() + "; " + kept)
+			return own.stopped
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions)
+	cli.More(c, `--planner asks one of the papers' planners instead of all. --formula paper or artifact says whether
+it follows the paper's formula or the published code's, and --set reaches its own settings.`)
 	f := c.Flags()
 	f.StringVar(&own.planner, "planner", "auto", "auto, or one alone: "+plannerNames())
-	f.StringVar(&own.formula, "formula", "", "whose formula a planner follows: paper (the default) or artifact")
-	f.DurationVar(&own.time, "time", 0, "how long auto may search, like 10s (default: a fixed amount of work)")
+	f.StringVar(&own.formula, "formula", "", "whose formula a planner follows: paper (default) or artifact")
+	f.DurationVar(&own.time, "time", 0, "how long to search, like 10s (default: a fixed amount of work)")
 	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
-	f.BoolVar(&own.asJSON, "json", false, "for machines")
-	f.StringVarP(&own.output, "output", "o", "", "write the plan to this file")
-	cli.Writes(c, "output")
+	f.BoolVar(&own.explain, "explain", false, "all rivals and workers, what fills memory, how a step begins")
+	cli.JSON(c, &own.asJSON)
+	cli.Output(c, &own.output, "write the plan to this file")
 	return c
 }
 
@@ -166,11 +182,39 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	if f.planner != "auto" {
 		return p, f.other(c, p)
 	}
-	p.Result, err = tune.Search(c.Context(), f.request(p))
-	if err != nil {
+	if err := cli.ShowsWhatItHas(c, "showing the best plan so far"); err != nil {
+		return p, err
+	}
+	meter := cli.StartMeter("plan")
+	defer meter.Stop()
+	if f.time > 0 {
+		meter.Work().Begin(time.Now(), progress.Piece{What: "searching", Cost: f.time.Seconds(), Sure: true})
+	}
+	r := f.request(p)
+	r.Simulated = func(plans int) { meter.Doing("searching, " + terminal.Count(plans, "plan") + " simulated") }
+	p.Result, err = tune.Search(c.Context(), r)
+	stopped := context.Cause(c.Context())
+	switch {
+	case stopped != nil && p.Result == nil:
+		slog.Error(stopped.Error() + "; there is no plan yet, so that nothing is kept")
+		return p, stopped
+	case stopped != nil:
+		f.stopped = stopped
+		p.Plan = p.Result.Best
+		p.NoteSpread()
+		p.Placed(p.Plan)
+		return p, nil
+	case err != nil:
 		return p, cli.BadInput(err)
 	}
+	meter.Doing("looking for what would help")
+	if p.Job.Cluster != "" {
+		if f.why, err = p.Result.Explain(c.Context()); err != nil {
+			return p, cli.BadInput(err)
+		}
+	}
 	p.Plan = p.Result.Best
+	p.NoteSpread()
 	p.Placed(p.Plan)
 	return p, p.Advance()
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
@@ -32,11 +32,7 @@ type record struct {
 }
 
 // written is the names of the files that every run writes to its folder, beside its checkpoints and event files.
-var written = slices.Concat(reported,
-	[]string{"plan.json", "profile.json", "program.txt", "predicted.json.gz", "metrics.jsonl"})
-
-// reported is those that it writes at its end, of the steps that it took.
-var reported = []string{"report.html", "timeline.json.gz", "trace.perfetto", "trace.json"}
+var written = append(slices.Clone(folder.Files), folder.MetricsName, folder.EventsName)
 
 // ReadRecord is the files that a folder says are its run's own; none where it has no record. A file of that name which
 // is no record is somebody else's.
@@ -97,14 +93,18 @@ func (t *training) claim(j *job.Job, run string, arrange func() error) (err erro
 	return noteRun(j.Out, run)
 }
 
-// makeRoom sets aside what is in the run's folder and is not of this training: where the run goes on from a
-// checkpoint of the folder the later ones, else whatever it would write over. It deletes nothing.
+// makeRoom sets aside what is in the run's folder and is not of this training, else whatever it would write over. Where
+// the run goes on from a checkpoint of the folder that is the later ones, and the files of earlier parts are kept.
 func (w *runDir) makeRoom() error {
 	if w.from != nil && w.from.here {
 		if err := w.setForeignRecordAside(); err != nil {
 			return err
 		}
-		return w.setLaterAside()
+		aside, err := w.setLaterAside()
+		if err != nil {
+			return err
+		}
+		return folder.Keep(w.Job.Out, w.from.steps(), aside)
 	}
 	names, err := w.present(append(ReadRecord(w.Job.Out), written...))
 	if err != nil || len(names) == 0 {
@@ -122,7 +122,8 @@ func (w *runDir) makeRoom() error {
 		}
 	}
 	strangers := slices.DeleteFunc(names, func(name string) bool {
-		return name == "checkpoints" || name == RecordName && ours != nil || slices.Contains(ours, name)
+		return name == "checkpoints" || name == folder.PartsName || name == RecordName && ours != nil ||
+			slices.Contains(ours, name)
 	})
 	if len(strangers) > 0 {
 		w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s",
@@ -159,6 +160,9 @@ func (w *runDir) present(names []string) ([]string, error) {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
+	if ReadRecord(w.Job.Out) != nil { // else a folder of that name is somebody's
+		names = append(names, folder.PartsName)
+	}
 	for _, name := range append(slices.Compact(names), RecordName) {
 		if _, err := os.Lstat(w.path(name)); err == nil {
 			there = append(there, name)
@@ -167,10 +171,10 @@ func (w *runDir) present(names []string) ([]string, error) {
 	return there, nil
 }
 
-// setLaterAside moves the checkpoints behind the one that the run goes on from. They are of a training that is
-// given up, and so are the report, which goes with them, and the metrics, of which a copy does: --resume with the
-// folder must not find them, nor may this run's report show their steps.
-func (w *runDir) setLaterAside() error {
+// setLaterAside moves the checkpoints behind the one that the run goes on from, and returns where to; empty: there are
+// none. They are of a training that is given up, and so are the report, which is to go with them, and the metrics, of
+// which a copy does: --resume with the folder must not find them, nor may this run's report show their steps.
+func (w *runDir) setLaterAside() (aside string, err error) {
 	dir := checkpoints(w.Job)
 	later, err := checkpoint.Later(dir, w.from.steps())
 	if err == nil && w.from.newer {
@@ -179,45 +183,35 @@ func (w *runDir) setLaterAside() error {
 		later = append(later, drafts...)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	text, err := os.ReadFile(w.path("metrics.jsonl"))
+	text, err := os.ReadFile(w.path(folder.MetricsName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("metrics: %w", err)
+		return "", fmt.Errorf("metrics: %w", err)
 	}
 	if len(later) == 0 && !holdsOthers(text) {
-		return nil
+		return "", nil
 	}
-	aside, err := w.newAside()
-	if err != nil {
-		return err
+	if aside, err = w.newAside(); err != nil {
+		return "", err
 	}
 	if len(text) > 0 {
-		err = document.Write(filepath.Join(aside, "metrics.jsonl"), func(f io.Writer) error {
-			_, err := f.Write(text)
-			return err
-		})
-		if err != nil {
-			return err
+		if err := document.WriteText(filepath.Join(aside, folder.MetricsName), string(text)); err != nil {
+			return "", err
 		}
 	}
 	if len(later) == 0 {
 		w.progress.say(fmt.Sprintf("%s has lines that are no metrics of a step: a copy is in %s",
-			w.path("metrics.jsonl"), aside))
-		return nil
-	}
-	for _, name := range reported {
-		if err := os.Rename(w.path(name), filepath.Join(aside, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("--out: %w", err)
-		}
+			w.path(folder.MetricsName), aside))
+		return "", nil
 	}
 	if err := checkpoint.SetAside(dir, filepath.Join(aside, "checkpoints"), later); err != nil {
-		return err
+		return "", err
 	}
 	w.progress.say(fmt.Sprintf("set aside in %s, with the metrics and the report up to them: %s, "+
 		"which are behind the checkpoint that this run goes on from",
 		filepath.Join(aside, "checkpoints"), strings.Join(later, ", ")))
-	return nil
+	return aside, nil
 }
 
 // holdsOthers says whether a file of metrics has lines that no run has written, but for a last one cut short.
@@ -257,6 +251,7 @@ func (w *runDir) dropReplaced() error {
 	names := ReadRecord(dir)
 	err := checkpoint.Remove(filepath.Join(dir, "checkpoints"))
 	if names != nil {
+		err = errors.Join(err, folder.Remove(dir))
 		names = append(names, RecordName)
 	}
 	for _, name := range names {

@@ -1,12 +1,15 @@
 package training
 
-// trainHelp is the long help of train.
-const trainHelp = `train profiles a model (in a process of its own, once for this machine), plans, checks, simulates,
+// trainHelp is the long help of train, and trainMore what help train all says beside.
+const (
+	trainHelp = `train profiles a model (in a process of its own, once for this machine), plans, checks, simulates,
 trains, and writes checkpoints and a report into --out. What a flag fixes is not searched: --stages,
 --split, --schedule, --weights, --micro-batches, --recompute, or all of it by --plan or --program.
 
-SIGINT, SIGTERM and SIGHUP stop it behind the step under way, which it saves; a second signal ends it
-at once.
+Ctrl-C stops it behind the step under way, which it saves; a second one ends it at once. --resume goes on
+from there, also with another number of workers or under another plan.`
+
+	trainMore = `SIGINT, SIGTERM and SIGHUP stop it alike.
 
 --resume goes on from a checkpoint, or from the newest one in a folder, also under another plan and
 with another number of processes. Hosts may share the folder or have one each: the newest checkpoint is
@@ -42,3 +45,4 @@ tested in the next step, and an update over the limit is taken back and made aga
 
 --batch-norm per_slice lets layers that normalise over a micro-batch do so over each replica's slice
 of it, where replicas split micro-batches; without it such a plan is refused.`
+)

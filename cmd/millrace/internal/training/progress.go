@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -20,7 +19,7 @@ type progress struct {
 	first    int // step this run began with; -1 before it
 	began    time.Time
 	last     time.Time
-	wide     int // characters of the live line
+	live     bool // a line is on the screen that the next one is drawn over
 	interval time.Duration
 }
 
@@ -43,14 +42,13 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 		return
 	}
 	p.last = now
-	var left time.Duration
-	eta := "-"
-	if n := s.Step - p.first; n > 0 {
-		left = (now.Sub(p.began) / time.Duration(n) * time.Duration(p.steps-done)).Round(time.Second)
-		eta = left.String()
+	left, rest := time.Duration(0), ""
+	if n := s.Step - p.first; n > 0 && 5*n >= p.steps-p.first {
+		left = now.Sub(p.began) / time.Duration(n) * time.Duration(p.steps-done)
+		rest = "  " + cli.Left(left)
 	}
-	line := fmt.Sprintf("step %d/%d  loss %.4f  %.4g samples/s  bubble %.1f %%  eta %s", done, p.steps, s.Loss,
-		s.SamplesPerSecond, 100*s.Bubble, eta)
+	line := fmt.Sprintf("step %d/%d  loss %.4f  %.4g samples/s  bubble %.1f %%", done, p.steps, s.Loss,
+		s.SamplesPerSecond, 100*s.Bubble) + rest
 	about := []any{"step", s.Step, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble, "eta_s", left.Seconds()}
 	if len(stragglers) > 0 {
@@ -74,21 +72,20 @@ func (p *progress) say(line string, about ...any) {
 		cli.Say(line, about...)
 		return
 	}
-	p.draw(line)
-	p.end()
+	fmt.Fprintln(p.to, "\r"+names.Shown(line)+"\x1b[K") // whole, however long: it stays
+	p.live = false
 }
 
 // draw draws a line over the live one.
 func (p *progress) draw(line string) {
-	line = names.Shown(line)
-	fmt.Fprint(p.to, "\r"+line+strings.Repeat(" ", max(0, p.wide-len(line))))
-	p.wide = len(line)
+	cli.DrawLine(p.to, line)
+	p.live = true
 }
 
 // end leaves the live line as it is.
 func (p *progress) end() {
-	if p != nil && p.to != nil && p.wide > 0 {
+	if p != nil && p.live {
 		fmt.Fprintln(p.to)
-		p.wide = 0
+		p.live = false
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/schedule/programs"
@@ -36,24 +35,27 @@ type runDir struct {
 	begun     bool          // the folder is this run's
 	replaced  string        // where the run is that this one replaces; empty: nowhere
 	sinks     metrics.Sinks
+	events    *metrics.EventLog // nil before the run has begun
+	early     []metrics.Event   // what has happened before that
+	steps     int               // done
+	tracing   tracing
 	files     []io.Closer
-	metrics   *metricsServer // nil where nobody asked for it
+	servers   *servers
 	progress  *progress
 	failed    error // the first error of a sink
 }
 
 func (w *runDir) path(name string) string { return filepath.Join(w.Job.Out, name) }
 
-// newRun is the folder of a run that has not begun, whose workers are on these hosts, or all here. metrics is nil where
-// nobody asked for them.
+// newRun is the folder of a run that has not begun, whose workers are on these hosts, or all here.
 func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
-	metrics *metricsServer) (*runDir, error) {
+	servers *servers) (*runDir, error) {
 	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}
 	return &runDir{Prepared: p, simulated: simulated, program: program.Text(), workers: named(p.Plan, hosts), from: from,
-		metrics: metrics, progress: newProgress(os.Stderr, p.Job.Steps)}, nil
+		servers: servers, progress: newProgress(os.Stderr, p.Job.Steps)}, nil
 }
 
 // begin makes the job's folder, which is taken, this run's, and writes everything that is known before the first step.
@@ -65,104 +67,59 @@ func (w *runDir) begin() error {
 		return err
 	}
 	w.begun = true
-	err := errors.Join(noteRun(w.Job.Out, w.run), note(w.Job.Out, written...), dropError(w.path(ErrorName)),
-		os.MkdirAll(checkpoints(w.Job), 0o755))
-	err = errors.Join(err, w.Plan.Write(w.path("plan.json")), w.Profile.Write(w.path("profile.json")),
-		document.Write(w.path("program.txt"), func(f io.Writer) error { _, err := io.WriteString(f, w.program); return err }),
-		w.simulated.WriteFile(w.path("predicted.json.gz")))
+	start := folder.Start{FirstStep: w.from.steps(), Began: time.Now(), From: w.from.at()}
+	err := errors.Join(noteRun(w.Job.Out, w.run), note(w.Job.Out, written...), start.Write(w.Job.Out),
+		dropError(w.path(ErrorName)), os.MkdirAll(checkpoints(w.Job), 0o755))
+	err = errors.Join(err, w.Plan.Write(w.path(folder.PlanName)), w.Profile.Write(w.path(folder.ProfileName)),
+		document.WriteText(w.path(folder.ProgramName), w.program),
+		w.simulated.WriteFile(w.path(folder.PredictedName)), w.writeJob())
 	if err != nil {
 		return err
 	}
 	return w.openSinks()
 }
 
+// writeJob writes the settings, unless they name what no file can hold.
+func (w *runDir) writeJob() error {
+	if _, err := w.Job.Text(); err != nil {
+		return nil
+	}
+	return w.Job.Write(w.path(folder.JobName))
+}
+
 func (w *runDir) openSinks() error {
 	done := w.from.steps()
-	jsonl, err := openMetrics(w.path("metrics.jsonl"), done, done == w.Job.Steps)
+	jsonl, err := openMetrics(w.path(folder.MetricsName), done, done == w.Job.Steps)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
+	w.tracing.watched, w.tracing.begun = w.servers.watched, now
+	w.files = []io.Closer{jsonl}
+	happened, err := os.OpenFile(w.path(folder.EventsName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	w.files, w.events, w.steps = append(w.files, happened), metrics.NewEventLog(happened), done
+	if err := w.begins(); err != nil {
+		return err
+	}
 	events, err := w.createEvents(now, cli.HostName())
 	if err != nil {
-		return errors.Join(err, jsonl.Close())
+		return err
 	}
+	w.files = append(w.files, events)
 	board, err := metrics.NewTensorBoard(events, now)
 	if err != nil {
-		return errors.Join(err, jsonl.Close(), events.Close())
+		return err
 	}
-	w.files = []io.Closer{jsonl, events}
 	w.sinks = metrics.Sinks{metrics.NewJSONL(jsonl), board}
-	if w.metrics != nil {
+	if w.servers.metrics != nil {
 		scraped := metrics.NewPrometheus(map[string]string{"model": w.Model.Name}, w.workers)
 		w.sinks = append(w.sinks, scraped)
-		w.metrics.serve(scraped.Handler(), func(err error) { slog.Error("metrics server", "error", err) })
+		w.servers.scraped(scraped.Handler())
 	}
 	return nil
-}
-
-// hooks feed the sinks and the progress line.
-func (w *runDir) hooks() run.Hooks {
-	v := values{samples: w.from.samples(), each: int64(w.Plan.StepSamples()), stragglers: map[int]float64{}}
-	keep := func(err error) {
-		if err != nil && w.failed == nil {
-			w.failed = err
-			w.progress.say(w.failed.Error())
-		}
-	}
-	return run.Hooks{
-		OnPart: cli.AtStep,
-		OnStep: func(s run.StepReport) {
-			keep(incomplete(w.sinks.Step(v.step(s))))
-			w.progress.step(s, v.stragglers)
-		},
-		OnEvaluation: func(e trace.Evaluation) {
-			values := metrics.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Apart: e.Apart,
-				Reported: e.Reported}
-			text, fields := fmt.Sprintf("after %d steps: evaluation loss %.4f", e.Step+1, e.Loss), []any{"step", e.Step,
-				"evaluation_loss", e.Loss}
-			if e.Samples > 0 {
-				values.Accuracy = new(e.Accuracy())
-				text += fmt.Sprintf(", accuracy %.2f %%", 100*e.Accuracy())
-				fields = append(fields, "evaluation_accuracy", e.Accuracy())
-			}
-			keep(incomplete(w.sinks.Evaluation(values)))
-			for _, name := range slices.Sorted(maps.Keys(e.Reported)) {
-				if v := e.Reported[name]; v != nil {
-					fields = append(fields, "evaluation_"+name, *v)
-				}
-			}
-			w.progress.say(text+e.Said(), fields...)
-		},
-		OnCheckpoint: func(dir string, _ int) {
-			w.progress.say("saved " + dir)
-			keep(w.dropReplaced())
-		},
-		OnQuiet: func(quiet time.Duration, chain []string) {
-			w.progress.say(fmt.Sprintf("nothing has happened for %v, as workers compute; if a device hangs, a second signal "+
-				"ends the run", quiet.Round(time.Second)))
-			for _, line := range chain {
-				w.progress.say("  " + line)
-			}
-		},
-		OnPace: func(p run.Pace) {
-			v.pace(p)
-			w.progress.say(p.Text, "worker", p.Worker, "over", p.Over, "times", p.Times, "others", p.Others)
-		},
-		OnTaken: func(processor int) {
-			w.progress.say(fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this "+
-				"one's go wherever there is room, and steps will take longer than predicted (--bind always binds them too)",
-				processor))
-		},
-	}
-}
-
-// incomplete is an error of a sink.
-func incomplete(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("metrics are not whole: %w", err)
 }
 
 // close ends the sinks.
@@ -171,30 +128,48 @@ func (w *runDir) close() error {
 	for _, f := range w.files {
 		err = errors.Join(err, f.Close())
 	}
-	if w.metrics != nil {
-		err = errors.Join(err, w.metrics.Close())
-	}
 	w.progress.end()
 	return err
 }
 
-// finish writes the Timeline and the reports, and returns what they were drawn from.
-func (w *runDir) finish(r *run.Result) (report.Inputs, error) {
-	err := w.close()
-	t := w.measured(r)
-	in := report.Inputs{
-		Title: w.Job.Out, Plan: w.Plan, LayerNames: prepare.NamesOf(w.Model), Simulated: w.simulated, Measured: t,
-		Facts: slices.Concat(w.machines, []report.Fact{
-			{Name: "threads per worker", Value: fmt.Sprint(w.Job.ThreadsPerWorker)},
-			{Name: "seed", Value: fmt.Sprint(w.Job.Seed)},
-			{Name: "optimizer", Value: w.Job.Optimizer.Kind}, {Name: "data", Value: w.Job.Data},
-		}),
+// finish writes the Timeline and the reports of a run that has ended with an error, or without, and returns what
+// they were drawn from.
+func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
+	t := &r.Timeline
+	err := errors.Join(w.over(r, ended), w.close(), t.WriteFile(w.path(folder.TimelineName)),
+		dropStep(w.path(folder.StepName)))
+	in := report.Inputs{Title: w.Job.Out, Plan: w.Plan, LayerNames: prepare.NamesOf(w.Model), Simulated: w.simulated,
+		Measured: t, LayerS: folder.LayerTimes(w.Profile, w.Plan.MicroBatch), Lags: lags(w.Plan)}
+	if w.from != nil && w.from.here { // the earlier parts are of the report, too
+		whole, unread := folder.Read(w.Job.Out)
+		if err = errors.Join(err, unread); unread == nil && whole.Shown().Measured != nil {
+			in = Inputs(whole)
+		}
 	}
-	in.Facts = append(in.Facts, averageFacts(w.Plan, t.Evaluations)...)
-	return in, errors.Join(err, t.WriteFile(w.path("timeline.json.gz")),
+	in.Facts = slices.Concat(w.machines, []report.Fact{
+		{Name: "threads per worker", Value: fmt.Sprint(w.Job.ThreadsPerWorker)},
+		{Name: "seed", Value: fmt.Sprint(w.Job.Seed)},
+		{Name: "optimizer", Value: w.Job.Optimizer.Kind}, {Name: "data", Value: w.Job.Data},
+	}, averageFacts(w.Plan, t.Evaluations))
+	return in, errors.Join(err,
 		document.Write(w.page(), func(f io.Writer) error { return report.HTML(f, in) }),
-		document.Write(w.path("trace.perfetto"), func(f io.Writer) error { return report.Perfetto(f, t) }),
-		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, t) }))
+		document.Write(w.path("trace.perfetto"), func(f io.Writer) error { return report.Perfetto(f, in.Measured) }),
+		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, in.Measured) }))
+}
+
+// Inputs is what the report of a run is drawn from: the step is that of its last part which took one, and losses and
+// evaluations are those of all parts.
+func Inputs(r *folder.Run) report.Inputs {
+	p := r.Shown()
+	in := report.Inputs{Title: r.Dir, Plan: p.Plan, LayerNames: p.LayerNames, Simulated: p.Simulated,
+		Measured: p.Measured, Losses: r.Losses(), Evaluations: r.Evaluations(), LayerS: p.LayerS, Lags: lags(p.Plan)}
+	for _, s := range r.Steps {
+		in.Took = append(in.Took, report.StepTook{Step: s.Step, S: s.StepS})
+	}
+	for _, later := range r.Parts[1:] {
+		in.Resumed = append(in.Resumed, later.First)
+	}
+	return in
 }
 
 // inTime waits for what writes files, so long at most, in a process that then ends: a file is whole or not there.
@@ -212,24 +187,7 @@ func inTime(most time.Duration, write func()) {
 }
 
 // page is where the report is.
-func (w *runDir) page() string { return w.path("report.html") }
-
-// measured is the Timeline of the run. One without a step, of a run that was killed before it could report, is that
-// of the steps before, where they left one of the same workers, with the evaluation.
-func (w *runDir) measured(r *run.Result) *trace.Timeline {
-	t := &r.Timeline
-	if len(t.Steps) > 0 || w.from.steps() == 0 {
-		return t
-	}
-	before, err := trace.ReadFile(w.path("timeline.json.gz"))
-	if err != nil || before.Model != t.Model || before.Workers != t.Workers || before.Stages != t.Stages {
-		return t
-	}
-	last := w.from.steps() - 1
-	before.Evaluations = slices.DeleteFunc(before.Evaluations, func(e trace.Evaluation) bool { return e.Step == last })
-	before.Evaluations = append(before.Evaluations, t.Evaluations...)
-	return before
-}
+func (w *runDir) page() string { return w.path(folder.ReportName) }
 
 // print says how the run went.
 func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
@@ -241,6 +199,17 @@ func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
 	}
 	_, err := fmt.Fprintf(out, "report      %s\n", w.page())
 	return err
+}
+
+// printStopped says what a run leaves that was stopped: the rest is in its report.
+func (w *runDir) printStopped(out io.Writer, r *run.Result) {
+	fmt.Fprintf(out, "report      %s\n", w.page())
+	if r.Checkpoint == "" {
+		fmt.Fprintf(out, "stopped     behind step %d of %d; no checkpoint was saved\n", r.Steps, w.Job.Steps)
+		return
+	}
+	fmt.Fprintf(out, "stopped     behind step %d of %d, saved %s\n", r.Steps, w.Job.Steps, r.Checkpoint)
+	fmt.Fprintf(out, "goes on     with the same command and --resume %s\n", filepath.Dir(r.Checkpoint))
 }
 
 // averageFacts says how far the reference of elastic averaging was from the average of the
@@ -283,10 +252,10 @@ type Outcome struct {
 }
 
 // outcome is what is printed for machines.
-func (w *runDir) outcome(t *trace.Timeline, r *run.Result) Outcome {
+func (w *runDir) outcome(in report.Inputs, r *run.Result) Outcome {
 	o := Outcome{
-		Out: w.Job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: t.Evaluations, Checkpoint: r.Checkpoint,
-		Predicted: w.Plan.Predicted.StepS, Measured: t.StepTime(min(10, len(t.Steps)/10)),
+		Out: w.Job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: r.Timeline.Evaluations, Checkpoint: r.Checkpoint,
+		Predicted: w.Plan.Predicted.StepS, Measured: report.MeasuredStep(in),
 		Report: w.page(), Stopped: r.Stopped,
 	}
 	if w.from != nil {

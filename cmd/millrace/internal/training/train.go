@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/together"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
@@ -57,7 +58,7 @@ func TrainCommand() *cobra.Command {
 		Example: `  millrace train --model gpt --data FILE.txt --workers 2 --batch 32 --steps 200 --out runs/gpt
   millrace train --model convnet --data fashion-mnist --batch 128 --steps 500 --eval-every 100
   millrace train job.yaml --resume runs/gpt/checkpoints`,
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: words.Each(words.JobFiles),
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := worldOf(c, each)
 			if err != nil {
@@ -74,7 +75,9 @@ func TrainCommand() *cobra.Command {
 	}
 	t.Command = c
 	t.flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, job.TrainOptions)
-	c.Flags().BoolVar(&t.asJSON, "json", false, "print the result for machines")
+	cli.More(c, trainMore)
+	cli.JSON(c, &t.asJSON)
+	cli.Formerly(c, map[string]string{"output": "out"})
 	c.Flags().IntVar(&each, workersFlag, 1, "workers of each process, where there are several")
 	c.Flags().BoolVar(&t.dry, "dry-run", false, "stop before the first step")
 	return c
@@ -124,6 +127,9 @@ func (t *training) lead(world *launch.World) error {
 	if err != nil {
 		return err
 	}
+	if named := needs.data.Named(); named != "" {
+		t.say("classes: " + named + "\n")
+	}
 	if err := t.openOthers(j, needs); err != nil {
 		return err
 	}
@@ -133,13 +139,13 @@ func (t *training) lead(world *launch.World) error {
 		}
 		t.out, t.saved = j.Out, t.from.at()
 	}
-	metrics, err := listenForMetrics(j)
+	servers, err := listen(j)
 	if err != nil {
 		return err
 	}
-	if metrics != nil {
-		defer metrics.Close()
-	}
+	defer servers.close()
+	defer servers.linger()
+	servers.say(t.OutOrStdout(), t.asJSON)
 	t.say(t.from.explain(j))
 	p, err := t.prepare(j)
 	if err != nil {
@@ -173,8 +179,11 @@ func (t *training) lead(world *launch.World) error {
 	if err := config.Check(); err != nil {
 		return cli.BadInput(err)
 	}
+	if t.from.at() == "" {
+		t.say("optimizer: " + j.Learning() + "\n")
+	}
 	if !t.asJSON {
-		planning.Explain(t.OutOrStdout(), p)
+		planning.Explain(t.OutOrStdout(), p, "all are in plan.json of the run's folder")
 	}
 	simulated, err := prepare.CheckAndSimulate(p)
 	if err != nil || t.dry {
@@ -192,7 +201,7 @@ func (t *training) lead(world *launch.World) error {
 		}
 	}
 	cli.ReportsTo(j.Out)
-	w, err := newRun(p, t.hostsOf(task), simulated, t.from, metrics)
+	w, err := newRun(p, t.hostsOf(task), simulated, t.from, servers)
 	if err != nil {
 		return err
 	}
@@ -212,19 +221,22 @@ func (t *training) lead(world *launch.World) error {
 		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.saved))
 	}
 	if lostOf(err) != nil { // most of the ten seconds is over by then
-		inTime(cli.StopGrace, func() { _, _ = w.finish(result) })
+		inTime(cli.StopGrace, func() { _, _ = w.finish(result, err) })
 		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, t.from.at()))
 	}
-	in, writing := w.finish(result)
+	in, writing := w.finish(result, err)
 	if !isFull(err) { // of a full disk every file says so
 		err = errors.Join(err, writing)
 	}
 	if err != nil {
 		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, t.from.at()))
 	}
-	if t.asJSON {
-		err = cli.WriteJSON(t.OutOrStdout(), w.outcome(in.Measured, result))
-	} else {
+	switch {
+	case t.asJSON:
+		err = cli.WriteJSON(t.OutOrStdout(), w.outcome(in, result))
+	case result.Stopped:
+		w.printStopped(t.OutOrStdout(), result)
+	default:
 		err = w.print(t.OutOrStdout(), in, result)
 	}
 	if result.Stopped {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
 )
@@ -43,5 +44,6 @@ func workersOf(j *job.Job, w *launch.World, workers int) error {
 
 // counted is the processes of a world and their workers in words.
 func counted(w *launch.World) string {
-	return fmt.Sprintf("%d workers (processes %d, workers of each %d)", w.Workers(), w.Size, w.Workers()/w.Size)
+	return fmt.Sprintf("%s (processes %d, workers of each %d)", terminal.Count(w.Workers(), "worker"), w.Size,
+		w.Workers()/w.Size)
 }

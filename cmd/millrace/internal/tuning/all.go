@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
@@ -38,9 +41,25 @@ const (
 )
 
 // inTurn tries the schedules that are predicted to be best, in rounds in which each has its turn: the median counts.
-func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine) error {
+func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine, work *progress.Work) (err error) {
 	all = all[:min(triedSchedules, len(all))]
 	took := make([][]float64, len(all))
+	defer func() { // what was tried before it was stopped counts
+		for i := range all {
+			if len(took[i]) > 0 {
+				all[i].MeasuredS = stats.Median(took[i])
+			}
+		}
+	}()
+	var pieces []progress.Piece
+	for range scheduleRounds {
+		for _, r := range all {
+			if r.Plan != nil {
+				pieces = append(pieces, trialOf(r))
+			}
+		}
+	}
+	work.Plan(time.Now(), "schedules", pieces...)
 	for range scheduleRounds {
 		for i, r := range all {
 			if c.Context().Err() != nil {
@@ -49,21 +68,29 @@ func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine) error 
 			if r.Plan == nil {
 				continue
 			}
-			at := avgpipe.Degrees{MicroBatches: r.Plan.MicroBatches, Pipelines: r.Plan.Together()}
+			at := degreesOf(r)
+			work.Begin(time.Now(), trialOf(r))
 			trial, err := machine(c.Context(), &avgpipe.Pipelined{Scored: avgpipe.Scored{At: at}, Plan: r.Plan},
 				avgpipe.Iterations(at, avgpipe.TraversalBatches), false)
 			if err != nil {
 				return fmt.Errorf("trying %s: %w", r.Kind, err)
 			}
+			work.End(time.Now())
 			took[i] = append(took[i], trial.StepS)
 		}
 	}
-	for i := range all {
-		if len(took[i]) > 0 {
-			all[i].MeasuredS = stats.Median(took[i])
-		}
-	}
 	return nil
+}
+
+func degreesOf(r anySchedule) avgpipe.Degrees {
+	return avgpipe.Degrees{MicroBatches: r.Plan.MicroBatches, Pipelines: r.Plan.Together()}
+}
+
+// trialOf is the piece of work that tries a schedule.
+func trialOf(r anySchedule) progress.Piece {
+	p := avgpipe.Trying(degreesOf(r), avgpipe.TraversalBatches, r.Predicted.StepS)
+	p.What, p.Kind = "trying "+r.Kind, r.Kind
+	return p
 }
 
 // behind is how much longer a batch of the best prediction takes than one of the best measured; false where nothing
@@ -135,7 +162,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 		}
 	}
 	all = append(all, tune.Rival{
-		Kind: fmt.Sprintf("AvgPipe, %d pipelines", best.At.Pipelines), Plan: best.Plan, Fits: true,
+		Kind: "AvgPipe, " + terminal.Count(best.At.Pipelines, "pipeline"), Plan: best.Plan, Fits: true,
 		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(p.Job.Batch) / best.StepS,
 			MemoryBytes: best.MemoryBytes},
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
@@ -44,7 +45,7 @@ func TestSchedulesAreTriedInTurn(t *testing.T) {
 	if _, tried := behind(all); tried {
 		t.Error("nothing was tried yet")
 	}
-	if err := inTurn(c, all, machine); err != nil {
+	if err := inTurn(c, all, machine, &progress.Work{}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []int{1, 2, 3, 5, 6, 7, 8}; len(order) != scheduleRounds*len(want) || !slices.Equal(order[:7], want) ||
@@ -59,7 +60,7 @@ func TestSchedulesAreTriedInTurn(t *testing.T) {
 	}
 	gone, stop := context.WithCancel(t.Context())
 	stop()
-	if c.SetContext(gone); inTurn(c, all, machine) == nil {
+	if c.SetContext(gone); inTurn(c, all, machine, &progress.Work{}) == nil {
 		t.Error("goes on after it was stopped")
 	}
 }

@@ -3,6 +3,7 @@ package tuning
 import (
 	"fmt"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 )
 
@@ -15,8 +16,8 @@ func (t *tuned) study() *report.Study {
 	}
 	s := &report.Study{
 		Title: fmt.Sprintf("Tuning %s", t.Model),
-		Subtitle: fmt.Sprintf("%s, %s: %d samples a batch, %d stages; chosen: %s", t.Cluster, where, t.Batch,
-			len(t.Best.Plan.Stages), t.Best.At),
+		Subtitle: fmt.Sprintf("%s, %s: %s a batch, %s; chosen: %s", t.Cluster, where,
+			terminal.Count(t.Batch, "sample"), terminal.Count(len(t.Best.Plan.Stages), "stage"), t.Best.At),
 	}
 	steps := &report.Bars{Title: "A batch", Unit: report.UnitSeconds, Names: []string{"simulator",
 		"equations, as printed", "equations, adjusted"}}
@@ -43,7 +44,7 @@ func (t *tuned) study() *report.Study {
 			Table: t.errorsTable()})
 	}
 	spent, training := &report.Bars{Title: "Time tuning",
-		Unit: report.UnitSeconds}, &report.Bars{Title: fmt.Sprintf("Training of %d batches", t.TrainBatches),
+		Unit: report.UnitSeconds}, &report.Bars{Title: "Training of " + terminal.Count(t.TrainBatches, "batch"),
 		Unit: report.UnitSeconds}
 	for _, c := range t.Choices {
 		if c.Refused != "" {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
@@ -15,63 +17,90 @@ import (
 
 // print is for people.
 func (t *tuned) print(w io.Writer) error {
+	s := terminal.Of(w)
 	where := "measured"
 	if t.Simulated {
 		where = "simulated"
 	}
+	head := s.Paint(terminal.Bold, t.Model) + fmt.Sprintf(" on %s, %s: %s a batch", t.Cluster, where,
+		terminal.Count(t.Batch, "sample"))
 	if t.Result == nil {
-		fmt.Fprintf(w, "%s on %s, %s: %d samples a batch; no setting of AvgPipe's fits %s for each device\n", t.Model,
-			t.Cluster, where, t.Batch, cluster.FormatBytes(t.LimitBytes))
+		fmt.Fprint(w, s.Wrap("", "  ", fmt.Sprintf("%s; no setting of AvgPipe's fits %s for each worker", head,
+			cluster.FormatBytes(t.LimitBytes))))
 		return t.printAll(w)
 	}
 	best := t.Best
-	fmt.Fprintf(w, "%s on %s, %s: %d samples a batch, %d stages\n", t.Model, t.Cluster, where, t.Batch,
-		len(best.Plan.Stages))
-	fmt.Fprintf(w, "chosen: %d micro-batches of %d, %d pipelines, %d forwards in advance of 1F1B: %s a batch, %.4g "+
-		"samples/s\n",
-		best.At.MicroBatches, t.Batch/best.At.MicroBatches, best.At.Pipelines, best.Advance(), trace.Seconds(best.StepS),
-		float64(t.Batch)/best.StepS)
+	fmt.Fprint(w, s.Wrap("", "  ", head+", "+terminal.Count(len(best.Plan.Stages), "stage")))
+	line := func(label, text string) {
+		fmt.Fprint(w, s.Wrap(s.Paint(terminal.Faint, fmt.Sprintf("%-12s", label)), strings.Repeat(" ", 12), text))
+	}
+	line("chosen", fmt.Sprintf("%s, %s, %s in advance of 1F1B", best.Plan.Micros(),
+		terminal.Count(best.At.Pipelines, "pipeline"), terminal.Count(best.Advance(), "forward")))
+	line("predicted", fmt.Sprintf("%s ms a batch, %s samples/s", terminal.Number(1e3*best.StepS, 4),
+		terminal.Number(float64(t.Batch)/best.StepS, 4)))
 	if over, chosen, ok := t.PassedOver(t.LimitBytes); ok {
-		fmt.Fprintf(w, "passed over: %s, predicted to be %s faster and, when what micro-batches cost however small they "+
-			"are takes %d times as long for a while, %s slower\n",
-			over.At, report.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain,
-			report.Percent(over.StrainedS/chosen.StrainedS-1))
+		line("passed over", fmt.Sprintf("%s, predicted to be %s faster and, when what micro-batches cost however small they "+
+			"are takes %d times as long for a while, %s slower", over.At,
+			report.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain,
+			report.Percent(over.StrainedS/chosen.StrainedS-1)))
 	}
+	memory := cluster.FormatBytes(best.Peak()) + " on the fullest worker"
 	if t.LimitBytes > 0 {
-		fmt.Fprintf(w, "memory: %s on the fullest device, of %s\n", cluster.FormatBytes(best.Peak()),
-			cluster.FormatBytes(t.LimitBytes))
-	} else {
-		fmt.Fprintf(w, "memory: %s on the fullest device\n", cluster.FormatBytes(best.Peak()))
+		memory += ", of " + cluster.FormatBytes(t.LimitBytes)
 	}
-	if err := t.printProfile(w); err != nil {
-		return err
+	line("memory", memory)
+	for _, print := range []func(io.Writer) error{t.printProfile, t.printGrid, t.printChoices, t.printErrors,
+		t.printBaselines} {
+		if err := print(w); err != nil {
+			return err
+		}
 	}
-	if err := t.printGrid(w); err != nil {
-		return err
-	}
-	if err := t.printChoices(w); err != nil {
-		return err
-	}
-	if err := t.printErrors(w); err != nil {
-		return err
-	}
-	if err := t.printBaselines(w); err != nil || t.All == nil {
-		return err
+	if t.All == nil {
+		return nil
 	}
 	return t.printAll(w)
 }
 
-// printProfile is what equations 1 to 8 were asked from, a batch on each device.
+// section prints a table under a title. Columns whose head is "group: heading" stand in groups; marked says
+// which row is the choice, none where it is nil.
+func section(w io.Writer, title string, table *report.Table, marked func(row int) bool) error {
+	s := terminal.Of(w)
+	name, more, _ := strings.Cut(title, ", ")
+	if more != "" {
+		more = ", " + more
+	}
+	fmt.Fprint(w, "\n", s.Wrap("", "  ", s.Paint(terminal.Bold, name)+more))
+	out := &terminal.Table{}
+	for i, head := range table.Head {
+		group, heading, of := strings.Cut(strings.TrimPrefix(head, " "), ": ")
+		if !of {
+			group, heading = "", group
+		}
+		out.Columns = append(out.Columns, terminal.Column{Heading: heading, Group: group,
+			Number: strings.HasPrefix(head, " "),
+			Wraps:  !strings.HasPrefix(head, " "), Spare: max(0, i-4)})
+	}
+	for i, row := range table.Rows {
+		if marked != nil && marked(i) {
+			out.AddMarked(row...)
+		} else {
+			out.Add(row...)
+		}
+	}
+	return out.Write(w, s)
+}
+
+// printProfile is what equations 1 to 8 were asked from, a batch on each worker.
 func (t *tuned) printProfile(w io.Writer) error {
-	fmt.Fprintf(w, "\nprofiled at %s, a batch of %s:\n", t.Profiled.At, trace.Seconds(t.Profiled.StepS))
-	table := report.Table{Head: []string{" device", " computes", " at", " sends", " blocked", " bubble",
+	table := &report.Table{Head: []string{" worker", " computes", " at", " sends", " blocked", " bubble",
 		" models", " data"}}
 	for k, d := range t.Profiled.Devices {
 		table.Add(k, trace.Seconds(d.Utilisation.Length()), report.Percent(d.Utilisation.Mean()),
 			trace.Seconds(d.CommunicationS), trace.Seconds(d.BlockedS), trace.Seconds(d.BubbleS),
 			cluster.FormatBytes(d.ModelBytes), cluster.FormatBytes(d.DataBytes))
 	}
-	return table.Text(w)
+	return section(w, fmt.Sprintf("profiled at %s, a batch of %s", t.Profiled.At, trace.Seconds(t.Profiled.StepS)), table,
+		nil)
 }
 
 // listed is how many settings of a large grid are listed: the best by simulation.
@@ -95,23 +124,33 @@ func (t *tuned) printGrid(w io.Writer) error {
 		grid, of = grid[:listed], fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)",
 			listed, len(t.Grid))
 	}
-	fmt.Fprintf(w, "\na batch in ms, and the fullest device (over: it does not fit)%s:\n", of)
-	return t.gridTable(grid).Text(w)
+	return section(w, "settings, M micro-batches and N pipelines, by the simulator and by the paper's equations, as "+
+		"printed and adjusted (over: it does not fit)"+of, t.gridTable(grid),
+		func(row int) bool { return grid[row].At == t.Best.At })
 }
 
 // gridTable is a row for each of some settings.
 func (t *tuned) gridTable(grid []avgpipe.Cell) *report.Table {
-	table := &report.Table{Head: []string{" M", " N", " simulator", " printed", " adjusted", " measured", " simulator",
-		" printed", " adjusted", " measured"}}
+	names := []string{"simulator", "printed", "adjusted"}
+	tried := !t.Simulated && slices.ContainsFunc(grid, func(c avgpipe.Cell) bool { return c.Measured != nil })
+	if tried {
+		names = append(names, "measured")
+	}
+	table := &report.Table{Head: []string{" M", " N"}}
+	for _, group := range []string{"a batch, ms", "fullest worker"} {
+		for _, name := range names {
+			table.Head = append(table.Head, " "+group+": "+name)
+		}
+	}
 	for _, c := range grid {
 		row := []any{c.At.MicroBatches, c.At.Pipelines}
-		scores := []*avgpipe.Scored{&c.Simulated.Scored, &c.Printed, &c.Adjusted, c.Measured}
+		scores := []*avgpipe.Scored{&c.Simulated.Scored, &c.Printed, &c.Adjusted, c.Measured}[:len(names)]
 		for _, s := range scores {
 			if s == nil {
 				row = append(row, "")
 				continue
 			}
-			row = append(row, fmt.Sprintf("%.4g", 1e3*s.StepS))
+			row = append(row, terminal.Number(1e3*s.StepS, 4))
 		}
 		for _, s := range scores {
 			switch {
@@ -130,14 +169,12 @@ func (t *tuned) gridTable(grid []avgpipe.Cell) *report.Table {
 
 // printChoices is the shape of AvgPipe's Figs. 18 and 19: what each method costs and gives.
 func (t *tuned) printChoices(w io.Writer) error {
-	fmt.Fprintf(w, "\nwhat each way of choosing costs and gives, a training of %d batches:\n", t.TrainBatches)
-	if err := t.choicesTable().Text(w); err != nil {
-		return err
-	}
+	err := section(w, "ways of choosing, what each costs and gives in a training of "+
+		terminal.Count(t.TrainBatches, "batch"), t.choicesTable(), nil)
 	if cost := t.cost(); cost != "" {
-		fmt.Fprintln(w, cost)
+		fmt.Fprint(w, terminal.Of(w).Wrap("  ", "  ", cost))
 	}
-	return nil
+	return err
 }
 
 // choicesTable is a row for each way of choosing.
@@ -149,7 +186,7 @@ func (t *tuned) choicesTable() *report.Table {
 		}
 	}
 	table := &report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training",
-		" of the shortest"}}
+		" to the best"}}
 	for _, c := range t.Choices {
 		if c.Refused != "" {
 			table.Add(string(c.Method), "", "", c.Tried, trace.Seconds(t.tuning(&c)), "nothing fits")
@@ -178,12 +215,20 @@ func (t *tuned) cost() string {
 	}
 	each := traversed.TuningS / float64(traversed.Tried) * avgpipe.ProfileBatches / avgpipe.TraversalBatches
 	if len(t.Anchors) == 0 {
-		return fmt.Sprintf("the profile, %s of %d batches, costs what traversal takes for %.2g settings of as many",
-			t.Profiled.At, avgpipe.ProfileBatches, t.tuning(t.choice(avgpipe.ByPrinted))/each)
+		return fmt.Sprintf("the profile, %s of %d batches, costs what traversal takes for %s of as many",
+			t.Profiled.At, avgpipe.ProfileBatches, settings(t.tuning(t.choice(avgpipe.ByPrinted))/each))
 	}
-	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %.2g settings of %d "+
+	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %s of %d "+
 		"batches; a batch is of the choices run again in turn", join(t.Anchors),
-		t.tuning(t.choice(avgpipe.BySimulator))/each, avgpipe.ProfileBatches)
+		settings(t.tuning(t.choice(avgpipe.BySimulator))/each), avgpipe.ProfileBatches)
+}
+
+// settings is about so many of them.
+func settings(n float64) string {
+	if text := fmt.Sprintf("%.2g", n); text != "1" {
+		return text + " settings"
+	}
+	return "1 setting"
 }
 
 // join lists settings.
@@ -220,19 +265,18 @@ func (t *tuned) printErrors(w io.Writer) error {
 	if len(t.Errors) == 0 {
 		return nil
 	}
-	fmt.Fprintf(w, "\npredictions against what traversal measured, %d settings:\n", t.Errors[0].Settings)
-	if err := t.errorsTable().Text(w); err != nil {
-		return err
-	}
+	err := section(w, "errors of predictions, against what traversal measured of "+
+		terminal.Count(t.Errors[0].Settings, "setting"), t.errorsTable(), nil)
 	if t.Simulated {
-		fmt.Fprintln(w, "the simulator was the machine, so that its own errors say nothing")
+		fmt.Fprint(w, terminal.Of(w).Wrap("  ", "  ", "the simulator was the machine, so that its own errors say nothing"))
 	}
-	return nil
+	return err
 }
 
 // errorsTable is a row for each predictor.
 func (t *tuned) errorsTable() *report.Table {
-	table := &report.Table{Head: []string{"method", " step, mean", " median", " worst", " memory, mean", " worst"}}
+	table := &report.Table{Head: []string{"method", " step: mean", " step: median", " step: worst", " memory: mean",
+		" memory: worst"}}
 	for _, e := range t.Errors {
 		table.Add(string(e.Method), report.Percent(e.MeanStep), report.Percent(e.MedianStep), report.Percent(e.WorstStep),
 			report.Percent(e.MeanMemory), report.Percent(e.WorstMemory))
@@ -246,9 +290,9 @@ func (t *tuned) printBaselines(w io.Writer) error {
 	if t.Baselines == nil {
 		return nil
 	}
-	fmt.Fprintf(w, "\nsimulated, AvgPipe held to the memory of each baseline:\n")
-	table := report.Table{Head: []string{"baseline", " a batch", " computing", " fullest device", " AvgPipe M", " N",
-		" a batch", " fullest device", " speedup"}}
+	table := &report.Table{Head: []string{"baseline", " the baseline: a batch", " the baseline: computing",
+		" the baseline: memory", " AvgPipe in that memory: M", " AvgPipe in that memory: N",
+		" AvgPipe in that memory: a batch", " AvgPipe in that memory: memory", " speedup"}}
 	for _, b := range t.Baselines {
 		row := []any{b.Name, trace.Seconds(b.Predicted.StepS), report.Percent(b.Utilisation()),
 			cluster.FormatBytes(slices.Max(b.Predicted.MemoryBytes))}
@@ -260,40 +304,41 @@ func (t *tuned) printBaselines(w io.Writer) error {
 		}
 		table.Add(row...)
 	}
-	return table.Text(w)
+	return section(w, "baselines, simulated, and AvgPipe held to the memory of each", table, nil)
 }
 
 // printAll is the best of each kind of schedule.
 func (t *tuned) printAll(w io.Writer) error {
-	fmt.Fprintf(w, "\nevery schedule with its best settings:\n")
 	off, tried := behind(t.All)
-	table := report.Table{Head: []string{" ", "schedule", " a batch", " samples/s", " fullest device", "plan"}}
+	table := &report.Table{Head: []string{"plan", " a batch", " samples/s", " fullest worker", " micro-batches"}}
 	if tried {
-		table.Head = slices.Insert(table.Head, 3, " measured")
+		table.Head = slices.Insert(table.Head, 2, " measured")
 	}
-	for i, r := range t.All {
-		short, memory := "", ""
+	table.Head = append(table.Head, "why not")
+	for _, r := range t.All {
+		kept := plan.Rival{Kind: r.Kind}
+		memory, micros := "", ""
 		if r.Plan != nil {
-			short = report.ShortPlan(r.Plan)
+			kept.Name, micros = r.Plan.Layout(), fmt.Sprintf("%d of %d", r.Plan.MicroBatches, r.Plan.MicroBatch)
 		}
 		if len(r.Predicted.MemoryBytes) > 0 {
 			memory = cluster.FormatBytes(slices.Max(r.Predicted.MemoryBytes))
 		}
-		row := []any{i + 1, r.Kind, trace.Seconds(r.Predicted.StepS), fmt.Sprintf("%.4g", r.Predicted.SamplesPerSecond),
-			memory, short}
+		row := []any{kept.Title(), trace.Seconds(r.Predicted.StepS), terminal.Number(r.Predicted.SamplesPerSecond, 4), memory,
+			micros, r.Why}
 		if tried {
 			measured := ""
 			if r.MeasuredS > 0 {
 				measured = trace.Seconds(r.MeasuredS)
 			}
-			row = slices.Insert(row, 3, any(measured))
+			row = slices.Insert(row, 2, any(measured))
 		}
 		table.Add(row...)
 	}
-	if err := table.Text(w); err != nil || !tried {
-		return err
+	err := section(w, "schedules, each with its best settings", table, func(row int) bool { return row == 0 })
+	if tried {
+		fmt.Fprint(w, terminal.Of(w).Wrap("  ", "  ", fmt.Sprintf("the choice is %s behind the fastest of those that were "+
+			"tried, medians of %s", report.Percent(off), terminal.Count(scheduleRounds, "round"))))
 	}
-	_, err := fmt.Fprintf(w, "the choice is %s behind the fastest of those that were tried, medians of %d rounds\n",
-		report.Percent(off), scheduleRounds)
 	return err
 }

@@ -7,10 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/measure"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
@@ -24,7 +26,7 @@ const (
 
 // briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two of the
 // small sizes, where passes are short. Those at other sizes are extrapolated. It is not kept.
-func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, error) {
+func briefly(c *cobra.Command, j *job.Job, m *model.Model, work *progress.Work) (*profile.Profile, error) {
 	e, err := prepare.OpenEngine()
 	if err != nil {
 		return nil, noEngine(err)
@@ -34,10 +36,9 @@ func briefly(c *cobra.Command, j *job.Job, m *model.Model) (*profile.Profile, er
 		return nil, err
 	}
 	sizes := prepare.MicroBatches(j)
-	p, err := profile.Measure(c.Context(), m, briefTimer{timer, m, j.Optimizer}, profile.Options{
-		MicroBatches: briefSizes(sizes), Passes: 1, Concurrency: min(j.Workers, prepare.CoresOf(j)),
-		Threads: j.ThreadsPerWorker, Workers: j.Workers,
-	})
+	p, err := timing.Measure(c.Context(), m, briefTimer{timer, m, j.Optimizer},
+		timing.Load{Concurrency: min(j.Workers, prepare.CoresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers},
+		timing.Options{MicroBatches: briefSizes(sizes), Passes: 1, Progress: work})
 	if err != nil {
 		return nil, err
 	}
@@ -77,27 +78,25 @@ type briefTimer struct {
 // nominalUpdates is per byte of parameters: their size does not matter, their parts do.
 var nominalUpdates = profile.UpdateTimes{UpdateS: 1e-9, PulledUpdateS: 2e-9, ReferenceUpdateS: 0.5e-9}
 
-// Crew implements profile.Timer.
-func (t briefTimer) Crew(ctx context.Context, r profile.Request) (profile.Crew, error) {
+// Crew implements timing.Timer.
+func (t briefTimer) Crew(ctx context.Context, r timing.Request) (timing.Crew, error) {
 	crew, err := t.Timer.Crew(ctx, r)
 	return briefCrew{crew}, err
 }
 
-type briefCrew struct{ profile.Crew }
+type briefCrew struct{ timing.Crew }
 
-// Layers implements profile.Crew.
-func (c briefCrew) Layers(ctx context.Context, r profile.Request) ([]profile.LayerTiming, error) {
+// Layers implements timing.Crew.
+func (c briefCrew) Layers(ctx context.Context, r timing.Request) ([]timing.LayerTiming, error) {
 	r.Passes, r.AtLeastS = briefPasses, briefS
 	return c.Crew.Layers(ctx, r)
 }
 
-// Transfer implements profile.Timer.
-func (t briefTimer) Transfer(ctx context.Context, workers int) (*profile.Transfer, error) {
-	return t.Wire(ctx, workers)
-}
+// Transfer implements timing.Timer.
+func (t briefTimer) Transfer(ctx context.Context) (*profile.Transfer, error) { return t.Wire(ctx) }
 
-// Updates implements profile.Timer.
-func (t briefTimer) Updates(context.Context, profile.Request) (all []profile.UpdateTimes, optimizer string,
+// Updates implements timing.Timer.
+func (t briefTimer) Updates(context.Context, timing.Request) (all []profile.UpdateTimes, optimizer string,
 	states int, err error) {
 	for l := range t.model.Layers {
 		u := nominalUpdates

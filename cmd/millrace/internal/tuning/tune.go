@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -25,13 +25,14 @@ import (
 // tuneFlags is what tune takes beside a job.
 type tuneFlags struct {
 	pipelines                     int
-	memory, profileAt             string
+	profileAt                     string
 	all, rivals, simulate, asJSON bool
 	grid, baselines               bool
 	output, page                  string
 	train, rounds                 int
 
 	profilingS float64 // what gathering the layers' profile took
+	meter      *cli.Meter
 }
 
 func TuneCommand() *cobra.Command {
@@ -39,27 +40,17 @@ func TuneCommand() *cobra.Command {
 	own := tuneFlags{pipelines: 4, train: 10000, rounds: 1}
 	c := &cobra.Command{
 		Use: "tune", Short: "Choose AvgPipe's micro-batches and pipelines, or with --all everything, from one profile",
-		Long: `Tune chooses into how many micro-batches (M) to cut a batch and how many pipelines (N) share
+		Long: `tune chooses into how many micro-batches (M) to cut a batch and how many pipelines (N) share
 the devices, as AvgPipe does: from one short profile every setting is predicted, by the paper's
-equations and by the simulator. The simulator decides. The profile is a few passes over every
-layer and some seventeen batches at up to four settings: the fewest micro-batches, the most (of one
-pipeline and of two), and a number between, to which the layers' times are scaled. Of settings
-within 5 % of the fastest it takes the one that suffers least when memory is slow for a while.
---all chooses schedule, depths, recompute and stages from that profile too, and with --rivals tries
-the best in turn. With --simulate, or for a described --cluster, the simulator is the machine too,
-and one setting is profiled for twenty batches: the largest M but one with one pipeline, unless
---profile-at says which.
-
---baselines also simulates data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe
-held to the memory of each. --report writes a page that lays every prediction beside what was
-measured, and what tuning costs and gives.`,
-		Example: `  millrace tune --model gpt --data text.txt --batch 32 --pipelines 2 --rivals
-  millrace tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals
+equations and by the simulator. The simulator decides. --all chooses schedule, depths, recompute and
+stages from that profile too, and with --rivals tries the best in turn.`,
+		Example: `  millrace tune --model gpt --data text.txt --batch 32 --most-pipelines 2 --rivals
+  millrace tune --model gnmt --cluster avgpipe --batch 128 --most-pipelines 8 --memory-limit 16GiB --rivals
   millrace tune --model bert --cluster avgpipe --batch 32 --all --json
   millrace tune --model gpt --batch 32 -o plan.json && millrace train --model gpt --data text.txt --plan plan.json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			flags.Given = append(flags.Given, own.limit)
+			flags.Given = append(flags.Given, own.check)
 			j, err := flags.Job()
 			if err != nil {
 				return err
@@ -68,31 +59,39 @@ measured, and what tuning costs and gives.`,
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions, []job.Option{prepare.DataOption()})
+	cli.More(c, `The profile is a few passes over every layer and some seventeen batches at up to four settings: the
+fewest micro-batches, the most (of one pipeline and of two), and a number between, to which the layers'
+times are scaled. Of settings within 5 % of the fastest it takes the one that suffers least when memory
+is slow for a while. With --simulate, or for a described --cluster, the simulator is the machine too, and
+one setting is profiled for twenty batches: the largest M but one with one pipeline, unless --profile-at
+says which.
+
+--baselines also simulates data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe
+held to the memory of each. --html writes a page that lays every prediction beside what was measured, and
+what tuning costs and gives.`)
 	f := c.Flags()
-	f.IntVar(&own.pipelines, "pipelines", own.pipelines, "most parallel pipelines to look at; 1 is plain training")
-	f.StringVar(&own.memory, "memory", "", "memory of each device, like 16GiB (default: the cluster's)")
+	f.IntVar(&own.pipelines, "most-pipelines", own.pipelines, "most pipelines to look at; 1 is plain training")
 	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: one in the middle)")
 	f.BoolVar(&own.all, "all", false, "choose schedule, depths, recompute and stages too, by simulation")
 	f.BoolVar(&own.rivals, "rivals", false, "choose by traversal, max-num and max-size too, and compare")
-	f.IntVar(&own.rounds, "rounds", own.rounds, "times --rivals traverses the grid; the median of each setting counts")
+	f.IntVar(&own.rounds, "rounds", own.rounds, "times --rivals traverses the grid; medians count")
 	f.BoolVar(&own.simulate, "simulate", false, "let the simulator stand for the machine; needs no libtorch")
 	f.BoolVar(&own.grid, "grid", false, "list every setting, however many there are")
-	f.IntVar(&own.train, "train", own.train, "batches of the training whose time is compared")
+	f.IntVar(&own.train, "steps", own.train, "steps of the training whose time is compared")
 	f.BoolVar(&own.baselines, "baselines", false, "simulate the other methods too, and AvgPipe in the memory of each")
-	f.StringVarP(&own.output, "output", "o", "", "write the chosen plan to this file, to simulate or train it")
-	f.StringVar(&own.page, "report", "", "write a page to this file: predictions beside measurements")
-	cli.Writes(c, "output", "report")
-	f.BoolVar(&own.asJSON, "json", false, "for machines")
+	cli.Output(c, &own.output, "write the chosen plan to this file, to simulate or train it")
+	f.StringVar(&own.page, "html", "", "write a page to this file: predictions beside measurements")
+	cli.Writes(c, "html")
+	cli.JSON(c, &own.asJSON)
+	cli.Formerly(c, map[string]string{"output": "out", "report": "html", "train": "steps", "memory": "memory-limit",
+		"pipelines": "most-pipelines"})
 	return c
 }
 
-// limit makes --memory the job's memory limit, which it refuses where it cannot be read.
-func (f *tuneFlags) limit(j *job.Job) error {
-	if f.memory != "" {
-		j.MemoryLimit = f.memory
-	}
+// check refuses what cannot be.
+func (f *tuneFlags) check(*job.Job) error {
 	if f.train < 1 {
-		return fmt.Errorf("--train %d; a training has 1 batch at least", f.train)
+		return fmt.Errorf("--steps %d; a training has 1 step at least", f.train)
 	}
 	if f.rounds < 1 || f.rounds > 1 && !f.rivals {
 		return fmt.Errorf("--rounds %d; the grid is traversed with --rivals, once at least", f.rounds)
@@ -116,10 +115,13 @@ type tuned struct {
 	// Baselines is each rival system beside AvgPipe at its memory, with --baselines.
 	Baselines []avgpipe.EqualMemory `json:"baselines,omitempty"`
 
-	whole bool // list the whole grid
+	whole   bool                // list the whole grid
+	refused *avgpipe.LimitError // why AvgPipe has no Result
 }
 
 func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
+	f.meter = cli.StartMeter("tune")
+	defer f.meter.Stop()
 	p, err := f.gather(c, j)
 	if err != nil {
 		return err
@@ -129,7 +131,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		return err
 	}
 	r := avgpipe.Request{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Rounds: f.rounds,
-		Anchored: !f.simulate}
+		Anchored: !f.simulate, Progress: f.meter.Work()}
 	if r.ProfileAt, err = readDegrees(f.profileAt); err != nil {
 		return err
 	}
@@ -139,50 +141,87 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 			return err
 		}
 	}
-	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(c.ErrOrStderr()),
-		progressbar.OptionSetDescription("tune"),
-		progressbar.OptionSetWidth(30), progressbar.OptionSetVisibility(cli.Draws(os.Stderr)),
-		progressbar.OptionClearOnFinish())
-	r.Progress = func(done, of int, what string) {
-		bar.ChangeMax(of)
-		bar.Describe("tune: " + what)
-		_ = bar.Set(done) // a progress bar that cannot be drawn is no reason to stop
+	if err := cli.ShowsWhatItHas(c, "showing what was tried so far"); err != nil {
+		return err
+	}
+	out, err := f.tune(c, p, r)
+	f.meter.Stop()
+	stopped := context.Cause(c.Context())
+	switch {
+	case stopped != nil && (out == nil || out.Result == nil || out.Best == nil):
+		slog.Error(stopped.Error() + "; no setting had been tried, so that nothing is kept")
+		return stopped
+	case stopped == nil && err != nil:
+		return cli.BadInput(err)
+	}
+	if err := f.show(c, p, out); err != nil || stopped == nil {
+		return err
+	}
+	kept := "this is what was tried so far"
+	if f.output != "" {
+		kept += ", the best of it in " + f.output
+	}
+	slog.Error(stopped.Error() + "; " + kept)
+	return stopped
+}
+
+// tune chooses. Where it is stopped it gives what is known by then with the error.
+func (f *tuneFlags) tune(c *cobra.Command, p *prepare.Prepared, r avgpipe.Request) (*tuned, error) {
+	if f.all {
+		f.meter.Work().Plan(time.Now(), "schedules", progress.Piece{What: searching, Kind: searching, Cost: searchS})
 	}
 	found, err := avgpipe.Tune(c.Context(), r)
 	var tooMuch *avgpipe.LimitError
-	if err != nil && !(f.all && errors.As(err, &tooMuch)) {
-		return cli.BadInput(err)
+	if found == nil && err != nil && !(f.all && errors.As(err, &tooMuch)) {
+		return nil, err
 	}
-	if found != nil {
+	w := r.Workload
+	if found != nil && found.Calibrated != nil {
 		w, p.Profile = found.Calibrated, found.Calibrated.Profile
 	}
 	out := &tuned{
-		Model: p.Profile.Model, Cluster: p.Cluster.Name, Batch: j.Batch, Simulated: f.simulate, TrainBatches: f.train,
-		LimitBytes: w.LimitBytes, Result: found, whole: f.grid,
+		Model: p.Profile.Model, Cluster: p.Cluster.Name, Batch: p.Job.Batch, Simulated: f.simulate, TrainBatches: f.train,
+		LimitBytes: w.LimitBytes, Result: found, whole: f.grid, refused: tooMuch,
+	}
+	if c.Context().Err() != nil {
+		return out, err
 	}
 	if f.all {
-		if out.All, err = f.everything(c, p, w, found); err != nil {
-			return cli.BadInput(err)
+		f.meter.Work().Begin(time.Now(), progress.Piece{What: searching, Kind: searching, Cost: searchS})
+		out.All, err = f.everything(c, p, w, found)
+		f.meter.Work().End(time.Now())
+		if err != nil {
+			return out, err
 		}
 		if f.rivals && !f.simulate {
-			if err := inTurn(c, out.All, r.Machine); err != nil {
-				return err
+			if err := inTurn(c, out.All, r.Machine, f.meter.Work()); err != nil {
+				return out, err
 			}
 		}
 	}
+	if f.baselines && found != nil {
+		f.meter.Doing("simulating the other methods")
+		out.Baselines, err = compared(c.Context(), w, found)
+	}
+	return out, err
+}
+
+// searching is the piece of work that searches all schedules, and about how long it takes, seconds.
+const (
+	searching = "searching all schedules"
+	searchS   = 6
+)
+
+// show writes and prints what was found.
+func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) error {
 	if f.output != "" {
 		if err := f.write(p, out); err != nil {
 			return err
 		}
 	}
-	if f.baselines && found != nil {
-		if out.Baselines, err = compared(c.Context(), w, found); err != nil {
-			return cli.BadInput(err)
-		}
-	}
 	if f.page != "" {
-		if found == nil {
-			return cli.BadInput(tooMuch)
+		if out.Result == nil {
+			return cli.BadInput(out.refused)
 		}
 		if err := document.Write(f.page, out.study().HTML); err != nil {
 			return err
@@ -259,7 +298,7 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	defer func() { f.profilingS = time.Since(began).Seconds() }()
 	switch {
 	case j.Cluster == "" && j.Profile == "" && !f.simulate:
-		if p.Profile, err = briefly(c, j, p.Model); err != nil {
+		if p.Profile, err = briefly(c, j, p.Model, f.meter.Work()); err != nil {
 			return nil, err
 		}
 		p.Brief = true

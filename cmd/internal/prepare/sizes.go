@@ -1,0 +1,46 @@
+package prepare
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// Of the sizes worth measuring there are so many at most, a step has so many micro-batches of each at most, and each
+// is so many times as large as the one before.
+const (
+	mostSizes        = 9
+	mostMicroBatches = 64
+	sizesApart       = 1.2
+)
+
+// MicroBatches is the sizes worth measuring for a job: those that divide the batch and are not nearly as large as
+// another one; or the one that is fixed. A size between two that are measured costs what lies between theirs.
+func MicroBatches(j *job.Job) []int {
+	switch {
+	case j.MicroBatch > 0:
+		return []int{j.MicroBatch}
+	case j.MicroBatches > 0 && j.Batch%j.MicroBatches == 0:
+		return []int{j.Batch / j.MicroBatches}
+	}
+	all := slices.DeleteFunc(plan.Divisors(j.Batch), func(n int) bool { return j.Batch/n > mostMicroBatches })
+	for apart := sizesApart; ; apart *= 1.1 {
+		if sizes := spaced(all, apart); len(sizes) <= mostSizes {
+			return sizes
+		}
+	}
+}
+
+// spaced is the largest of some numbers, and of the others, which ascend, those that are so many times smaller than
+// the one behind.
+func spaced(all []int, apart float64) []int {
+	var sizes []int
+	for _, n := range slices.Backward(all) {
+		if len(sizes) == 0 || float64(n)*apart <= float64(sizes[len(sizes)-1]) {
+			sizes = append(sizes, n)
+		}
+	}
+	slices.Reverse(sizes)
+	return sizes
+}

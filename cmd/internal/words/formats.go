@@ -1,0 +1,86 @@
+package words
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Format is what another program reads or writes, as --to and --from call it.
+type Format struct {
+	Name, Doc string
+}
+
+// The format of PyTorch's schedules, and those of networks.
+const (
+	TorchCSV = "torch-csv"
+	Torch    = "torch"
+	PT2      = "pt2"
+)
+
+// cuts are where stages begin, as other runtimes write it.
+var cuts = []Format{
+	{"split-points", "where PyTorch's stages begin, as JSON for split_spec"},
+	{"megatron", "Megatron-LM's --pipeline-model-parallel-layout"},
+	{"deepspeed", "the parts of DeepSpeed's PipelineModule, as JSON"},
+}
+
+// Exports are what a plan can be written as.
+func Exports() []Format {
+	return append([]Format{{TorchCSV, "PyTorch's schedule, compute-only CSV"}}, cuts...)
+}
+
+// Imports are what can be read.
+func Imports() []Format {
+	return append([]Format{
+		{PT2, "a network of torch.export.save"},
+		{Torch, "a network that python/millrace_export.py has written"},
+		{TorchCSV, "PyTorch's pipeline schedule, compute-only CSV"},
+		{"pipedream", "PipeDream's graph.txt, a profile: times in ms for one minibatch"},
+		{"dapple", "DAPPLE's and HPGO's form of it"},
+		{"piper", "Piper's JSON, a profile: times in s, or in ms with --time-unit ms"},
+	}, cuts...)
+}
+
+// IsCuts says whether a format is of where stages begin.
+func IsCuts(name string) bool {
+	return slices.ContainsFunc(cuts, func(f Format) bool { return f.Name == name })
+}
+
+// IsImport says whether a format can be read.
+func IsImport(name string) bool {
+	return slices.ContainsFunc(Imports(), func(f Format) bool { return f.Name == name })
+}
+
+// Names lists formats with commas.
+func Names(formats []Format) string {
+	var names []string
+	for _, f := range formats {
+		names = append(names, f.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// List is a line for each format: how it is asked for, and what it is.
+func List(flag string, formats []Format) string {
+	widest := 0
+	for _, f := range formats {
+		widest = max(widest, len(f.Name))
+	}
+	var b strings.Builder
+	for _, f := range formats {
+		b.WriteString("  " + flag + " " + f.Name + strings.Repeat(" ", widest-len(f.Name)+3) + f.Doc + "\n")
+	}
+	return b.String()
+}
+
+func formats(of []Format) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var all []named
+		for _, f := range of {
+			all = append(all, named{f.Name, f.Doc})
+		}
+		return offered(all, typed), cobra.ShellCompDirectiveNoFileComp
+	}
+}

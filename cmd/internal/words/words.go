@@ -1,0 +1,150 @@
+// Package words is the vocabulary of the programs' flags: what each name stands for in every verb that has it.
+//
+// In: nothing; a verb has a flag, and its name is looked up here. Out: Groups, for help: the heading that a flag stands
+// under, what its value is called, whether it is rare, and what completes it in a shell; and what completes arguments.
+// Refused: nothing. A completion that finds nothing, or whose files cannot be read, offers nothing.
+// A verb whose flag has no word here fails a test, unless nobody is shown the verb. One name means one thing: a flag
+// that means another has another.
+package words
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/data/tokens"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model/aten/rules"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/stage/optim"
+)
+
+// Groups are all words, in the order of help: headings, and words below them, the most used first.
+func Groups() []cli.Group {
+	return []cli.Group{
+		{Name: "Model", Words: []cli.Word{
+			{Name: "model", Takes: "MODEL", Values: Models},
+			{Name: "set", Takes: "NAME=VALUE", Values: settings},
+			{Name: "freeze", Takes: "PATTERNS", Rare: true, Values: patterns},
+			{Name: "init", Takes: "PATH", Rare: true, Values: namesAndFiles(nil, ".safetensors", ".json")},
+		}},
+		{Name: "Data", Words: []cli.Word{
+			{Name: "data", Takes: "DATA", Values: Data},
+			{Name: "tokenizer", Takes: "NAME", Values: One(tokens.Names()...)},
+			{Name: "train-part", Takes: "PART", Rare: true},
+			{Name: "seed", Takes: "N"},
+		}},
+		{Name: "Machine", Words: []cli.Word{
+			{Name: "workers", Takes: "N"},
+			{Name: "cluster", Takes: "CLUSTER", Values: Clusters},
+			{Name: "memory-limit", Takes: "SIZE"},
+			{Name: "thorough"},
+			{Name: "cores", Takes: "N", Rare: true},
+			{Name: "threads-per-worker", Takes: "N", Rare: true},
+			{Name: "workers-per-process", Takes: "N", Rare: true},
+			{Name: "wire", Takes: "CLUSTER", Rare: true, Values: Clusters},
+			{Name: "bind", Takes: "WHEN", Rare: true, Values: One(job.BindAlways, job.BindNever)},
+			{Name: "collectives", Takes: "NAME", Rare: true, Values: One(job.Ordered, job.Native)},
+			{Name: "build"}, {Name: "links"},
+		}},
+		{Name: "Plan", Words: []cli.Word{
+			{Name: "batch", Takes: "N"},
+			{Name: "stages", Takes: "N"},
+			{Name: "schedule", Takes: "NAME", Values: Schedules},
+			{Name: "micro-batches", Takes: "N"},
+			{Name: "micro-batch", Takes: "N"},
+			{Name: "plan", Takes: "FILE", Values: files("json")},
+			{Name: "split", Takes: "LAYERS", Values: layers},
+			{Name: "weights", Takes: "POLICY", Values: policies},
+			{Name: "recompute", Takes: "HOW", Rare: true, Values: One("auto", "none", "stage", "every:2", "every:4")},
+			{Name: "profile", Takes: "FILE", Values: files("json")},
+			{Name: "program", Takes: "FILE", Rare: true, Values: files("txt", "json", "csv")},
+			{Name: "any-order", Rare: true},
+			{Name: "pipelines", Takes: "N", Rare: true},
+			{Name: "advance", Takes: "N", Rare: true, Values: One(job.AutoAdvance)},
+			{Name: "alpha", Takes: "PART", Rare: true},
+			{Name: "averaging", Takes: "ORDER", Rare: true,
+				Values: One(string(plan.DiluteFirst), string(plan.UpdateFirst))},
+			{Name: "batch-norm", Takes: "HOW", Rare: true, Values: One(job.PerSlice)},
+			{Name: "post-validate", Rare: true},
+			{Name: "warmup", Takes: "N,N,..."}, {Name: "chunks", Takes: "N"}, {Name: "replicas", Takes: "N"},
+			{Name: "replication", Takes: "HOW", Values: One("split", "round_robin")},
+			{Name: "minibatches", Takes: "N"}, {Name: "most-held", Takes: "N"}, {Name: "streaming"},
+			{Name: "only", Takes: "NAMES", Values: list(familyNames)}, {Name: "sync"},
+		}},
+		{Name: "Search", Words: []cli.Word{
+			{Name: "planner", Takes: "NAME", Values: planners},
+			{Name: "time", Takes: "DURATION"},
+			{Name: "formula", Takes: "NAME", Rare: true, Values: One("paper", "artifact")},
+			{Name: "async", Rare: true},
+			{Name: "all"}, {Name: "most-pipelines", Takes: "N"}, {Name: "rivals"}, {Name: "simulate"},
+			{Name: "rounds", Takes: "N"}, {Name: "profile-at", Takes: "M,N", Rare: true},
+			{Name: "baselines", Rare: true}, {Name: "grid", Rare: true},
+			{Name: "sizes", Takes: "N,N,..."}, {Name: "passes", Takes: "N"}, {Name: "analytic"},
+		}},
+		{Name: "Train", Words: []cli.Word{
+			{Name: "steps", Takes: "N"},
+			{Name: "optimizer", Takes: "NAME", Values: One(optim.SGD, optim.Adam, optim.AdamW)},
+			{Name: "lr", Takes: "RATE"},
+			{Name: "lr-schedule", Takes: "NAME", Rare: true,
+				Values: One(optim.Constant, optim.StepDecay, optim.Cosine, optim.Polynomial)},
+			{Name: "lr-warmup", Takes: "N", Rare: true},
+			{Name: "lr-scale", Takes: "HOW", Rare: true, Values: One(job.ScaleByPipelines, job.ScaleSplit)},
+			{Name: "momentum", Takes: "PART", Rare: true},
+			{Name: "weight-decay", Takes: "PART", Rare: true},
+			{Name: "clip", Takes: "NORM", Rare: true},
+			{Name: "eval-every", Takes: "N"},
+			{Name: "eval-rows", Takes: "N", Rare: true},
+			{Name: "save-every", Takes: "N"},
+			{Name: "keep", Takes: "N", Rare: true},
+			{Name: "resume", Takes: "RUN", Values: Checkpoints},
+			{Name: "resume-averaged", Rare: true},
+			{Name: "dry-run"},
+		}},
+		{Name: "Times, in any unit", Words: []cli.Word{
+			{Name: "forward", Takes: "T"}, {Name: "backward", Takes: "T"}, {Name: "weight", Takes: "PART"},
+			{Name: "transfer", Takes: "T"}, {Name: "update", Takes: "T"}, {Name: "all-reduce", Takes: "T"},
+			{Name: "norm", Takes: "T"}, {Name: "parameters", Takes: "SIZE"},
+		}},
+		{Name: "Processes", Words: []cli.Word{
+			{Name: "processes", Takes: "N"}, {Name: "hosts", Takes: "HOSTS"}, {Name: "restarts", Takes: "N"},
+			{Name: "run-token-file", Takes: "FILE", Values: anyFile},
+			{Name: "executable", Takes: "PATH", Values: anyFile}, {Name: "name", Takes: "NAME"},
+			{Name: "limit", Takes: "DURATION"}, {Name: "grace", Takes: "DURATION", Rare: true},
+			{Name: "cores-per-process", Takes: "N", Rare: true},
+			{Name: "memory-per-process", Takes: "SIZE", Rare: true},
+			{Name: "tls", Rare: true}, {Name: "mpi", Takes: "NAME", Values: One("openmpi", "mpich")},
+			{Name: "image", Takes: "IMAGE"}, {Name: "claim", Takes: "NAME"}, {Name: "mount-at", Takes: "DIR"},
+			{Name: "secret", Takes: "NAME", Rare: true}, {Name: "node-selector", Takes: "NAME=VALUE", Rare: true},
+			{Name: "namespace", Takes: "NAME", Rare: true},
+		}},
+		{Name: "Format", Words: []cli.Word{
+			{Name: "from", Takes: "FORMAT", Values: formats(Imports())},
+			{Name: "to", Takes: "FORMAT", Values: formats(Exports())},
+			{Name: "time-unit", Takes: "UNIT", Values: One("s", "ms")},
+			{Name: "device", Takes: "NAME"},
+			{Name: "loss", Takes: "LOSS", Values: One(rules.Losses...)},
+			{Name: "fuse", Takes: "ON|OFF", Values: One("on", "off")},
+			{Name: "optimizer-state"},
+		}},
+		{Name: "Output", Words: []cli.Word{
+			{Name: "out", Takes: "PATH", Values: anyFile},
+			{Name: "manifest", Takes: "FILE", Values: anyFile},
+			{Name: "overwrite"}, {Name: "live", Takes: "ADDRESS"}, {Name: "explain"}, {Name: "json"}, {Name: "text"},
+			{Name: "svg", Takes: "FILE", Values: files("svg")},
+			{Name: "html", Takes: "FILE", Values: files("html")},
+			{Name: "address", Takes: "ADDRESS"},
+			{Name: "metrics", Takes: "ADDRESS", Rare: true},
+			{Name: "token-file", Takes: "FILE", Rare: true, Values: anyFile},
+		}},
+		{Name: "Other", Words: []cli.Word{
+			{Name: "job", Takes: "FILE", Values: files("yaml", "yml")},
+			{Name: "log", Takes: "FORM", Values: One("human", "json")},
+			{Name: "help"}, {Name: "version"},
+		}},
+	}
+}
+
+// anyFile leaves it to the shell to complete paths.
+func anyFile(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
+	"github.com/millrace-ml/millrace/lab/defaults"
+)
+
+// With nothing said of optimizer, rate and warm-up each kind of built-in model learns what suits it, and no loss rises
+// far above the first.
+func TestBuiltInModelsLearnByTheirDefaults(t *testing.T) {
+	p := clitest.Trainer(t)
+	text, err := filepath.Abs("../../LICENSE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.Command(t, nil)
+	r := defaults.Runner{Program: c.Path, Env: c.Env, Text: text, Dir: p.Dir}
+	for _, pair := range defaults.Small {
+		one, err := r.Run(t.Context(), pair)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrong := one.Wrong(); wrong != "" {
+			t.Errorf("%s: %s", pair.Name, wrong)
+		}
+	}
+}

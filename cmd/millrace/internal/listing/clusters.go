@@ -1,0 +1,228 @@
+package listing
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/words"
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/report"
+)
+
+// ClusterCommand is the verb of clusters.
+func ClusterCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "cluster", Short: "List preset clusters, and show one's devices, memory and links",
+		Long: `cluster says what hardware --cluster can describe: the presets, and a preset's or a file's devices, memory
+and links. docs/clusters.md describes the files.`,
+		Example: "  millrace cluster ls\n  millrace cluster show dapple-a:4x8",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(listClusters(), showCluster())
+	return c
+}
+
+// deviceType, level and listedCluster are a cluster as it is shown for machines; of ls without its insides.
+type deviceType struct {
+	Name                          string  `json:"name"`
+	Count                         int     `json:"count"`
+	MemoryBytes                   int64   `json:"memory_bytes,omitempty"`
+	PeakFLOPS                     float64 `json:"peak_flops,omitempty"`
+	MemoryBandwidthBytesPerSecond float64 `json:"memory_bandwidth_bytes_per_second,omitempty"`
+	Board                         bool    `json:"board,omitempty"` // an FPGA
+}
+
+type level struct {
+	Name                              string  `json:"name"`
+	Size                              int     `json:"size"`
+	BandwidthBytesPerSecond           float64 `json:"bandwidth_bytes_per_second"`
+	LatencyS                          float64 `json:"latency_s"`
+	CollectiveBandwidthBytesPerSecond float64 `json:"collective_bandwidth_bytes_per_second,omitempty"`
+	How                               string  `json:"how"`
+}
+
+type listedCluster struct {
+	Name    string       `json:"name"`
+	Devices int          `json:"devices"`
+	Summary string       `json:"summary"`
+	Types   []deviceType `json:"device_types"`
+	Levels  []level      `json:"levels"` // innermost first
+}
+
+func listedOf(c *cluster.Cluster) listedCluster {
+	out := listedCluster{Name: c.Name, Devices: len(c.Devices), Summary: c.Summary()}
+	for _, name := range c.Types() {
+		of := c.DeviceTypes[name]
+		t := deviceType{Name: name, MemoryBytes: of.MemoryBytes, PeakFLOPS: of.PeakFLOPS,
+			MemoryBandwidthBytesPerSecond: of.MemoryBandwidthBytesPerSecond, Board: of.FPGA != nil}
+		for _, d := range c.Devices {
+			if d == name {
+				t.Count++
+			}
+		}
+		out.Types = append(out.Types, t)
+	}
+	for _, l := range c.Levels {
+		out.Levels = append(out.Levels, level{l.Name, l.Size, l.BandwidthBytesPerSecond, l.LatencyS,
+			l.CollectiveBandwidthBytesPerSecond, how(l)})
+	}
+	return out
+}
+
+// how says whose the links of a level are.
+func how(l cluster.Level) string {
+	text := "a link for each pair"
+	switch {
+	case l.OneMemory:
+		text = "one memory"
+	case l.Shared:
+		text = "one link for all"
+	case l.Uplinks:
+		text = "one link for each member"
+	}
+	if !l.FullDuplex {
+		text += ", half duplex"
+	}
+	if l.OccupiesDevice {
+		text += ", devices wait for transfers"
+	}
+	return text
+}
+
+func listClusters() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "ls", Short: "List the preset clusters", Args: cobra.NoArgs,
+		Long: `ls lists the clusters that --cluster takes by name. A preset takes another size behind a colon, outermost
+level first: dapple-a:4x8 is four servers of eight.`,
+		Example: "  millrace cluster ls\n  millrace cluster ls --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			var all []listedCluster
+			for _, name := range cluster.Presets() {
+				of, err := cluster.Preset(name)
+				if err != nil {
+					return err
+				}
+				all = append(all, listedOf(of))
+			}
+			if asJSON {
+				return cli.WriteJSON(c.OutOrStdout(), all)
+			}
+			t := &terminal.Table{Columns: []terminal.Column{{Heading: "cluster"}, {Heading: "devices", Number: true},
+				{Heading: "what they are", Wraps: true}, {Heading: "slowest link", Number: true, Spare: 1}}}
+			for _, of := range all {
+				slowest := slices.MinFunc(of.Levels, func(a, b level) int {
+					if a.BandwidthBytesPerSecond < b.BandwidthBytesPerSecond {
+						return -1
+					}
+					return 1
+				})
+				t.Add(of.Name, fmt.Sprint(of.Devices), of.Summary, rate(slowest.BandwidthBytesPerSecond))
+			}
+			s := terminal.Of(c.OutOrStdout())
+			if err := t.Write(c.OutOrStdout(), s); err != nil {
+				return err
+			}
+			_, err := io.WriteString(c.OutOrStdout(), "\n"+s.Wrap("", "", "millrace cluster show CLUSTER says more. Files are "+
+				"described in docs/clusters.md; doctor --links writes one of your hosts."))
+			return err
+		},
+	}
+	cli.JSON(c, &asJSON)
+	return c
+}
+
+// rate is a bandwidth.
+func rate(bytesPerSecond float64) string { return scaled(bytesPerSecond) + "B/s" }
+
+func showCluster() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "show CLUSTER", Short: "Show a cluster's devices, memory and links",
+		Example:           "  millrace cluster show dapple-a:4x8\n  millrace cluster show examples/two-nodes.yaml --json",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: words.Each(words.Clusters),
+		RunE: func(c *cobra.Command, args []string) error {
+			of, err := cluster.Read(args[0])
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			listed := listedOf(of)
+			if asJSON {
+				return cli.WriteJSON(c.OutOrStdout(), listed)
+			}
+			return printCluster(c.OutOrStdout(), of, listed)
+		},
+	}
+	cli.JSON(c, &asJSON)
+	return c
+}
+
+func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
+	s := terminal.Of(w)
+	cores := ""
+	if c.Cores > 0 {
+		cores = fmt.Sprintf("%d, which the workers of a host share", c.Cores)
+	}
+	if err := facts(w, s, [][2]string{{"cluster", names.Shown(of.Name)}, {"devices", fmt.Sprint(of.Devices)},
+		{"cores", cores}}); err != nil {
+		return err
+	}
+	t := &terminal.Table{Columns: []terminal.Column{{Heading: "device"}, {Heading: "number", Number: true},
+		{Heading: "memory", Number: true}, {Heading: "peak", Number: true}, {Heading: "memory bandwidth", Number: true}}}
+	for _, d := range of.Types {
+		memory, peak, bandwidth := "not limited", "", ""
+		if d.MemoryBytes > 0 {
+			memory = report.Bytes(float64(d.MemoryBytes))
+		}
+		if d.PeakFLOPS > 0 {
+			peak = scaled(d.PeakFLOPS) + "FLOPS"
+		}
+		if d.MemoryBandwidthBytesPerSecond > 0 {
+			bandwidth = rate(d.MemoryBandwidthBytesPerSecond)
+		}
+		t.Add(names.Shown(d.Name), fmt.Sprint(d.Count), memory, peak, bandwidth)
+	}
+	fmt.Fprintln(w)
+	if err := t.Write(w, s); err != nil {
+		return err
+	}
+	t = &terminal.Table{Columns: []terminal.Column{{Heading: "level"}, {Heading: "members", Number: true},
+		{Heading: "bandwidth", Number: true}, {Heading: "latency", Number: true},
+		{Heading: "all-reduce", Number: true}, {Heading: "links", Wraps: true}}}
+	for _, l := range slices.Backward(of.Levels) {
+		sum := ""
+		if l.CollectiveBandwidthBytesPerSecond > 0 {
+			sum = rate(l.CollectiveBandwidthBytesPerSecond)
+		}
+		t.Add(names.Shown(l.Name), fmt.Sprint(l.Size), rate(l.BandwidthBytesPerSecond), terminal.Duration(l.LatencyS), sum,
+			l.How)
+	}
+	fmt.Fprintln(w)
+	if err := t.Write(w, s); err != nil || !different(c) {
+		return err
+	}
+	t = &terminal.Table{Columns: []terminal.Column{{Heading: "group"}, {Heading: "devices"}, {Heading: "memory of each"},
+		{Heading: "bandwidth inside", Number: true}}}
+	size := c.Levels[0].Size
+	for i := 0; i*size < len(c.Devices); i++ {
+		bandwidth := c.Levels[0].BandwidthBytesPerSecond
+		if c.Nodes != nil && c.Nodes[i].BandwidthBytesPerSecond > 0 {
+			bandwidth = c.Nodes[i].BandwidthBytesPerSecond
+		}
+		t.Add(fmt.Sprintf("%s %d", c.Levels[0].Name, i), fmt.Sprintf("%d to %d: %s", i*size, (i+1)*size-1,
+			c.Devices[i*size]), report.Bytes(float64(c.MemoryBytes(i*size))), rate(bandwidth))
+	}
+	fmt.Fprintln(w)
+	return t.Write(w, s)
+}
+
+// different says whether groups of the innermost level differ from one another.
+func different(c *cluster.Cluster) bool { return c.Nodes != nil || len(c.Types()) > 1 }

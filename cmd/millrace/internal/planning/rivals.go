@@ -1,0 +1,73 @@
+package planning
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// mostRivals is how many rivals one screen has.
+const mostRivals = 5
+
+// rivals is the table of the plans that the choice was preferred to.
+func (v *view) rivals() {
+	if len(v.Plan.Rivals) == 0 || v.Plan.Predicted == nil {
+		return
+	}
+	shown := v.Plan.Rivals
+	if !v.all {
+		shown = foremost(shown)
+	}
+	what := "the best of each kind"
+	if len(v.Plan.Rivals) > len(shown) {
+		what = fmt.Sprintf("%d of %d, the best of each kind; %s", len(shown), len(v.Plan.Rivals), v.rest)
+	}
+	fmt.Fprint(v.to, v.Wrap("", "", v.Paint(terminal.Bold, "rivals")+" ("+what+")"))
+	t := &terminal.Table{Columns: []terminal.Column{{Heading: "ms a step", Number: true},
+		{Heading: "slower", Number: true, Spare: 1}, {Heading: "plan", Wraps: true},
+		{Heading: "micro-batches", Number: true, Spare: 2}, {Heading: "why not", Wraps: true}}}
+	best := v.Plan.Predicted.StepS
+	for i := range shown {
+		r := &shown[i]
+		slower, micros := "-", ""
+		if more := 100 * (r.StepS/best - 1); more >= 900 {
+			slower = terminal.Number(r.StepS/best, 0) + " times"
+		} else if more >= 9.95 {
+			slower = terminal.Number(more, 0) + " %"
+		} else if more > -1e-7 {
+			slower = fmt.Sprintf("%.1f %%", max(0, more))
+		}
+		if r.MicroBatches > 0 {
+			micros = fmt.Sprintf("%d of %d", r.MicroBatches, r.MicroBatch)
+		}
+		t.Add(terminal.Number(1e3*r.StepS, 4), slower, r.Title(), micros, r.Why)
+	}
+	_ = t.Write(v.to, v.Screen) // what cannot be printed here cannot be said here
+}
+
+// foremost is the rivals to show first: the best few, and what everybody compares with, data parallelism and
+// one worker. Of those that are one plan under several names the first counts.
+func foremost(all []plan.Rival) []plan.Rival {
+	var one []plan.Rival
+	for _, r := range all {
+		if !slices.ContainsFunc(one, func(o plan.Rival) bool { return o.StepS == r.StepS && o.Bubble == r.Bubble }) {
+			one = append(one, r)
+		}
+	}
+	known := func(r plan.Rival) bool { return r.Stages == 1 && strings.HasPrefix(r.Name, r.Kind) }
+	left := mostRivals
+	for _, r := range one {
+		if known(r) {
+			left--
+		}
+	}
+	return slices.DeleteFunc(one, func(r plan.Rival) bool {
+		if !known(r) {
+			left--
+		}
+		return !known(r) && left < 0
+	})
+}

@@ -1,0 +1,191 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/report/folder"
+	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// hooks feed the sinks and the progress line.
+func (w *runDir) hooks() run.Hooks {
+	v := values{samples: w.from.samples(), each: int64(w.Plan.StepSamples()), stragglers: map[int]float64{}}
+	keep := func(err error) {
+		if err != nil && w.failed == nil {
+			w.failed = err
+			w.progress.say(w.failed.Error())
+			_ = w.happened(metrics.Warned, w.failed.Error())
+		}
+	}
+	return run.Hooks{
+		OnPart: cli.AtStep,
+		OnStep: func(s run.StepReport) {
+			w.steps = s.Step + 1
+			keep(incomplete(w.sinks.Step(v.step(s))))
+			w.progress.step(s, v.stragglers)
+		},
+		OnEvaluation: func(e trace.Evaluation) {
+			values := metrics.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Apart: e.Apart,
+				Reported: e.Reported}
+			text := fmt.Sprintf("after %s: evaluation loss %.4f", terminal.Count(e.Step+1, "step"), e.Loss)
+			fields := []any{"step", e.Step,
+				"evaluation_loss", e.Loss}
+			if e.Samples > 0 {
+				values.Accuracy, values.Correct, values.Samples = new(e.Accuracy()), e.Correct, e.Samples
+				text += fmt.Sprintf(", accuracy %.2f %%", 100*e.Accuracy())
+				fields = append(fields, "evaluation_accuracy", e.Accuracy())
+			}
+			keep(incomplete(w.sinks.Evaluation(values)))
+			for _, name := range slices.Sorted(maps.Keys(e.Reported)) {
+				if v := e.Reported[name]; v != nil {
+					fields = append(fields, "evaluation_"+name, *v)
+				}
+			}
+			w.progress.say(text+e.Said(), fields...)
+		},
+		OnCheckpoint: func(dir string, steps int) {
+			if steps < w.progress.steps || w.progress.to == nil { // on a terminal the end of the run names the last one
+				w.progress.say("saved " + dir)
+			}
+			keep(w.happened(metrics.Saved, "saved "+dir))
+			keep(w.dropReplaced())
+		},
+		OnQuiet: func(quiet time.Duration, chain []string) {
+			text := fmt.Sprintf("nothing has happened for %v, as workers compute", quiet.Round(time.Second))
+			w.progress.say(text + "; if a device hangs, a second signal ends the run")
+			for _, line := range chain {
+				w.progress.say("  " + line)
+			}
+			keep(w.happened(metrics.Waiting, text, chain...))
+		},
+		OnLate: func(late, usual time.Duration, chain []string) {
+			text := fmt.Sprintf("step %d has taken %v so far, and others took %s", w.steps,
+				late.Round(100*time.Millisecond), trace.Seconds(usual.Seconds()))
+			w.progress.say(text)
+			for _, line := range chain {
+				w.progress.say("  " + line)
+			}
+			keep(w.happened(metrics.Waiting, text, chain...))
+		},
+		WantsTrace: func(int) bool { return w.tracing.due(time.Now()) },
+		OnTrace: func(t *trace.Timeline) {
+			keep(incomplete(w.tracing.note(time.Now(), func() error { return t.WriteFile(w.path(folder.StepName)) })))
+		},
+		OnPace: func(p run.Pace) {
+			v.pace(p)
+			w.progress.say(p.Text, "worker", p.Worker, "over", p.Over, "times", p.Times, "others", p.Others)
+			keep(w.happened(metrics.Slower, p.Text))
+		},
+		OnTaken: func(processor int) {
+			text := fmt.Sprintf("another run on this machine has bound its workers to processor %d and others; this "+
+				"one's go wherever there is room, and steps will take longer than predicted (--bind always binds them too)",
+				processor)
+			w.progress.say(text)
+			keep(w.happened(metrics.Warned, text))
+		},
+	}
+}
+
+// incomplete is an error of a sink.
+func incomplete(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("metrics are not whole: %w", err)
+}
+
+// tracing is when the next step is to be written, for who watches.
+type tracing struct {
+	watched func() bool // somebody does in this process
+	begun   time.Time
+	not     atomic.Int64 // before this moment, in nanoseconds of the epoch
+	last    atomic.Int64
+}
+
+// How often a step is written: for who watches from this process, and for others, who may read the folder. Writing one
+// takes at most so small a part of the time.
+const (
+	traceWatched   = 2 * time.Second
+	traceUnwatched = 30 * time.Second
+	traceFirst     = 5 * time.Second // behind the beginning
+	tracePart      = 500
+)
+
+// due says whether a step is to be written now.
+func (t *tracing) due(now time.Time) bool {
+	at := now.UnixNano()
+	if at < t.not.Load() {
+		return false
+	}
+	last, every := t.last.Load(), traceUnwatched
+	if t.watched() {
+		every = traceWatched
+	} else if last == 0 {
+		last, every = t.begun.UnixNano(), traceFirst
+	}
+	return at-last >= int64(every)
+}
+
+// note writes a step, and has the next one wait for as long as that has earned.
+func (t *tracing) note(now time.Time, write func() error) error {
+	err := write()
+	t.last.Store(now.UnixNano())
+	t.not.Store(now.Add(tracePart * time.Since(now)).UnixNano())
+	return err
+}
+
+// happened notes in the run's folder what has happened beside its steps.
+func (w *runDir) happened(kind, text string, lines ...string) error {
+	e := metrics.Event{Time: time.Now(), Step: w.steps, Kind: kind, Text: text, Lines: lines}
+	if w.events == nil {
+		w.early = append(w.early, e)
+		return nil
+	}
+	return w.events.Write(e)
+}
+
+// begins notes that the run does, and what has happened before.
+func (w *runDir) begins() error {
+	text := fmt.Sprintf("begins with step %d of %d", w.steps+1, w.Job.Steps)
+	if w.steps == w.Job.Steps {
+		text = fmt.Sprintf("has all %d steps behind it, and evaluates", w.steps)
+	}
+	err := w.happened(metrics.Begun, text)
+	for _, e := range w.early {
+		err = errors.Join(err, w.events.Write(e))
+	}
+	w.early = nil
+	return err
+}
+
+// over notes how the run has ended.
+func (w *runDir) over(r *run.Result, ended error) error {
+	switch {
+	case w.events == nil:
+		return nil
+	case ended != nil:
+		return w.happened(metrics.Failed, ended.Error())
+	case r.Stopped:
+		return w.happened(metrics.Stopped, fmt.Sprintf("stopped behind step %d of %d", r.Steps, w.Job.Steps))
+	}
+	return w.happened(metrics.Finished, fmt.Sprintf("all %d steps are done", r.Steps))
+}
+
+// dropStep removes the Timeline of a step, which is in that of the run.
+func dropStep(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package training
+
+import (
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
+)
+
+// settled is the minibatches of a stream behind which its weights are as old as they get, for each worker.
+const settled = 8
+
+// lags is how old the weights are that a stream computes with, by stage; nil of a plan that flushes, or which is not
+// known.
+func lags(p *plan.Plan) []report.Lag {
+	if p == nil || schedule.Policy(p.Weights).Flushes() || p.Together() > 1 {
+		return nil
+	}
+	program, err := programs.Build(p, nil, false, settled*max(2, len(p.Devices())))
+	if err != nil {
+		return nil
+	}
+	type place struct{ pipeline, stage int }
+	found := map[place]*report.Lag{}
+	var all []place
+	for w := range program.Workers {
+		for _, u := range program.Uses(w) {
+			at := place{int(u.Instruction.Pipeline), int(u.Instruction.Stage)}
+			l := found[at]
+			if l == nil {
+				l = &report.Lag{Pipeline: at.pipeline, Stage: at.stage,
+					Span: program.UpdateSpan(at.pipeline, at.stage)}
+				found[at], all = l, append(all, at)
+			}
+			behind := int(u.Instruction.Micro)/l.Span - u.Version
+			switch u.Instruction.Kind { // the oldest: the first minibatches find weights that nobody has updated
+			case schedule.F:
+				l.Forward = max(l.Forward, behind)
+			case schedule.B, schedule.I, schedule.W:
+				l.Backward = max(l.Backward, behind)
+			}
+		}
+	}
+	var out []report.Lag
+	for _, at := range all {
+		out = append(out, *found[at])
+	}
+	return out
+}

@@ -1,0 +1,89 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/serving"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/report/live"
+)
+
+// servers answer those who ask what a run says of itself while it lasts. Those that nobody wants are nil.
+type servers struct {
+	metrics, live *serving.Server
+	pages         *live.Shelf
+}
+
+// listen takes the addresses that a job names. Pages are served from here on; of the run there is nothing yet.
+func listen(j *job.Job) (s *servers, err error) {
+	s = &servers{}
+	if j.TokenFile != "" && j.Metrics == "" && j.Live == "" {
+		return s, cli.BadInput(fmt.Errorf("--token-file %s: it is for --metrics and --live, of which neither is given",
+			j.TokenFile))
+	}
+	if j.Metrics != "" {
+		s.metrics, err = serving.Listen("metrics", "--metrics", j.Metrics, j.TokenFile)
+	}
+	if err != nil || j.Live == "" {
+		return s, err
+	}
+	if s.live, err = serving.Listen("pages", "--live", j.Live, j.TokenFile); err != nil {
+		return s, errors.Join(err, s.close())
+	}
+	if s.pages, err = live.New(nil, j.Out); err != nil {
+		return s, errors.Join(err, s.close())
+	}
+	s.live.Serve(s.pages.Handler(), func(err error) { slog.Error("pages of the run", "error", err) })
+	return s, nil
+}
+
+// say says where the pages are: in the first line of what is for people, or in the log, where that is for machines.
+func (s *servers) say(out io.Writer, asJSON bool) {
+	switch {
+	case s.live == nil:
+	case asJSON:
+		cli.Say("live "+s.live.URL(), "live", s.live.URL())
+	default:
+		fmt.Fprintf(out, "live %s\n", s.live.URL())
+	}
+}
+
+// scraped answers requests for metrics.
+func (s *servers) scraped(h http.Handler) {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", h)
+	s.metrics.Serve(mux, func(err error) { slog.Error("metrics server", "error", err) })
+}
+
+// watched says whether somebody looks at the pages.
+func (s *servers) watched() bool { return s.pages != nil && s.pages.Watched() }
+
+// lastLook is how long pages are served behind a run's end, so that those who look see it.
+const lastLook = time.Second
+
+// linger lets who looks at the pages see how the run has ended.
+func (s *servers) linger() {
+	if s.watched() {
+		time.Sleep(lastLook)
+	}
+}
+
+// close ends them.
+func (s *servers) close() (err error) {
+	if s.metrics != nil {
+		err = errors.Join(err, s.metrics.Close())
+	}
+	if s.pages != nil {
+		err = errors.Join(err, s.pages.Close())
+	}
+	if s.live != nil {
+		err = errors.Join(err, s.live.Close())
+	}
+	return err
+}

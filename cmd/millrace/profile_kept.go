@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/terminal"
+)
+
+// keptRow is one line of profile ls, for people and for machines.
+type keptRow struct {
+	File    string    `json:"file"`
+	Bytes   int64     `json:"bytes"`
+	Model   string    `json:"model,omitempty"`
+	ModelID string    `json:"model_id,omitempty"`
+	Machine string    `json:"machine,omitempty"`
+	AtOnce  int       `json:"at_once,omitempty"` // workers
+	Threads int       `json:"threads,omitempty"`
+	Sizes   []int     `json:"sizes,omitempty"`
+	Visits  []int     `json:"visits,omitempty"` // to each size
+	TookS   float64   `json:"took_s,omitempty"`
+	Last    time.Time `json:"last,omitzero"`
+	Workers []int     `json:"workers,omitempty"` // that the wire was measured between
+	Problem string    `json:"problem,omitempty"`
+}
+
+func rowOf(m prepare.Measured) keptRow {
+	r := keptRow{File: filepath.Base(m.Path), Bytes: m.Bytes}
+	switch {
+	case m.Old:
+		r.Problem = "of an earlier millrace, not read any more"
+	case m.Err != nil:
+		r.Problem = "damaged: " + m.Err.Error()
+	case m.Links != nil:
+		r.Machine = m.Links.Machine
+		for _, a := range m.Links.AllReduce {
+			r.Workers = append(r.Workers, a.Workers)
+		}
+	default:
+		of := m.Record
+		r.Model, r.ModelID, r.Machine = of.Model, of.ModelID, of.Machine
+		r.AtOnce, r.Threads, r.TookS = of.Concurrency, of.Threads, of.TookS()
+		r.Sizes, r.Visits = of.Sizes()
+		for _, s := range of.Sittings {
+			r.Last = s.Began
+		}
+	}
+	return r
+}
+
+func profileListCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "ls", Short: "List what has been measured on this machine", Args: cobra.NoArgs,
+		Long: `ls lists what has been measured: for each model, which sizes of micro-batches with how many workers
+at once. profile, plan and train use it, and measure what is missing.`,
+		Example: "  millrace profile ls\n  millrace profile ls --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			all, err := prepare.AllMeasured()
+			if err != nil {
+				return err
+			}
+			rows := make([]keptRow, 0, len(all))
+			for _, m := range all {
+				rows = append(rows, rowOf(m))
+			}
+			if asJSON {
+				return cli.WriteJSON(c.OutOrStdout(), rows)
+			}
+			return printKept(c, rows)
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	return c
+}
+
+func printKept(c *cobra.Command, rows []keptRow) error {
+	out := c.OutOrStdout()
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(out, "nothing has been measured on this machine yet; profile, plan and train measure")
+		return err
+	}
+	table := terminal.Table{Columns: []terminal.Column{{Heading: "model"}, {Heading: "workers", Number: true},
+		{Heading: "threads", Number: true, Spare: 4}, {Heading: "micro-batches", Wraps: true},
+		{Heading: "measured", Unit: "for", Number: true, Spare: 2}, {Heading: "last", Spare: 1},
+		{Heading: "size", Number: true, Spare: 3}, {Heading: "file"}}}
+	var problems []string
+	for _, r := range rows {
+		switch {
+		case r.Problem != "":
+			problems = append(problems, r.File+": "+r.Problem)
+			continue
+		case r.Model == "":
+			table.Add("(messages)", strings.Trim(fmt.Sprint(r.Workers), "[]"), "", "", "", "",
+				cluster.FormatBytes(r.Bytes), strings.TrimSuffix(r.File, prepare.Ending))
+			continue
+		}
+		file := strings.TrimSuffix(r.File, prepare.Ending)
+		table.Add(names.Shown(r.Model), fmt.Sprint(r.AtOnce), fmt.Sprint(r.Threads), strings.Trim(fmt.Sprint(r.Sizes), "[]"),
+			terminal.Duration(r.TookS), r.Last.Local().Format("2006-01-02 15:04"), cluster.FormatBytes(r.Bytes), file)
+	}
+	if len(problems) < len(rows) {
+		if err := table.Write(out, terminal.Of(out)); err != nil {
+			return err
+		}
+	}
+	for _, p := range problems {
+		fmt.Fprintln(out, names.Shown(p))
+	}
+	return nil
+}
+
+func profileRemoveCommand() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use: "rm [MODEL|FILE...]", Short: "Remove what has been measured, so that it is measured again",
+		Long: `rm removes what has been measured of models, or files that ls lists. --all removes everything, what
+an earlier millrace left and damaged files included.`,
+		Example: "  millrace profile rm gpt\n  millrace profile rm --all",
+		RunE: func(c *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return cli.BadInput(fmt.Errorf("name models or files that profile ls lists, or give --all"))
+			}
+			measured, err := prepare.AllMeasured()
+			if err != nil {
+				return err
+			}
+			for _, arg := range args {
+				if !slices.ContainsFunc(measured, func(m prepare.Measured) bool { return isOf(m, arg) }) {
+					return cli.BadInput(fmt.Errorf("nothing of %s has been measured; see millrace profile ls", arg))
+				}
+			}
+			n := 0
+			for _, m := range measured {
+				if !all && !slices.ContainsFunc(args, func(arg string) bool { return isOf(m, arg) }) {
+					continue
+				}
+				if err := os.Remove(m.Path); err != nil {
+					return fmt.Errorf("profile: %w", err)
+				}
+				n++
+			}
+			fmt.Fprintf(c.OutOrStdout(), "removed %s\n", terminal.Count(n, "file"))
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&all, "all", false, "everything")
+	return c
+}
+
+// isOf says whether a file is meant by a word.
+func isOf(m prepare.Measured, word string) bool {
+	r := rowOf(m)
+	return r.File == word || r.File == word+prepare.Ending || r.Model != "" && r.Model == word
+}
