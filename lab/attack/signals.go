@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,16 +21,22 @@ type signalled struct {
 	args     string
 	span     time.Duration // of a training: of the undisturbed one
 	training *training     // that is taken to its end afterwards, nil for other verbs
+	best     []string      // files that it may leave: the best that it found before the signal
+	reads    string        // a command that must take the first of those, where it is there
 }
 
 // heardWithin is how long a command may take from the signal to its end. In training the step is
 // finished and saved first; steps here take a millisecond.
 const heardWithin = 10 * time.Second
 
+// simulated begins the command that reads a plan which a signal stopped.
+const simulated = "simulate --model gpt --set layers=24 --cluster dapple-a --batch 256 --plan "
+
 var signalledCommands = []signalled{
 	{args: "train --model mlp --data digits --batch 8 --stages 2 --eval-rows 8 --steps 100000000 --out out",
 		span: 5 * time.Second},
-	{args: "plan --model gpt --set layers=24 --cluster dapple-a --batch 256 -o plan.json", span: 4 * time.Second},
+	{args: "plan --model gpt --set layers=24 --cluster dapple-a --batch 256 -o plan.json", span: 4 * time.Second,
+		best: []string{"plan.json"}, reads: simulated + "plan.json"},
 	{training: &trainings[0]},
 	{args: "schedule compare --stages 16 --micro-batches 128", span: 4 * time.Second},
 	{args: "profile --model gpt --batch 8 -o profile.json", span: 5 * time.Second},
@@ -36,7 +44,7 @@ var signalledCommands = []signalled{
 	{args: "simulate --model gpt --set layers=24 --cluster dapple-a --batch 256 -o timeline.json.gz",
 		span: 4 * time.Second},
 	{args: "tune --model gpt --set layers=24 --cluster dapple-a --batch 256 --all -o p.json --report p.html",
-		span: 3 * time.Second},
+		span: 3 * time.Second, best: []string{"p.json", "p.html"}, reads: simulated + "p.json"},
 	{training: &trainings[2]},
 	{args: "schedule zb-auto --stages 64 --micro-batches 8000 --text", span: 2 * time.Second},
 	{args: "bench plan", span: 5 * time.Second},
@@ -140,7 +148,14 @@ func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool
 		}
 		wrong = append(wrong, more...)
 	} else if !strings.HasPrefix(s.args, "train") {
-		wrong = append(wrong, after.changes(before, inCacheOrTemporary)...)
+		wrong = append(wrong, after.changes(before, func(path string) bool {
+			return inCacheOrTemporary(path) || slices.Contains(s.best, path)
+		})...)
+		more, err := a.readsBest(ctx, &s, dir, after, e)
+		if err != nil {
+			return false, nil, err
+		}
+		wrong = append(wrong, more...)
 	}
 	name := fmt.Sprintf("signal %d, %v to millrace %s", number, with, strings.Join(args, " "))
 	if f = a.found(name, last, e, wrong); f != nil {
@@ -151,6 +166,23 @@ func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool
 			number, a.seed, f.kept)
 	}
 	return true, f, err
+}
+
+// readsBest reads the best that a command left, which must have said that it is there.
+func (a *attack) readsBest(ctx context.Context, s *signalled, dir string, left tree, e *ended) ([]string, error) {
+	if len(s.best) == 0 || left[s.best[0]] == "" {
+		return nil, nil
+	}
+	var wrong []string
+	if !bytes.Contains(e.err, []byte("in "+s.best[0])) {
+		wrong = append(wrong, fmt.Sprintf("did not say that it left %q: %s", s.best[0], e.last()))
+	}
+	again, err := a.run(ctx, command{dir: dir, home: dir, args: strings.Fields(s.reads), limits: usual})
+	if err == nil && again.code != 0 {
+		wrong = append(wrong, fmt.Sprintf("left %q, which ends millrace %s with %d: %s", s.best[0], s.reads, again.code,
+			again.last()))
+	}
+	return wrong, err
 }
 
 // resumed takes a training that was stopped to its end. The weights must be those of an undisturbed one:

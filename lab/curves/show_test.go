@@ -87,22 +87,23 @@ func TestComparisonTables(t *testing.T) {
 		"| latest | 0 | 1.000 | 1.000 | 1.000 | – | 1 of 2 | 1 | 1.0000 |",
 		"| elastic:2 | 0 | 1.250 | 1.250 | 1.250 | 1.250 | 2 of 2 | 0 | 2.0000 |",
 		// One epoch is 100 batches of 100 ms.
-		"| DAPPLE (1F1B) | 100 ms | 100 ms | 100 | 1.000 | 10 s | 2.00 MiB | 2.00 MiB | 50.0 % |",
-		"| latest | 50 ms | 50 ms | 200 | – | – | 1.00 KiB | 1.00 KiB | 90.0 % |",
-		"| AvgPipe M=4 N=2 | 50 ms | 50 ms | 200 | 1.250 | 6.25 s | 2.00 MiB | 2.00 MiB | 80.0 % |",
+		"| DAPPLE (1F1B) | 100 ms | 100 ms | 100 | 1.000 | 10.0 s | 2.00 MiB | 2.00 MiB | 50.0 % |",
+		"| latest | 50.0 ms | 50.0 ms | 200 | – | – | 1.00 KiB | 1.00 KiB | 90.0 % |",
+		"| AvgPipe M=4 N=2 | 50.0 ms | 50.0 ms | 200 | 1.250 | 6.25 s | 2.00 MiB | 2.00 MiB | 80.0 % |",
 		// Twice as fast, 1.25 times the epochs.
 		"| DAPPLE (1F1B) | M=4 N=2 | 2.00 MiB | 2.00 MiB | 2.000 | 2.000 to 2.000 | 0.800 | 1.600 | – |",
 		"| latest | none fits; the smallest needs 3.00 KiB | 1.00 KiB |",
-		"| measured | AvgPipe M=4 N=2 | 0 | 80 ms | 40 ms | 20 ms | 10 ms | 10 ms | 0 s | 0 s | 0 s | 87.5 % |",
-		"a worker of DAPPLE (1F1B) is idle for 30 ms of a batch's 100 ms (30.0 %), of AvgPipe M=4 N=2 for 5 ms of 80 ms " +
-			"(6.2 %). That fills 83.3 % of the idle time, 25 ms a batch. " +
-			"Diluting the weights and the queue cost 10 ms, the reference cost 10 ms; forwards and backwards, whose " +
-			"micro-batches have another size and which share caches and memory with those of another pipeline, save 15 ms. " +
-			"So a batch takes 80 ms instead of 100 ms: 1.250 times as fast, where a bubble filled for nothing would give " +
+		"| measured | AvgPipe M=4 N=2 | 0 | 80.0 ms | 40.0 ms | 20.0 ms | 10.0 ms | 10.0 ms | 0 s | 0 s | 0 s | 87.5 % |",
+		"a worker of DAPPLE (1F1B) is idle for 30.0 ms of a batch's 100 ms (30.0 %), of AvgPipe M=4 N=2 " +
+			"for 5.00 ms of 80.0 ms " +
+			"(6.2 %). That fills 83.3 % of the idle time, 25.0 ms a batch. " +
+			"Diluting the weights and the queue cost 10.0 ms, the reference cost 10.0 ms; forwards and backwards, whose " +
+			"micro-batches have another size and which share caches and memory with those of another pipeline, save 15.0 ms. " +
+			"So a batch takes 80.0 ms instead of 100 ms: 1.250 times as fast, where a bubble filled for nothing would give " +
 			"1.250. Worker 1 computes for 100.0 % of it: with these stages no order is faster.",
 		"In rounds in which both had their turn AvgPipe M=4 N=2 is 2.000 times as fast as DAPPLE (1F1B) over a batch (95 % " +
 			"interval 2.000 to 2.000), and 1.600 times to a loss of 2; its fullest worker holds 2.00 MiB instead of 2.00 MiB.",
-		"That fills none of it: 150 ms more.", "waiting for a core that workers share is 50 ms, in 1F1B 0 s.",
+		"That fills none of it: 150 ms more.", "waiting for a core that workers share is 50.0 ms, in 1F1B 0 s.",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no row %s", want)

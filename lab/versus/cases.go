@@ -23,6 +23,8 @@ type Subject struct {
 	Model string
 	Data  string
 	Batch int
+	// Optimizer is the flags of it and its rate.
+	Optimizer []string
 }
 
 // visitS is how long the measured steps of a visit last.
@@ -34,9 +36,11 @@ const (
 	mostSteps  = 400
 )
 
-// settings is how both builds are told of the subject.
+// settings is how both builds are told of the subject. The optimizer is pinned: builds differ in their defaults, and
+// results are compared with earlier ones.
 func (s Subject) settings(workers int) []string {
-	return []string{"--model", s.Model, "--data", s.Data, "--batch", fmt.Sprint(s.Batch), "--workers", fmt.Sprint(workers)}
+	return append([]string{"--model", s.Model, "--data", s.Data, "--batch", fmt.Sprint(s.Batch), "--workers",
+		fmt.Sprint(workers)}, s.Optimizer...)
 }
 
 // stepsFor is how many steps of this length make a visit.

@@ -1,0 +1,23 @@
+package defaults
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/report"
+)
+
+// Table is the results for a page.
+func (r *Results) Table() *report.Table {
+	t := &report.Table{Head: []string{"training", "optimizer", " rate", " warm-up", " batch", " first loss", " highest",
+		" reached", " steps", " accuracy"}}
+	for _, one := range r.Results {
+		accuracy := "-"
+		if one.Accuracy != nil {
+			accuracy = fmt.Sprintf("%.1f %%", 100**one.Accuracy)
+		}
+		t.Add(one.Name, one.Training.Optimizer, one.Training.Rate, one.Training.Warmup, one.Batch,
+			fmt.Sprintf("%.3f", one.First), fmt.Sprintf("%.3f", one.Highest), fmt.Sprintf("%.3f", one.Reached), one.Steps,
+			accuracy)
+	}
+	return t
+}
