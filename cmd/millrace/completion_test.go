@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 )
 
@@ -178,51 +176,4 @@ func TestEveryFlagAnswersAShell(t *testing.T) {
 			}
 		})
 	})
-}
-
-// A bash that has the script completes a line, as a person's does.
-func TestBashCompletes(t *testing.T) {
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("bash is not installed")
-	}
-	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
-	script := p.Run(t, []string{"completion", "bash"}, false)
-	dir := t.TempDir()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "script"), []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(self, filepath.Join(dir, "millrace")); err != nil {
-		t.Fatal(err)
-	}
-	// Where bash-completion is not installed, this is the one function of it that the script calls.
-	const library = `
-if [ -r /usr/share/bash-completion/bash_completion ]; then . /usr/share/bash-completion/bash_completion
-else _get_comp_words_by_ref() {
-	cur=${COMP_WORDS[COMP_CWORD]}; prev=${COMP_WORDS[COMP_CWORD-1]}; words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD
-}; fi
-compopt() { :; } # which is for lines that are typed alone
-. ./script
-try() { COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_TYPE=9; COMPREPLY=()
-	__start_millrace; printf '%s\n' "${COMPREPLY[@]}"; }
-`
-	for line, want := range map[string]string{
-		"try millrace train --model conv":      "convnet",
-		"try millrace plan --cluster dapple-a": "dapple-a",
-		"try millrace schedule zb-aut":         "zb-auto",
-		"try millrace export --to meg":         "megatron",
-		"try millrace checkpoint ver":          "verify",
-	} {
-		run := exec.Command(bash, "--norc", "-c", library+line)
-		run.Dir = dir
-		run.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), clitest.AsProgram+"=1")
-		out, err := run.CombinedOutput()
-		if got := strings.TrimSpace(string(out)); err != nil || got != want {
-			t.Errorf("%s completes to %q, %v; want %s", line, got, err, want)
-		}
-	}
 }

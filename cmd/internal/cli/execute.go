@@ -23,6 +23,7 @@ func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobr
 	cobra.EnableCommandSorting = false // they stand in help as they are given
 	root.AddCommand(verbs...)
 	argumentsAreInput(root)
+	addCompletion(root)
 	addLog(root)
 	describe(root, groups)
 	addHelp(root)

@@ -81,6 +81,12 @@ func namesAndFiles(names func() []named, endings ...string) cobra.CompletionFunc
 		if names != nil {
 			all = offered(names(), typed)
 		}
+		if atHome(typed) {
+			for _, e := range endings {
+				all = append(all, strings.TrimPrefix(e, "."))
+			}
+			return all, cobra.ShellCompDirectiveFilterFileExt
+		}
 		return withPaths(all, typed, func(path string, isDir bool) (string, bool) {
 			return "", isDir || slices.ContainsFunc(endings, func(e string) bool { return strings.HasSuffix(path, e) })
 		})
@@ -89,6 +95,16 @@ func namesAndFiles(names func() []named, endings ...string) cobra.CompletionFunc
 
 // mostPaths bounds how many paths are offered: of a folder with more a few letters must be typed.
 const mostPaths = 1000
+
+// atHome says whether a path is in the user's home: it may be typed with a tilde, which the shell alone knows, and
+// which what is offered has to begin with.
+func atHome(typed string) bool {
+	if strings.HasPrefix(typed, "~/") { // as fish hands it on
+		return true
+	}
+	home, err := os.UserHomeDir()
+	return err == nil && filepath.IsAbs(home) && strings.HasPrefix(typed, home)
+}
 
 // withPaths adds paths that begin as typed does and that take says to offer, with what it says of them. Folders end in
 // a slash, and where there is nothing else the shell puts no space behind them.
@@ -301,6 +317,9 @@ func settings(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, c
 
 // Runs completes the folder of a run.
 func Runs(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if atHome(typed) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
 	return withPaths(nil, typed, func(path string, isDir bool) (string, bool) {
 		if isDir && content.Of(path) == content.Run {
 			return "a run", true
@@ -311,6 +330,9 @@ func Runs(_ *cobra.Command, args []string, typed string) ([]cobra.Completion, co
 
 // Checkpoints completes the folder of a run, or one of its checkpoints.
 func Checkpoints(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if atHome(typed) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
 	all, how := withPaths(nil, typed, func(path string, isDir bool) (string, bool) {
 		if !isDir {
 			return "", false
@@ -323,9 +345,14 @@ func Checkpoints(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion
 		}
 		return "", true
 	})
-	run := strings.TrimSuffix(typed, string(filepath.Separator))
-	for _, path := range steps(run) {
-		all = append(all, cobra.CompletionWithDesc(path, "a checkpoint"))
+	run, inside := strings.CutSuffix(typed, string(filepath.Separator))
+	if found := steps(run); len(found) > 0 {
+		if inside {
+			all = nil // the folders of a run are nothing that is asked for
+		}
+		for _, path := range found {
+			all = append(all, cobra.CompletionWithDesc(path, "a checkpoint"))
+		}
 		how = cobra.ShellCompDirectiveNoFileComp
 	}
 	return all, how

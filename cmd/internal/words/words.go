@@ -139,7 +139,7 @@ func Groups() []cli.Group {
 		{Name: "Other", Words: []cli.Word{
 			{Name: "job", Takes: "FILE", Values: files("yaml", "yml")},
 			{Name: "log", Takes: "FORM", Values: One("human", "json")},
-			{Name: "help"}, {Name: "version"},
+			{Name: "no-descriptions"}, {Name: "help"}, {Name: "version"},
 		}},
 	}
 }

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+//go:embed completion.bash
+var bashWithoutLibrary string
+
+// addCompletion gives a program the verb that prints what completes its lines in a shell.
+func addCompletion(root *cobra.Command) {
+	name := root.Name()
+	var bare bool
+	c := &cobra.Command{
+		Use: "completion SHELL", Short: "Print what completes verbs, flags and values in bash, zsh, fish or PowerShell",
+		Long: "Print a script that has a shell complete verbs, flags and their values: names, files of the right kind, " +
+			"layers of the model, checkpoints of a run. For the shell that is open, source it; for those to come, put the " +
+			"same line into ~/.bashrc or ~/.zshrc, or the script into ~/.config/fish/completions/" + name + ".fish.",
+		Example: "  source <(" + name + " completion bash)\n  source <(" + name + " completion zsh)\n  " + name +
+			" completion fish | source",
+		Args: cobra.ExactArgs(1), ValidArgs: shells,
+		RunE: func(c *cobra.Command, args []string) error {
+			var script bytes.Buffer
+			if err := writeCompletion(&script, root, args[0], !bare); err != nil {
+				return err
+			}
+			_, err := c.OutOrStdout().Write(script.Bytes())
+			return err
+		},
+	}
+	c.Flags().BoolVar(&bare, "no-descriptions", false, "offer values without saying what they are")
+	root.AddCommand(c)
+}
+
+var shells = []string{"bash", "zsh", "fish", "powershell"}
+
+func writeCompletion(w io.Writer, root *cobra.Command, shell string, described bool) error {
+	var script bytes.Buffer
+	var err error
+	switch shell {
+	case "bash":
+		err = root.GenBashCompletionV2(&script, described)
+	case "zsh":
+		if described {
+			err = root.GenZshCompletion(&script)
+		} else {
+			err = root.GenZshCompletionNoDesc(&script)
+		}
+	case "fish":
+		err = root.GenFishCompletion(&script, described)
+	case "powershell":
+		if described {
+			err = root.GenPowerShellCompletionWithDesc(&script)
+		} else {
+			err = root.GenPowerShellCompletion(&script)
+		}
+	default:
+		return BadInput(fmt.Errorf("there is no completion for %q; give %s", shell, strings.Join(shells, ", ")))
+	}
+	if err != nil {
+		return fmt.Errorf("completion: %w", err)
+	}
+	text := script.String()
+	switch shell {
+	case "bash":
+		own := "__" + strings.ReplaceAll(root.Name(), "-", "_") + "_"
+		text = strings.NewReplacer("_get_comp_words_by_ref", own+"words", "_filedir", own+"paths").Replace(text) +
+			strings.ReplaceAll(bashWithoutLibrary, "__PROGRAM_", own)
+	case "zsh": // the first line is what a folder of completions is searched for
+		head, rest, _ := strings.Cut(text, "\n")
+		text = head + "\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n" + rest
+	}
+	_, err = io.WriteString(w, text)
+	return err
+}
