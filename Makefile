@@ -16,10 +16,10 @@ export CGO_ENABLED := 1
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
 
-# Tests of launchers that are not there are skipped; those of PyTorch models fail without it.
+# Tests of launchers and shells that are not there are skipped; those of PyTorch models fail without it.
 test: setup setup-pytorch
 	@scripts/browser.sh
-	-@scripts/setup.sh openmpi-bin mpich
+	-@scripts/setup.sh openmpi-bin mpich zsh fish bash-completion
 	go vet ./...
 	go test -timeout 19m ./...
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 )
 
@@ -55,6 +56,28 @@ func TestEveryFlagHasAWord(t *testing.T) {
 	}
 }
 
+// Names that flags once had are taken still, for what the flag is called now, and nobody is shown them.
+func TestOldNamesAreTaken(t *testing.T) {
+	for _, c := range []struct{ verb, old, now string }{
+		{"train", "output", "out"}, {"tune", "output", "out"}, {"tune", "report", "html"}, {"tune", "train", "steps"},
+		{"tune", "memory", "memory-limit"}, {"tune", "pipelines", "most-pipelines"},
+		{"launch", "token-file", "run-token-file"}, {"manifest", "output", "manifest"}, {"plan", "output", "out"},
+		{"checkpoint export", "output", "out"},
+		{"checkpoint export", "optimizer", "optimizer-state"}, {"profile", "output", "out"}, {"import", "output", "out"},
+	} {
+		verb, rest, err := command().Find(strings.Fields(c.verb))
+		if err != nil || len(rest) > 0 {
+			t.Fatalf("%s: %v, %q", c.verb, err, rest)
+		}
+		if f := verb.Flags().Lookup(c.old); f == nil || f.Name != c.now {
+			t.Errorf("%s --%s is %+v, want --%s", c.verb, c.old, f, c.now)
+		}
+		if strings.Contains(verb.UsageString(), "--"+c.old+" ") {
+			t.Errorf("%s shows --%s", c.verb, c.old)
+		}
+	}
+}
+
 // completed is what a shell is offered behind some words, the last of which is being typed.
 func completed(t *testing.T, line ...string) []string {
 	t.Helper()
@@ -89,6 +112,10 @@ func TestValuesAreCompleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	p := &clitest.Program{Dir: ".", Native: "none", Cache: t.TempDir()}
+	if out := p.Run(t, strings.Fields("plan --model mlp --cluster dapple-a --batch 32 -o of-mlp.json"), true); out != "" {
+		t.Fatal(out)
+	}
 	for _, c := range []struct {
 		line string // the last word, which may be empty, is being typed
 		want string
@@ -118,6 +145,7 @@ func TestValuesAreCompleted(t *testing.T) {
 		{"plan --model gpt --set layers=2 --split block1.", "block1.attention block1.mlp", "block2.mlp embed head"},
 		{"plan --model gpt --split block1.mlp,he", "block1.mlp,head", ""},
 		{"train --model mlp --freeze ", "dense0 dense0.weight *.bias head", "embed"},
+		{"train --plan of-mlp.json --freeze ", "dense0.weight", "embed"},
 		{"train --model gpt --set ", "layers= width= activation=gelu_tanh tied=", "hidden="},
 		{"plan --planner pipedream --set over", "overlap=", "layers="},
 		{"train --resume runs/g", "runs/gpt", ""},

@@ -19,9 +19,9 @@ func addCompletion(root *cobra.Command) {
 	var bare bool
 	c := &cobra.Command{
 		Use: "completion SHELL", Short: "Print what completes verbs, flags and values in bash, zsh, fish or PowerShell",
-		Long: "Print a script that has a shell complete verbs, flags and their values: names, files of the right kind, " +
-			"layers of the model, checkpoints of a run. For the shell that is open, source it; for those to come, put the " +
-			"same line into ~/.bashrc or ~/.zshrc, or the script into ~/.config/fish/completions/" + name + ".fish.",
+		Long: `completion prints a script that has a shell complete verbs, flags and their values: names, files of
+the right kind, layers of the model, checkpoints of a run. Source it in the shell that is open; for
+those to come put the same line into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish.`,
 		Example: "  source <(" + name + " completion bash)\n  source <(" + name + " completion zsh)\n  " + name +
 			" completion fish | source",
 		Args: cobra.ExactArgs(1), ValidArgs: shells,

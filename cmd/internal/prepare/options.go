@@ -95,7 +95,11 @@ func Asked(c *cobra.Command) (*job.Job, error) {
 	if !ok {
 		return nil, fmt.Errorf("the --model of %s is of no job", c.CommandPath())
 	}
-	return v.to.given()
+	j, err := v.to.given()
+	if err == nil {
+		_ = named(j) // it may not be complete
+	}
+	return j, err
 }
 
 // Job is the complete job.
