@@ -19,7 +19,7 @@ var fixtureCommands = []string{
 	"profile --model mlp --sizes 1,2,4,8 --batch 8 --passes 1 -o mlp.json",
 	"profile --model mlp --set inputs=3 --set hidden=4 --set classes=3 --batch 4 --sizes 4 --passes 1 -o table.json",
 	"train --model mlp --data digits @P --schedule 1f1b --steps 4 --save-every 2 --out run",
-	"plan --model mlp --profile mlp.json --batch 8 --stages 2 --micro-batches 2 --schedule 1f1b -o plan.json",
+	"plan --model mlp --profile mlp.json --batch 8 --stages 2 --split head --micro-batches 2 --schedule 1f1b -o plan.json",
 	"plan --model gpt --cluster cluster.yaml --batch 8 --stages 2 --schedule 1f1b --micro-batches 4 -o gpt-plan.json",
 	"profile --model gpt --analytic --cluster cluster.yaml --batch 8 -o gpt.json",
 	"schedule 1f1b --stages 2 --micro-batches 3 --text",

@@ -42,8 +42,8 @@ type kind struct {
 // All of it ends within wholeTime: preparing, and each kind in its part of the time. Where only some
 // kinds are asked for, the first has the parts of the others as well.
 const (
-	wholeTime = 20 * time.Minute
-	preparing = 60 * time.Second
+	wholeTime = 24 * time.Minute
+	preparing = 5 * time.Minute
 )
 
 var kinds = []kind{
