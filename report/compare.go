@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/plan"
@@ -106,6 +107,36 @@ func (n *Numbers) medians(t *trace.Timeline, skip int) {
 	}
 }
 
+// numbersOfSteps takes medians over what a run has said of its steps, behind the first skip; nil where that is none.
+func numbersOfSteps(steps []StepTook, skip, batch, workers int) *Numbers {
+	if steps = steps[min(skip, len(steps)):]; len(steps) == 0 {
+		return nil
+	}
+	last := steps[len(steps)-1]
+	n := &Numbers{Steps: len(steps), First: steps[0].Step, Last: last.Step, PeakBytes: last.PeakBytes}
+	var took []float64
+	busy := make([][]float64, len(last.BusyS))
+	for _, s := range steps {
+		took = append(took, s.S)
+		for w := range busy {
+			if len(s.BusyS) != len(busy) {
+				busy = nil // of a time when runs said less
+				break
+			}
+			busy[w] = append(busy[w], s.BusyS[w])
+		}
+	}
+	n.StepS = stats.Median(took)
+	for _, b := range busy {
+		n.BusyS = append(n.BusyS, min(stats.Median(b), n.StepS)) // steps of a stream overlap
+	}
+	if n.StepS > 0 {
+		n.SamplesPerSecond = float64(batch) / n.StepS
+	}
+	n.idle(workers)
+	return n
+}
+
 func sum(xs []float64) (all float64) {
 	for _, x := range xs {
 		all += x
@@ -186,19 +217,25 @@ type Comparison struct {
 // busy time, peak memory and micro-batches in flight by worker. Rows that neither side knows are
 // left out. The plan's own prediction counts first, then the simulated Timeline.
 func Compare(in Inputs) ([]Comparison, error) {
-	in, err := in.filled()
-	if err != nil {
-		return nil, err
+	all, _, err := CompareOver(in)
+	return all, err
+}
+
+// CompareOver is Compare, and says of which steps the measured numbers are, "medians over 90 steps, 10 to 99"; nothing
+// of fewer than two.
+func CompareOver(in Inputs) (all []Comparison, over string, err error) {
+	if in, err = in.filled(); err != nil {
+		return nil, "", err
 	}
 	predicted, measured := in.numbers()
-	all := compareNumbers(predicted, measured, in.workers())
+	all = compareNumbers(predicted, measured, in.workers())
 	for i := range all {
 		if w := all[i].Worker; in.Measured != nil && len(in.Measured.Processes) > 1 && w >= 0 && w < in.Measured.Workers {
 			p := in.Measured.Process(w)
 			all[i].Process, all[i].Host = &p, in.Measured.Processes[p].Host
 		}
 	}
-	return all, nil
+	return all, measured.which(), nil
 }
 
 // MeasuredStep is the step time that a report shows as measured, in seconds; 0 where nothing is.
@@ -216,7 +253,11 @@ func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 		predicted = &n
 	}
 	if in.Plan != nil && in.Plan.Predicted != nil {
-		n := predictedOf(in.Plan.Predicted, in.Measured != nil && len(in.Measured.Evaluations) > 0)
+		evaluations := in.Evaluations
+		if in.Measured != nil {
+			evaluations = in.Measured.Evaluations
+		}
+		n := predictedOf(in.Plan.Predicted, len(evaluations) > 0)
 		if predicted != nil {
 			n.BusyS = firstOf(n.BusyS, predicted.BusyS)
 			n.PeakBytes = firstOf(n.PeakBytes, predicted.PeakBytes)
@@ -226,9 +267,13 @@ func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 	}
 	if in.Measured != nil {
 		n := NumbersOf(in.Measured, in.skip(len(in.Measured.Steps)), in.Batch)
-		measured = &n
+		return predicted, &n
 	}
-	return predicted, measured
+	steps := in.Took
+	if n := len(in.Resumed); n > 0 {
+		steps = slices.DeleteFunc(slices.Clone(steps), func(s StepTook) bool { return s.Step < in.Resumed[n-1] })
+	}
+	return predicted, numbersOfSteps(steps, in.skip(len(steps)), in.Batch, in.workers())
 }
 
 func firstOf[T any](a, b []T) []T {

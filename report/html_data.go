@@ -69,15 +69,20 @@ type stepCurve struct {
 func (in Inputs) stepCurveOf() stepCurve {
 	c := stepCurve{X: []int{}, Y: []int64{}}
 	predicted, n := in.numbers()
-	if in.Measured == nil || len(in.Measured.Steps) < 2 || n.StepS == 0 {
+	if n == nil || n.StepS == 0 || in.Measured != nil && len(in.Measured.Steps) < 2 {
 		return c
 	}
 	took := map[int]float64{}
 	for _, s := range in.Took {
 		took[s.Step] = s.S
 	}
-	for k, s := range in.Measured.Took(0) {
-		took[in.Measured.Steps[k].Step] = s
+	if in.Measured != nil {
+		for k, s := range in.Measured.Took(0) {
+			took[in.Measured.Steps[k].Step] = s
+		}
+	}
+	if len(took) < 2 {
+		return c
 	}
 	for _, step := range slices.Sorted(maps.Keys(took)) {
 		c.X, c.Y = append(c.X, step), append(c.Y, nanoseconds(took[step]))

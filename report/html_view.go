@@ -14,7 +14,7 @@ type pageView struct {
 	Style           template.CSS
 	Script, Data    template.JS
 
-	Cards   []card
+	Cards   []Card
 	Facts   []Fact
 	Stages  []stageRow
 	Why     []string
@@ -30,14 +30,19 @@ type pageView struct {
 	Clocks     []string // how well they agree
 	Stragglers []string
 
-	LayersDrawn, Names, Few, HasLags                                bool
-	HasSteps, HasMemory, HasLearning, HasPrediction, HasMeasurement bool
+	Unmeasured string
+
+	LayersDrawn, Names, Few, HasLags bool
+	HasSteps, HasMemory, HasLearning bool
 }
 
-// card is a number worth a large letter.
-type card struct {
-	Name, Value, Was, Difference string
-	Off                          int
+// Card is a number worth a large letter, as text.
+type Card struct {
+	Name       string `json:"name"`
+	Value      string `json:"value"`
+	Was        string `json:"was"`                  // "predicted 77.7 ms", or which one the value is
+	Difference string `json:"difference,omitempty"` // empty where one of the two is not known
+	Off        int    `json:"off"`                  // how bad the difference is, 0 to 2
 }
 
 // numberRow is one Comparison as text.
@@ -75,7 +80,7 @@ type colourKey struct{ Class, Label string }
 func pageViewOf(in Inputs) *pageView {
 	predicted, measured := in.numbers()
 	rows := compareNumbers(predicted, measured, in.workers())
-	v := &pageView{Title: in.Title, Facts: in.Facts, HasPrediction: predicted != nil, HasMeasurement: measured != nil}
+	v := &pageView{Title: in.Title, Facts: in.Facts, Unmeasured: in.Unmeasured}
 	v.HasSteps = in.Simulated != nil || in.Measured != nil
 	for _, t := range []*trace.Timeline{in.Simulated, in.Measured} {
 		v.HasMemory = v.HasMemory || t != nil && len(t.Memory) > 0
@@ -93,7 +98,7 @@ func pageViewOf(in Inputs) *pageView {
 	if over := measured.which(); over != "" {
 		v.Medians = "Measured numbers are " + over + "."
 	}
-	v.cards(rows)
+	v.Cards = Cards(rows)
 	v.shares(in)
 	if t := in.Measured; hostsOf(t) != nil {
 		for p := range t.Processes {
@@ -106,11 +111,10 @@ func pageViewOf(in Inputs) *pageView {
 	return v
 }
 
-// cards are the three numbers of the pipeline, and the worker whose memory was
-// predicted worst.
-func (v *pageView) cards(rows []Comparison) {
+// Cards chooses the three numbers of the pipeline, and the memory of the worker that held most.
+func Cards(rows []Comparison) (all []Card) {
 	add := func(name string, c *Comparison) {
-		k := card{Name: name, Off: c.off()}
+		k := Card{Name: name, Off: c.off()}
 		switch {
 		case c.Measured == nil:
 			k.Value, k.Was = c.text(c.Predicted), "predicted"
@@ -119,7 +123,7 @@ func (v *pageView) cards(rows []Comparison) {
 		default:
 			k.Value, k.Was, k.Difference = c.text(c.Measured), "predicted "+c.text(c.Predicted), c.differenceText()
 		}
-		v.Cards = append(v.Cards, k)
+		all = append(all, k)
 	}
 	var memory *Comparison
 	for i := range rows {
@@ -134,6 +138,7 @@ func (v *pageView) cards(rows []Comparison) {
 	if memory != nil {
 		add(fmt.Sprintf("highest peak memory (worker %d)", memory.Worker), memory)
 	}
+	return all
 }
 
 // worth is what a memory row holds, measured if known.

@@ -35,10 +35,13 @@ type Inputs struct {
 	// Losses and Evaluations are those of the whole run; where nil, the measured Timeline's.
 	Losses      []trace.Loss
 	Evaluations []trace.Evaluation
-	// Took is what steps took that the measured Timeline does not have, of earlier parts of the run, and Resumed the
-	// steps that later parts began with.
+	// Took is what the run said of its steps while it lasted: of those that the measured Timeline does not have, as they
+	// are of earlier parts of the run. Where there is no such Timeline, what is measured is of those behind the last of
+	// Resumed, the steps that later parts began with.
 	Took    []StepTook
 	Resumed []int
+	// Unmeasured says why there is no measured Timeline, where there should be one; empty: there is nothing to say.
+	Unmeasured string
 	// Batch is the samples of one step; where 0, the plan's.
 	Batch int
 	// Skip is how many first steps are left out of medians because caches and threads
@@ -58,10 +61,12 @@ type sides struct {
 	has                 [2]bool // that a step is drawn
 }
 
-// StepTook is what a step took, in seconds.
+// StepTook is what a step took, in seconds, with what is known by worker: nil where that is nothing.
 type StepTook struct {
-	Step int
-	S    float64
+	Step      int
+	S         float64
+	BusyS     []float64
+	PeakBytes []int64 // of the run so far
 }
 
 // Fact is a name and a value to show.
@@ -72,8 +77,8 @@ type Fact struct {
 
 // filled is Inputs with the defaults in place, or why nothing can be drawn from them.
 func (in Inputs) filled() (Inputs, error) {
-	if in.Plan == nil && in.Simulated == nil && in.Measured == nil && len(in.Losses) == 0 {
-		return in, fmt.Errorf("report: nothing to draw: want a plan, a Timeline or losses")
+	if in.Plan == nil && in.Simulated == nil && in.Measured == nil && len(in.Losses) == 0 && len(in.Took) == 0 {
+		return in, fmt.Errorf("report: nothing to draw: want a plan, a Timeline, steps or losses")
 	}
 	for _, t := range []struct {
 		name string
@@ -142,6 +147,9 @@ func (in Inputs) workers() int {
 		if t != nil {
 			n = max(n, t.Workers)
 		}
+	}
+	if k := len(in.Took); k > 0 {
+		n = max(n, len(in.Took[k-1].BusyS), len(in.Took[k-1].PeakBytes))
 	}
 	if in.Plan != nil {
 		for _, s := range in.Plan.Stages {

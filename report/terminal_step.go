@@ -10,6 +10,10 @@ func (d *drawing) steps() {
 	sim, simText := d.in.predictedStep()
 	run, runText := d.in.measuredStep()
 	if sim == nil && run == nil {
+		if d.in.Unmeasured != "" {
+			d.section("Step", "")
+			d.wrap("  ", d.in.Unmeasured)
+		}
 		return
 	}
 	length := 0.0
@@ -39,4 +43,7 @@ func (d *drawing) steps() {
 		drawn = append(drawn, rows)
 	}
 	d.b.WriteString(picture.Legend(drawn...))
+	if d.in.Unmeasured != "" {
+		d.wrap("  ", d.in.Unmeasured)
+	}
 }

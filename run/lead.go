@@ -252,7 +252,8 @@ func (l *leader) step(from int, part control.Step) error {
 		GradientNorm: f.Norm, Workers: f.Workers}
 	if f.TookS > 0 {
 		report.SamplesPerSecond = float64(l.job.Plan.Batch()*l.job.Together()) / report.Seconds
-		report.Bubble = 1 - report.BusySeconds/(report.Seconds*float64(len(l.job.World.Workers)))
+		// What a worker computes for a step of a stream is not all between the end of the one before and its own.
+		report.Bubble = max(0, 1-report.BusySeconds/(report.Seconds*float64(len(l.job.World.Workers))))
 	}
 	l.hooks.add(func() { hook(report) })
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -42,6 +43,15 @@ type Part struct {
 
 // Read reads a run's folder. Its plan must be there, whatever else is not.
 func Read(dir string) (*Run, error) {
+	r, err := ReadParts(dir)
+	if err == nil {
+		r.Steps, r.Evaluated, err = readMetrics(filepath.Join(dir, MetricsName))
+	}
+	return r, err
+}
+
+// ReadParts reads what Read does but for the lines of metrics.jsonl, of which there are as many as steps.
+func ReadParts(dir string) (*Run, error) {
 	if _, err := os.Stat(filepath.Join(dir, PlanName)); err != nil {
 		return nil, fmt.Errorf("%s is no folder of a run: %w; give what train --out named", dir, err)
 	}
@@ -70,8 +80,7 @@ func Read(dir string) (*Run, error) {
 			return nil, err
 		}
 	}
-	r.Steps, r.Evaluated, err = readMetrics(filepath.Join(dir, MetricsName))
-	return r, err
+	return r, nil
 }
 
 // read reads the files of a part.
@@ -172,6 +181,25 @@ func (r *Run) Shown() *Part {
 		}
 	}
 	return &r.Parts[len(r.Parts)-1]
+}
+
+// Inputs is what a report of the run is drawn from: the step is that of its last part which took one, and losses and
+// evaluations are those of all parts.
+func (r *Run) Inputs() report.Inputs {
+	p := r.Shown()
+	in := report.Inputs{Title: r.Dir, Plan: p.Plan, LayerNames: p.LayerNames, Simulated: p.Simulated,
+		Measured: p.Measured, Losses: r.Losses(), Evaluations: r.Evaluations(), LayerS: p.LayerS}
+	for _, s := range r.Steps {
+		in.Took = append(in.Took, report.StepTook{Step: s.Step, S: s.StepS, BusyS: s.BusyS, PeakBytes: s.PeakBytes})
+	}
+	for _, later := range r.Parts[1:] {
+		in.Resumed = append(in.Resumed, later.First)
+	}
+	if p.Measured == nil && p.Start != nil {
+		in.Unmeasured = fmt.Sprintf("The measured step is missing: there is no %s, which a run writes when it ends. This "+
+			"one still goes on, or was killed.", TimelineName)
+	}
+	return in
 }
 
 // Losses is the loss of every step of the training, in order.

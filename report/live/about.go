@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
-	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -23,8 +22,9 @@ type about struct {
 	total    int               // steps that it is to take; 0: not known
 	plan     *plan.Plan
 	layers   []string
-	cause    string // why it failed, as error.json has it
-	report   bool   // it has ended, and left its Timeline
+	cause    string   // why it failed, as error.json has it
+	report   bool     // it has ended, and left its Timeline
+	ended    *numbers // those of its report; nil: it has none
 }
 
 // readFiles reads the files that are replaced as a whole, and says whether there was anything new. With steps it draws
@@ -103,6 +103,21 @@ func (f *Follower) readFiles(steps bool) (more bool) {
 		}
 		return err
 	})
+	// The numbers of a report are of several files, and stand in the table of runs, too.
+	if whole := f.files["report"]; regular(f.path("plan.json")) || a.ended != nil {
+		if changed, there := whole.changed(); changed {
+			more, a.ended = true, nil
+			f.details++
+			var err error
+			if there {
+				a.ended, err = reported(f.dir)
+			}
+			if len(f.wrong) > 0 {
+				err = nil // it is said already
+			}
+			f.say("report", err)
+		}
+	}
 	return more
 }
 
@@ -194,7 +209,7 @@ func (f *Follower) state(now time.Time) string {
 		return finished // of a time when runs left no events
 	case f.heard.IsZero():
 		return waits
-	case now.Sub(f.heard) > max(silentAfter, time.Duration(silentSteps*f.stepS()*float64(time.Second))):
+	case now.Sub(f.heard) > max(silentAfter, f.usual(silentSteps)):
 		return silent
 	case f.now.Step < 0:
 		return begun
@@ -202,18 +217,13 @@ func (f *Follower) state(now time.Time) string {
 	return goesOn
 }
 
-// stepS is what the last steps took, in the median.
-func (f *Follower) stepS() float64 {
-	return medianOf(f.recent, func(r recentStep) float64 { return r.stepS })
-}
-
-func medianOf(steps []recentStep, of func(recentStep) float64) float64 {
-	steps = steps[max(0, len(steps)-mostRecent):]
-	all := make([]float64, len(steps))
-	for i, s := range steps {
-		all[i] = of(s)
+// usual is as long as so many steps take.
+func (f *Follower) usual(steps int) time.Duration {
+	s := f.soFar.of("step time")
+	if s == nil {
+		return 0
 	}
-	return stats.Median(all)
+	return time.Duration(float64(steps) * min(*s, 24*3600) * float64(time.Second))
 }
 
 // summary is a row of the table of runs.
@@ -226,7 +236,7 @@ type summary struct {
 	Total    int      `json:"total,omitempty"`
 	Samples  int64    `json:"samples,omitempty"`
 	AtS      float64  `json:"at"`
-	Loss     *float64 `json:"loss,omitempty"` // mean of the last steps
+	Loss     *float64 `json:"loss,omitempty"` // of the last step
 	Held     *float64 `json:"held,omitempty"` // loss of the last evaluation
 	Accuracy *float64 `json:"accuracy,omitempty"`
 	Rate     *float64 `json:"rate,omitempty"` // samples per second
@@ -239,51 +249,35 @@ type summary struct {
 	Wrong    int      `json:"wrong,omitempty"` // files with which something is
 }
 
-// lossOver is how many steps the loss of the table is the mean of.
-const lossOver = 10
-
 func (f *Follower) summary(id, name string, at time.Time) summary {
 	s := summary{ID: id, Name: name, State: f.state(at), Step: f.now.Step + 1, Total: f.about.total,
 		Samples: f.now.Samples, AtS: round(f.now.AtS), Wrong: len(f.wrong)}
 	if !f.heard.IsZero() {
 		s.Heard = float64(f.heard.UnixMilli()) / 1000
 	}
-	if n := len(f.recent); n > 0 {
-		last := f.recent[max(0, n-lossOver):]
-		sum := 0.
-		for _, r := range last {
-			sum += r.loss
-		}
-		s.Loss = finite(sum / float64(len(last)))
-		s.Rate = finite(medianOf(f.recent, func(r recentStep) float64 { return r.samplesPerSecond }))
-		s.StepS, s.Bubble = finite(f.stepS()), finite(medianOf(f.recent, func(r recentStep) float64 { return r.bubble }))
+	if f.now.Step >= 0 {
+		s.Loss = finite(f.now.loss)
 	}
-	if parts := f.evaluations.parts; len(parts) > 0 {
-		last := parts[len(parts)-1]
-		s.Held = finite(last.of[0].mean)
-		if last.of[1].rows > 0 {
-			s.Accuracy = finite(last.of[1].mean)
-		}
+	if e := f.evaluated; e != nil {
+		s.Held, s.Accuracy = finite(e.Loss), e.Accuracy
 	}
-	for _, p := range f.now.PeakBytes {
-		if s.Peak == nil || float64(p) > *s.Peak {
-			s.Peak = new(float64(p))
-		}
-	}
+	n := f.measured()
+	s.StepS, s.Rate, s.Bubble, s.Peak = n.of("step time"), n.of("samples per second"), n.of("bubble"), n.peak()
 	if s.Workers = len(f.now.PeakBytes); f.about.plan != nil {
 		s.Model, s.Schedule, s.Workers = f.about.plan.Model, f.about.plan.Schedule, len(f.about.plan.Devices())
 	}
 	return s
 }
 
-// finite is a number with as many digits as anybody reads; nil where it is none.
+// finite is a number; nil where it is none.
 func finite(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
 	}
-	return new(round(x))
+	return new(x)
 }
 
+// round is a number with as many digits as anybody reads.
 func round(x float64) float64 {
 	if x == 0 {
 		return 0
@@ -325,8 +319,11 @@ type planned struct {
 }
 
 func (f *Follower) detail(id string) details {
-	d := details{ID: id, Path: f.dir, Settings: f.about.settings, Events: f.happened, Reported: f.reported,
+	d := details{ID: id, Path: f.dir, Settings: f.about.settings, Events: f.happened,
 		Cause: f.about.cause, Report: f.about.report}
+	if f.evaluated != nil {
+		d.Reported = f.evaluated.Reported
+	}
 	for _, name := range sortedNames(f.wrong) {
 		d.Wrong = append(d.Wrong, f.wrong[name])
 	}

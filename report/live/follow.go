@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/metrics"
 )
 
@@ -26,7 +27,7 @@ const (
 	mostSteps       = 2000
 	mostEvaluations = 500
 	mostEvents      = 200
-	mostRecent      = 64 // steps, for medians
+	mostRecent      = 64 // steps, for the numbers of a run that goes on
 )
 
 // Follower reads what a run leaves in its folder. Whoever has one guards it.
@@ -39,9 +40,9 @@ type Follower struct {
 	replaced    int // how often the files began anew
 	steps       *series
 	evaluations *series
-	reported    map[string]*float64 // by the last evaluation
 	now         now
-	recent      []recentStep
+	recent      []report.StepTook
+	evaluated   *metrics.EvaluationValues // last
 	happened    []metrics.Event
 	begins      []time.Time // of the run, and each time that it went on
 	paused      time.Duration
@@ -56,10 +57,8 @@ type Follower struct {
 	steps1  []byte            // the measured ones
 	shown   [2]int            // how often these have changed
 	bad     [2]int            // lines of metrics, and of events, that are none
+	soFar   numbers           // of the last steps
 }
-
-// recentStep is of the last steps.
-type recentStep struct{ stepS, samplesPerSecond, bubble, loss float64 }
 
 // now is the last step.
 type now struct {
@@ -70,6 +69,7 @@ type now struct {
 	PeakBytes  []int64         `json:"peak,omitempty"`
 	LiveBytes  []int64         `json:"live,omitempty"`
 	Stragglers map[int]float64 `json:"stragglers,omitempty"`
+	loss       float64
 }
 
 // NewFollower follows a folder, which need not be there yet.
@@ -80,6 +80,7 @@ func NewFollower(dir string) *Follower {
 		"step.json.gz", "error.json"} {
 		f.files[name] = &changing{path: f.path(name)}
 	}
+	f.files["report"] = &changing{path: f.path("timeline.json.gz")}
 	f.forget()
 	return f
 }
@@ -90,7 +91,7 @@ func (f *Follower) path(name string) string { return filepath.Join(f.dir, name) 
 func (f *Follower) forget() {
 	f.replaced++
 	f.steps, f.evaluations = newSeries(mostSteps, len(stepColumns)), newSeries(mostEvaluations, len(evaluationColumns))
-	f.now, f.recent, f.reported, f.bad[0] = now{Step: -1}, nil, nil, 0
+	f.now, f.recent, f.evaluated, f.bad[0] = now{Step: -1}, nil, nil, 0
 	f.paused, f.lastAt, f.firstAt, f.heard = 0, time.Time{}, time.Time{}, time.Time{}
 	if n := len(f.happened); n > 0 {
 		f.heard = f.happened[n-1].Time
@@ -106,8 +107,11 @@ func (f *Follower) Poll(steps bool) bool {
 	f.say("events.jsonl", cmp.Or(err, leftOut("events.jsonl", "an event of a run", f.bad[1])))
 	again, err := f.metrics.read(f.forget, f.line)
 	f.say("metrics.jsonl", cmp.Or(err, leftOut("metrics.jsonl", "a step or an evaluation", f.bad[0])))
-	more = f.readFiles(steps) || more || again
-	return more
+	files := f.readFiles(steps)
+	if again || files {
+		f.soFar = f.ofTheLastSteps()
+	}
+	return files || more || again
 }
 
 // leftOut says that lines are not what they should be; nil: there are none.
@@ -170,12 +174,11 @@ func later(a, b time.Time) time.Time {
 func (f *Follower) line(text []byte) {
 	var v struct {
 		metrics.StepValues
-		Step         *int                `json:"step"`
-		Loss         *float64            `json:"loss"`
-		Evaluation   *float64            `json:"evaluation_loss"`
-		Accuracy     *float64            `json:"evaluation_accuracy"`
-		Reported     map[string]*float64 `json:"evaluation_reported"`
-		ReferenceOff *float64            `json:"reference_apart"`
+		Step       *int                `json:"step"`
+		Loss       *float64            `json:"loss"`
+		Evaluation *float64            `json:"evaluation_loss"`
+		Accuracy   *float64            `json:"evaluation_accuracy"`
+		Reported   map[string]*float64 `json:"evaluation_reported"`
 	}
 	err := json.Unmarshal(text, &v)
 	if err != nil || v.Step == nil || *v.Step < 0 || v.Loss == nil && v.Evaluation == nil {
@@ -184,11 +187,11 @@ func (f *Follower) line(text []byte) {
 	}
 	if f.heard = later(f.heard, v.Time); v.Loss == nil {
 		f.evaluations.add(*v.Step, f.now.AtS, f.now.Samples, []float64{*v.Evaluation, number(v.Accuracy)})
-		f.reported = v.Reported
+		f.evaluated = &metrics.EvaluationValues{Loss: *v.Evaluation, Accuracy: v.Accuracy, Reported: v.Reported}
 		return
 	}
 	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.at(v.Time, v.StepS), BusyS: v.BusyS, PeakBytes: v.PeakBytes,
-		LiveBytes: v.LiveBytes, Stragglers: v.Stragglers}
+		LiveBytes: v.LiveBytes, Stragglers: v.Stragglers, loss: *v.Loss}
 	peak := math.NaN()
 	if len(v.PeakBytes) > 0 {
 		peak = float64(slices.Max(v.PeakBytes))
@@ -201,7 +204,7 @@ func (f *Follower) line(text []byte) {
 	}
 	f.steps.add(*v.Step, f.now.AtS, v.Samples, []float64{*v.Loss, known(v.SamplesPerSecond), known(v.StepS), v.Bubble,
 		known(v.GradientNorm), known(v.LearningRate), peak})
-	f.recent = append(f.recent, recentStep{v.StepS, v.SamplesPerSecond, v.Bubble, *v.Loss})
+	f.recent = append(f.recent, report.StepTook{Step: *v.Step, S: v.StepS, BusyS: v.BusyS, PeakBytes: v.PeakBytes})
 	if len(f.recent) > 2*mostRecent {
 		f.recent = slices.Delete(f.recent, 0, mostRecent)
 	}

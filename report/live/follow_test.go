@@ -38,8 +38,8 @@ func eventLine(kind string, step int, afterS float64, lines ...string) string {
 	return string(text) + "\n"
 }
 
-// folder is a folder of a run with these files; a follower of it has read them.
-func folder(t *testing.T, files map[string]string) (string, *Follower) {
+// folderOf is a folder of a run with these files; a follower of it has read them.
+func folderOf(t *testing.T, files map[string]string) (string, *Follower) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -71,7 +71,7 @@ func add(t *testing.T, path, text string) {
 
 // A line counts once it is whole, however it comes; one that is none is said, and the others count.
 func TestAFileThatGrowsIsReadOn(t *testing.T) {
-	dir, f := folder(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
+	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	path, next := filepath.Join(dir, "metrics.jsonl"), stepLine(1, 2)
 	for i := range len(next) {
 		if f.now.Step != 0 {
@@ -100,7 +100,7 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 
 // A run that is written over, one whose last steps are done again, and a folder that is gone begin anew.
 func TestAFileThatIsReplacedIsReadAnew(t *testing.T) {
-	dir, f := folder(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2) + stepLine(2, 3)})
+	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2) + stepLine(2, 3)})
 	path := filepath.Join(dir, "metrics.jsonl")
 	replaced := f.replaced
 	write(t, path+".new", stepLine(0, 1)+stepLine(1, 2)) // as train --resume does
@@ -132,7 +132,7 @@ func TestAFileThatIsReplacedIsReadAnew(t *testing.T) {
 
 // The time of training leaves out what lies between an end and a going on.
 func TestTimeLeavesPausesOut(t *testing.T) {
-	_, f := folder(t, map[string]string{
+	_, f := folderOf(t, map[string]string{
 		"events.jsonl": eventLine(metrics.Begun, 0, 0) + eventLine(metrics.Stopped, 2, 2) +
 			eventLine(metrics.Begun, 2, 3600),
 		"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2) + stepLine(2, 3603) + stepLine(3, 3604),
@@ -178,7 +178,7 @@ func TestStates(t *testing.T) {
 		for name, text := range c.more {
 			files[name] = text
 		}
-		_, f := folder(t, files)
+		_, f := folderOf(t, files)
 		if got := f.state(noon.Add(time.Duration(c.afterS * float64(time.Second)))); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
@@ -190,7 +190,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 	bad := map[string]string{"job.yaml": "{a: [", "plan.json": "{", "profile.json": "[1]", "predicted.json.gz": "x",
 		"timeline.json.gz": "\x1f\x8bx", "error.json": "no", "events.jsonl": "no\n"}
 	bad["metrics.jsonl"] = stepLine(0, 1)
-	dir, f := folder(t, bad)
+	dir, f := folderOf(t, bad)
 	for name := range bad {
 		if name != "metrics.jsonl" && !strings.Contains(f.wrong[name], name) {
 			t.Errorf("%s: %q", name, f.wrong[name])
@@ -226,7 +226,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 // The step that is shown is that which came last: of a run that goes on, the traced one, though an earlier end has left
 // its Timeline.
 func TestTheNewestStepIsShown(t *testing.T) {
-	dir, f := folder(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
+	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	one, whole := tracetest.TwoStages().Timeline(), tracetest.FourStages().Timeline()
 	for i, c := range []struct {
 		file    string
@@ -261,7 +261,7 @@ func TestAFollowerIsBounded(t *testing.T) {
 			fmt.Fprintf(&b, `{"time":"2026-03-01T12:00:00Z","step":%d,"evaluation_loss":1,"evaluation_accuracy":0.5}`+"\n", i)
 		}
 	}
-	_, f := folder(t, map[string]string{"metrics.jsonl": b.String(),
+	_, f := folderOf(t, map[string]string{"metrics.jsonl": b.String(),
 		"events.jsonl": strings.Repeat(eventLine(metrics.Slower, 1, 1), 5000)})
 	if f.now.Step != 29_999 || len(f.steps.parts) > mostSteps || len(f.evaluations.parts) > mostEvaluations ||
 		len(f.recent) > 2*mostRecent || len(f.happened) > mostEvents || cap(f.happened) > 4*mostEvents {

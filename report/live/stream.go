@@ -93,6 +93,7 @@ type drawn struct {
 	Steps     json.RawMessage `json:"steps,omitempty"` // see series.appendJSON
 	Held      json.RawMessage `json:"held,omitempty"`  // of evaluations
 	Now       *now            `json:"last,omitempty"`
+	Numbers   *shownNumbers   `json:"numbers,omitempty"`
 	Predicted json.RawMessage `json:"predicted,omitempty"` // see report.StepData
 	Measured  json.RawMessage `json:"measured,omitempty"`
 }
@@ -152,6 +153,9 @@ func (f *Follower) since(c has, known, shown bool) (*drawn, has) {
 		d.Held, any = f.evaluations.appendJSON(nil, from(f.evaluations, c.heldEach, c.heldWhole)), true
 	}
 	if shown {
+		if d.Fresh || d.Now != nil || c.details != h.details {
+			d.Numbers, any = f.measured().shown(), true
+		}
 		if d.Fresh || c.predicted != f.shown[0] {
 			d.Predicted, h.predicted, any = orNull(f.steps0), f.shown[0], true
 		}

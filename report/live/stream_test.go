@@ -110,7 +110,7 @@ func drew(n news) bool { return len(n.Drawn) > 0 && n.Drawn[0].Steps != nil }
 // A stream goes on where another has ended: with what is new. Where the files were replaced, or the cursor is of
 // another process, all comes again.
 func TestAStreamGoesOnWhereItWas(t *testing.T) {
-	dir, _ := folder(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2), "job.yaml": "steps: 9"})
+	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2), "job.yaml": "steps: 9"})
 	path := filepath.Join(dir, "metrics.jsonl")
 	_, server := shelfOf(t, dir)
 	id := IDOf(dir)
@@ -162,7 +162,7 @@ func TestAPageThatReadsNothingHoldsNobodyUp(t *testing.T) {
 	for i := range 3000 {
 		long.WriteString(stepLine(i, float64(i)))
 	}
-	dir, _ := folder(t, map[string]string{"metrics.jsonl": long.String()})
+	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": long.String()})
 	s, server := shelfOf(t, dir)
 	stuck, err := net.Dial("tcp", server.Listener.Addr().String())
 	if err != nil {
@@ -193,7 +193,7 @@ func TestAPageThatReadsNothingHoldsNobodyUp(t *testing.T) {
 
 // Nothing is read while nobody looks.
 func TestNobodyLooksNothingIsRead(t *testing.T) {
-	dir, _ := folder(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
+	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	s, server := shelfOf(t, dir)
 	time.Sleep(2 * pollDrawn)
 	s.mu.Lock()
@@ -245,7 +245,7 @@ func TestNewRunsTurnUp(t *testing.T) {
 
 // Only the program's own files and the stream are answered, with a policy that forbids everything else.
 func TestNothingElseIsServed(t *testing.T) {
-	dir, _ := folder(t, map[string]string{"metrics.jsonl": stepLine(0, 1), "report.html": "secret"})
+	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1), "report.html": "secret"})
 	_, server := shelfOf(t, dir)
 	for path, want := range map[string]int{
 		"/": 200, "/live.js": 200, "/live.css": 200, "/style.css": 200, "/theme.js": 200, "/paint.js": 200, "/main.js": 404,

@@ -179,7 +179,7 @@ function draw(canvas, chart, { text, least, robust, say }) {
   }
   ctx.save();
   ctx.beginPath();
-  ctx.rect(left, 0, end - left, height - bottom + 3);
+  ctx.rect(left - 3, 0, end - left + 6, height - bottom + 3);
   ctx.clip();
   for (const l of lines) drawLine(ctx, l, toX, toY);
   if (chart.drag && Math.abs(chart.drag.to - chart.drag.from) > 6) {

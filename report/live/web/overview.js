@@ -121,7 +121,7 @@ function rowOf(r) {
   if (!row) {
     const box = el("input", { type: "checkbox", "aria-label": "Draw " + r.name });
     box.addEventListener("change", () => choose(r.id, box.checked));
-    const link = el("a", { text: r.name, href: "#run=" + r.id });
+    const link = el("a", { title: r.name, href: "#run=" + r.id });
     link.addEventListener("click", (e) => {
       if (e.ctrlKey || e.metaKey || e.shiftKey || e.button !== 0) return;
       e.preventDefault();
@@ -131,7 +131,7 @@ function rowOf(r) {
     const cells = fields.map((f) =>
       f.key === "name" ? el("th", { scope: "row" }, box, line, link) : el("td", { class: f.n ? "n" : "" }),
     );
-    row = { tr: el("tr", {}, ...cells), cells, box, line, said: null };
+    row = { tr: el("tr", {}, ...cells), cells, box, line, link, said: null };
     rows.set(r.id, row);
   }
   if (row.said !== r) {
@@ -166,9 +166,12 @@ export function drawOverview() {
     else f.th.removeAttribute("aria-sort");
     f.i = i;
   });
+  const called = names([...store.runs.keys()]);
   const order = all.map((r) => {
     const row = rowOf(r),
       index = drawn.indexOf(r.id);
+    const name = called.get(r.id);
+    if (row.link.textContent !== name) row.link.textContent = name;
     row.box.checked = index >= 0;
     row.line.replaceChildren(...(index >= 0 ? [swatch(index)] : []));
     row.tr.classList.toggle("at", r.id === at);
@@ -195,12 +198,12 @@ function names(ids) {
   const all = ids.map((id) => (store.runs.get(id)?.name ?? id).split("/"));
   let common = 0;
   while (all.length > 1 && all.every((p) => p.length > common + 1 && p[common] === all[0][common])) common++;
-  return all.map((p) => (all.length > 1 ? p.slice(common) : p.slice(-1)).join("/"));
+  return new Map(ids.map((id, i) => [id, (ids.length > 1 ? all[i].slice(common) : all[i].slice(-1)).join("/")]));
 }
 
 function drawChosen(ids) {
   const called = names(ids);
-  const runs = ids.map((id, index) => ({ id, index, name: called[index], drawn: store.drawn.get(id) }));
+  const runs = ids.map((id, index) => ({ id, index, name: called.get(id), drawn: store.drawn.get(id) }));
   legend.replaceChildren(...runs.map((r) => el("li", {}, swatch(r.index), r.name)));
   curves.parentElement.hidden = !drawCurves(runs);
   drawPlans(runs);

@@ -1,11 +1,11 @@
 // One run: how it does, the step as it happens beside the predicted one, memory, curves, and what has happened.
 import { curveSet, curveTools } from "./curve-set.js";
-import { percent } from "./format.js";
+import { fixed } from "./format.js";
 import { planStrip, planWords } from "./overview.js";
 import { stepsView } from "./steps.js";
 import { store } from "./store.js";
 import { view } from "./view-state.js";
-import { bytes, clock, el, part, plain, rate, seconds, states, whole } from "./words.js";
+import { bytes, clock, el, moment, part, states, whole } from "./words.js";
 
 const parent = document.getElementById("single");
 let of = "",
@@ -122,23 +122,23 @@ function drawHead(r, d) {
   const rest = left(r);
   if (rest) words.push(rest);
   const late =
-    r.state === "going" && r.step_s && quiet > Math.max(3, 3 * r.step_s) ? ` · nothing new for ${clock(quiet)}` : "";
+    r.state === "silent" || (r.state === "going" && r.step_s && quiet > Math.max(3, 3 * r.step_s))
+      ? ` · nothing new for ${clock(quiet)}`
+      : "";
   const text = words.join(" · ") + late;
-  if (!once("head", r.state, text)) return;
+  const over = d?.numbers?.over ?? "";
+  if (!once("head", r.state, text, over)) return;
   parts.head.replaceChildren(
     el(
       "div",
       { class: "row" },
       el("div", {}, el("span", { class: "state " + r.state, text: states[r.state] }), " ", el("span", { text })),
       ...(d?.details?.report
-        ? [el("span", { class: "muted", text: "report: " + d.details.path + "/report.html" })]
+        ? [el("span", { class: "muted path", text: "report: " + d.details.path + "/report.html" })]
         : []),
     ),
   );
-  if (r.loss !== undefined) {
-    const over = "Times and rates are medians of the last 64 steps; the loss is the mean of the last 10.";
-    parts.head.append(el("p", { class: "muted", text: over }));
-  }
+  if (over) parts.head.append(el("p", { class: "muted", text: over }));
   if (r.total) {
     const done = el("i"),
       bar = el(
@@ -181,8 +181,9 @@ function drawNotices(r, d) {
       notice(
         false,
         "Silent",
-        "Nothing has come of this run for far longer than its steps take. Its process may have been killed, or " +
-          "its host cannot be reached.",
+        `The last sign of this run was at ${moment(r.heard * 1000)}, behind step ${whole(r.step)}` +
+          (r.total ? ` of ${whole(r.total)}` : "") +
+          ". It has not said that it ended: its process may have been killed, or its host cannot be reached.",
       ),
     );
   }
@@ -204,45 +205,15 @@ function drawNotices(r, d) {
 }
 
 function drawCards(r, d) {
-  const p = d?.details?.predicted;
-  const card = (name, value, predicted, text, worse) => {
-    if (value === undefined || value === null)
-      return predicted === undefined ? null : { name, value: text(predicted), was: "predicted" };
-    if (predicted === undefined || !(predicted > 0)) return { name, value: text(value), was: "measured" };
-    const off = value / predicted - 1,
-      size = Math.abs(off);
-    return {
-      name,
-      value: text(value),
-      was: "predicted " + text(predicted),
-      off: percent(off),
-      how: size <= 0.05 ? 0 : size <= 0.15 ? 1 : 2,
-      worse,
-    };
-  };
-  const bubble =
-    r.bubble === undefined && !p
-      ? null
-      : {
-          name: "bubble",
-          value: part(r.bubble ?? p.bubble, 0.001),
-          was: p && r.bubble !== undefined ? "predicted " + part(p.bubble, 0.001) : "predicted",
-        };
-  if (bubble && !p) bubble.was = "measured";
-  const all = [
-    card("step time", r.step_s, p?.step_s, seconds),
-    card("samples per second", r.rate, p?.samples_per_s, rate),
-    bubble,
-  ];
+  const shown = [...(d?.numbers?.cards ?? [])];
   if (r.loss !== undefined)
-    all.push({
+    shown.push({
       name: "loss",
-      value: plain(r.loss, 0.0001),
-      was: r.held === undefined ? "mean of the last 10 steps" : "held-out " + plain(r.held, 0.0001),
+      value: fixed(r.loss, 4),
+      was: r.held === undefined ? "of the last step" : "held-out " + fixed(r.held, 4),
     });
   if (r.accuracy !== undefined)
-    all.push({ name: "held-out accuracy", value: part(r.accuracy, 0.0001), was: "at the last evaluation" });
-  const shown = all.filter(Boolean);
+    shown.push({ name: "held-out accuracy", value: part(r.accuracy, 0.0001), was: "at the last evaluation" });
   parts.cards.hidden = shown.length === 0;
   if (!once("cards", shown)) return;
   parts.cards.replaceChildren(
@@ -255,7 +226,7 @@ function drawCards(r, d) {
         el(
           "div",
           { class: "was", text: c.was + " " },
-          ...(c.off ? [el("span", { class: `difference off${c.how}`, text: c.off })] : []),
+          ...(c.difference ? [el("span", { class: `difference off${c.off}`, text: c.difference })] : []),
         ),
       ),
     ),
@@ -269,15 +240,15 @@ function limitOf(d) {
 }
 
 function drawMemory(d) {
-  const peak = d.last?.peak ?? [],
+  const peak = (d.numbers?.memory ?? []).map((m) => m.measured),
     live = d.last?.live ?? [],
-    predicted = d.details?.predicted?.memory_bytes ?? [];
+    predicted = (d.numbers?.memory ?? []).map((m) => m.predicted);
   const most = d.details?.predicted?.at_most_bytes ?? [],
     limit = limitOf(d);
-  const workers = Math.max(peak.length, predicted.length);
+  const workers = peak.length;
   parts.memory.hidden = workers === 0;
   if (workers === 0 || !once("memory", peak, live, predicted, limit)) return;
-  const top = Math.max(limit ?? 0, ...peak, ...predicted) * 1.02 || 1;
+  const top = Math.max(limit ?? 0, ...[...peak, ...predicted].map((b) => b ?? 0)) * 1.02 || 1;
   const bar = (name, b) => {
     const i = el("i", { class: name });
     if (name === "mark" || name === "limit") i.style.left = `calc(${(100 * b) / top}% - 1px)`;
@@ -313,7 +284,7 @@ function drawMemory(d) {
       { class: "legend", "aria-label": "Colours" },
       key("live", "held now"),
       key("peak", "peak so far"),
-      ...(predicted.length ? [key("mark", "predicted peak")] : []),
+      ...(predicted.some(Boolean) ? [key("mark", "predicted peak")] : []),
       ...(limit ? [key("limit", "limit " + bytes(limit))] : []),
     ),
     el("div", { class: "bars-of-memory" }, ...rows),
@@ -335,16 +306,12 @@ function drawEvents(d) {
   const events = d.details?.events ?? [];
   parts.events.hidden = events.length === 0;
   if (!once("events", events)) return;
-  const day = (t) => t.toLocaleDateString("en-CA");
-  const today = day(new Date());
   parts.events.lastElementChild.replaceChildren(
     ...events.toReversed().map((e) => {
-      const t = new Date(e.time),
-        when = (day(t) === today ? "" : day(t) + " ") + t.toLocaleTimeString("en-GB");
       return el(
         "li",
         {},
-        el("time", { class: "muted", datetime: e.time, text: when }),
+        el("time", { class: "muted", datetime: e.time, text: moment(e.time) }),
         el("span", { class: "kind-" + e.kind, text: kinds[e.kind] ?? e.kind }),
         el(
           "div",

@@ -64,6 +64,7 @@ function take(news) {
     if (d.steps) has.steps = joined(has.steps, d.steps);
     if (d.held) has.held = joined(has.held, d.held);
     if (d.last) has.last = d.last;
+    if (d.numbers) has.numbers = d.numbers;
     if (d.predicted !== undefined) has.predicted = d.predicted;
     if (d.measured !== undefined) has.measured = d.measured;
     has.newSteps = d.predicted !== undefined || d.measured !== undefined || has.newSteps;

@@ -37,6 +37,14 @@ export function clock(s) {
   return h > 0 ? `${h} h ${two(m)} min` : `${m} min ${two(all % 60)} s`;
 }
 
+const day = (t) => t.toLocaleDateString("en-CA");
+
+// moment writes when something was, with its day unless that is today.
+export function moment(time) {
+  const t = new Date(time);
+  return (day(t) === day(new Date()) ? "" : day(t) + " ") + t.toLocaleTimeString("en-GB");
+}
+
 // The axes that curves may be over.
 const overSteps = (x) => "step " + whole(x);
 overSteps.step = (range, count) => Math.max(1, niceStep(range, count));

@@ -80,7 +80,14 @@ func (w *runDir) hooks() run.Hooks {
 		},
 		WantsTrace: func(int) bool { return w.tracing.due(time.Now()) },
 		OnTrace: func(t *trace.Timeline) {
-			keep(incomplete(w.tracing.note(time.Now(), func() error { return t.WriteFile(w.path(folder.StepName)) })))
+			// Nothing is lost without it but the sight of it: it fails no run.
+			err := w.tracing.note(time.Now(), func() error { return t.WriteFile(w.path(folder.StepName)) })
+			if err != nil && !w.unshown {
+				w.unshown = true
+				text := fmt.Sprintf("pages do not show the step as it happens: %v", err)
+				w.progress.say(text)
+				keep(w.happened(metrics.Warned, text))
+			}
 		},
 		OnPace: func(p run.Pace) {
 			v.pace(p)

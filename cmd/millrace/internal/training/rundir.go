@@ -43,6 +43,7 @@ type runDir struct {
 	servers   *servers
 	progress  *progress
 	failed    error // the first error of a sink
+	unshown   bool  // a step could not be written for who watches, and that has been said
 }
 
 func (w *runDir) path(name string) string { return filepath.Join(w.Job.Out, name) }
@@ -157,18 +158,10 @@ func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, in.Measured) }))
 }
 
-// Inputs is what the report of a run is drawn from: the step is that of its last part which took one, and losses and
-// evaluations are those of all parts.
+// Inputs is what the report of a run is drawn from.
 func Inputs(r *folder.Run) report.Inputs {
-	p := r.Shown()
-	in := report.Inputs{Title: r.Dir, Plan: p.Plan, LayerNames: p.LayerNames, Simulated: p.Simulated,
-		Measured: p.Measured, Losses: r.Losses(), Evaluations: r.Evaluations(), LayerS: p.LayerS, Lags: lags(p.Plan)}
-	for _, s := range r.Steps {
-		in.Took = append(in.Took, report.StepTook{Step: s.Step, S: s.StepS})
-	}
-	for _, later := range r.Parts[1:] {
-		in.Resumed = append(in.Resumed, later.First)
-	}
+	in := r.Inputs()
+	in.Lags = lags(in.Plan)
 	return in
 }
 
@@ -197,13 +190,18 @@ func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
 	if r.Checkpoint != "" {
 		fmt.Fprintf(out, "checkpoint  %s\n", r.Checkpoint)
 	}
-	_, err := fmt.Fprintf(out, "report      %s\n", w.page())
+	return w.printPages(out)
+}
+
+// printPages says where pages of the run are.
+func (w *runDir) printPages(out io.Writer) error {
+	_, err := fmt.Fprintf(out, "report      %s\nwatch       millrace serve %s\n", w.page(), w.Job.Out)
 	return err
 }
 
 // printStopped says what a run leaves that was stopped: the rest is in its report.
 func (w *runDir) printStopped(out io.Writer, r *run.Result) {
-	fmt.Fprintf(out, "report      %s\n", w.page())
+	_ = w.printPages(out)
 	if r.Checkpoint == "" {
 		fmt.Fprintf(out, "stopped     behind step %d of %d; no checkpoint was saved\n", r.Steps, w.Job.Steps)
 		return

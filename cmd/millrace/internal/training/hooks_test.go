@@ -1,0 +1,36 @@
+package training
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/trace/tracetest"
+)
+
+// A step that cannot be written for who watches is a warning, once, and fails no run.
+func TestAStepThatCannotBeWrittenFailsNoRun(t *testing.T) {
+	var events bytes.Buffer
+	w := &runDir{
+		Prepared: &prepare.Prepared{Job: &job.Job{Out: filepath.Join(t.TempDir(), "gone")}, Plan: &plan.Plan{}},
+		events:   metrics.NewEventLog(&events), progress: newProgress(nil, 10),
+		tracing: tracing{watched: func() bool { return true }, begun: time.Now()},
+	}
+	hooks := w.hooks()
+	for range 2 {
+		hooks.OnTrace(tracetest.TwoStages().Timeline())
+	}
+	if w.failed != nil {
+		t.Errorf("the run fails: %v", w.failed)
+	}
+	if said := events.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, `"kind":"warning"`) ||
+		!strings.Contains(said, "pages do not show the step as it happens") {
+		t.Errorf("it says %q", said)
+	}
+}

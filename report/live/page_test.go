@@ -1,0 +1,184 @@
+package live
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/browser"
+	"github.com/millrace-ml/millrace/internal/browsertest"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/folder"
+	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/trace/tracetest"
+)
+
+// trained leaves what a training of 120 steps on two workers does, in a folder below root; one that has not ended lacks
+// its Timeline. Its steps end in this second.
+func trained(t *testing.T, root, name string, ended bool) string {
+	t.Helper()
+	dir := filepath.Join(root, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := tracetest.TwoStages()
+	simulated := p.Timeline()
+	p.Source, p.Steps, p.Noise, p.Seed = "run", 120, .1, uint64(len(name))
+	measured := p.Timeline()
+	n := report.NumbersOf(simulated, 0, 32)
+	pl := &plan.Plan{Version: plan.Version, Model: "gpt", Replication: "split", MicroBatch: 4, MicroBatches: 8,
+		Schedule: "1f1b", Weights: "sync", Planner: "balance", Why: []string{"it takes the least"},
+		Stages: []plan.Stage{{LastLayer: 7, Devices: []int{0}, Warmup: 2}, {FirstLayer: 8, LastLayer: 15, Devices: []int{1},
+			Warmup: 1}},
+		Predicted: &plan.Predicted{StepS: n.StepS, SamplesPerSecond: 32 / n.StepS, Bubble: n.Bubble, BusyS: n.BusyS,
+			MemoryBytes: n.PeakBytes, PeakActivations: n.PeakActivations}}
+	err := errors.Join((&folder.Start{}).Write(dir), pl.Write(filepath.Join(dir, folder.PlanName)),
+		simulated.WriteFile(filepath.Join(dir, folder.PredictedName)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	out := json.NewEncoder(&lines)
+	began := time.Now().Add(-time.Duration(measured.Steps[119].EndS * float64(time.Second)))
+	busy, took := measured.StepBusy(), measured.Took(0)
+	for k, s := range measured.Steps {
+		v := metrics.StepValues{Time: began.Add(time.Duration(s.EndS * float64(time.Second))), Step: k, StepS: took[k],
+			Loss: 3 / float64(k+1), LearningRate: 1e-3, SamplesPerSecond: 32 / took[k], BusyS: busy[k], Bubble: .2,
+			Samples: int64(32 * (k + 1)), PeakBytes: measured.PeakBytes, LiveBytes: measured.PeakBytes, GradientNorm: 1}
+		if err := out.Encode(v); err != nil {
+			t.Fatal(err)
+		}
+		if k%40 == 39 {
+			if err := out.Encode(metrics.EvaluationValues{Time: v.Time, Step: k, Loss: 4 / float64(k), Accuracy: new(.5),
+				Correct: 5, Samples: 10}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(t, filepath.Join(dir, folder.MetricsName), lines.String())
+	write(t, filepath.Join(dir, folder.JobName), "model: gpt\nsteps: 120\nseed: "+fmt.Sprint(len(name))+"\n")
+	events := metrics.Event{Time: began, Kind: metrics.Begun, Text: "begins with step 1 of 120"}
+	text, _ := json.Marshal(events)
+	if ended {
+		if err := measured.WriteFile(filepath.Join(dir, folder.TimelineName)); err != nil {
+			t.Fatal(err)
+		}
+		events = metrics.Event{Time: time.Now(), Step: 120, Kind: metrics.Finished, Text: "all 120 steps are done"}
+		last, _ := json.Marshal(events)
+		text = append(append(text, '\n'), last...)
+	}
+	write(t, filepath.Join(dir, folder.EventsName), string(text)+"\n")
+	return dir
+}
+
+// A run that has ended has the numbers of its report, also in the table of runs; one that goes on those of its last
+// steps, by the same formulas.
+func TestNumbersAreThoseOfTheReport(t *testing.T) {
+	root := t.TempDir()
+	for _, ended := range []bool{true, false} {
+		dir := trained(t, root, fmt.Sprint("ended-", ended), ended)
+		f := NewFollower(dir)
+		f.Poll(false)
+		whole, err := folder.Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := whole.Inputs()
+		if !ended {
+			if in.Unmeasured == "" || len(in.Took) != 120 {
+				t.Errorf("of a run without a Timeline the report says %q and has %d steps", in.Unmeasured, len(in.Took))
+			}
+			in.Took, in.Skip = in.Took[120-mostRecent:], -1
+		}
+		want, over, err := report.CompareOver(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := f.measured().shown()
+		if got, want := fmt.Sprint(n.Cards), fmt.Sprint(report.Cards(want)); got != want {
+			t.Errorf("ended %v: the page shows %s and the report %s", ended, got, want)
+		}
+		if !strings.Contains(n.Over, over) || strings.Contains(n.Over, "so far") == ended {
+			t.Errorf("ended %v: %q, and the report says %q", ended, n.Over, over)
+		}
+		s := f.summary("", "", time.Now())
+		for i, got := range []*float64{s.StepS, s.Rate, s.Bubble} {
+			if got == nil || *got != *want[i].Measured {
+				t.Errorf("ended %v: %s is %v in the table, %v in the report", ended, want[i].Name, got, *want[i].Measured)
+			}
+		}
+		if peak := float64(max(whole.Steps[119].PeakBytes[0], whole.Steps[119].PeakBytes[1])); *s.Peak != peak {
+			t.Errorf("ended %v: %v bytes, not %v", ended, *s.Peak, peak)
+		}
+		if *s.Loss != whole.Steps[119].Loss || *s.Held != whole.Evaluated[2].Loss || *s.Accuracy != .5 {
+			t.Errorf("ended %v: loss %v, held-out %v, accuracy %v", ended, *s.Loss, *s.Held, *s.Accuracy)
+		}
+	}
+}
+
+// All runs, and one that has ended, and one that goes on, can be read on a desk and a phone, light and dark, by all.
+func TestPagesAreReadByAll(t *testing.T) {
+	root := t.TempDir()
+	ended, goes := trained(t, root, "ended", true), trained(t, root, "goes-on", false)
+	_, server := shelfOf(t, root)
+	for name, page := range map[string]struct{ at, wait string }{
+		"all":     {"/", `document.querySelectorAll(".runs tbody tr").length === 2 && document.querySelector(".layers")`},
+		"ended":   {"/#run=" + IDOf(ended), `document.querySelectorAll(".card").length === 6`},
+		"goes on": {"/#run=" + IDOf(goes), `document.querySelectorAll(".card").length === 6`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			browsertest.Each(t, server.URL+page.at, func(t *testing.T, p *browsertest.Page, _ browser.View) {
+				p.Wait(page.wait)
+				p.Wait(`millraceRedraws.count > 0`)
+				p.Fits()
+				p.Accessible()
+			})
+		})
+	}
+}
+
+// The table sorts by its heads, runs are chosen by keys, and the address brings back what was looked at.
+func TestRunsSideBySide(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"a", "bcd", "ef"} {
+		trained(t, root, name, name != "ef")
+	}
+	_, server := shelfOf(t, root)
+	p := browsertest.Open(t, server.URL, browser.View{Width: 1280})
+	rows := func(p *browsertest.Page) string { return strings.Join(p.Texts(".runs tbody th a"), " ") }
+	p.Wait(`document.querySelectorAll(".runs tbody tr").length === 3 && document.querySelector(".differences")`)
+	if got := rows(p); got != "a bcd ef" {
+		t.Errorf("by name: %s", got)
+	}
+	if got := p.Texts(".differences tbody tr"); fmt.Sprint(got) != "[seed132]" {
+		t.Errorf("the settings differ in %q", got)
+	}
+	p.Click(".runs thead th:first-child button")
+	if got := rows(p); got != "ef bcd a" {
+		t.Errorf("by name, down: %s", got)
+	}
+	p.Eval("document.activeElement.blur()", nil) // on a button the blank is the button's
+	p.Press("j", "j", "Space", "x", "l")
+	p.Wait(`document.querySelectorAll(".plans .of").length === 2`)
+	address := p.Text("location.href")
+	if !strings.Contains(address, "x=time") || !strings.Contains(address, "sort=-name") ||
+		!strings.Contains(address, "log=1") || strings.Contains(address, "bcd") {
+		t.Errorf("the address is %s", address)
+	}
+	again := browsertest.Open(t, address, browser.View{Width: 1280})
+	again.Wait(`document.querySelectorAll(".plans .of").length === 2`)
+	if got := rows(again); got != "ef bcd a" || again.Text(`document.querySelector(".choice [aria-pressed=true]").
+		textContent`) != "time" {
+		t.Errorf("again: %s", got)
+	}
+	again.Press("k", "Enter")
+	again.Wait(`document.querySelector("h1").textContent.endsWith("/ef") && document.querySelector(".card")`)
+	again.Press("Escape")
+	again.Wait(`!document.getElementById("overview").hidden`)
+}
