@@ -16,7 +16,7 @@ var web embed.FS
 // modules are the page's ES modules in the order they are put into it: each imports
 // only from those before it.
 var modules = []string{"format.js", "theme.js", "model.js", "view.js", "paint.js", "inspect.js", "gestures.js",
-	"curves.js", "main.js"}
+	"curves.js", "timeline.js", "main.js"}
 
 var page = template.Must(template.New("page.html").ParseFS(web, "web/page.html", "web/head.html"))
 

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -35,8 +36,9 @@ var ErrMissing = errors.New("no chromium on this machine; scripts/browser.sh ins
 
 // Browser is a process of Chromium.
 type Browser struct {
-	ctx   context.Context
-	close func()
+	ctx     context.Context
+	close   func()
+	program *exec.Cmd
 }
 
 // View is how a page is looked at. Below 600 pixels the page is on a phone: its viewport element counts.
@@ -64,6 +66,7 @@ func Start() (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
+	b := &Browser{}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(dir),
 		chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("hide-scrollbars", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1"),
@@ -73,10 +76,12 @@ func Start() (*Browser, error) {
 			c.Args = append([]string{"sh", "-c", `"$@"; for i in 1 2 3; do sleep 1; rm -rf "$0"; done`, dir, path},
 				c.Args[1:]...)
 			c.Path = "/bin/sh"
+			c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // for Kill
+			b.program = c
 		}))
 	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, stop := chromedp.NewContext(ctx)
-	b := &Browser{ctx, func() { _ = chromedp.Cancel(ctx); stop(); end(); _ = os.RemoveAll(dir) }}
+	b.ctx, b.close = ctx, func() { _ = chromedp.Cancel(ctx); stop(); end(); _ = os.RemoveAll(dir) }
 	if err := chromedp.Do(ctx); err != nil {
 		b.Close()
 		return nil, fmt.Errorf("chromium does not start: %w", err)
@@ -86,6 +91,9 @@ func Start() (*Browser, error) {
 
 // Close ends the process.
 func (b *Browser) Close() { b.close() }
+
+// Kill ends the process, and those that it has started, at once: it closes no connection. Close removes what it leaves.
+func (b *Browser) Kill() error { return syscall.Kill(-b.program.Process.Pid, syscall.SIGKILL) }
 
 // Page is one that is open. Nothing it remembers is seen by another.
 type Page struct {

@@ -182,3 +182,35 @@ func TestRunsSideBySide(t *testing.T) {
 	again.Press("Escape")
 	again.Wait(`!document.getElementById("overview").hidden`)
 }
+
+// What is pointed at in the step is told, and stays while a newer one comes, until it is asked for.
+func TestAStepIsLookedAt(t *testing.T) {
+	root := t.TempDir()
+	dir := trained(t, root, "run", false)
+	_, server := shelfOf(t, root)
+	step := tracetest.TwoStages()
+	step.Source, step.Steps, step.Noise = "run", 1, .1
+	wrote := func(seed uint64) {
+		t.Helper()
+		step.Seed = seed
+		if err := step.Timeline().WriteFile(filepath.Join(dir, folder.StepName)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wrote(1)
+	p := browsertest.Open(t, server.URL+"/#run="+IDOf(dir), browser.View{Width: 1280})
+	p.Wait(`document.getElementById("timeline")?.clientHeight > 150`)
+	p.Hover("#timeline", .4, .3)
+	p.Wait(`!document.querySelector(".tip").hidden && /worker 0/.test(document.querySelector(".tip").textContent)`)
+	p.Eval(`document.getElementById("timeline").focus()`, nil)
+	p.Press("ArrowRight", "ArrowDown")
+	p.Wait(`/worker 1/.test(document.querySelector(".details").textContent)`)
+	told := p.Text(`document.querySelector(".details").textContent`)
+	wrote(2)
+	p.Wait(`[...document.querySelectorAll("#single .tools button")].some(b => !b.hidden && /^Go on/.test(b.textContent))`)
+	if now := p.Text(`document.querySelector(".details").textContent`); now != told {
+		t.Errorf("what is told of a box that is looked at becomes %q", now)
+	}
+	p.Press("Escape")
+	p.Wait(`/^Point at a box/.test(document.querySelector(".details").textContent)`)
+}

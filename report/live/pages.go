@@ -13,7 +13,7 @@ var web embed.FS
 
 // drawnAs is the files of the report's page that these pages are drawn with, too.
 var drawnAs = []string{"style.css", "theme.js", "format.js", "model.js", "view.js", "paint.js", "inspect.js",
-	"gestures.js", "curves.js"}
+	"gestures.js", "curves.js", "timeline.js"}
 
 // policy forbids a page everything but its own scripts, style and stream.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +

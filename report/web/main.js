@@ -1,92 +1,24 @@
 // Puts the page together.
 import { byteText, fixed } from "./format.js";
-import { onTheme, startPrint, startTheme } from "./theme.js";
-import { firstAfter, stepModel } from "./model.js";
-import { makeView } from "./view.js";
-import { layoutOf, paintTimeline, placeOf, thingAt } from "./paint.js";
-import { describe, hint, showTip } from "./inspect.js";
-import { onGestures } from "./gestures.js";
-import { byteAxis, makeChart, makeNumber, sharpContext, smooth, timeAxis } from "./curves.js";
+import { startPrint, startTheme } from "./theme.js";
+import { makeTimeline } from "./timeline.js";
+import { byteAxis, makeChart, makeNumber, smooth, timeAxis } from "./curves.js";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const find = (id) => document.getElementById(id);
 
 function startTimeline(canvas) {
-  const view = makeView();
-  const causes = data.causes.map((c) => c.name);
-  const tip = find("tip"), details = find("details"), around = find("stage");
-  let steps = [], layout = null, waiting = false;
-
-  const draw = () => {
-    waiting = false;
-    layout = layoutOf(steps, around.clientWidth, data.groups);
-    view.width = layout.plot;
-    paintTimeline(sharpContext(canvas, layout.width, layout.height), layout, view, data.stage_labels, causes);
-  };
-  const redraw = () => {
-    if (!waiting) requestAnimationFrame(draw);
-    waiting = true;
-  };
-  const select = (thing) => {
-    view.selected = thing;
-    details.replaceChildren(...(thing ? describe(thing, steps, data) : hint()));
-    redraw();
-  };
+  const { view, show, select, redraw } = makeTimeline({ canvas, around: find("stage"), tip: find("tip"),
+    details: find("details") });
+  let steps = [];
   const choose = (i) => {
-    steps = [];
-    if (data.predicted.length > 0) steps.push(stepModel(data.predicted[0], "predicted"));
-    if (data.measured.length > 0) steps.push(stepModel(data.measured[i], "measured"));
+    steps = show(data, i, false);
     find("shown").replaceChildren(...steps.map((s) => {
       const item = document.createElement("li");
       item.textContent = `${s.side === "predicted" ? "Predicted" : "Measured"}: ${s.text}`;
       return item;
     }));
-    view.whole = Math.max(1, ...steps.map((s) => s.end)) * 1.004;
-    view.hovered = null;
-    select(null);
-    view.fit();
   };
-
-  view.listeners.push(redraw);
-  onTheme(() => {
-    select(view.selected);
-    draw();
-  });
-  onGestures(canvas, view, () => layout.gutter, {
-    move(x, y) {
-      const thing = thingAt(layout, view, x, y, 2);
-      view.hovered = thing;
-      view.cursor = x >= layout.gutter ? view.toTime(x - layout.gutter) : null;
-      if (thing) showTip(tip, around, x, y, describe(thing, steps, data));
-      else tip.hidden = true;
-      redraw();
-    },
-    leave() {
-      view.hovered = view.cursor = null;
-      tip.hidden = true;
-      redraw();
-    },
-    pick: (x, y, reach) => select(thingAt(layout, view, x, y, reach)),
-    zoom: (factor) => {
-      const p = view.selected && placeOf(layout, view, view.selected);
-      view.zoom(factor, p ? p.x + p.width / 2 - layout.gutter : view.width / 2);
-    },
-    walk: (dx, dy) => {
-      const next = neighbour(layout, view, dx, dy);
-      if (next) {
-        select(next);
-        view.reveal(next);
-      }
-    },
-    enter: () => {
-      const s = view.selected;
-      if (s) view.show(s.start - (s.end - s.start), s.end + (s.end - s.start));
-    },
-    clear: () => {
-      select(null);
-      tip.hidden = true;
-    },
-  });
   if ([...data.predicted, ...data.measured].some((p) => p.events.version)) {
     const button = find("versions");
     button.hidden = false;
@@ -100,7 +32,6 @@ function startTimeline(canvas) {
   find("zoom-in").addEventListener("click", () => view.zoom(0.6, view.width / 2));
   find("zoom-out").addEventListener("click", () => view.zoom(1 / 0.6, view.width / 2));
   find("zoom-fit").addEventListener("click", view.fit);
-  new ResizeObserver(redraw).observe(around);
 
   if (data.measured.length > 1) {
     find("choose-label").hidden = false;
@@ -114,23 +45,6 @@ function startTimeline(canvas) {
     const step = steps[steps.length - 1];
     select(step.boxes.find((b) => b.text === text) ?? null);
   }
-}
-
-// neighbour is the box that an arrow key leads to: the next one of the row, or the one at
-// the same time in the next row.
-function neighbour(layout, view, dx, dy) {
-  const rows = layout.rows;
-  const now = view.selected;
-  const at = now ? rows.findIndex((r) => r.step.side === now.side && r.row.worker === now.worker) : -1;
-  if (at < 0) return rows[0]?.row.compute[firstAfter(rows[0].row.compute, view.start)] ?? null;
-  if (dy !== 0) {
-    const row = rows[(at + dy + rows.length) % rows.length].row.compute;
-    return row[Math.min(firstAfter(row, now.start), row.length - 1)] ?? null;
-  }
-  const row = rows[at].row.compute;
-  const i = row.indexOf(now);
-  if (i < 0) return row[Math.min(Math.max(0, firstAfter(row, now.start) + (dx < 0 ? -1 : 0)), row.length - 1)] ?? null;
-  return row[Math.min(Math.max(0, i + dx), row.length - 1)];
 }
 
 function startMemory(parent) {

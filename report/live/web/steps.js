@@ -1,11 +1,5 @@
 // The step that was traced last beside the predicted one, drawn as the report draws them.
-import { sharpContext } from "./curves.js";
-import { onGestures } from "./gestures.js";
-import { describe, hint, showTip } from "./inspect.js";
-import { firstAfter, stepModel } from "./model.js";
-import { layoutOf, paintTimeline, placeOf, thingAt } from "./paint.js";
-import { onTheme } from "./theme.js";
-import { makeView } from "./view.js";
+import { makeTimeline } from "./timeline.js";
 import { el } from "./words.js";
 
 // stepsView adds the drawing to a parent. Its set takes the data of the predicted and of the measured steps, as
@@ -31,7 +25,21 @@ export function stepsView(parent) {
     b.addEventListener("click", act);
     return b;
   };
-  const view = makeView();
+  let data = null,
+    shown = 0,
+    later = null;
+  const timeline = makeTimeline({
+    canvas,
+    around,
+    tip,
+    details,
+    cleared: () => {
+      const goes = later !== null;
+      if (goes) take(later);
+      return goes;
+    },
+  });
+  const view = timeline.view;
   const tools = el(
     "div",
     { class: "tools" },
@@ -43,52 +51,9 @@ export function stepsView(parent) {
   );
   parent.append(tools, legend, around, details);
 
-  let data = null,
-    steps = [],
-    layout = null,
-    waiting = false,
-    shown = 0,
-    later = null;
-  const other = (thing) => steps.find((s) => s.side !== thing.side);
-  const draw = () => {
-    waiting = false;
-    if (!data || around.clientWidth === 0) return;
-    layout = layoutOf(steps, around.clientWidth, data.groups);
-    view.width = layout.plot;
-    paintTimeline(
-      sharpContext(canvas, layout.width, layout.height),
-      layout,
-      view,
-      data.stage_labels,
-      data.causes.map((c) => c.name),
-    );
-  };
-  const redraw = () => {
-    if (!waiting) requestAnimationFrame(draw);
-    waiting = true;
-  };
-  const select = (thing) => {
-    view.selected = thing;
-    details.replaceChildren(...(thing ? describe(thing, other(thing), data) : hint()));
-    redraw();
-  };
   // show draws a step; the window stays where it was, unless it was all of the step before.
-  const show = () => {
-    const fits = view.atFit(),
-      { start, end } = view;
-    steps = [];
-    if (data.predicted.length > 0) steps.push(stepModel(data.predicted[0], "predicted"));
-    if (data.measured.length > 0)
-      steps.push(stepModel(data.measured[Math.min(shown, data.measured.length - 1)], "measured"));
-    view.whole = Math.max(1, ...steps.map((s) => s.end)) * 1.004;
-    view.hovered = null;
-    tip.hidden = true;
-    select(null);
-    if (fits) view.fit();
-    else view.show(start, end);
-    paintLegend();
-  };
-  const paintLegend = () => {
+  const show = () => paintLegend(timeline.show(data, shown, true));
+  const paintLegend = (steps) => {
     const kinds = new Set(steps.flatMap((s) => s.boxes.map((b) => ({ RF: "SF", RB: "SB" })[b.kind] ?? b.kind)));
     const causes = new Set(steps.flatMap((s) => s.rows.flatMap((r) => r.gaps.map((g) => g.cause))));
     const item = (name, text) => el("li", {}, el("i", { class: name }), text);
@@ -111,46 +76,6 @@ export function stepsView(parent) {
     shown = +choose.value;
     show();
   });
-  view.listeners.push(redraw);
-  onTheme(() => data && select(view.selected));
-  onGestures(canvas, view, () => layout?.gutter ?? 0, {
-    move(x, y) {
-      if (!layout) return;
-      const thing = thingAt(layout, view, x, y, 2);
-      view.hovered = thing;
-      view.cursor = x >= layout.gutter ? view.toTime(x - layout.gutter) : null;
-      if (thing) showTip(tip, around, x, y, describe(thing, other(thing), data));
-      else tip.hidden = true;
-      redraw();
-    },
-    leave() {
-      view.hovered = view.cursor = null;
-      tip.hidden = true;
-      redraw();
-    },
-    pick: (x, y, reach) => layout && select(thingAt(layout, view, x, y, reach)),
-    zoom: (factor) => {
-      const p = view.selected && placeOf(layout, view, view.selected);
-      view.zoom(factor, p ? p.x + p.width / 2 - layout.gutter : view.width / 2);
-    },
-    walk: (dx, dy) => {
-      const next = layout && neighbour(layout, view, dx, dy);
-      if (next) {
-        select(next);
-        view.reveal(next);
-      }
-    },
-    enter: () => {
-      const s = view.selected;
-      if (s) view.show(s.start - (s.end - s.start), s.end + (s.end - s.start));
-    },
-    clear: () => {
-      if (later) take(later);
-      else select(null);
-      tip.hidden = true;
-    },
-  });
-  new ResizeObserver(redraw).observe(around);
 
   return (predicted, measured) => {
     const of = measured ?? predicted;
@@ -171,15 +96,4 @@ export function stepsView(parent) {
     }
     take(next);
   };
-}
-
-// neighbour is the box that an arrow key leads to: the next of the row, or the one at the same time in the next row.
-function neighbour(layout, view, dx, dy) {
-  const rows = layout.rows,
-    now = view.selected;
-  const at = now ? rows.findIndex((r) => r.step.side === now.side && r.row.worker === now.worker) : -1;
-  if (at < 0) return rows[0]?.row.compute[firstAfter(rows[0].row.compute, view.start)] ?? null;
-  const row = rows[(at + dy + rows.length) % rows.length].row.compute;
-  const from = dy === 0 && row.includes(now) ? row.indexOf(now) + dx : firstAfter(row, now.start) + (dx < 0 ? -1 : 0);
-  return row[Math.min(Math.max(0, from), row.length - 1)] ?? null;
 }
