@@ -42,7 +42,7 @@ func rowOf(m prepare.Measured) keptRow {
 	case m.Err != nil:
 		r.Problem = "damaged: " + m.Err.Error()
 	case m.Links != nil:
-		r.Machine = m.Links.Machine
+		r.Machine, r.Last = m.Links.Machine, m.Links.Measured
 		for _, a := range m.Links.AllReduce {
 			r.Workers = append(r.Workers, a.Workers)
 		}
@@ -92,7 +92,7 @@ func printKept(c *cobra.Command, rows []keptRow) error {
 	}
 	table := terminal.Table{Columns: []terminal.Column{{Heading: "model"}, {Heading: "workers", Number: true},
 		{Heading: "threads", Number: true, Spare: 4}, {Heading: "micro-batches", Wraps: true},
-		{Heading: "measured", Unit: "for", Number: true, Spare: 2}, {Heading: "last", Spare: 1},
+		{Heading: "took", Number: true, Spare: 2}, {Heading: "measured", Spare: 1},
 		{Heading: "size", Number: true, Spare: 3}, {Heading: "file"}}}
 	var problems []string
 	for _, r := range rows {
@@ -101,13 +101,13 @@ func printKept(c *cobra.Command, rows []keptRow) error {
 			problems = append(problems, r.File+": "+r.Problem)
 			continue
 		case r.Model == "":
-			table.Add("(messages)", strings.Trim(fmt.Sprint(r.Workers), "[]"), "", "", "", "",
+			table.Add("(messages)", strings.Trim(fmt.Sprint(r.Workers), "[]"), "", "", "", day(r.Last),
 				cluster.FormatBytes(r.Bytes), strings.TrimSuffix(r.File, prepare.Ending))
 			continue
 		}
 		file := strings.TrimSuffix(r.File, prepare.Ending)
 		table.Add(names.Shown(r.Model), fmt.Sprint(r.AtOnce), fmt.Sprint(r.Threads), strings.Trim(fmt.Sprint(r.Sizes), "[]"),
-			terminal.Duration(r.TookS), r.Last.Local().Format("2006-01-02 15:04"), cluster.FormatBytes(r.Bytes), file)
+			terminal.Duration(r.TookS), day(r.Last), cluster.FormatBytes(r.Bytes), file)
 	}
 	if len(problems) < len(rows) {
 		if err := table.Write(out, terminal.Of(out)); err != nil {
@@ -118,6 +118,14 @@ func printKept(c *cobra.Command, rows []keptRow) error {
 		fmt.Fprintln(out, names.Shown(p))
 	}
 	return nil
+}
+
+// day is when something was measured; empty where it does not say.
+func day(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format("2006-01-02 15:04")
 }
 
 func profileRemoveCommand() *cobra.Command {

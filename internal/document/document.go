@@ -35,7 +35,11 @@ func Decode(text []byte, version int, into any) error {
 	var head struct {
 		Version *int `json:"version"`
 	}
-	if err := json.Unmarshal(text, &head); err != nil {
+	var other *json.UnmarshalTypeError
+	switch err := json.Unmarshal(text, &head); {
+	case errors.As(err, &other) && other.Field == "":
+		return fmt.Errorf("%w (it is of type %s)", ErrCut, other.Value)
+	case err != nil:
 		return fmt.Errorf("%w (%w)", ErrCut, err)
 	}
 	if head.Version == nil {

@@ -3,6 +3,7 @@ package timing
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/profile"
@@ -12,6 +13,7 @@ import (
 type Links struct {
 	Version   int               `json:"version"`
 	Machine   string            `json:"machine"` // opaque here, as a Record's
+	Measured  time.Time         `json:"measured,omitzero"`
 	Transfer  *profile.Transfer `json:"transfer"`
 	AllReduce []AllReduce       `json:"all_reduce"` // by number of workers
 }
@@ -24,7 +26,7 @@ type AllReduce struct {
 
 var linksFiles = document.Store[Links]{
 	Room: "timing", Bytes: document.MaxBytes, Check: (*Links).validate, Missing: "it is made by the first measurement",
-	Decode: document.Versioned("links of a machine", Version, "remove it, and they are measured again",
+	Decode: document.Versioned("links of a machine", Version, "millrace profile rm removes it",
 		(*Links).validate),
 }
 
@@ -70,6 +72,6 @@ func (l *Links) Measure(ctx context.Context, t Timer, workers int) (err error) {
 	if err != nil {
 		return fmt.Errorf("profile: all-reduce: %w", err)
 	}
-	l.AllReduce = append(l.AllReduce, AllReduce{max(workers, 2), rate})
+	l.AllReduce, l.Measured = append(l.AllReduce, AllReduce{max(workers, 2), rate}), time.Now().UTC().Round(0)
 	return nil
 }

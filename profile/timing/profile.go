@@ -2,6 +2,7 @@ package timing
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/model"
@@ -51,6 +52,35 @@ func (r *Record) Profile(m *model.Model, sizes []int, optimizer string) (*profil
 		p.PassSpread = &profile.PassSpread{Below: below, Above: above, Passes: n}
 	}
 	return p, p.Validate()
+}
+
+// Check refuses a record that was damaged so that no profile of the model is made of it.
+func (r *Record) Check(m *model.Model) error {
+	layers := len(m.Layers)
+	r.each(func(_, _ int, v *Visit) {
+		if len(v.Layers) != len(m.Layers) {
+			layers = len(v.Layers)
+		}
+	})
+	sizes, _ := r.Sizes()
+	for _, size := range sizes {
+		if slices.ContainsFunc(r.visits(size)[0].Layers, func(l LayerVisit) bool { return l.Bytes == nil }) {
+			return fmt.Errorf("timing: the record of %s does not say what layers hold at micro-batch %d", m.Name, size)
+		}
+	}
+	for _, u := range r.Updates {
+		if len(u.Layers) != len(m.Layers) {
+			layers = len(u.Layers)
+		} else if layers == len(m.Layers) && len(sizes) > 0 {
+			if _, err := r.Profile(m, sizes, u.Settings); err != nil {
+				return err
+			}
+		}
+	}
+	if layers != len(m.Layers) {
+		return fmt.Errorf("timing: the record of %s has %d layers, and the model has %d", m.Name, layers, len(m.Layers))
+	}
+	return nil
 }
 
 // costOf is one layer's cost at one size: medians over visits, at the machine's usual pace.

@@ -101,7 +101,7 @@ func NewRecord(m *model.Model, machine string, with Load) *Record {
 
 var records = document.Store[Record]{
 	Room: "timing", Bytes: document.MaxBytes, Check: (*Record).validate, Missing: "it is made by the first measurement",
-	Decode: document.Versioned("record of measurements", Version, "remove it, and it is measured again",
+	Decode: document.Versioned("record of measurements", Version, "millrace profile rm removes it",
 		(*Record).validate),
 	Encode: func(w io.Writer, r *Record, _ string) error { return json.NewEncoder(w).Encode(r) }, // short: it is long
 }

@@ -90,8 +90,8 @@ func Tell(t *testing.T, stories, native string, atOnce bool) {
 				}
 				return below
 			case "run":
-				p.fileLimit = ""
-				d.MaybeScanArgs(t, "file-limit", &p.fileLimit)
+				p.FileLimit = ""
+				d.MaybeScanArgs(t, "file-limit", &p.FileLimit)
 				out := ""
 				for line := range strings.SplitSeq(d.Input, "\n") {
 					out += p.Run(t, strings.Fields(line), d.HasArg("quiet"))
@@ -107,7 +107,7 @@ func Tell(t *testing.T, stories, native string, atOnce bool) {
 // Program is the program, run in a folder.
 type Program struct {
 	Dir, Native, Cache string
-	fileLimit          string // bytes at which a file meets a full disk; empty: none
+	FileLimit          string // bytes at which a file meets a full disk; empty: none
 }
 
 // Command is the program with arguments.
@@ -119,7 +119,7 @@ func (p *Program) Command(t *testing.T, args []string) *exec.Cmd {
 	c := exec.CommandContext(t.Context(), self, args...)
 	c.Dir = p.Dir
 	c.Env = append(os.Environ(), AsProgram+"=1", "MILLRACE_NATIVE="+p.Native, "XDG_CACHE_HOME="+p.Cache,
-		fileLimit+"="+p.fileLimit)
+		fileLimit+"="+p.FileLimit)
 	return c
 }
 

@@ -57,11 +57,7 @@ func TestUnequalHostsKeepTheirOwnProfiles(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	j := job.Default()
 	path := func(f Facts, onHost int) string {
-		k, err := keptIn(&j, &model.Model{Name: "mlp"}, f.Kind(1, onHost))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k.record
+		return keptIn(&j, &model.Model{Name: "mlp"}, f.Kind(1, onHost)).record
 	}
 	one := Facts{CPU: "x", Count: 8, Quota: 1, Device: "cpu"}
 	two := one

@@ -39,6 +39,7 @@ type kept struct {
 	wires   string // of the wire's
 	record  string // files
 	links   string
+	lost    error // why nothing can be kept; nil: it can
 }
 
 // Ending is of the names of files that hold measurements.
@@ -46,27 +47,28 @@ const Ending = ".measured.json"
 
 // keptIn is where measurements last, for a kind of machine that a process says it has. Machines of several kinds may
 // have one folder in common.
-func keptIn(j *job.Job, m *model.Model, kind string) (*kept, error) {
-	dir, err := KeptFolder()
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("cache folder for profiles: %w", err)
-	}
+func keptIn(j *job.Job, m *model.Model, kind string) *kept {
 	own, load := Own(), loadOf(j)
 	k := &kept{job: j, model: m, machine: builtOn(kind), wires: builtOn(own.Kind(0, 0))}
+	dir, err := KeptFolder()
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		k.lost = fmt.Errorf("profile: %w", err)
+		return k
+	}
 	way := k.digest(m.ID(), k.machine, load.Concurrency, load.Threads)
 	k.record = filepath.Join(dir, names.File(m.Name)+"-"+way+Ending)
 	k.links = filepath.Join(dir, "links-"+k.digest(k.wires)+Ending)
-	return k, nil
+	return k
 }
 
 // KeptFolder is where measurements last.
 func KeptFolder() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no cache folder for profiles: %w; name a file with --profile", err)
+		return "", fmt.Errorf("there is no folder for measurements: %w", err)
 	}
 	return filepath.Join(cache, "millrace", "profiles"), nil
 }
@@ -93,24 +95,33 @@ func loadOf(j *job.Job) timing.Load {
 	return timing.Load{Concurrency: min(j.Workers, CoresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers}
 }
 
-// read is what has been measured so far; empty where nothing was, or it cannot be read, which is said.
-func (k *kept) read() (*timing.Record, *timing.Links) {
+// read is what has been measured so far; empty where nothing was, or it cannot be read, which unreadable is told.
+func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	fresh := timing.NewRecord(k.model, k.machine, loadOf(k.job))
+	none := &timing.Links{Version: timing.Version, Machine: k.wires}
+	if k.lost != nil {
+		return fresh, none
+	}
 	r, err := timing.ReadRecord(k.record)
-	if unreadable(err); err != nil || !r.Same(fresh) {
+	if err == nil && r.Same(fresh) {
+		if err = r.Check(k.model); err != nil {
+			err = fmt.Errorf("%w (in %s)", err, k.record)
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		unreadable(err)
+	}
+	if err != nil || !r.Same(fresh) {
 		r = fresh
 	}
 	l, err := timing.ReadLinks(k.links)
-	if unreadable(err); err != nil || l.Machine != k.wires {
-		l = &timing.Links{Version: timing.Version, Machine: k.wires}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		unreadable(err)
+	}
+	if err != nil || l.Machine != k.wires {
+		l = none
 	}
 	return r, l
-}
-
-func unreadable(err error) {
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		slog.Warn(err.Error() + "; what it held is measured again")
-	}
 }
 
 // options is what a Record is to hold of a job.
@@ -119,9 +130,14 @@ func (k *kept) options(w Wanted) timing.Options {
 		Optimizer: fmt.Sprintf("%+v", k.job.Optimizer)}
 }
 
-// profile is what the measurements say; nil: something is missing.
+// profile is what the measurements say so far; nil: something is missing.
 func (k *kept) profile(w Wanted) (*profile.Profile, error) {
-	r, l := k.read()
+	r, l := k.read(func(error) {}) // whoever measures it again says so
+	return k.made(r, l, w)
+}
+
+// made is the profile that measurements make; nil: something is missing.
+func (k *kept) made(r *timing.Record, l *timing.Links, w Wanted) (*profile.Profile, error) {
 	wire := l.Between(k.job.Workers)
 	o := k.options(w)
 	if r.Lacks(o) || wire == nil {
@@ -135,31 +151,30 @@ func (k *kept) profile(w Wanted) (*profile.Profile, error) {
 	return p, p.Validate()
 }
 
-// measure adds what is missing. alone has it wait for others of this host who measure; else those are of the same run,
-// whose workers compute at once.
-func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (err error) {
+// measure adds what is missing, and keeps it where that can be. alone has it wait for others of this host who measure;
+// else those are of the same run, whose workers compute at once.
+func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Profile, error) {
 	e, err := OpenEngine()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	timer, err := LayerTimer(e, k.job, k.model)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	meter := cli.StartMeter("profile")
 	defer func() { meter.Stop() }()
-	dir := filepath.Dir(k.record)
 	host := names.File(cli.HostName())
-	free, err := locked(ctx, filepath.Join(dir, "measuring-"+host+".lock"), alone, func() {
+	free, err := k.locked(ctx, "measuring-"+host, alone, func() {
 		meter.Doing("waiting for another millrace that measures on this machine")
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer free()
-	r, l := k.read()
+	r, l := k.read(func(err error) { slog.Warn(err.Error() + "; what it held is measured again") })
 	write := func(f func() error) error {
-		free, err := locked(ctx, filepath.Join(dir, "writing-"+host+".lock"), true, func() {})
+		free, err := k.locked(ctx, "writing-"+host, true, func() {})
 		if ctx.Err() != nil { // it was stopped, and keeps what it has
 			free, err = func() {}, nil
 		}
@@ -167,14 +182,18 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (err error) {
 			return err
 		}
 		defer free()
-		return f()
+		if k.lost == nil {
+			k.lose(f())
+		}
+		return nil
 	}
+	k.lose(k.lost)
 	o := k.options(w)
 	o.Progress = meter.Work()
 	o.Keep = func() error {
 		return write(func() error {
 			all := *r
-			if others, err := timing.ReadRecord(k.record); err == nil && others.Same(r) {
+			if others, err := timing.ReadRecord(k.record); err == nil && others.Same(r) && others.Check(k.model) == nil {
 				all.Merge(others)
 			}
 			return all.Write(k.record)
@@ -183,17 +202,35 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (err error) {
 	if l.Between(k.job.Workers) == nil {
 		meter.Doing("messages between workers")
 		if err := l.Measure(ctx, timer, k.job.Workers); err != nil {
-			return err
+			return nil, err
 		}
 		if err := write(func() error { return l.Write(k.links) }); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return r.Extend(ctx, k.model, timer, o)
+	if err := r.Extend(ctx, k.model, timer, o); err != nil {
+		return nil, err
+	}
+	p, err := k.made(r, l, w)
+	if p == nil && err == nil {
+		err = fmt.Errorf("profile: %s: not all has been measured that micro-batches of %v need", k.model.Name, w.Sizes)
+	}
+	return p, err
+}
+
+// lose says why nothing can be kept from now on; nil is nothing to say. What is measured serves this run all the same.
+func (k *kept) lose(err error) {
+	if err != nil {
+		k.lost = err
+		slog.Warn(err.Error() + "; what is measured now cannot be kept, and the next run measures it again")
+	}
 }
 
 // leaves says what is kept of a measurement that is stopped.
 func (k *kept) leaves() string {
+	if k.lost != nil {
+		return "nothing is kept of what was measured"
+	}
 	r, err := timing.ReadRecord(k.record)
 	if err != nil {
 		if _, err := timing.ReadLinks(k.links); err != nil {
@@ -209,12 +246,16 @@ func (k *kept) leaves() string {
 		strings.Trim(strings.ReplaceAll(fmt.Sprint(sizes), " ", ", "), "[]"))
 }
 
-// locked has a file's lock, alone or with others who share it, and gives it back by free. It waits for whoever has it,
-// calling waits once. A file system without locks has none to wait for.
-func locked(ctx context.Context, path string, alone bool, waits func()) (free func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+// locked has a lock in the folder of measurements, alone or with others who share it, and gives it back by free. It
+// waits for whoever has it, calling waits once. Where no lock can be made there is none to wait for.
+func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()) (free func(), err error) {
+	if k.lost != nil {
+		return func() {}, nil
+	}
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(k.record), name+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
+		k.lose(fmt.Errorf("profile: %w", err))
+		return func() {}, nil
 	}
 	how := syscall.LOCK_SH
 	if alone {

@@ -16,12 +16,7 @@ func TestAModelsNameIsNoPath(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", cache)
 	for _, name := range []string{"../../../escaped/evil", "a/b", "..", "/", strings.Repeat("n", 300), "a\x00b"} {
 		j := job.Default()
-		k, err := keptIn(&j, &model.Model{Name: name}, "")
-		if err != nil {
-			t.Errorf("%.30q: %v", name, err)
-			continue
-		}
-		path := k.record
+		path := keptIn(&j, &model.Model{Name: name}, "").record
 		if filepath.Dir(path) != filepath.Join(cache, "millrace", "profiles") {
 			t.Errorf("%.30q: its profile is kept in %s", name, filepath.Dir(path))
 		}

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -156,14 +157,15 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 	if err := checkSizes(m, w.Sizes); err != nil {
 		return nil, err
 	}
-	k, err := keptIn(j, m, kind)
-	if err != nil {
-		return nil, err
-	}
+	k := keptIn(j, m, kind)
 	if p, err := k.profile(w); p != nil || err != nil {
 		return p, err
 	}
-	fmt.Fprintf(log, "profile: measuring %s, once for this machine\n", names.Shown(j.Model))
+	once := ", once for this machine"
+	if k.lost != nil {
+		once = ""
+	}
+	fmt.Fprintf(log, "profile: measuring %s%s\n", names.Shown(j.Model), once)
 	cli.Keeps(ctx, k.leaves)
 	defer cli.Keeps(ctx, nil)
 	args := []string{"--keep", "--kind", kind}
@@ -173,14 +175,11 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 	if !alone {
 		args = append(args, "--beside-others")
 	}
-	if err := inChild(ctx, j, w.Sizes, args...); err != nil {
+	var p bytes.Buffer // it is handed over thus, for it may be that nothing can be kept
+	if err := inChild(ctx, j, w.Sizes, &p, args...); err != nil {
 		return nil, err
 	}
-	p, err := k.profile(w)
-	if p == nil && err == nil {
-		err = fmt.Errorf("profile: what was measured cannot be found in %s", filepath.Dir(k.record))
-	}
-	return p, err
+	return profile.Decode(&p)
 }
 
 // Extend has this process measure what is missing of a profile, and gives the profile.
@@ -188,19 +187,14 @@ func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string,
 	if err := checkSizes(m, w.Sizes); err != nil {
 		return nil, err
 	}
-	k, err := keptIn(j, m, kind)
-	if err != nil {
-		return nil, err
-	}
+	k := keptIn(j, m, kind)
 	if p, err := k.profile(w); p != nil || err != nil {
 		return p, err
 	}
 	cli.Keeps(c.Context(), k.leaves)
 	defer cli.Keeps(c.Context(), nil)
-	if err := k.measure(c.Context(), w, alone); err != nil {
-		return nil, refusal(err)
-	}
-	return k.profile(w)
+	p, err := k.measure(c.Context(), w, alone)
+	return p, refusal(err)
 }
 
 // GivenProfile is the file that the job names.
@@ -244,12 +238,12 @@ func MeasureCommand() *cobra.Command {
 				return err
 			}
 			if keep {
-				k, err := keptIn(j, m, kind)
-				if err != nil {
-					return err
-				}
 				cli.Keeps(c.Context(), func() string { return "" }) // whoever started it says so
-				return refusal(k.measure(c.Context(), Wanted{Sizes: list, Every: every}, !beside))
+				p, err := keptIn(j, m, kind).measure(c.Context(), Wanted{Sizes: list, Every: every}, !beside)
+				if err != nil {
+					return refusal(err)
+				}
+				return cli.WriteJSON(c.OutOrStdout(), p)
 			}
 			p, err := Afresh(c, j, m, list, passes)
 			if err != nil {
@@ -262,7 +256,7 @@ func MeasureCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas")
 	f.IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15)")
-	f.BoolVar(&keep, "keep", false, "measure what is missing of what was measured before, and keep it")
+	f.BoolVar(&keep, "keep", false, "measure what is missing of what was measured before, keep it, and print the profile")
 	f.StringVar(&kind, "kind", "", "with --keep: the kind of machine")
 	f.BoolVar(&every, "every", false, "with --keep: each of the sizes")
 	f.BoolVar(&beside, "beside-others", false, "with --keep: do not wait for others who measure here")
@@ -283,11 +277,11 @@ func ReadSizes(text string) (sizes []int, err error) {
 
 // ProfileInChild has another process measure sizes afresh, in as many passes; 0 is as many as a profile has by default.
 func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, passes int) error {
-	return inChild(ctx, j, sizes, "-o", path, "--passes", strconv.Itoa(passes))
+	return inChild(ctx, j, sizes, nil, "-o", path, "--passes", strconv.Itoa(passes))
 }
 
-// inChild has another process measure sizes.
-func inChild(ctx context.Context, j *job.Job, sizes []int, args ...string) error {
+// inChild has another process measure sizes; out takes what it prints.
+func inChild(ctx context.Context, j *job.Job, sizes []int, out io.Writer, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
@@ -309,7 +303,7 @@ func inChild(ctx context.Context, j *job.Job, sizes []int, args ...string) error
 	}
 	args = append([]string{"measure", file, "--sizes", strings.Join(words, ",")}, args...)
 	child := exec.CommandContext(ctx, self, args...)
-	child.Stderr = os.Stderr
+	child.Stdout, child.Stderr = out, os.Stderr
 	// It is told to end, for it to leave no half of a file, and is gone before this process is.
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 	child.WaitDelay = cli.StopGrace / 2
