@@ -222,7 +222,7 @@ func (j *Job) giveAll(within string, keys map[string]any) {
 // Complete fills in what depends on other settings, and refuses what cannot be.
 func (j *Job) Complete() error {
 	if j.Model == "" {
-		return fmt.Errorf("job: no model is named; give mlp, convnet, gpt, llama, lstm, a .yaml file or a PyTorch network")
+		return fmt.Errorf("job: no model is named; give one that millrace model ls lists, a .yaml file or a PyTorch network")
 	}
 	if j.Cluster != "" && j.Wire != "" {
 		return fmt.Errorf("job: wire puts workers of this machine behind the links of %s, "+

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
@@ -40,18 +41,34 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 	}
 }
 
-// A plan that is stopped in the middle of its search is one, as good as the search was.
-func TestAStoppedPlanIsAPlan(t *testing.T) {
-	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
-	const plan = "plan --model gpt --set layers=24 --cluster dapple-a --batch 256 --time 1m -o out.json"
-	printed, said := p.StopAnswering(t, plan, "searching", syscall.SIGINT, 130, firstLine+"=1s")
-	if !strings.Contains(printed, "predicted") ||
-		!strings.Contains(said, "this is the best plan so far, which is in out.json") {
-		t.Errorf("it said %q and printed\n%s", said, printed)
-	}
-	if out := p.Run(t, strings.Fields("simulate --model gpt --set layers=24 --cluster dapple-a --plan out.json --json"),
-		false); strings.Contains(out, "exit") {
-		t.Errorf("what it left cannot be simulated:\n%s", out)
+// A search that is stopped in its middle leaves the best that it has, as good as it was.
+func TestAStoppedSearchLeavesItsBest(t *testing.T) {
+	for command, reader := range map[string]string{
+		"plan --model gpt --set layers=24 --cluster dapple-a --batch 256 --time 1m": "simulate --model gpt " +
+			"--set layers=24 --cluster dapple-a --plan out.json --json",
+		"tune --model gnmt --cluster avgpipe --batch 128 --pipelines 8 --memory 16GiB --rivals": "simulate --cluster " +
+			"avgpipe --plan out.json --json",
+	} {
+		t.Run(strings.Fields(command)[0], func(t *testing.T) {
+			p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"),
+				Cache: t.TempDir()}
+			var printed, said string
+			// Nothing tells when a search has its first plan: one that is stopped before it is searched anew, for longer.
+			for after := time.Second; after < time.Minute; after *= 2 {
+				printed, said = p.StopAnswering(t, command+" -o out.json", strings.Fields(command)[0]+": ", syscall.SIGINT, 130,
+					firstLine+"="+after.String())
+				if !strings.Contains(said, "nothing is kept") {
+					break
+				}
+			}
+			if !strings.Contains(printed, "predict") || !strings.Contains(said, "so far, ") ||
+				!strings.Contains(said, " in out.json") {
+				t.Errorf("it said %q and printed\n%s", said, printed)
+			}
+			if out := p.Run(t, strings.Fields(reader), false); strings.Contains(out, "exit") {
+				t.Errorf("what it left cannot be simulated:\n%s", out)
+			}
+		})
 	}
 }
 

@@ -163,6 +163,9 @@ func (w *Work) At(now time.Time) State {
 			}
 		}
 	}
+	if w.now == nil && left == 0 {
+		return State{} // what comes now, nobody has said
+	}
 	gone := now.Sub(w.began).Seconds()
 	s.Left = time.Duration(left * float64(time.Second))
 	if (w.done > 0 || w.now != nil && w.now.Sure) && gone+left > 0 {

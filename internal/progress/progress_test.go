@@ -105,7 +105,7 @@ func TestASurePiece(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	w.End(at.Add(31 * time.Second))
-	if s := w.At(at.Add(31 * time.Second)); s.Left != 0 || s.Done != 1 || s.What != "" {
+	if s := w.At(at.Add(31 * time.Second)); s != (State{}) {
 		t.Errorf("%+v", s)
 	}
 }

@@ -157,7 +157,7 @@ func Tune(ctx context.Context, r Request) (*Result, error) {
 	if err := t.choose(); err != nil {
 		return nil, err
 	}
-	if r.Rivals {
+	if r.Rivals && ctx.Err() == nil {
 		if err := t.traverse(ctx); err != nil {
 			return t.soFar(ctx), err
 		}
@@ -252,10 +252,8 @@ func (t *tuning) predict(ctx context.Context) error {
 		}))
 	}
 	wait.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return err
-		}
+	if err := t.predicted(context.Cause(ctx), failed); err != nil {
+		return err
 	}
 	t.simulatedS = time.Since(began).Seconds()
 	began = time.Now()
@@ -283,6 +281,23 @@ func (t *tuning) equations(at Degrees, form Form) (Scored, error) {
 		s.MemoryBytes = append(s.MemoryBytes, d.MemoryBytes)
 	}
 	return s, nil
+}
+
+// predicted keeps the settings that were predicted before it was stopped, and is what failed.
+func (t *tuning) predicted(stopped error, failed []error) error {
+	var done []Cell
+	for i, err := range failed {
+		switch {
+		case err == nil:
+			done = append(done, t.out.Grid[i])
+		case stopped == nil:
+			return err
+		}
+	}
+	if t.out.Grid = done; len(done) == 0 {
+		return stopped
+	}
+	return nil
 }
 
 // choose has the three predictors choose.

@@ -158,7 +158,7 @@ func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := r.Progress.At(time.Now()); s.What != "" || s.Left != 0 || s.Done != 1 {
+	if s := r.Progress.At(time.Now()); s != (progress.State{}) {
 		t.Errorf("behind it %+v is left", s)
 	}
 	if len(tried) != 6 || tried[0] != (Degrees{8, 1}) {

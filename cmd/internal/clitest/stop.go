@@ -22,7 +22,7 @@ var Ends = map[syscall.Signal]int{syscall.SIGHUP: 129, syscall.SIGINT: 130, sysc
 const atWork = 150 * time.Millisecond
 
 // promptly is how long a verb may take to end; machines that are busy with other tests take longer.
-const promptly = 5 * time.Second
+const promptly = 20 * time.Second
 
 // Obeyed skips a test where whoever runs the tests has them ignore a signal, as nohup does: millrace ignores it too.
 func Obeyed(t *testing.T, sig syscall.Signal) {
@@ -60,8 +60,14 @@ func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Sig
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
 	if word != "" {
-		<-stderr.heard
+		select {
+		case <-stderr.heard:
+		case err := <-ended:
+			t.Fatalf("%s: ended with %v before it said %q:\n%s", args, err, word, stderr.text)
+		}
 	}
 	for busy := time.Duration(0); word == "" && busy < atWork; busy = processorTime(t, c.Process.Pid) {
 		time.Sleep(5 * time.Millisecond) // nothing tells when a process has worked for so long
@@ -70,7 +76,7 @@ func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Sig
 	if err := c.Process.Signal(sig); err != nil {
 		t.Fatal(err)
 	}
-	err := c.Wait()
+	err := <-ended
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != code {
 		t.Errorf("%s: ended with %v, want exit code %d", args, err, code)

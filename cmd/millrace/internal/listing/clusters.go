@@ -178,17 +178,14 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "device"}, {Heading: "number", Number: true},
 		{Heading: "memory", Number: true}, {Heading: "peak", Number: true}, {Heading: "memory bandwidth", Number: true}}}
 	for _, d := range of.Types {
-		memory, peak, bandwidth := "not limited", "", ""
-		if d.MemoryBytes > 0 {
-			memory = report.Bytes(float64(d.MemoryBytes))
-		}
+		peak, bandwidth := "", ""
 		if d.PeakFLOPS > 0 {
 			peak = scaled(d.PeakFLOPS) + "FLOPS"
 		}
 		if d.MemoryBandwidthBytesPerSecond > 0 {
 			bandwidth = rate(d.MemoryBandwidthBytesPerSecond)
 		}
-		t.Add(names.Shown(d.Name), fmt.Sprint(d.Count), memory, peak, bandwidth)
+		t.Add(names.Shown(d.Name), fmt.Sprint(d.Count), limit(d.MemoryBytes), peak, bandwidth)
 	}
 	fmt.Fprintln(w)
 	if err := t.Write(w, s); err != nil {
@@ -218,10 +215,18 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 			bandwidth = c.Nodes[i].BandwidthBytesPerSecond
 		}
 		t.Add(fmt.Sprintf("%s %d", c.Levels[0].Name, i), fmt.Sprintf("%d to %d: %s", i*size, (i+1)*size-1,
-			c.Devices[i*size]), report.Bytes(float64(c.MemoryBytes(i*size))), rate(bandwidth))
+			c.Devices[i*size]), limit(c.MemoryBytes(i*size)), rate(bandwidth))
 	}
 	fmt.Fprintln(w)
 	return t.Write(w, s)
+}
+
+// limit is a device's memory as text.
+func limit(bytes int64) string {
+	if bytes == 0 {
+		return "not limited"
+	}
+	return report.Bytes(float64(bytes))
 }
 
 // different says whether groups of the innermost level differ from one another.

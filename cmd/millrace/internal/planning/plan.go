@@ -193,6 +193,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	r := f.request(p)
 	r.Simulated = func(plans int) { meter.Doing("searching, " + terminal.Count(plans, "plan") + " simulated") }
 	p.Result, err = tune.Search(c.Context(), r)
+	meter.Work().End(time.Now())
 	stopped := context.Cause(c.Context())
 	switch {
 	case stopped != nil && p.Result == nil:
