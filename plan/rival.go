@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 // Rival is a plan that another one was preferred to: the best of its kind.
@@ -91,7 +93,7 @@ func (p *Plan) places() string {
 	case most > 1 && places > workers:
 		return fmt.Sprintf("%d stages, each on %d of %d workers", S, most, workers)
 	case places > workers:
-		return fmt.Sprintf("%d stages on %d workers", S, workers)
+		return fmt.Sprintf("%d stages on %s", S, terminal.Count(workers, "worker"))
 	case most == 1:
 		return fmt.Sprintf("%d stages", S)
 	case most == least:

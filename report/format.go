@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -21,6 +22,8 @@ func (u Unit) Format(x float64) string {
 		return fmt.Sprintf("%.1f %%", 100*x)
 	case UnitMicroBatch:
 		return strconv.FormatFloat(x, 'f', -1, 64)
+	case UnitPerSecond:
+		return terminal.Number(x, 4) // as plans are explained
 	}
 	switch {
 	case x >= 99.95:
@@ -167,6 +170,7 @@ func list(xs []int) string {
 	return strings.Join(parts, ", ")
 }
 
+// Percent writes a part of one: "7.4 %".
 func Percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
 
 // Duration is a long time in the unit that suits it.
@@ -185,7 +189,7 @@ func Duration(s float64) string {
 // ShortPlan is a plan in a table's cell.
 func ShortPlan(pl *plan.Plan) string {
 	if len(pl.Stages) == 1 {
-		return fmt.Sprintf("%d workers, %d x %d", len(pl.Stages[0].Devices), pl.MicroBatches, pl.MicroBatch)
+		return fmt.Sprintf("%s, %d x %d", terminal.Count(len(pl.Stages[0].Devices), "worker"), pl.MicroBatches, pl.MicroBatch)
 	}
 	var cuts []string
 	again := ""

@@ -174,7 +174,12 @@ func executeGrid(w io.Writer, name string, v any) error {
 // gridTable is a Table with what its columns look like.
 type gridTable struct {
 	Head []gridCell
-	Rows [][]gridCell
+	Rows []gridTableRow
+}
+
+type gridTableRow struct {
+	Cells  []gridCell
+	Chosen bool
 }
 
 type gridCell struct {
@@ -187,12 +192,12 @@ func gridTableOf(t *Table) *gridTable {
 	for i, h := range t.Head {
 		out.Head = append(out.Head, gridCell{strings.TrimSpace(h), t.right(i)})
 	}
-	for _, row := range t.Rows {
+	for n, row := range t.Rows {
 		var cells []gridCell
 		for i, c := range row {
 			cells = append(cells, gridCell{strings.TrimSpace(c), t.right(i)})
 		}
-		out.Rows = append(out.Rows, cells)
+		out.Rows = append(out.Rows, gridTableRow{cells, n+1 == t.Chosen})
 	}
 	return out
 }

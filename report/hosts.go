@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -90,10 +91,10 @@ func clocks(t *trace.Timeline) []string {
 	switch {
 	case beyond > 0:
 		text = append(text, fmt.Sprintf("By the clocks %s came before they left by more than that, up to %s more: a clock "+
-			"was set, or did not keep its pace.", plural(beyond, "message"), trace.Seconds(worst)))
+			"was set, or did not keep its pace.", terminal.Count(beyond, "message"), trace.Seconds(worst)))
 	case n > 0:
 		text = append(text, fmt.Sprintf("By the clocks %s came before they left, which is within that.",
-			plural(n, "message")))
+			terminal.Count(n, "message")))
 	}
 	return text
 }

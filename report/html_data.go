@@ -63,6 +63,7 @@ type stepCurve struct {
 	MeasuredNS  int64   `json:"measured"`
 	PredictedNS int64   `json:"predicted"` // 0: nothing is
 	Text        string  `json:"text"`
+	Predicted   string  `json:"predicted_text"`
 }
 
 // stepCurveOf is empty of a run of fewer than two steps.
@@ -91,7 +92,7 @@ func (in Inputs) stepCurveOf() stepCurve {
 	c.Text = fmt.Sprintf("%s %s, steps %d to %d", n.average(), trace.Seconds(n.StepS), n.First, n.Last)
 	if predicted != nil && predicted.StepS > 0 {
 		c.PredictedNS = nanoseconds(predicted.StepS)
-		c.Text += ", predicted " + trace.Seconds(predicted.StepS)
+		c.Predicted = "predicted " + trace.Seconds(predicted.StepS)
 	}
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -53,17 +54,21 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 	if v.Subtitle != "" {
 		v.Subtitle += " · "
 	}
-	v.Subtitle += fmt.Sprintf("%s · %s · %s · weights %s", plural(len(p.Stages), "stage"), p.Schedule, p.Micros(),
-		p.Weights)
+	v.Subtitle += fmt.Sprintf("%s · %s · %s", terminal.Count(len(p.Stages), "stage"), p.Schedule, p.Micros())
+	if n := p.Together(); n > 1 {
+		v.Subtitle += " for each of " + terminal.Count(n, "pipeline")
+		v.Own = true
+	}
+	v.Subtitle += " · weights " + p.Weights
 	most := slices.Max(append(slices.Clone(in.LayerS), 0))
 	for i, s := range p.Stages {
 		r := stageRow{Stage: i, Class: fmt.Sprintf("t%d", i%stageClasses), Layers: layersOf(&s), Workers: list(s.Devices),
 			Warmup: "–", Busy: "–"}
 		if s.Recompute.Again() {
-			r.Recompute = s.Recompute.String()
+			r.Recompute, v.HasRecompute = s.Recompute.String(), true
 		}
 		if s.Warmup > 0 {
-			r.Warmup = fmt.Sprint(s.Warmup)
+			r.Warmup, v.HasWarmup = fmt.Sprint(s.Warmup), true
 		}
 		for l := s.FirstLayer; l >= 0 && l <= s.LastLayer && s.LastLayer < len(in.LayerNames); l++ {
 			r.Columns = append(r.Columns, in.column(l, most))
@@ -74,16 +79,11 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 				r.Names += " … " + r.Columns[n-1].Name
 			}
 		}
-		if predicted != nil && len(s.Devices) > 0 {
-			if b, ok := entry(predicted.BusyS, s.Devices[0]); ok {
-				r.Busy = trace.Seconds(b)
-			}
+		if b, ok := in.stageBusy(predicted, i); ok {
+			r.Busy = trace.Seconds(b)
 		}
-		for _, lag := range in.Lags {
-			if lag.Stage == i && lag.Pipeline == 0 {
-				r.Weights, v.HasLags = lag.text(), true
-			}
-		}
+		r.Weights = in.weightsOf(i)
+		v.HasLags = v.HasLags || r.Weights != ""
 		v.Stages = append(v.Stages, r)
 	}
 	v.LayersDrawn = len(v.Stages) > 0 && len(v.Stages[0].Columns) > 0
@@ -94,6 +94,34 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 		v.Bound = fmt.Sprintf("No plan of this kind takes less than %s a step; what is predicted of this one is %s.",
 			trace.Seconds(p.LowerBound.StepS), p.LowerBound.Above())
 	}
+}
+
+// stageBusy is how long a stage computes in a predicted step, on its first worker: all that this one does, or the part
+// of it that is for the stage.
+func (in Inputs) stageBusy(predicted *Numbers, stage int) (seconds float64, ok bool) {
+	if predicted == nil || len(in.Plan.Stages[stage].Devices) == 0 {
+		return 0, false
+	}
+	worker := in.Plan.Stages[stage].Devices[0]
+	all, ok := entry(predicted.BusyS, worker)
+	if !ok || len(in.stagesOf(worker)) == 1 {
+		return all, ok
+	}
+	own, whole := 0., 0.
+	for i := range eventsOf(in.Simulated) {
+		e := &in.Simulated.Events[i]
+		f, read := trace.ParseFields(e.Instruction)
+		if !read || e.Worker != worker || e.Lane != trace.Compute || !trace.IsBusy(e.Kind) {
+			continue
+		}
+		if whole += e.EndS - e.StartS; f.Stage == stage {
+			own += e.EndS - e.StartS
+		}
+	}
+	if whole == 0 {
+		return 0, false
+	}
+	return all * own / whole, true
 }
 
 // column draws a layer, by its position in the plan's order; all are alike where nobody knows their times.
@@ -113,18 +141,33 @@ func (in Inputs) column(l int, most float64) layerColumn {
 	return c
 }
 
-// text says which weights a stage's computations use.
+// weightsOf says which weights a stage's computations use; "" where all are of one version.
+func (in Inputs) weightsOf(stage int) string {
+	for _, l := range in.Lags {
+		if l.Stage != stage || l.Pipeline != 0 {
+			continue
+		}
+		text := l.text()
+		if n := in.Plan.Together(); n > 1 {
+			text += fmt.Sprintf(", of each of %d pipelines its own", n)
+		}
+		return text
+	}
+	return ""
+}
+
+// text says how old the weights are.
 func (l Lag) text() string {
 	behind := func(n int) string {
 		if n == 0 {
-			return "the newest weights"
+			return "the newest"
 		}
-		return "weights " + plural(n, "update") + " behind"
+		return terminal.Count(n, "update") + " behind"
 	}
 	if l.Forward == l.Backward {
-		return "forward and backward: " + behind(l.Forward)
+		return behind(l.Forward)
 	}
-	return "forward: " + behind(l.Forward) + "; backward: " + behind(l.Backward)
+	return "forward " + behind(l.Forward) + ", backward " + behind(l.Backward)
 }
 
 // rivals draws the plans that this one was preferred to, itself on top: a step's length, and what of it is bubble.

@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"html/template"
-	"strings"
 
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -32,7 +31,9 @@ type pageView struct {
 
 	Unmeasured string
 
-	LayersDrawn, Names, Few, HasLags bool
+	LayersDrawn, Names, Few          bool
+	HasLags, HasWarmup, HasRecompute bool
+	Own                              bool // weights of each pipeline
 	HasSteps, HasMemory, HasLearning bool
 }
 
@@ -291,14 +292,4 @@ func shareBars(t *trace.Timeline) []shareBar {
 		}
 	}
 	return out
-}
-
-func plural(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	if strings.HasSuffix(one, "s") {
-		one += "e"
-	}
-	return fmt.Sprintf("%d %ss", n, one)
 }

@@ -8,12 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/internal/browser"
 	"github.com/millrace-ml/millrace/internal/browsertest"
+	"github.com/millrace-ml/millrace/report/pagetest"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
@@ -60,149 +60,16 @@ func pages() map[string]Inputs {
 		"measured alone": {Measured: sample(tracetest.TwoStages()).Measured, Batch: 16}}
 }
 
-// valueOf reads a number with its unit, as pages write them, in seconds, bytes, or as it stands.
-func valueOf(t *testing.T, text string) float64 {
-	t.Helper()
-	digits, unit, _ := strings.Cut(text, " ")
-	x, err := strconv.ParseFloat(strings.ReplaceAll(digits, ",", ""), 64)
-	times, known := map[string]float64{"s": 1, "ms": 1e-3, "µs": 1e-6, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20,
-		"%": .01, "": 1, "points": .01}[unit]
-	if err != nil || !known {
-		t.Fatalf("%q is no number", text)
-	}
-	return x * times
-}
-
-var median = regexp.MustCompile(`^Measured: step (\d+)(?: \(([^)]*)\))?, ([\d.]+ \S+)`)
-
 // A page's tiles, tables and drawings say the same of a run, and what its footer says holds of what it shows.
 func TestPagesAgreeWithThemselves(t *testing.T) {
 	for name, in := range pages() {
 		t.Run(name, func(t *testing.T) {
-			p := browsertest.Open(t, write(t, drawPage(t, in)), browser.View{Width: 1280})
-			var rows map[string][2]string // what is predicted and measured
-			p.Eval(`Object.fromEntries([...document.querySelectorAll(".numbers tbody tr")].map(r =>
-				[r.children[0].textContent, [r.children[1].textContent, r.children[2].textContent]]))`, &rows)
-			tiles := 0
-			for _, c := range p.Texts(".card") {
-				for row, said := range rows {
-					if rest, is := strings.CutPrefix(strings.ToLower(c), row+" "); is {
-						tiles++
-						want := said[1] + " predicted " + said[0]
-						if said[0] == "–" {
-							want = said[1] + " measured"
-						}
-						if !strings.HasPrefix(rest, want) {
-							t.Errorf("the tile says %q and the table %q", c, said)
-						}
-					}
-				}
+			samples := in.Batch
+			if in.Plan != nil {
+				samples = in.Plan.StepSamples()
 			}
-			if tiles < 2 {
-				t.Errorf("%d tiles have a row", tiles)
-			}
-			if footer := p.Text("document.querySelector('footer').textContent"); !strings.Contains(footer,
-				"Bubble is 1 − sum of computing ÷ (workers × step)") {
-				t.Errorf("the footer says %q", footer)
-			}
-			for side := range 2 {
-				step := rows["step time"][side]
-				if step == "–" {
-					continue
-				}
-				busy, workers := 0.0, 0
-				for ; rows[fmt.Sprintf("worker %d busy", workers)][side] != ""; workers++ {
-					busy += valueOf(t, rows[fmt.Sprintf("worker %d busy", workers)][side])
-				}
-				bubble := valueOf(t, rows["bubble"][side])
-				if by := 1 - busy/(float64(workers)*valueOf(t, step)); math.Abs(by-bubble) > .01 || workers < 2 {
-					t.Errorf("side %d: a bubble of %v; by the footer %v of %d workers", side, bubble, by, workers)
-				}
-				if got := rows["samples per second"]; got[side] != "" {
-					batch := valueOf(t, got[side]) * valueOf(t, step)
-					if whole := math.Round(batch); math.Abs(batch-whole) > .01*whole || in.Plan != nil &&
-						int(whole) != in.Plan.StepSamples() {
-						t.Errorf("side %d: %s samples a second of steps of %s are batches of %v", side, got[side], step, batch)
-					}
-				}
-			}
-			theDrawnStep(t, p, in, rows["step time"][1])
-			memoryReachesItsPeak(t, p, rows)
+			pagetest.Agree(t, browsertest.Open(t, write(t, drawPage(t, in)), browser.View{Width: 1280}), in.Measured, samples)
 		})
-	}
-}
-
-// theDrawnStep holds what is said of the step that is drawn against the step itself, and the numbers of its boxes
-// against those of the predicted one.
-func theDrawnStep(t *testing.T, p *browsertest.Page, in Inputs, tile string) {
-	t.Helper()
-	said := p.Texts("#shown li")
-	m := median.FindStringSubmatch(said[len(said)-1])
-	if m == nil {
-		t.Fatalf("of the step is said %q", said)
-	}
-	step, _ := strconv.Atoi(m[1])
-	took := map[int]float64{}
-	tl := in.Measured
-	for k, s := range tl.Steps {
-		if took[s.Step] = s.EndS - s.StartS; k > 0 && s.Step == tl.Steps[k-1].Step+1 {
-			took[s.Step] = s.EndS - tl.Steps[k-1].EndS
-		}
-	}
-	if math.Abs(took[step]-valueOf(t, m[3])) > .006*took[step] {
-		t.Errorf("%q; the step took %v s", m[0], took[step])
-	}
-	if off := math.Abs(took[step] - valueOf(t, tile)); m[2] == "median" && m[3] != tile {
-		t.Errorf("the median step took %s, and the tile says %s", m[3], tile)
-	} else if off > 0 {
-		for _, e := range tl.Events {
-			if e.Step >= 10 && math.Abs(took[e.Step]-valueOf(t, tile)) < off-.006*valueOf(t, tile) {
-				t.Fatalf("step %d took %v s, step %d %v s; the tile says %s", step, took[step], e.Step, took[e.Step], tile)
-			}
-		}
-	}
-	var d pageData
-	p.Eval("JSON.parse(document.getElementById('data').textContent)", &d)
-	micros := func(panels []panel) string {
-		numbers := map[string]bool{}
-		for i, text := range panels[0].Events.Text {
-			f, _ := trace.ParseFields(text)
-			if e := panels[0].Events; e.Near[i] == 0 && f.Kind == "F" {
-				numbers[fmt.Sprint(f.Stage, "F", e.Number[i])] = true
-			}
-		}
-		if !numbers["0 F 0"] && !numbers["0F0"] {
-			t.Errorf("no first micro-batch among %v", numbers)
-		}
-		return fmt.Sprint(numbers)
-	}
-	if measured := micros(d.Measured); len(d.Predicted) > 0 && micros(d.Predicted) != measured {
-		t.Errorf("micro-batches predicted %v, measured %v", micros(d.Predicted), measured)
-	}
-}
-
-// memoryReachesItsPeak holds the captions of memory against the table, and what is drawn against both.
-func memoryReachesItsPeak(t *testing.T, p *browsertest.Page, rows map[string][2]string) {
-	t.Helper()
-	captions := p.Texts("#memory figcaption")
-	if len(captions) < 2 {
-		t.Fatalf("captions %q", captions)
-	}
-	var d pageData
-	p.Eval("JSON.parse(document.getElementById('data').textContent)", &d)
-	for w, caption := range captions {
-		row := rows[fmt.Sprintf("worker %d peak memory", w)]
-		for side, name := range []string{"predicted", "measured"} {
-			if row[side] == "–" {
-				continue
-			}
-			if !strings.Contains(caption, name+" "+row[side]) {
-				t.Errorf("the caption says %q and the table %q", caption, row)
-			}
-			if got := UnitBytes.Format(float64(d.PeakBytes[side][w])); got != row[side] {
-				t.Errorf("drawn is a peak of %s, and the table says %s", got, row[side])
-			}
-		}
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 type Table struct {
 	Head []string
 	Rows [][]string
+	// Chosen is the row that stands out on a page, by its number from 1; 0: none.
+	Chosen int
 }
 
 // Add appends a row; cells are formatted with %v.

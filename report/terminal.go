@@ -36,6 +36,7 @@ func summary(screen terminal.Screen, in Inputs) string {
 	d.idle()
 	d.stragglers()
 	d.learning()
+	d.facts()
 	return d.b.String()
 }
 
@@ -67,13 +68,19 @@ func (d *drawing) head() {
 		title += " · " + printable(m)
 	}
 	d.line("%s", d.screen.Paint(terminal.Bold, terminal.Clip(title, d.screen.Columns, "…")))
-	facts := terminal.Table{Columns: []terminal.Column{{}, {Wraps: true}}}
-	for _, f := range in.Facts {
-		facts.Add(printable(f.Name), printable(f.Value))
+}
+
+// facts says what was asked for, and where and when it ran.
+func (d *drawing) facts() {
+	if len(d.in.Facts) == 0 {
+		return
 	}
-	if len(in.Facts) > 0 {
-		d.table(&facts)
+	d.section("This run", "")
+	t := terminal.Table{Columns: []terminal.Column{{}, {Wraps: true}}}
+	for _, f := range d.in.Facts {
+		t.Add(printable(f.Name), printable(f.Value))
 	}
+	d.table(&t)
 }
 
 // plan draws stages over layers: a row a stage, a column a layer (or several).
@@ -82,8 +89,12 @@ func (d *drawing) plan() {
 	if p == nil || len(p.Stages) == 0 {
 		return
 	}
-	d.section("Plan", fmt.Sprintf("%s, %s of %s, weights %s", printable(p.Schedule),
-		terminal.Count(p.MicroBatches, "micro-batch"), terminal.Count(p.MicroBatch, "sample"), printable(p.Weights)))
+	each := ""
+	if n := p.Together(); n > 1 {
+		each = " for each of " + terminal.Count(n, "pipeline")
+	}
+	d.section("Plan", fmt.Sprintf("%s, %s of %s%s, weights %s", printable(p.Schedule),
+		terminal.Count(p.MicroBatches, "micro-batch"), terminal.Count(p.MicroBatch, "sample"), each, printable(p.Weights)))
 	layers := 0
 	for _, s := range p.Stages {
 		layers = max(layers, s.LastLayer+1)
@@ -92,7 +103,7 @@ func (d *drawing) plan() {
 	columns := min(layers, most)
 	t := terminal.Table{Columns: []terminal.Column{{Heading: "stage", Number: true}, {Heading: "of the layers", Spare: 3},
 		{Heading: "layers"}, {Heading: "worker", Wraps: true}, {Heading: "warm-up", Number: true, Spare: 2},
-		{Heading: "recompute", Spare: 1}}}
+		{Heading: "recompute", Spare: 1}, {Heading: "weights", Wraps: true}}}
 	for i, s := range p.Stages[:min(maxRows, len(p.Stages))] {
 		first, last := s.FirstLayer*columns/layers, max(s.FirstLayer*columns/layers, (s.LastLayer+1)*columns/layers-1)
 		bar := strings.Repeat("·", max(0, first)) + d.screen.Paint(terminal.Blue,
@@ -104,7 +115,7 @@ func (d *drawing) plan() {
 		if s.Recompute.Again() {
 			again = s.Recompute.String()
 		}
-		t.Add(strconv.Itoa(i), bar, layersOf(&s), list(s.Devices), warmup, again)
+		t.Add(strconv.Itoa(i), bar, layersOf(&s), list(s.Devices), warmup, again, d.in.weightsOf(i))
 	}
 	d.table(&t)
 	if more := len(p.Stages) - maxRows; more > 0 {

@@ -12,7 +12,6 @@
 //	schedule/machine      who may start its next instruction; sim, run and check drive it
 //	schedule/lower        what an order implies: transfers, collectives, updates, post-validation
 //	schedule/check        the proof that a Program can run to its end, and Error, which says where it cannot
-//	schedule/draw         boxes of time as a grid, as papers draw them
 //	schedule/family       the orders, a file each, in a registry; a Program from a file can join it
 //	schedule/exchange     files of Programs and of other systems' schedules, with the lines of what is wrong
 //	schedule/programs     Build, from a plan to a lowered Program; evaluation and checkpoint

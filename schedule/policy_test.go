@@ -198,7 +198,11 @@ func TestPoliciesRefused(t *testing.T) {
 		want   string
 	}{
 		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1, Weights: schedule.Sync},
-			`weight policy "sync"; this order admits ["stash"`},
+			`weight policy "sync": this order keeps stash, `},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1, Weights: schedule.Stash},
+			`weight policy "stash": this order keeps sync; stash is kept by 1f1b-rr`},
+		{"1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1, Weights: "psychic"},
+			`weight policy "psychic": this order keeps sync; there are sync, latest, `},
 		{"1f1b-rr", schedule.Settings{Placement: inTurn([]int{2, 1}), MicroBatches: 1, Replication: schedule.Split},
 			`replication "split"`},
 		{"1f1b-rr", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 2, Repeat: 9,

@@ -7,7 +7,6 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/machine"
@@ -102,13 +101,13 @@ func (w *storyWorld) costs(t *testing.T, d *datadriven.TestData) {
 
 func (w *storyWorld) tell(d *datadriven.TestData, tl *trace.Timeline, sum Summary) (string, error) {
 	var b strings.Builder
-	var spans []draw.Span
+	var spans []scheduletest.Span
 	for _, e := range tl.Events {
 		if e.Lane == trace.Compute {
-			spans = append(spans, draw.Span{Worker: e.Worker, Text: e.Instruction, Start: e.StartS, End: e.EndS})
+			spans = append(spans, scheduletest.Span{Worker: e.Worker, Text: e.Instruction, Start: e.StartS, End: e.EndS})
 		}
 	}
-	grid, err := draw.Grid(tl.Workers, spans, 1)
+	grid, err := scheduletest.Grid(tl.Workers, spans, 1)
 	if err != nil {
 		return "", err
 	}

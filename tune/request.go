@@ -245,8 +245,12 @@ func (r *Request) settleWeights() error {
 		return fmt.Errorf("tune: weight policy %q; there are %q", w, schedule.Policies())
 	}
 	if r.Fix.Schedule != "" {
-		if f, _ := family.Lookup(r.Fix.Schedule); !f.AdmitsPolicy(w) {
-			return fmt.Errorf("tune: schedule %q does not keep the weight policy %q", f.Name, w)
+		f, err := family.Lookup(r.Fix.Schedule)
+		if err == nil {
+			err = f.Keeps(w)
+		}
+		if err != nil {
+			return fmt.Errorf("tune: schedule %s: %w", r.Fix.Schedule, err)
 		}
 		return nil
 	}

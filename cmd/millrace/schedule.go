@@ -77,8 +77,14 @@ The families are:
 			if err != nil {
 				return err
 			}
-			if err := writeDrawings(scheduleDrawing(p, rep, t, sum), svg, page); err != nil {
-				return err
+			if svg+page != "" {
+				drawing, err := s.drawing(p, rep, t, sum)
+				if err == nil {
+					err = writeDrawings(drawing, svg, page)
+				}
+				if err != nil {
+					return err
+				}
 			}
 			if asJSON {
 				return cli.WriteJSON(out, struct {
@@ -107,20 +113,13 @@ func trained(p *schedule.Program) int {
 	return p.Minibatches() * max(1, p.MicroBatches/max(1, p.Period))
 }
 
-// scheduleDrawing is a simulated Program for a page.
-func scheduleDrawing(p *schedule.Program, rep check.Report, t *trace.Timeline, sum sim.Summary) *report.Grid {
-	stages := stageTable(p)
-	return &report.Grid{
-		Title:    titleOf(p),
-		Timeline: t, Stages: stages,
-		Facts: []report.Fact{
-			{Name: "step", Value: fmt.Sprintf("%.4g", sum.StepS)},
-			{Name: "bubble", Value: fmt.Sprintf("%.1f %%", 100*sum.Bubble)},
-			{Name: "weights", Value: string(p.Weights)},
-			{Name: "in flight", Value: inFlight(rep.PeakActivations)},
-			{Name: "checked", Value: checkedWords(rep)},
-		},
-	}
+// drawing is a simulated Program for a page.
+func (s *shape) drawing(p *schedule.Program, rep check.Report, t *trace.Timeline,
+	sum sim.Summary) (*report.Grid, error) {
+	facts, err := s.facts(p, rep, sum)
+	facts = append(facts, report.Fact{Name: "weights", Value: string(p.Weights)},
+		report.Fact{Name: "costs", Value: s.costsInWords(p)})
+	return &report.Grid{Title: titleOf(p), Timeline: t, Stages: stageTable(p), Facts: facts}, err
 }
 
 // stageTable is what each stage keeps and sends. Messages are counted for the micro-batches
@@ -181,15 +180,7 @@ func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *tra
 		}
 		b.WriteString(screen.Wrap("", "", about))
 	}
-	costs := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.forward, s.backward)
-	if s.transfer > 0 {
-		costs += fmt.Sprintf("; a transfer takes %.4g", s.transfer)
-	}
-	costs += ".\n"
-	if s.onStreaming(p) {
-		costs += "Devices transfer while they compute.\n"
-	}
-	b.WriteString(screen.Wrap("", "", costs))
+	b.WriteString(screen.Wrap("", "", s.costsInWords(p)+"."))
 	size := p.Instructions()
 	if size <= mostDrawn {
 		b.WriteString(drawn(screen, t))
@@ -198,33 +189,16 @@ func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *tra
 			"--svg and --html draw up to %s.", terminal.Count(int(size), "instruction"), terminal.Number(mostDrawn, 0),
 			terminal.Number(mostInFile, 0))))
 	}
-	facts := terminal.Table{Columns: []terminal.Column{{}, {Wraps: true}}}
-	takes := func(stepS, bubble float64) string { return fmt.Sprintf("%.4g, bubble %.1f %%", stepS, 100*bubble) }
-	alone := takes(sum.StepS, sum.Bubble)
-	steadyS, bubble, err := s.steady(p, size)
-	switch {
-	case err != nil:
+	facts, err := s.facts(p, rep, sum)
+	if err != nil {
 		return err
-	case !p.Weights.Flushes():
-		facts.Add("minibatch", alone+", in the stream")
-	case sum.Steps != 1:
-		facts.Add("step", alone+", from one's end to the next one's")
-	case steadyS == 0:
-		facts.Add("step", alone+", by itself")
-	case takes(steadyS, bubble) == alone:
-		facts.Add("step", alone+", by itself and with others before and after it")
-	default:
-		facts.Add("step", alone+", by itself")
-		steady := takes(steadyS, bubble) + ", with others before and after it"
-		if n := p.Pipelines(); n > 1 {
-			steady += fmt.Sprintf("; %.4g for the batch of each pipeline", steadyS/float64(n))
-		}
-		facts.Add("steady step", steady)
 	}
-	facts.Add("in flight", inFlight(rep.PeakActivations))
-	facts.Add("checked", checkedWords(rep))
+	laid := terminal.Table{Columns: []terminal.Column{{}, {Wraps: true}}}
+	for _, f := range facts {
+		laid.Add(f.Name, f.Value)
+	}
 	b.WriteString("\n")
-	if err := facts.Write(&b, screen); err != nil {
+	if err := laid.Write(&b, screen); err != nil {
 		return err
 	}
 	b.WriteString("\n")
@@ -236,6 +210,48 @@ func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *tra
 	}
 	_, err = io.WriteString(w, b.String())
 	return err
+}
+
+// costsInWords is what computations and transfers take.
+func (s *shape) costsInWords(p *schedule.Program) string {
+	text := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.forward, s.backward)
+	if s.transfer > 0 {
+		text += fmt.Sprintf("; a transfer takes %.4g", s.transfer)
+	}
+	if s.onStreaming(p) {
+		text += "; devices transfer while they compute"
+	}
+	return text
+}
+
+// facts is what a step takes, by itself and among others, and what of it is held at once.
+func (s *shape) facts(p *schedule.Program, rep check.Report, sum sim.Summary) (all []report.Fact, err error) {
+	add := func(name, value string) { all = append(all, report.Fact{Name: name, Value: value}) }
+	takes := func(stepS, bubble float64) string { return fmt.Sprintf("%.4g, bubble %.1f %%", stepS, 100*bubble) }
+	alone := takes(sum.StepS, sum.Bubble)
+	steadyS, bubble, err := s.steady(p, p.Instructions())
+	switch {
+	case err != nil:
+		return nil, err
+	case !p.Weights.Flushes():
+		add("minibatch", alone+", in the stream")
+	case sum.Steps != 1:
+		add("step", alone+", from one's end to the next one's")
+	case steadyS == 0:
+		add("step", alone+", by itself")
+	case takes(steadyS, bubble) == alone:
+		add("step", alone+", by itself and with others before and after it")
+	default:
+		add("step", alone+", by itself")
+		steady := takes(steadyS, bubble) + ", with others before and after it"
+		if n := p.Pipelines(); n > 1 {
+			steady += fmt.Sprintf("; %.4g for the batch of each pipeline", steadyS/float64(n))
+		}
+		add("steady step", steady)
+	}
+	add("in flight", inFlight(rep.PeakActivations))
+	add("checked", checkedWords(rep))
+	return all, nil
 }
 
 // steady is what a step of a Program of one takes between others, and its bubble: 0 where that is long to find out, or

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
-	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/reporting"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/report"
@@ -71,7 +71,7 @@ func reportCommand() *cobra.Command {
 			if err != nil {
 				return cli.BadInput(err)
 			}
-			in := training.Inputs(whole)
+			in := reporting.Inputs(whole)
 			if in.Simulated == nil && in.Measured == nil && len(in.Took) == 0 {
 				return cli.BadInput(fmt.Errorf("%s has no step to draw: there is no %s of what was predicted, no %s and no step "+
 					"in %s of what was measured", args[0], folder.PredictedName, folder.TimelineName, folder.MetricsName))

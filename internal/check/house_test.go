@@ -96,6 +96,7 @@ var rules = []rule{
 		"run executes a Program: predicting and drawing are others'"},
 	{"report/picture", []string{"trace/..."}, nil, "a drawing on a terminal is made of a Timeline alone"},
 	{"report", []string{"plan", "trace/...", "report/picture"}, nil, "a report is drawn from values that were saved"},
+	{"report/pagetest", []string{"trace/..."}, nil, "a page is held against itself and a Timeline, whoever has drawn it"},
 	{"report/metrics", nil, nil, "it writes down plain values, whoever has them"},
 	{"report/folder", []string{"plan", "profile/...", "report", "report/metrics", "trace/..."}, nil,
 		"what a run has left is read from its files alone"},
@@ -375,4 +376,19 @@ func rawLines(t *testing.T, file string, text []byte) map[int]bool {
 		return true
 	})
 	return quoted
+}
+
+// TestPackagesHaveAtMost20Files, those of tests apart: beyond that nobody finds what is where.
+func TestPackagesHaveAtMost20Files(t *testing.T) {
+	files := map[string]int{}
+	for _, file := range sources(t, ".go") {
+		if !strings.HasSuffix(file, "_test.go") {
+			files[filepath.Dir(file)]++
+		}
+	}
+	for dir, n := range files {
+		if n > 20 {
+			t.Errorf("%s has %d files beside those of its tests; move a part of it into a package", dir, n)
+		}
+	}
 }

@@ -59,6 +59,9 @@ type Start struct {
 	Began     time.Time `json:"began"`
 	// From is the checkpoint that it went on from; empty: none.
 	From string `json:"from,omitempty"`
+	// Engine computes, on these Hosts: a line for each, or for those that are alike.
+	Engine string   `json:"engine,omitempty"`
+	Hosts  []string `json:"hosts,omitempty"`
 }
 
 var starts = document.Store[Start]{

@@ -4,7 +4,8 @@ import { colour, onTheme } from "./theme.js";
 
 // makeChart adds a figure with a canvas to a parent. Its series are {x, y, style}:
 // "measured" is a full line, "predicted" a dashed one, their "-peak" dotted, "raw" a faint one, "dots" points,
-// and stepped lines hold their value until the next point.
+// and stepped lines hold their value until the next point. A note is text, or parts of {text, style} of which each
+// shows the line that it is of.
 export function makeChart(parent, { title, note, series, xText, yText, yMin, yMax, label, marks = [] }) {
   const { figure, said } = makeFigure(parent, title, note);
   const canvas = document.createElement("canvas");
@@ -14,7 +15,7 @@ export function makeChart(parent, { title, note, series, xText, yText, yMin, yMa
 
   let pointer = null;
   const draw = () => drawChart(canvas, series.filter((s) => s.x.length > 0), { xText, yText, yMin, yMax, pointer, marks,
-    say: (text) => { said.textContent = text ?? note; } });
+    say: (text) => writeNote(said, text ?? note) });
   canvas.addEventListener("pointermove", (e) => {
     pointer = e.clientX - canvas.getBoundingClientRect().left;
     draw();
@@ -44,11 +45,30 @@ function makeFigure(parent, title, note) {
   const name = document.createElement("span");
   const said = document.createElement("span");
   name.textContent = title;
-  said.textContent = note;
+  writeNote(said, note);
   caption.append(name, said);
   figure.append(caption);
   parent.append(figure);
   return { figure, said };
+}
+
+// writeNote puts a note into an element, in front of each part the line that it is of.
+function writeNote(into, note) {
+  if (typeof note === "string") {
+    into.textContent = note;
+    return;
+  }
+  into.replaceChildren(...note.flatMap(({ text, style }, i) => {
+    const part = document.createElement("span");
+    part.className = "part";
+    if (style) {
+      const key = document.createElement("i");
+      key.className = style;
+      part.append(key);
+    }
+    part.append(text + (i + 1 < note.length ? "," : ""));
+    return [part, " "];
+  }));
 }
 
 function drawChart(canvas, series, { xText, yText, yMin, yMax, pointer, marks: lines, say }) {

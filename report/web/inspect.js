@@ -1,7 +1,6 @@
 // Words about a box or a gap: in the tip beside the pointer, and below the timeline.
 import { byteText, duration, percent } from "./format.js";
 import { minibatchKinds } from "./model.js";
-import { versionText } from "./paint.js";
 import { colour } from "./theme.js";
 
 function paragraph(className, ...children) {
@@ -49,10 +48,11 @@ export function describe(thing, steps, data) {
   }
   out.push(paragraph("", times));
   if (b.version !== null) {
-    out.push(paragraph("", `It uses the weights ${versionText(b.version)}: ` + (b.version === 0
-      ? "those that plain training would have for the step's first micro-batch."
-      : `${Math.abs(b.version)} update${Math.abs(b.version) === 1 ? "" : "s"} ${b.version < 0 ? "before" : "behind"} ` +
-        "those that plain training would have for the step's first micro-batch.")));
+    const first = b.weights.startsWith("p") ? "that its pipeline has for the step's first micro-batch."
+      : "that plain training would have for the step's first micro-batch.";
+    const apart = Math.abs(b.version);
+    out.push(paragraph("", `It uses the weights ${b.weights}: those ` + (b.version === 0 ? first
+      : `${apart} update${apart === 1 ? "" : "s"} ${b.version < 0 ? "before" : "behind"} those ${first}`)));
   }
   if (b.gap) out.push(paragraph("", `Idle for ${duration(b.gap.end - b.gap.start)} before it: ${b.gap.why}.`));
   return out;

@@ -1,6 +1,7 @@
 // Puts the page together.
 import { byteText, fixed } from "./format.js";
-import { startPrint, startTheme } from "./theme.js";
+import { onTheme, startPrint, startTheme } from "./theme.js";
+import { versionColour } from "./paint.js";
 import { makeTimeline } from "./timeline.js";
 import { byteAxis, makeChart, makeNumber, smooth, timeAxis } from "./curves.js";
 
@@ -11,6 +12,17 @@ function startTimeline(canvas) {
   const { view, show, select, redraw } = makeTimeline({ canvas, around: find("stage"), tip: find("tip"),
     details: find("details") });
   let steps = [];
+  const nameVersions = () => {
+    const first = new Map();
+    for (const b of steps.flatMap((s) => s.boxes)) if (b.weights && b.near === 0) first.set(b.weights, b);
+    const order = [...first.values()].sort((a, b) => a.pipeline - b.pipeline || a.version - b.version);
+    find("versions-keys").replaceChildren(...order.map((b) => {
+      const item = document.createElement("li"), key = document.createElement("i");
+      key.style.background = versionColour(b);
+      item.append(key, b.weights);
+      return item;
+    }));
+  };
   const choose = (i) => {
     steps = show(data, i, false);
     find("shown").replaceChildren(...steps.map((s) => {
@@ -18,6 +30,7 @@ function startTimeline(canvas) {
       item.textContent = `${s.side === "predicted" ? "Predicted" : "Measured"}: ${s.text}`;
       return item;
     }));
+    nameVersions();
   };
   if ([...data.predicted, ...data.measured].some((p) => p.events.version)) {
     const button = find("versions");
@@ -25,7 +38,7 @@ function startTimeline(canvas) {
     button.addEventListener("click", () => {
       view.versions = !view.versions;
       button.setAttribute("aria-pressed", view.versions);
-      find("versions-note").hidden = !view.versions;
+      find("versions-note").hidden = find("versions-keys").hidden = !view.versions;
       redraw();
     });
   }
@@ -38,6 +51,7 @@ function startTimeline(canvas) {
     data.measured.forEach((panel, i) => find("choose").append(new Option(panel.name, i)));
     find("choose").addEventListener("change", (e) => choose(+e.target.value));
   }
+  onTheme(nameVersions);
   choose(0);
   const asked = /(?:^#|&)select=([^&]+)/.exec(location.hash);
   if (asked) {
@@ -68,26 +82,28 @@ function startMemory(parent) {
 // addChart is a chart, or the number alone where there is one.
 function addChart(parent, options) {
   const shown = options.series.filter((s) => s.name !== "");
-  const points = shown.reduce((n, s) => n + s.x.length, 0);
+  const points = Math.max(...shown.map((s) => s.x.length));
   if (points === 0) return;
   if (points > 1) {
     makeChart(parent, { ...options, xText: atStep, marks: data.resumed.map((x) => ({ x, name: "resumed" })) });
     return;
   }
   const [one] = shown.filter((s) => s.x.length === 1);
-  makeNumber(parent, { title: options.title, value: options.note, note: `after ${counted(one.x[0] + 1, "step")}` });
+  makeNumber(parent, { title: options.title, value: options.value ?? textOf(options.note),
+    note: [options.unit, `after ${counted(one.x[0] + 1, "step")}`].filter(Boolean).join(" ") });
 }
 
+const textOf = (note) => typeof note === "string" ? note : note.map((part) => part.text).join(", ");
 const counted = (n, one) => `${n} ${one}${n === 1 ? "" : "s"}`;
 const atStep = Object.assign((x) => "step " + Math.round(x), { least: 1 });
 const plain = (y, step) => fixed(y, Math.min(4, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))));
 
 function startLearning(parent) {
   const { losses, eval_losses: tested, accuracies, reference_apart: apart, steps } = data;
-  const last = losses.y.length ? `training ${fixed(losses.y[losses.y.length - 1], 4)}` : "";
-  const held = tested.y.length ? `held-out ${fixed(tested.y[tested.y.length - 1], 4)}` : "";
-  const note = [last, held].filter(Boolean).join(", ");
-  addChart(parent, { title: "Loss", note, yText: plain, label: `Loss over the steps, at the end ${note}`, series: [
+  const note = [["training", losses, "measured"], ["held-out", tested, "dots"]].filter(([, c]) => c.y.length > 0)
+    .map(([name, c, style]) => ({ style, text: `${name} ${fixed(c.y[c.y.length - 1], 4)}` }));
+  const label = `Loss over the steps, at the end ${textOf(note)}`;
+  addChart(parent, { title: "Loss", note, yText: plain, label, series: [
     { name: "", style: "raw", x: losses.x, y: losses.y },
     { name: "training", style: "measured", x: losses.x, y: smooth(losses.y) },
     { name: "held-out", style: "dots", x: tested.x, y: tested.y },
@@ -102,8 +118,9 @@ function startLearning(parent) {
       label: `Held-out ${name} over the steps, at the end ${text}`,
       series: [{ name, style: "dots", x: c.x, y: c.y }] });
   }
-  const far = apart.y.length ? `at most ${Math.max(...apart.y).toExponential(1)} of the largest parameter` : "";
-  addChart(parent, { title: "Reference from the pipelines' average", note: far,
+  const most = apart.y.length ? Math.max(...apart.y).toExponential(1) : "", unit = "of the largest parameter";
+  const far = `at most ${most} ${unit}`;
+  addChart(parent, { title: "Reference from the pipelines' average", note: far, value: most, unit,
     yText: (y) => y === 0 ? "0" : y.toExponential(1), yMin: 0,
     label: `How far the reference is from the average of the pipelines over the steps: ${far}`,
     series: [{ name: "apart", style: "dots", x: apart.x, y: apart.y }] });
@@ -114,13 +131,15 @@ function startLearning(parent) {
     const beyond = steps.y.filter((y) => y > yMax).length;
     const series = [{ name: "", style: "raw", x: steps.x, y: steps.y },
       { name: "measured", style: "measured", x: [steps.first, steps.last], y: [steps.measured, steps.measured] }];
+    const note = [{ style: "measured", text: steps.text }];
     if (steps.predicted) {
+      note.push({ style: "predicted", text: steps.predicted_text });
       series.push({ name: "predicted", style: "predicted", x: [steps.first, steps.last],
         y: [steps.predicted, steps.predicted] });
     }
-    const far = beyond ? `; ${counted(beyond, "step")} beyond` : "";
-    addChart(parent, { title: "Step time", note: steps.text + far,
-      yText: timeAxis, yMin: 0, yMax, label: `Time of each step: ${steps.text}`, series });
+    if (beyond) note.push({ text: `${counted(beyond, "step")} longer than the axis` });
+    addChart(parent, { title: "Step time", note, yText: timeAxis, yMin: 0, yMax,
+      label: `Time of each step: ${textOf(note)}`, series });
   }
 }
 

@@ -11,6 +11,8 @@ export function fieldsOf(text) {
     : { pipeline: 0, stage: 0, kind: "", micro: 0, replica: 0 };
 }
 
+const versionText = (v) => (v < 0 ? "w−" + -v : "w" + v);
+
 // stepModel makes a step from a panel of the data. side is "predicted" or "measured".
 export function stepModel(panel, side) {
   const ev = panel.events;
@@ -19,8 +21,10 @@ export function stepModel(panel, side) {
     return { id: i, text, ...f, worker: ev.worker[i], compute: ev.compute[i] === 1,
       start: ev.start[i], end: ev.start[i] + ev.length[i], bytes: ev.bytes[i], shade: ev.shade[i],
       number: ev.number[i], near: ev.near[i],
-      version: ev.version?.[i] < 1 << 30 ? ev.version[i] : null, gap: null, twin: "", side };
+      version: ev.version?.[i] < 1 << 30 ? ev.version[i] : null, weights: null, gap: null, twin: "", side };
   });
+  const own = boxes.some((b) => b.version !== null && b.pipeline > 0); // each pipeline has weights of its own
+  for (const b of boxes) if (b.version !== null) b.weights = (own ? `p${b.pipeline} ` : "") + versionText(b.version);
   // The same instruction of another step has other ids: the number counts from the step's first one.
   const byTwin = new Map();
   for (const b of boxes) {

@@ -213,22 +213,21 @@ function paintFine(ctx, fine, y, height) {
 }
 
 // versionColours tell the weights of one update from those of the next.
-const versionColours = ["F", "B", "W", "U", "EV", "AR"];
+const versionColours = ["F", "B", "W", "AR", "EV", "PV"]; // none of what uses no weights
 
-function versionColour(b) {
-  return shaded(versionColours[((b.version % 6) + 6) % 6], b.near === 0 ? 0 : 4);
+export function versionColour(b) {
+  return shaded(versionColours[(((b.version + 3 * b.pipeline) % 6) + 6) % 6], b.near === 0 ? 0 : 4);
 }
-
-export const versionText = (v) => (v < 0 ? "w−" + -v : "w" + v);
 
 // kindAlias is kinds that share a colour.
 const kindAlias = { RF: "SF", RB: "SB" };
 
 function nameBox(ctx, b, x, width, y, fill) {
   const short = b.kind === "F" || b.kind === "B" || b.kind === "I" || b.kind === "W" ? String(b.number) : b.kind;
-  const weights = byVersion && b.version !== null ? versionText(b.version) : null;
-  const text = weights ? (width > 52 ? `${b.kind} ${weights}` : weights)
-    : width > 52 && short !== b.kind ? `${b.kind} ${short}` : short;
+  const weights = byVersion ? b.weights : null;
+  const wide = width > (weights ? 26 + 8 * weights.length : 52);
+  const text = weights ? (wide ? `${b.kind} ${weights}` : weights)
+    : wide && short !== b.kind ? `${b.kind} ${short}` : short;
   if (ctx.measureText(text).width > width - 4) return;
   ctx.fillStyle = inkOn(fill);
   ctx.textAlign = "center";

@@ -46,12 +46,19 @@ export function startPrint() {
   const root = document.documentElement;
   addEventListener("beforeprint", () => {
     root.classList.add("printing");
+    for (const d of document.querySelectorAll("details:not([open])")) {
+      d.open = d.dataset.opened = true;
+    }
     root.dataset.theme = "light";
     colours = {};
     for (const f of listeners) f();
   });
   addEventListener("afterprint", () => {
     root.classList.remove("printing");
+    for (const d of document.querySelectorAll("details[data-opened]")) {
+      d.open = false;
+      delete d.dataset.opened;
+    }
     applyTheme();
   });
 }

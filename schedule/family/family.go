@@ -137,11 +137,44 @@ func Generate(name string, s schedule.Settings) (*schedule.Program, error) {
 	return p, nil
 }
 
+// Keeps refuses a weight policy that the order cannot keep, and says what would go together.
+func (f Family) Keeps(w schedule.Policy) error {
+	if f.AdmitsPolicy(w) {
+		return nil
+	}
+	text := fmt.Sprintf("weight policy %q: this order keeps %s", w, inWords(f.policies()))
+	if !w.Known() {
+		return fmt.Errorf("%s; there are %s", text, inWords(schedule.Policies()))
+	}
+	var others []string
+	for _, other := range All() {
+		if other.AdmitsPolicy(w) {
+			others = append(others, other.Name)
+		}
+	}
+	return fmt.Errorf("%s; %s is kept by %s", text, w, inWords(others))
+}
+
+// inWords is a list of what there is to choose from.
+func inWords[T ~string](all []T) string {
+	text := ""
+	for i, one := range all {
+		switch {
+		case i > 0 && i == len(all)-1:
+			text += " or "
+		case i > 0:
+			text += ", "
+		}
+		text += string(one)
+	}
+	return text
+}
+
 // admits refuses policies and replications that the family does not list, and then what it
 // refuses itself.
 func (f Family) admits(s schedule.Settings) error {
-	if policies := f.policies(); !slices.Contains(policies, s.Weights) {
-		return fmt.Errorf("weight policy %q; this order admits %q", s.Weights, policies)
+	if err := f.Keeps(s.Weights); err != nil {
+		return err
 	}
 	replicated := slices.ContainsFunc(s.Placement, func(on []int) bool { return len(on) > 1 })
 	if replicated && f.Replications != nil && !slices.Contains(f.Replications, s.Replication) {

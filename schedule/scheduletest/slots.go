@@ -7,7 +7,6 @@ import (
 
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
-	"github.com/millrace-ml/millrace/schedule/draw"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
@@ -41,7 +40,7 @@ func (s Slots) of(k schedule.Kind) int {
 
 // Drawing is a Program on a clock that counts slots.
 type Drawing struct {
-	Spans   []draw.Span
+	Spans   []Span
 	Slots   int
 	Busy    int // slots in which a worker computed, over all workers
 	Workers int
@@ -57,7 +56,7 @@ func (d *Drawing) Bubble() float64 {
 
 // String is the grid, one column a slot.
 func (d *Drawing) String() string {
-	text, err := draw.Grid(d.Workers, d.Spans, 1)
+	text, err := Grid(d.Workers, d.Spans, 1)
 	if err != nil {
 		return err.Error() + "\n"
 	}
@@ -174,7 +173,7 @@ func (d *drawing) worker(w int) (moved bool) {
 		took := d.s.of(in.Kind)
 		d.until[w] = d.now + took + 1
 		if took > 0 {
-			d.Spans = append(d.Spans, draw.Span{Worker: w, Text: in.String(), Start: float64(d.now),
+			d.Spans = append(d.Spans, Span{Worker: w, Text: in.String(), Start: float64(d.now),
 				End: float64(d.now + took)})
 			d.Busy += took
 			d.Slots = max(d.Slots, d.now+took)

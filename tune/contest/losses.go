@@ -117,8 +117,9 @@ func lossesOf(t *trace.Timeline, flushes bool) (stepS float64, lost Losses) {
 		ends[i] = at
 	}
 	total := float64(t.Workers) * (to - from)
+	all := around(t)
 	for w, gaps := range trace.AllGaps(t) {
-		steps := around(t, w)
+		steps := &all[w]
 		for _, g := range gaps {
 			begin, end := max(g.StartS, from), min(g.EndS, to)
 			if end <= begin {
@@ -154,27 +155,32 @@ func lossesOf(t *trace.Timeline, flushes bool) (stepS float64, lost Losses) {
 }
 
 // surroundings is a worker's computations and collectives in order, for finding those around a gap.
-type surroundings struct{ computed, reduced []trace.Event }
+type surroundings struct{ computed, reduced []*trace.Event }
 
-func around(t *trace.Timeline, worker int) surroundings {
-	var out surroundings
-	for _, e := range t.Events {
+// around is the surroundings of each worker.
+func around(t *trace.Timeline) []surroundings {
+	out := make([]surroundings, t.Workers)
+	for i := range t.Events {
+		e := &t.Events[i]
+		of := &out[e.Worker]
 		switch {
-		case e.Worker != worker || e.EndS <= e.StartS:
+		case e.EndS <= e.StartS:
 		case e.Lane == trace.Compute && trace.IsBusy(e.Kind):
-			out.computed = append(out.computed, e)
+			of.computed = append(of.computed, e)
 		case e.Kind == "AR" || e.Kind == "TG" || e.Kind == "GN":
-			out.reduced = append(out.reduced, e)
+			of.reduced = append(of.reduced, e)
 		}
 	}
-	slices.SortStableFunc(out.computed, func(a, b trace.Event) int { return cmp.Compare(a.StartS, b.StartS) })
+	for _, of := range out {
+		slices.SortStableFunc(of.computed, func(a, b *trace.Event) int { return cmp.Compare(a.StartS, b.StartS) })
+	}
 	return out
 }
 
 // around is the steps that the computations before and behind a gap belong to; -1 is none.
 func (s surroundings) around(g trace.Gap) (before, after int) {
 	k, _ := slices.BinarySearchFunc(s.computed, g.EndS-1e-12*math.Abs(g.EndS),
-		func(e trace.Event, at float64) int { return cmp.Compare(e.StartS, at) })
+		func(e *trace.Event, at float64) int { return cmp.Compare(e.StartS, at) })
 	before, after = -1, -1
 	if k > 0 {
 		before = s.computed[k-1].Step
@@ -187,5 +193,5 @@ func (s surroundings) around(g trace.Gap) (before, after int) {
 
 // reducing says whether a collective went on in a gap.
 func (s surroundings) reducing(g trace.Gap) bool {
-	return slices.ContainsFunc(s.reduced, func(e trace.Event) bool { return e.StartS < g.EndS && e.EndS > g.StartS })
+	return slices.ContainsFunc(s.reduced, func(e *trace.Event) bool { return e.StartS < g.EndS && e.EndS > g.StartS })
 }

@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,8 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/folder"
 )
 
 // prepare profiles and plans, for this machine or for the hosts of all.
@@ -131,22 +133,24 @@ func (t *training) joined(measured *hosts.Measured, p *prepare.Prepared,
 	return t.survey.Cluster(p.Job.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
 }
 
-// machines is what a report says of the hosts of a run, and of what computes there.
-func (t *training) machines(p *prepare.Prepared) []report.Fact {
+// started is what the run's folder says of its beginning: what computes, and where.
+func (t *training) started(p *prepare.Prepared) folder.Start {
 	var engines []string
 	for _, device := range p.Profile.DeviceTypes() {
 		if name := p.Profile.On(device).Engine; name != "" && !slices.Contains(engines, name) {
 			engines = append(engines, name)
 		}
 	}
-	facts := []report.Fact{{Name: "engine", Value: strings.Join(engines, ", ")}}
+	s := folder.Start{FirstStep: t.from.steps(), From: t.from.at(), Engine: strings.Join(engines, ", ")}
 	if t.survey == nil {
 		own := prepare.Own()
-		return append(facts, report.Fact{Name: "cores", Value: fmt.Sprint(own.Cores())})
+		s.Hosts = []string{fmt.Sprintf("%s: %s, %s", cli.HostName(), cmp.Or(own.CPU, "a CPU"),
+			terminal.Count(own.Cores(), "core"))}
+		return s
 	}
 	for line := range strings.Lines(t.survey.Describe(t.survey.Types(p.Job.ThreadsPerWorker))) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		facts = append(facts, report.Fact{Name: name, Value: value})
+		_, said, _ := strings.Cut(strings.TrimSpace(line), " ")
+		s.Hosts = append(s.Hosts, said)
 	}
-	return facts
+	return s
 }

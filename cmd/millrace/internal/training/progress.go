@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/run"
 )
 
@@ -43,12 +44,12 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	}
 	p.last = now
 	left, rest := time.Duration(0), ""
-	if n := s.Step - p.first; n > 0 && 5*n >= p.steps-p.first {
+	if n := s.Step - p.first; n > 0 && done < p.steps && 5*n >= p.steps-p.first {
 		left = now.Sub(p.began) / time.Duration(n) * time.Duration(p.steps-done)
 		rest = "  " + cli.Left(left)
 	}
-	line := fmt.Sprintf("step %d/%d  loss %.4f  %.4g samples/s  bubble %.1f %%", done, p.steps, s.Loss,
-		s.SamplesPerSecond, 100*s.Bubble) + rest
+	line := fmt.Sprintf("step %d/%d  loss %.4f  %s samples/s  bubble %.1f %%", done, p.steps, s.Loss,
+		terminal.Number(s.SamplesPerSecond, 4), 100*s.Bubble) + rest
 	about := []any{"step", s.Step, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble, "eta_s", left.Seconds()}
 	if len(stragglers) > 0 {

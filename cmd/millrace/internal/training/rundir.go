@@ -6,14 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/reporting"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
-	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
@@ -29,11 +28,11 @@ type runDir struct {
 	simulated *trace.Timeline
 	program   string
 	workers   []metrics.Worker
-	machines  []report.Fact // of the hosts
-	run       string        // its launcher's name of it, the same for every start; empty: none
-	from      *resumption   // nil: the run begins with step 0
-	begun     bool          // the folder is this run's
-	replaced  string        // where the run is that this one replaces; empty: nowhere
+	start     folder.Start
+	run       string      // its launcher's name of it, the same for every start; empty: none
+	from      *resumption // nil: the run begins with step 0
+	begun     bool        // the folder is this run's
+	replaced  string      // where the run is that this one replaces; empty: nowhere
 	sinks     metrics.Sinks
 	events    *metrics.EventLog // nil before the run has begun
 	early     []metrics.Event   // what has happened before that
@@ -68,8 +67,8 @@ func (w *runDir) begin() error {
 		return err
 	}
 	w.begun = true
-	start := folder.Start{FirstStep: w.from.steps(), Began: time.Now(), From: w.from.at()}
-	err := errors.Join(noteRun(w.Job.Out, w.run), note(w.Job.Out, written...), start.Write(w.Job.Out),
+	w.start.Began = time.Now()
+	err := errors.Join(noteRun(w.Job.Out, w.run), note(w.Job.Out, written...), w.start.Write(w.Job.Out),
 		dropError(w.path(ErrorName)), os.MkdirAll(checkpoints(w.Job), 0o755))
 	err = errors.Join(err, w.Plan.Write(w.path(folder.PlanName)), w.Profile.Write(w.path(folder.ProfileName)),
 		document.WriteText(w.path(folder.ProgramName), w.program),
@@ -139,30 +138,18 @@ func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 	t := &r.Timeline
 	err := errors.Join(w.over(r, ended), w.close(), t.WriteFile(w.path(folder.TimelineName)),
 		dropStep(w.path(folder.StepName)))
-	in := report.Inputs{Title: w.Job.Out, Plan: w.Plan, LayerNames: prepare.NamesOf(w.Model), Simulated: w.simulated,
-		Measured: t, LayerS: folder.LayerTimes(w.Profile, w.Plan.MicroBatch), Lags: lags(w.Plan)}
-	if w.from != nil && w.from.here { // the earlier parts are of the report, too
-		whole, unread := folder.Read(w.Job.Out)
-		if err = errors.Join(err, unread); unread == nil && whole.Shown().Measured != nil {
-			in = Inputs(whole)
-		}
+	whole, unread := folder.Read(w.Job.Out)
+	if unread != nil { // a full disk has no Timeline: what is not there is not drawn
+		whole = &folder.Run{Dir: w.Job.Out, Parts: []folder.Part{{Dir: w.Job.Out, End: -1, Start: &w.start, Plan: w.Plan,
+			LayerNames: prepare.NamesOf(w.Model), LayerS: folder.LayerTimes(w.Profile, w.Plan.MicroBatch),
+			Simulated: w.simulated, Measured: t}}}
+		err = errors.Join(err, unread)
 	}
-	in.Facts = slices.Concat(w.machines, []report.Fact{
-		{Name: "threads per worker", Value: fmt.Sprint(w.Job.ThreadsPerWorker)},
-		{Name: "seed", Value: fmt.Sprint(w.Job.Seed)},
-		{Name: "optimizer", Value: w.Job.Optimizer.Kind}, {Name: "data", Value: w.Job.Data},
-	}, averageFacts(w.Plan, t.Evaluations))
+	in := reporting.Inputs(whole)
 	return in, errors.Join(err,
 		document.Write(w.page(), func(f io.Writer) error { return report.HTML(f, in) }),
 		document.Write(w.path("trace.perfetto"), func(f io.Writer) error { return report.Perfetto(f, in.Measured) }),
 		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, in.Measured) }))
-}
-
-// Inputs is what the report of a run is drawn from.
-func Inputs(r *folder.Run) report.Inputs {
-	in := r.Inputs()
-	in.Lags = lags(in.Plan)
-	return in
 }
 
 // inTime waits for what writes files, so long at most, in a process that then ends: a file is whole or not there.
@@ -208,29 +195,6 @@ func (w *runDir) printStopped(out io.Writer, r *run.Result) {
 	}
 	fmt.Fprintf(out, "stopped     behind step %d of %d, saved %s\n", r.Steps, w.Job.Steps, r.Checkpoint)
 	fmt.Fprintf(out, "goes on     with the same command and --resume %s\n", filepath.Dir(r.Checkpoint))
-}
-
-// averageFacts says how far the reference of elastic averaging was from the average of the
-// pipelines, at worst.
-func averageFacts(pl *plan.Plan, evaluations []trace.Evaluation) []report.Fact {
-	if pl.Together() == 1 {
-		return nil
-	}
-	e := pl.Elastic
-	facts := []report.Fact{{Name: "pipelines", Value: fmt.Sprintf("%d side by side, alpha %.3g, %s", e.Pipelines,
-		e.Alpha, e.Order)}}
-	worst := 0.0
-	n := 0
-	for _, e := range evaluations {
-		if e.Apart != nil {
-			worst, n = max(worst, *e.Apart), n+1
-		}
-	}
-	if n > 0 {
-		facts = append(facts, report.Fact{Name: "reference", Value: fmt.Sprintf("within %.1e of the pipelines' average at "+
-			"%d evaluations", worst, n)})
-	}
-	return facts
 }
 
 // Outcome is what train prints with --json.

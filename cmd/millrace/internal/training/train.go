@@ -205,7 +205,7 @@ func (t *training) lead(world *launch.World) error {
 	if err != nil {
 		return err
 	}
-	w.run, w.machines = world.RunID, t.machines(p)
+	w.run, w.start = world.RunID, t.started(p)
 	config.Hooks, config.Begin, config.ProfileS = w.hooks(), w.begin, p.Plan.Predicted.BusyS
 	if err := t.beginOthers(&config, task, j); err != nil {
 		return err

@@ -2,9 +2,11 @@ package tuning
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
 // study is the page of a tuning: every prediction against what was measured, how far they were
@@ -34,10 +36,12 @@ func (t *tuned) study() *report.Study {
 	if measured {
 		steps.Names = append(steps.Names, where)
 	}
+	grid := t.gridTable(t.Grid)
+	grid.Chosen = 1 + slices.IndexFunc(t.Grid, func(c avgpipe.Cell) bool { return c.At == t.Best.At })
 	s.Sections = append(s.Sections, report.StudySection{
-		Title: "Predicted and " + where, Note: "A batch in ms, and the fullest device, for each number of micro-batches " +
-			"(M) and pipelines (N).",
-		Table: t.gridTable(t.Grid), Plots: []report.Plot{steps},
+		Title: "Predicted and " + where, Note: "A batch in ms, and the fullest worker, for each number of micro-batches " +
+			"(M) and pipelines (N). What was chosen stands out.",
+		Table: grid, Plots: []report.Plot{steps},
 	})
 	if len(t.Errors) > 0 {
 		s.Sections = append(s.Sections, report.StudySection{Title: "How far the predictions were off",

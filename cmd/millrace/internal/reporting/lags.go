@@ -1,4 +1,4 @@
-package training
+package reporting
 
 import (
 	"github.com/millrace-ml/millrace/plan"
@@ -10,10 +10,10 @@ import (
 // settled is the minibatches of a stream behind which its weights are as old as they get, for each worker.
 const settled = 8
 
-// lags is how old the weights are that a stream computes with, by stage; nil of a plan that flushes, or which is not
-// known.
+// lags is how old the weights are that a stream computes with, by pipeline and stage; nil of a plan with one set of
+// weights that flushes, or which is not known.
 func lags(p *plan.Plan) []report.Lag {
-	if p == nil || schedule.Policy(p.Weights).Flushes() || p.Together() > 1 {
+	if p == nil || schedule.Policy(p.Weights).Synchronous() {
 		return nil
 	}
 	program, err := programs.Build(p, nil, false, settled*max(2, len(p.Devices())))

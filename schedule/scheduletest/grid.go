@@ -1,4 +1,4 @@
-package draw
+package scheduletest
 
 import (
 	"cmp"
@@ -32,15 +32,7 @@ func Grid(workers int, spans []Span, slot float64) (string, error) {
 		}
 		end = max(end, s.End)
 	}
-	if !(slot > 0) || end/slot > MaxColumns {
-		return "", fmt.Errorf("schedule: drawing: slots of %v make %.0f columns of %v; there can be %d", slot,
-			end/slot, end, MaxColumns)
-	}
 	columns := int(math.Ceil(end/slot - 1e-9))
-	if workers*columns > maxCells {
-		return "", fmt.Errorf("schedule: drawing: %d columns of %d workers; there can be %d boxes in all", columns, workers,
-			maxCells)
-	}
 	cells := make([]string, workers*columns)
 	share := make([]float64, len(cells))
 	ordered := slices.Clone(spans)
@@ -64,12 +56,6 @@ func Grid(workers int, spans []Span, slot float64) (string, error) {
 	}
 	return rows(workers, columns, width, cells), nil
 }
-
-// MaxColumns bounds a drawing.
-const MaxColumns = 1 << 16
-
-// maxCells bounds what a drawing takes of memory.
-const maxCells = 1 << 24
 
 func rows(workers, columns, width int, cells []string) string {
 	var b, line strings.Builder

@@ -1,0 +1,138 @@
+package reporting
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/folder"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// facts says what was asked for, where and when it ran, and what it went on from.
+func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
+	p := r.Shown()
+	var all []report.Fact
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, report.Fact{Name: name, Value: value})
+		}
+	}
+	j := job.Default()
+	if errors.Join(j.Read(filepath.Join(p.Dir, folder.JobName)), j.Complete()) == nil {
+		add("model", j.Model+settings(j.Settings))
+		add("data", j.Data)
+		add("plan", planned(p.Plan, &j))
+		add("optimizer", j.Learning())
+		add("seed", fmt.Sprint(j.Seed))
+		add("threads per worker", fmt.Sprint(j.ThreadsPerWorker))
+	} else {
+		add("plan", planned(p.Plan, &j))
+	}
+	began, took := lasted(r)
+	if !began.IsZero() {
+		add("began", began.Local().Format("2006-01-02 15:04:05 MST"))
+	}
+	if took > 0 {
+		text := terminal.Duration(took.Seconds())
+		if n := len(r.Parts); n > 1 {
+			text += " in " + terminal.Count(n, "part")
+		}
+		add("took", text)
+	}
+	var from []string
+	for _, part := range r.Parts {
+		if s := part.Start; s != nil && s.From != "" {
+			from = append(from, fmt.Sprintf("%s at %s", s.From, s.Began.Local().Format("15:04:05")))
+		}
+	}
+	add("resumed from", strings.Join(from, ", "))
+	if s := p.Start; s != nil {
+		add("engine", s.Engine)
+		add(terminal.Plural(len(s.Hosts), "host"), strings.Join(s.Hosts, "; "))
+	}
+	return append(all, averaging(p.Plan, evaluations)...)
+}
+
+// settings is those of a model, in brackets.
+func settings(given map[string]any) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		all = append(all, fmt.Sprintf("%s %v", name, given[name]))
+	}
+	if all == nil {
+		return ""
+	}
+	return " (" + strings.Join(all, ", ") + ")"
+}
+
+// planned is a plan in a few words, with where it is from.
+func planned(p *plan.Plan, j *job.Job) string {
+	if p == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s on %s, %s a step", p.Schedule, terminal.Count(len(p.Devices()), "worker"),
+		terminal.Count(p.StepSamples(), "sample"))
+	switch {
+	case j.Plan != "":
+		text += "; from " + j.Plan
+	case j.Program != "":
+		text += "; in the order of " + j.Program
+	}
+	return text
+}
+
+// lasted is when a training began and how long its parts took, up to what each wrote last that counts.
+func lasted(r *folder.Run) (began time.Time, took time.Duration) {
+	for _, p := range r.Parts {
+		if p.Start == nil {
+			continue
+		}
+		if began.IsZero() {
+			began = p.Start.Began
+		}
+		end := p.Start.Began
+		note := func(step int, at time.Time) {
+			if step >= p.First && (p.End < 0 || step < p.End) && at.After(end) {
+				end = at
+			}
+		}
+		for _, s := range r.Steps {
+			note(s.Step, s.Time)
+		}
+		for _, e := range r.Evaluated {
+			note(e.Step, e.Time)
+		}
+		took += end.Sub(p.Start.Began)
+	}
+	return began, took
+}
+
+// averaging says how many pipelines are averaged, and how far the reference was from their average at worst.
+func averaging(p *plan.Plan, evaluations []trace.Evaluation) []report.Fact {
+	if p == nil || p.Together() == 1 {
+		return nil
+	}
+	e := p.Elastic
+	all := []report.Fact{{Name: "pipelines", Value: fmt.Sprintf("%d side by side, alpha %.3g, %s", e.Pipelines,
+		e.Alpha, e.Order)}}
+	worst, n := 0.0, 0
+	for _, e := range evaluations {
+		if e.Apart != nil {
+			worst, n = max(worst, *e.Apart), n+1
+		}
+	}
+	if n > 0 {
+		all = append(all, report.Fact{Name: "reference", Value: fmt.Sprintf("within %.1e of the pipelines' average at %s",
+			worst, terminal.Count(n, "evaluation"))})
+	}
+	return all
+}

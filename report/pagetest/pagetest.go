@@ -1,0 +1,299 @@
+// Package pagetest holds the page of a report against its own numbers.
+//
+// In: an open page, and the measured Timeline that it was drawn from, nil where it has none. Whatever one part of the
+// page says otherwise than another, or than the Timeline, fails the test: tiles, tables, the footer's formula, the
+// captions of charts, the drawn step, the numbers of its boxes, and counts of one.
+package pagetest
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/internal/browsertest"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// drawing is what the page's scripts draw, as far as it is looked at here.
+type drawing struct {
+	Predicted, Measured []step
+
+	Losses     struct{ Y []float64 }
+	EvalLosses struct{ Y []float64 } `json:"eval_losses"`
+	PeakBytes  [2][]float64          `json:"peak_bytes"`
+	Steps      struct{ X []int }
+}
+
+// step is one that is drawn.
+type step struct {
+	Events struct {
+		Text         []string
+		Number, Near []int
+	}
+}
+
+// page is one that is held against itself.
+type page struct {
+	testing.TB
+	*browsertest.Page
+	measured *trace.Timeline
+	data     drawing
+	rows     map[string][2]string // what is predicted and measured, by the name of a row
+}
+
+// Agree fails the test wherever the page contradicts itself. samples is those of a step; 0: not known.
+func Agree(t testing.TB, p *browsertest.Page, measured *trace.Timeline, samples int) {
+	t.Helper()
+	g := &page{TB: t, Page: p, measured: measured}
+	p.Eval(`Object.fromEntries([...document.querySelectorAll(".numbers tbody tr")].map(r =>
+		[r.children[0].textContent, [r.children[1].textContent, r.children[2].textContent]]))`, &g.rows)
+	p.Eval("JSON.parse(document.getElementById('data').textContent)", &g.data)
+	g.tiles()
+	g.bubbles(samples)
+	if measured != nil && len(measured.Steps) > 0 {
+		g.drawnStep()
+	}
+	g.memory()
+	g.learning()
+	g.plan()
+	g.rivals()
+	g.words()
+}
+
+// Value reads a number with its unit, as pages write them, in seconds, bytes, or as it stands.
+func Value(t testing.TB, text string) float64 {
+	t.Helper()
+	digits, unit, _ := strings.Cut(text, " ")
+	x, err := strconv.ParseFloat(strings.ReplaceAll(digits, ",", ""), 64)
+	times, known := map[string]float64{"s": 1, "ms": 1e-3, "µs": 1e-6, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20,
+		"%": .01, "": 1, "points": .01}[unit]
+	if err != nil || !known {
+		t.Fatalf("%q is no number", text)
+	}
+	return x * times
+}
+
+// tiles hold what the table does.
+func (g *page) tiles() {
+	tiles := 0
+	for _, c := range g.Texts(".card") {
+		name := strings.ToLower(c)
+		if _, rest, is := strings.Cut(name, "highest peak memory ("); is {
+			worker, rest, _ := strings.Cut(rest, ") ")
+			name = worker + " peak memory " + rest
+			c = name
+		}
+		for row, said := range g.rows {
+			if !strings.HasPrefix(name, row+" ") {
+				continue
+			}
+			tiles++
+			want := said[1] + " predicted " + said[0]
+			switch {
+			case said[0] == "–":
+				want = said[1] + " measured"
+			case said[1] == "–":
+				want = said[0] + " predicted"
+			}
+			if !strings.HasPrefix(name[len(row)+1:], strings.ToLower(want)) {
+				g.Errorf("the tile says %q and the table %q", c, said)
+			}
+		}
+	}
+	if tiles < 2 {
+		g.Errorf("%d tiles have a row", tiles)
+	}
+}
+
+// bubbles are by the formula of the footer what busy times leave of a step.
+func (g *page) bubbles(samples int) {
+	if footer := g.Text("document.querySelector('footer').textContent"); !strings.Contains(footer,
+		"Bubble is 1 − sum of computing ÷ (workers × step)") {
+		g.Errorf("the footer says %q", footer)
+	}
+	for side := range 2 {
+		step := g.rows["step time"][side]
+		if step == "–" || step == "" {
+			continue
+		}
+		stepS, busy, workers := Value(g, step), 0.0, 0
+		for ; g.rows[fmt.Sprintf("worker %d busy", workers)][side] != ""; workers++ {
+			busy += Value(g, g.rows[fmt.Sprintf("worker %d busy", workers)][side])
+		}
+		bubble := Value(g, g.rows["bubble"][side])
+		if by := 1 - busy/(float64(workers)*stepS); math.Abs(by-bubble) > .01 || workers < 1 {
+			g.Errorf("side %d: a bubble of %v; by the footer %v of %d workers", side, bubble, by, workers)
+		}
+		if got := g.rows["samples per second"][side]; got != "" && samples > 0 {
+			if batch := Value(g, got) * stepS; math.Abs(batch-float64(samples)) > .01*float64(samples) {
+				g.Errorf("side %d: %s samples a second of steps of %s are batches of %v; it is %d", side, got, step, batch,
+					samples)
+			}
+		}
+	}
+}
+
+var (
+	shown  = regexp.MustCompile(`^Measured: step (\d+)(?: \(([^)]*)\))?, ([\d.]+ \S+)`)
+	window = regexp.MustCompile(`^Measured numbers are (median|mean)s over (\d+) steps, (\d+) to (\d+)\.$`)
+)
+
+// drawnStep holds what is said of the step that is drawn against the step itself, and the numbers of its boxes
+// against those of the predicted one.
+func (g *page) drawnStep() {
+	said := g.Texts("#shown li")
+	m := shown.FindStringSubmatch(said[len(said)-1])
+	if m == nil {
+		g.Fatalf("of the step is said %q", said)
+	}
+	tile := g.rows["step time"][1]
+	step, _ := strconv.Atoi(m[1])
+	took := map[int]float64{}
+	for k, s := range g.measured.Took(0) {
+		took[g.measured.Steps[k].Step] = s
+	}
+	if math.Abs(took[step]-Value(g, m[3])) > .006*took[step] {
+		g.Errorf("%q; the step took %v s", m[0], took[step])
+	}
+	first, average := 0, ""
+	for _, text := range g.Texts("#numbers ~ p") {
+		if w := window.FindStringSubmatch(text); w != nil {
+			average = w[1]
+			first, _ = strconv.Atoi(w[3])
+		}
+	}
+	if off := math.Abs(took[step] - Value(g, tile)); m[2] == average && m[3] != tile {
+		g.Errorf("the %s step took %s, and the tile says %s", average, m[3], tile)
+	} else if off > 0 {
+		for _, e := range g.measured.Events {
+			if s, counts := took[e.Step]; counts && trace.OfStep(&e) && e.Step >= first &&
+				math.Abs(s-Value(g, tile)) < off-.006*Value(g, tile) {
+				g.Fatalf("step %d took %v s, step %d %v s; the tile says %s", step, took[step], e.Step, s, tile)
+			}
+		}
+	}
+	if measured := g.micros(1); len(g.data.Predicted) > 0 && g.micros(0) != measured {
+		g.Errorf("micro-batches predicted %v, measured %v", g.micros(0), measured)
+	}
+}
+
+// micros is the micro-batches of the drawn step, by stage and pipeline.
+func (g *page) micros(side int) string {
+	numbers, events := map[string]bool{}, [2][]step{g.data.Predicted, g.data.Measured}[side][0].Events
+	for i, text := range events.Text {
+		if f, _ := trace.ParseFields(text); events.Near[i] == 0 && f.Kind == "F" {
+			numbers[fmt.Sprintf("p%d/%dF%d", f.Pipeline, f.Stage, events.Number[i])] = true
+		}
+	}
+	if !numbers["p0/0F0"] {
+		g.Errorf("no first micro-batch among %v", numbers)
+	}
+	return fmt.Sprint(numbers)
+}
+
+// memory holds the captions of the charts against the table, and the peaks that are drawn against both.
+func (g *page) memory() {
+	for w, caption := range g.Texts("#memory figcaption") {
+		row := g.rows[fmt.Sprintf("worker %d peak memory", w)]
+		for side, name := range []string{"predicted", "measured"} {
+			if row[side] == "–" {
+				continue
+			}
+			if !strings.Contains(caption, name+" "+row[side]) {
+				g.Errorf("the caption says %q and the table %q", caption, row)
+			}
+			if want := Value(g, row[side]); math.Abs(g.data.PeakBytes[side][w]-want) > .006*want {
+				g.Errorf("drawn is a peak of %.0f, and the table says %s", g.data.PeakBytes[side][w], row[side])
+			}
+		}
+	}
+}
+
+// learning holds the captions of curves against their last points, and that of steps against the tile. One point is
+// a number.
+func (g *page) learning() {
+	charts := g.Texts("#learning figure")
+	find := func(title string) string {
+		if i := slices.IndexFunc(charts, func(c string) bool { return strings.HasPrefix(c, title) }); i >= 0 {
+			return charts[i]
+		}
+		return ""
+	}
+	for name, ys := range map[string][]float64{"training": g.data.Losses.Y, "held-out": g.data.EvalLosses.Y} {
+		if len(ys) == 0 {
+			continue
+		}
+		if want := fmt.Sprintf("%s %.4f", name, ys[len(ys)-1]); !strings.Contains(find("Loss"), want) {
+			g.Errorf("the loss is captioned %q; the last is %s", find("Loss"), want)
+		}
+	}
+	steps := find("Step time")
+	if tile := g.rows["step time"]; steps != "" && (!strings.Contains(steps, " "+tile[1]+", steps ") ||
+		tile[0] != "–" && !strings.Contains(steps, "predicted "+tile[0])) {
+		g.Errorf("steps are captioned %q, and the tile says %q", steps, tile)
+	}
+	if steps != "" && len(g.data.Steps.X) < 2 || steps == "" && len(g.data.Steps.X) > 1 {
+		g.Errorf("of %d steps is drawn %q", len(g.data.Steps.X), steps)
+	}
+	if n := len(g.data.EvalLosses.Y); n == 1 && len(g.data.Losses.Y) < 2 && g.Text(
+		"document.querySelector('#learning figure canvas')?.ariaLabel ?? ''") != "" {
+		g.Errorf("one loss is drawn as a chart: %q", charts)
+	}
+}
+
+// plan holds what stages compute against what their workers do.
+func (g *page) plan() {
+	var stages []struct{ Worker, Busy string }
+	g.Eval(`(() => { const at = [...document.querySelectorAll(".plan thead th")].map(h => h.textContent)
+		return [...document.querySelectorAll(".plan tbody tr")].map(r => ({ Worker: r.children[at.indexOf("worker")].textContent,
+			Busy: r.children[at.indexOf("computes")].textContent })) })()`, &stages)
+	busy := map[string]float64{}
+	for _, s := range stages {
+		first := strings.FieldsFunc(s.Worker, func(r rune) bool { return r == '–' || r == ',' })[0]
+		if s.Busy != "–" {
+			busy[first] += Value(g, s.Busy)
+		}
+	}
+	for _, s := range stages { // what a worker computes for a stage that names another first is not told
+		if strings.ContainsAny(s.Worker, "–,") && s.Worker != stages[0].Worker {
+			return
+		}
+	}
+	for worker, sum := range busy {
+		row := g.rows["worker "+worker+" busy"]
+		if want := Value(g, row[0]); math.Abs(sum-want) > .02*want {
+			g.Errorf("the stages of worker %s compute %v s; the table says %s", worker, sum, row[0])
+		}
+	}
+}
+
+// rivals holds the plan among its rivals against the table.
+func (g *page) rivals() {
+	for _, said := range g.Texts(".rival.chosen .said") {
+		if want := g.rows["step time"][0] + " bubble " + g.rows["bubble"][0]; !strings.HasPrefix(said, want) {
+			g.Errorf("the plan among its rivals has %q; the table says %s", said, want)
+		}
+	}
+}
+
+// ones is counts of one with a word for several.
+var ones = regexp.MustCompile(`(^|[^\d.,–-])1 (worker|step|stage|plan|pipeline|sample|update|evaluation|part|reason|core|` +
+	`micro-batche|host|proces|epoch|message)s\b`)
+
+// words are of one where there is one, and no number is none.
+func (g *page) words() {
+	text := g.Text("document.querySelector('main').innerText")
+	text = strings.ReplaceAll(text, "micro-batches in flight", "") // behind the number of a worker
+	if wrong := ones.FindString(text); wrong != "" {
+		g.Errorf("the page says %q", wrong)
+	}
+	for _, none := range []string{"NaN", "undefined", "Infinity", "null", "%!"} {
+		if strings.Contains(text, none) {
+			g.Errorf("the page says %s", none)
+		}
+	}
+}
