@@ -1,10 +1,15 @@
 package browser
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/memory"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -95,6 +100,32 @@ func (p *Page) Press(names ...string) error {
 		}
 	}
 	return p.Settle()
+}
+
+// Held is what a page holds in memory.
+type Held struct {
+	HeapBytes int64 // by JavaScript
+	Nodes     int64 // of documents
+	Listeners int64
+}
+
+// Held throws away what the page does not hold any more, and counts what is left.
+func (p *Page) Held() (h Held, err error) {
+	err = p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		for range 2 { // what the first one frees may have held more
+			if _, err := cdp.Call(ctx, t, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
+				return err
+			}
+		}
+		heap, err := cdp.Call(ctx, t, runtime.GetHeapUsage, cdp.Empty{})
+		if err != nil {
+			return err
+		}
+		counted, err := cdp.Call(ctx, t, memory.GetDOMCounters, cdp.Empty{})
+		h = Held{int64(heap.UsedSize), counted.Nodes, counted.JsEventListeners}
+		return err
+	}))
+	return h, err
 }
 
 // Picture is a PNG of what is to be seen; with whole, of all that could be scrolled to.

@@ -116,6 +116,8 @@ var rules = []rule{
 	{"lab/p2p", []string{"wire/...", "lab/race", "lab/versus", "report", "trace/..."}, nil,
 		"it measures what messages take, and knows nothing of what they carry"},
 	{"lab/pictures", nil, nil, "it runs the program from outside and looks at its pages"},
+	{"lab/livepage", []string{"plan", "trace/...", "report", "report/folder", "report/live", "report/metrics"}, nil,
+		"it looks at pages of a run that it writes down itself: nothing is trained"},
 	{"lab/defaults", []string{"model", "report", "report/folder"}, nil,
 		"it trains through the command line, and reads what is left"},
 	{"lab/rooms", nil, nil, "it draws what the go command lists"},
@@ -242,7 +244,7 @@ func TestNoProgramThatIsGivenAwayHasABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(out), "chromedp") {
-		t.Error("a program below cmd imports chromedp, through internal/browser: leave it to tests and lab/pictures")
+		t.Error("a program below cmd imports chromedp, through internal/browser: leave it to tests and to programs of lab")
 	}
 }
 

@@ -143,6 +143,26 @@ func TestPagesAreReadByAll(t *testing.T) {
 	}
 }
 
+// A hundred runs are a table, of which some are drawn, and any others can be.
+func TestAHundredRuns(t *testing.T) {
+	root := t.TempDir()
+	first := os.DirFS(trained(t, root, "run-000", true))
+	for i := 1; i < 100; i++ {
+		if err := os.CopyFS(filepath.Join(root, fmt.Sprintf("run-%03d", i)), first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, server := shelfOf(t, root)
+	p := browsertest.Open(t, server.URL, browser.View{Width: 400})
+	p.Wait(`document.querySelectorAll(".runs tbody tr .state.finished").length === 100 && millraceRedraws.count > 0`)
+	p.Fits()
+	p.Eval(`document.querySelector("input[type=search]").focus()`, nil)
+	p.Press("9", "9")
+	p.Wait(`document.querySelectorAll(".runs tbody tr").length === 1`)
+	p.Press("Escape", "j", "Space")
+	p.Wait(`[...document.querySelectorAll(".legend.of-runs li")].some(e => e.textContent.endsWith("run-099"))`)
+}
+
 // The table sorts by its heads, runs are chosen by keys, and the address brings back what was looked at.
 func TestRunsSideBySide(t *testing.T) {
 	root := t.TempDir()

@@ -25,6 +25,8 @@ type Shelf struct {
 	runs     []*run
 	byID     map[string]*run
 	rounds   int
+	removed  int           // the round in which a run was last removed
+	full     bool          // there are more runs than mostRuns
 	looking  atomic.Int32  // streams that are open
 	wake     chan struct{} // closed at the next change
 	awake    chan struct{} // has one where somebody has begun to look
@@ -41,6 +43,7 @@ type run struct {
 	seen          time.Time
 	round         int // of the Shelf, in which something new was known of it last; 0: nothing is known yet
 	told          summary
+	named         bool // by whoever made the Shelf: it stays, whether its folder is there or not
 }
 
 // How often files are looked at: those of runs that somebody draws, of others, and for new runs.
@@ -66,13 +69,13 @@ func New(paths []string, toBe ...string) (*Shelf, error) {
 			return nil, fmt.Errorf("live: %s is a file; give the folder of a run, or one that has such folders", path)
 		}
 		if IsRun(path) {
-			s.put(path)
+			s.put(path, true)
 		} else {
 			s.roots = append(s.roots, path)
 		}
 	}
 	for _, path := range toBe {
-		s.put(path)
+		s.put(path, true)
 	}
 	s.search()
 	crash.Go(s.read)
@@ -80,15 +83,15 @@ func New(paths []string, toBe ...string) (*Shelf, error) {
 }
 
 // put adds a run, unless it is there.
-func (s *Shelf) put(dir string) {
-	if len(s.runs) >= mostRuns {
-		return
-	}
+func (s *Shelf) put(dir string, named bool) {
 	id := IDOf(dir)
 	if s.byID[id] != nil {
 		return
 	}
-	r := &run{id: id, name: filepath.Clean(dir), dir: dir, follower: NewFollower(dir)}
+	if s.full = len(s.runs) >= mostRuns; s.full {
+		return
+	}
+	r := &run{id: id, name: filepath.Clean(dir), dir: dir, follower: NewFollower(dir), named: named}
 	s.byID[id] = r
 	s.runs = append(s.runs, r)
 }
@@ -109,18 +112,28 @@ func IDOf(dir string) string {
 	return name[:min(len(name), 40)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// search looks for new runs in folders of runs, and in the folders in these.
+// search looks for new runs in folders of runs, and in the folders in these. Those that were found there and are gone
+// are forgotten.
 func (s *Shelf) search() {
 	s.searched = time.Now()
+	s.full = false
+	s.runs = slices.DeleteFunc(s.runs, func(r *run) bool {
+		if r.named || IsRun(r.dir) {
+			return false
+		}
+		delete(s.byID, r.id)
+		s.removed = s.rounds + 1
+		return true
+	})
 	for _, root := range s.roots {
 		for _, dir := range append([]string{root}, below(root)...) {
 			if IsRun(dir) {
-				s.put(dir)
+				s.put(dir, false)
 				continue
 			}
 			for _, inner := range below(dir) {
 				if IsRun(inner) {
-					s.put(inner)
+					s.put(inner, false)
 				}
 			}
 		}
@@ -186,11 +199,11 @@ func (s *Shelf) poll(now time.Time) {
 	defer s.mu.Unlock()
 	round, changed := s.rounds+1, false
 	if len(s.roots) > 0 && now.Sub(s.searched) >= pollFound {
-		n := len(s.runs)
+		n, full := len(s.runs), s.full
 		s.search()
-		changed = len(s.runs) > n
+		changed = len(s.runs) > n || s.removed == round || s.full != full
 	}
-	for _, r := range s.runs {
+	for _, r := range slices.Clone(s.runs) {
 		if r.wanted+r.drawn == 0 && now.Sub(r.seen) < pollOthers {
 			continue
 		}

@@ -81,7 +81,8 @@ func parseCursor(text string) cursor {
 type news struct {
 	NowS    float64   `json:"now"` // seconds of the epoch, by the clock that events have
 	Runs    []summary `json:"runs,omitempty"`
-	All     bool      `json:"all,omitempty"` // there are no others
+	All     bool      `json:"all,omitempty"`  // there are no others
+	Full    int       `json:"full,omitempty"` // so many are shown, of more
 	Drawn   []drawn   `json:"drawn,omitempty"`
 	Details []details `json:"details,omitempty"`
 }
@@ -105,12 +106,16 @@ func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news,
 	defer s.mu.Unlock()
 	n, next := news{NowS: float64(at.UnixMilli()) / 1000}, cursor{round: s.rounds, of: map[string]has{}}
 	any := c.round == 0 && s.rounds > 0
+	n.All = c.round == 0 || c.round < s.removed
 	for _, r := range ordered(s.runs) {
-		if r.round > c.round {
+		if r.round > c.round || n.All && r.round > 0 {
 			n.Runs = append(n.Runs, r.told)
 		}
 	}
-	n.All, any = c.round == 0, any || len(n.Runs) > 0
+	if s.full {
+		n.Full = len(s.runs)
+	}
+	any = any || n.All && c.round > 0 || len(n.Runs) > 0
 	for _, id := range draw {
 		r := s.byID[id]
 		if r == nil || r.round == 0 {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -250,7 +252,7 @@ func TestNothingElseIsServed(t *testing.T) {
 	for path, want := range map[string]int{
 		"/": 200, "/live.js": 200, "/live.css": 200, "/style.css": 200, "/theme.js": 200, "/paint.js": 200, "/main.js": 404,
 		"/web/live.js": 404, "/report.html": 404, "/metrics.jsonl": 404, "/" + IDOf(dir): 404, "/%2e%2e/go.mod": 404,
-		"/stream?draw=" + strings.Repeat("a,", 40): 400,
+		"/stream?draw=" + strings.Repeat("a,", 40): 400, "/../../etc/passwd": 404, "/report.html?run=../../secret": 404,
 	} {
 		answer, err := http.Get(server.URL + path)
 		if err != nil {
@@ -280,5 +282,88 @@ func TestPathsThatAreNotThereAreRefused(t *testing.T) {
 		if _, err := New([]string{path}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// A run whose folder is gone is gone from the pages, and so is its folder of runs; one that was named stays, and turns
+// up again.
+func TestRunsVanish(t *testing.T) {
+	root, named := t.TempDir(), t.TempDir()
+	for _, dir := range []string{filepath.Join(root, "a"), filepath.Join(root, "b"), named} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "metrics.jsonl"), stepLine(0, 1))
+	}
+	_, server := shelfOf(t, root, named)
+	l := listen(t, server.URL, IDOf(filepath.Join(root, "a")), "", "")
+	if n := l.until(drew); len(n.Runs) != 3 {
+		t.Fatalf("%+v", n.Runs)
+	}
+	if err := os.RemoveAll(filepath.Join(root, "a")); err != nil {
+		t.Fatal(err)
+	}
+	n := l.until(func(n news) bool { return n.All })
+	if len(n.Runs) != 2 || filepath.Base(n.Runs[0].Name) == "a" || filepath.Base(n.Runs[1].Name) == "a" {
+		t.Errorf("a is gone, and there are %+v", n.Runs)
+	}
+	if err := errors.Join(os.RemoveAll(root), os.RemoveAll(named)); err != nil {
+		t.Fatal(err)
+	}
+	n = l.until(func(n news) bool { return n.All && len(n.Runs) == 1 })
+	if n.Runs[0].Name != named {
+		t.Errorf("the folders are gone, and there are %+v", n.Runs)
+	}
+	if n.Runs[0].State != waits {
+		l.until(func(n news) bool { return len(n.Runs) == 1 && n.Runs[0].State == waits })
+	}
+	if err := os.Mkdir(named, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(named, "metrics.jsonl"), stepLine(0, 1)+stepLine(1, 2))
+	l.until(func(n news) bool { return len(n.Runs) == 1 && n.Runs[0].Step == 2 })
+}
+
+// Many pages that take nothing hold no memory but what the system keeps of each, and nobody up.
+func TestManyPagesThatReadNothing(t *testing.T) {
+	var long strings.Builder
+	for i := range 3000 {
+		long.WriteString(stepLine(i, float64(i)))
+	}
+	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": long.String()})
+	s, server := shelfOf(t, dir)
+	const many = 300
+	for range many {
+		stuck, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stuck.Close()
+		if err := stuck.(*net.TCPConn).SetReadBuffer(1 << 10); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(stuck, "GET /stream?draw=%s HTTP/1.1\r\nHost: x\r\n\r\n", IDOf(dir))
+	}
+	for began := time.Now(); s.looking.Load() < many; time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > 3*time.Minute {
+			t.Fatalf("%d of %d are answered", s.looking.Load(), many)
+		}
+	}
+	held := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	l := listen(t, server.URL, IDOf(dir), "", "")
+	l.until(drew)
+	before := held()
+	for i := range 10 {
+		add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(3000+i, float64(3000+i)))
+		l.until(func(n news) bool { return len(n.Runs) > 0 && n.Runs[0].Step == 3001+i })
+	}
+	// What is sent of this run at first is 300 KB: three times that for each would be 270 MB.
+	if after := held(); after > before+100<<20 {
+		t.Errorf("they hold %d MB, and before %d", after>>20, before>>20)
 	}
 }

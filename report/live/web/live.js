@@ -1,4 +1,5 @@
 // Puts the pages together: what is looked at, the stream, the keys.
+import { redraws } from "./lines.js";
 import { chosen, drawOverview, overviewKey } from "./overview.js";
 import { drawSingle } from "./single.js";
 import { ask, onNews, store } from "./store.js";
@@ -18,6 +19,7 @@ function later() {
 }
 
 function draw() {
+  const began = performance.now();
   waiting = false;
   const alone = view.run !== "",
     run = store.runs.get(view.run);
@@ -39,6 +41,7 @@ function draw() {
   if (alone) drawSingle();
   else drawOverview();
   ask(alone ? [] : chosen(), view.run);
+  redraws.page = performance.now() - began;
 }
 
 onView(later);

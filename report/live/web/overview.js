@@ -187,7 +187,9 @@ export function drawOverview() {
       ? "No run is here yet. One turns up as soon as its folder does."
       : all.length === 0
         ? "No run has such a name."
-        : "";
+        : store.full > 0
+          ? `There are more runs than the ${whole(store.full)} that are shown; serve fewer folders.`
+          : "";
   note.hidden = note.textContent === "";
   table.hidden = all.length === 0;
   drawChosen(drawn);

@@ -1,6 +1,6 @@
 // What the page knows: runs, and of those that are drawn their curves, which the server keeps bounded.
 
-export const store = { runs: new Map(), drawn: new Map(), ahead: 0, state: "connecting" };
+export const store = { runs: new Map(), drawn: new Map(), ahead: 0, state: "connecting", full: 0 };
 
 const listeners = [];
 export const onNews = (f) => listeners.push(f);
@@ -57,6 +57,7 @@ document.addEventListener("visibilitychange", () => {
 function take(news) {
   store.ahead = news.now - Date.now() / 1000;
   if (news.all) store.runs.clear();
+  store.full = news.full ?? 0;
   for (const r of news.runs ?? []) store.runs.set(r.id, r);
   for (const d of news.drawn ?? []) {
     let has = store.drawn.get(d.id);

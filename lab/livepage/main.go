@@ -1,0 +1,55 @@
+// Livepage measures what the page of a run costs the browser that shows it.
+//
+// In: nothing; it writes down a run of 10,000 steps itself, opens its page in a headless Chromium and adds steps as a
+// training does, up to 200,000. Out: the bytes of the page and of its data, the time of a redraw of everything, and
+// what the page holds in memory behind 50,000 and behind 200,000 steps, as a table and as JSON. Refused: a machine
+// without Chromium.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/millrace-ml/millrace/internal/browser"
+	"github.com/millrace-ml/millrace/internal/document"
+)
+
+func main() {
+	to := flag.String("o", "lab/results/live-page.json", "write the figures to this file")
+	flag.Parse()
+	if err := bench(*to); err != nil {
+		fmt.Fprintln(os.Stderr, "livepage:", err)
+		os.Exit(1)
+	}
+}
+
+func bench(to string) error {
+	b, err := browser.Start()
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	dir, remove, err := document.Scratch("millrace-livepage-")
+	if err != nil {
+		return err
+	}
+	defer remove()
+	f, err := measure(b, dir, sizes{Open: 10_000, Grow: []int{50_000, 200_000}, Batch: 2000})
+	if err != nil {
+		return err
+	}
+	fmt.Print(f.table())
+	return document.WriteJSON(to, f)
+}
+
+// table is the figures as Markdown.
+func (f *figures) table() string {
+	text := fmt.Sprintf("| steps | page | its data | a redraw, median | at most |\n|---:|---:|---:|---:|---:|\n"+
+		"| %d | %d KiB | %d KiB | %.1f ms | %.1f ms |\n\n| steps seen | heap | nodes | listeners |\n|---:|---:|---:|---:|\n",
+		f.Steps, f.PageBytes>>10, f.DataBytes>>10, f.MedianMS, f.MostMS)
+	for _, g := range f.Grown {
+		text += fmt.Sprintf("| %d | %.2f MiB | %d | %d |\n", g.Steps, float64(g.HeapBytes)/(1<<20), g.Nodes, g.Listeners)
+	}
+	return text
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/browser"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
+	"github.com/millrace-ml/millrace/report/folder"
+	"github.com/millrace-ml/millrace/report/live"
+	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/trace/tracetest"
+)
+
+// sizes is the steps that a page has when it is looked at.
+type sizes struct {
+	Open  int   // already when it is opened
+	Grow  []int // later, as they come
+	Batch int   // so many come at once
+}
+
+// figures is what was measured.
+type figures struct {
+	Steps     int       `json:"steps"`      // when the page was opened
+	PageBytes int64     `json:"page_bytes"` // sent until all was drawn: the page, its scripts and style
+	DataBytes int64     `json:"data_bytes"` // of the run
+	RedrawMS  []float64 `json:"redraw_ms"`  // each
+	MedianMS  float64   `json:"median_ms"`
+	MostMS    float64   `json:"most_ms"`
+	Grown     []grown   `json:"grown"`
+}
+
+// grown is what the page holds behind so many steps.
+type grown struct {
+	Steps     int   `json:"steps"`
+	HeapBytes int64 `json:"heap_bytes"`
+	Nodes     int64 `json:"nodes"`
+	Listeners int64 `json:"listeners"`
+}
+
+// written is a run's folder, to which steps are added as a training does.
+type written struct {
+	dir   string
+	lines *os.File
+	steps int
+}
+
+// write begins a run of two workers.
+func write(dir string) (*written, error) {
+	p := tracetest.TwoStages()
+	simulated := p.Timeline()
+	p.Source, p.Seed, p.Noise = "run", 1, .1
+	n := report.NumbersOf(simulated, 0, 32)
+	pl := plan.Plan{Version: plan.Version, Model: "gpt", Replication: "split", MicroBatch: 4, MicroBatches: p.MicroBatches,
+		Schedule: "1f1b", Weights: "sync", Planner: "balance", Why: []string{"it is written down"},
+		Stages: []plan.Stage{{LastLayer: 7, Devices: []int{0}, Warmup: 2}, {FirstLayer: 8, LastLayer: 15, Devices: []int{1},
+			Warmup: 1}},
+		Predicted: &plan.Predicted{StepS: n.StepS, SamplesPerSecond: 32 / n.StepS, Bubble: n.Bubble, BusyS: n.BusyS,
+			MemoryBytes: n.PeakBytes, PeakActivations: n.PeakActivations}}
+	begun, err := json.Marshal(metrics.Event{Time: time.Now(), Kind: metrics.Begun, Text: "begins"})
+	lines, opening := os.Create(filepath.Join(dir, folder.MetricsName))
+	return &written{dir: dir, lines: lines}, errors.Join(err, opening, (&folder.Start{}).Write(dir),
+		pl.Write(filepath.Join(dir, folder.PlanName)), simulated.WriteFile(filepath.Join(dir, folder.PredictedName)),
+		p.Timeline().WriteFile(filepath.Join(dir, folder.StepName)),
+		os.WriteFile(filepath.Join(dir, folder.EventsName), append(begun, '\n'), 0o600))
+}
+
+// add adds steps, with an evaluation after each hundredth.
+func (w *written) add(steps int) error {
+	var text []byte
+	for range steps {
+		k := w.steps
+		s := .5 + .1*math.Sin(float64(k)*1.7)
+		line, err := json.Marshal(metrics.StepValues{Time: time.Now(), Step: k, Loss: 6/math.Sqrt(float64(k+1)) + .1*s,
+			LearningRate: 1e-3, GradientNorm: s, StepS: s, SamplesPerSecond: 32 / s, Bubble: .2 * s,
+			Samples: int64(32 * (k + 1)), BusyS: []float64{.8 * s, .7 * s}, PeakBytes: []int64{2e8, 1e8},
+			LiveBytes: []int64{1e8, 5e7}})
+		if err != nil {
+			return err
+		}
+		text = append(append(text, line...), '\n')
+		if w.steps++; w.steps%100 == 0 {
+			if line, err = json.Marshal(metrics.EvaluationValues{Time: time.Now(), Step: k, Loss: 6 / math.Sqrt(float64(k)),
+				Accuracy: new(.5)}); err != nil {
+				return err
+			}
+			text = append(append(text, line...), '\n')
+		}
+	}
+	_, err := w.lines.Write(text)
+	return err
+}
+
+// counted counts what is answered.
+type counted struct {
+	http.ResponseWriter
+	bytes *atomic.Int64
+}
+
+func (c counted) Write(text []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(text)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+func (c counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// serve serves a run's pages; of answers it counts the bytes of those that the page is made of, and of its data.
+func serve(dir string) (url string, page, data *atomic.Int64, end func(), err error) {
+	shelf, err := live.New([]string{dir})
+	if err != nil {
+		return "", nil, nil, nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, nil, nil, errors.Join(err, shelf.Close())
+	}
+	page, data = &atomic.Int64{}, &atomic.Int64{}
+	handler := shelf.Handler()
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			of := page
+			if r.URL.Path == "/stream" {
+				of = data
+			}
+			handler.ServeHTTP(counted{w, of}, r)
+		})}
+	crash.Go(func() { _ = server.Serve(listener) }) // until it is closed
+	return fmt.Sprintf("http://%s/#run=%s", listener.Addr(), live.IDOf(dir)), page, data, func() {
+		_, _ = shelf.Close(), server.Close()
+	}, nil
+}
+
+// redrawn is what a redraw takes: of all that is on the page, its curves included.
+const redrawn = "millraceRedraws.page + millraceRedraws.curves"
+
+// measure opens the page of a run in a browser, and looks at it while steps come.
+func measure(b *browser.Browser, dir string, n sizes) (f figures, err error) {
+	run, err := write(dir)
+	if err != nil {
+		return f, err
+	}
+	defer run.lines.Close()
+	if err := run.add(n.Open); err != nil {
+		return f, err
+	}
+	url, pageBytes, dataBytes, end, err := serve(dir)
+	if err != nil {
+		return f, err
+	}
+	defer end()
+	page, err := b.Open(url, browser.View{Width: 1280})
+	if err != nil {
+		return f, err
+	}
+	defer page.Close()
+	if err := arrives(page, run.steps); err != nil {
+		return f, err
+	}
+	f.Steps, f.PageBytes, f.DataBytes = n.Open, pageBytes.Load(), dataBytes.Load()
+	for range 30 { // a key that has everything drawn anew
+		var ms float64
+		if err := errors.Join(page.Press("l"), page.Settle(), page.Eval(redrawn, &ms)); err != nil {
+			return f, err
+		}
+		f.RedrawMS = append(f.RedrawMS, ms)
+		f.MostMS = max(f.MostMS, ms)
+	}
+	f.MedianMS = stats.Median(f.RedrawMS)
+	for _, steps := range n.Grow {
+		for run.steps < steps {
+			if err := run.add(min(n.Batch, steps-run.steps)); err != nil {
+				return f, err
+			}
+			if err := arrives(page, run.steps); err != nil {
+				return f, err
+			}
+		}
+		held, err := page.Held()
+		if err != nil {
+			return f, err
+		}
+		f.Grown = append(f.Grown, grown{steps, held.HeapBytes, held.Nodes, held.Listeners})
+	}
+	if faults := page.Faults(); faults != nil {
+		return f, fmt.Errorf("the page has faults: %q", faults)
+	}
+	return f, nil
+}
+
+// arrives waits until the page has so many steps and has drawn them.
+func arrives(page *browser.Page, steps int) error {
+	return errors.Join(page.Wait(fmt.Sprintf(`millraceRedraws.count > 0 && document.querySelectorAll(".card").length > 3 &&
+		document.querySelector("#single > section .state + span")?.textContent.replaceAll(",", "").startsWith("%d steps")`,
+		steps)), page.Settle())
+}
