@@ -150,8 +150,10 @@ type Profile struct {
 	PassSpread      *PassSpread `json:"pass_spread,omitempty"`
 	Optimizer       string      `json:"optimizer,omitempty"`
 	OptimizerStates int         `json:"optimizer_states"` // copies of the parameters it keeps: SGD 0, Adam 2
-	Layers          []Layer     `json:"layers"`
-	Transfer        *Transfer   `json:"transfer,omitempty"`
+	// Slices are sizes whose costs are there for replicas that split a micro-batch; none is offered as a micro-batch.
+	Slices   []int     `json:"slices,omitempty"`
+	Layers   []Layer   `json:"layers"`
+	Transfer *Transfer `json:"transfer,omitempty"`
 	// Machines is, of a joined profile, what is otherwise said of the machine above, by device type.
 	Machines []Machine `json:"machines,omitempty"`
 }

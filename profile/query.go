@@ -26,8 +26,13 @@ func (p *Profile) costsOf(device string) string {
 // Covers says whether there are costs for a device type.
 func (p *Profile) Covers(device string) bool { return len(p.Sizes(device)) > 0 }
 
-// Sizes lists the micro-batch sizes that every layer has a cost for on a device type, ascending.
+// Sizes lists the micro-batch sizes that every layer has a cost for on a device type, ascending; not those of Slices.
 func (p *Profile) Sizes(device string) []int {
+	return slices.DeleteFunc(p.known(device), func(size int) bool { return slices.Contains(p.Slices, size) })
+}
+
+// known is those sizes and those of slices.
+func (p *Profile) known(device string) []int {
 	if len(p.Layers) == 0 {
 		return nil
 	}
@@ -92,7 +97,7 @@ func (e *MissingError) Error() string {
 // published planners do; interpolated says so then too, and Basis in words. That takes
 // small micro-batches to be as efficient as large ones, which no device is.
 func (p *Profile) At(device string, size int) (costs []Cost, interpolated bool, err error) {
-	have := p.Sizes(device)
+	have := p.known(device)
 	if p.scales(device, have) && size >= 1 {
 		costs, err := p.scaled(device, have[0], size)
 		return costs, size != have[0], err

@@ -149,8 +149,13 @@ func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 // or the one a file describes.
 func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	if p.Job.Cluster == "" {
-		if p.Profile, err = profileFor(c, p.Job, p.Model, p.Wanted()); err != nil {
+		want, slices := p.Wanted(), p.slices()
+		want.Sizes = append(slices, want.Sizes...)
+		if p.Profile, err = profileFor(c, p.Job, p.Model, want); err != nil {
 			return err
+		}
+		if p.Job.Profile == "" {
+			p.Profile.Slices = slices
 		}
 		return p.Local()
 	}
@@ -161,9 +166,27 @@ func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 		p.Profile, err = GivenProfile(p.Job, p.Model)
 		return err
 	}
-	p.Profile, err = profile.Analytic(p.Model, p.Cluster.DeviceTypes, p.Sizes(), p.Job.Optimizer.Kind,
+	slices := p.slices()
+	p.Profile, err = profile.Analytic(p.Model, p.Cluster.DeviceTypes, append(slices, p.Sizes()...), p.Job.Optimizer.Kind,
 		len(p.Job.Optimizer.States()))
+	if err == nil {
+		p.Profile.Slices = slices
+	}
 	return cli.BadInput(err)
+}
+
+// slices is the sizes whose costs are asked for besides, for replicas to split micro-batches. Where the micro-batch
+// is given nobody waits for another one to be measured.
+func (p *Prepared) slices() []int {
+	switch {
+	case p.Plan != nil:
+		return nil
+	case p.Cluster != nil:
+		return slicesOf(p.Sizes(), len(p.Cluster.Devices))
+	case p.Job.MicroBatch > 0 || p.Job.MicroBatches > 0:
+		return nil
+	}
+	return slicesOf(p.Sizes(), p.Job.Workers)
 }
 
 // Sizes is the micro-batches whose costs are asked for: those that a given plan computes, slices of replicas

@@ -44,3 +44,13 @@ func spaced(all []int, apart float64) []int {
 	slices.Reverse(sizes)
 	return sizes
 }
+
+// slicesOf is the smallest slice of the smallest of some sizes that replicas split among so many workers, where that is
+// smaller: what lies between costs what lies between theirs.
+func slicesOf(sizes []int, workers int) []int {
+	smallest := slices.Min(sizes)
+	if least := max(1, smallest/workers); least < smallest {
+		return []int{least}
+	}
+	return nil
+}
