@@ -18,8 +18,9 @@ func describe(w io.Writer, s checkpoint.Seen) error {
 	facts := [][2]string{
 		{"checkpoint", s.Path},
 		{"model", fmt.Sprintf("%s (%s), %s on %s", m.Model, m.ModelID, m.Float, m.Engine)},
-		{"training", fmt.Sprintf("%s done, %d samples, loss %.6g", terminal.Count(m.Steps, "step"), m.Samples, m.Loss)},
-		{"batch", fmt.Sprintf("%d samples as micro-batches of %d, seed %d", m.Batch, m.MicroBatch, m.Seed)},
+		{"training", fmt.Sprintf("%s done, %s, loss %.4f", terminal.Count(m.Steps, "step"),
+			terminal.Count(int(m.Samples), "sample"), m.Loss)},
+		{"batch", fmt.Sprintf("%s as micro-batches of %d, seed %d", terminal.Count(m.Batch, "sample"), m.MicroBatch, m.Seed)},
 		{"optimizer", optimizerOf(m)},
 	}
 	if a := m.Asked; a != nil {
@@ -45,10 +46,8 @@ func describe(w io.Writer, s checkpoint.Seen) error {
 		}
 		facts = append(facts, [2]string{"plan", text})
 	}
-	for _, f := range facts {
-		if _, err := fmt.Fprintf(w, "%-10s  %s\n", f[0], f[1]); err != nil {
-			return err
-		}
+	if err := writeFacts(w, facts); err != nil {
+		return err
 	}
 	if m.Plan != nil {
 		if err := section(w, stagesOf(m.Plan)); err != nil {
@@ -56,14 +55,6 @@ func describe(w io.Writer, s checkpoint.Seen) error {
 		}
 	}
 	return section(w, filesOf(s))
-}
-
-// section prints a table below a blank line.
-func section(w io.Writer, t *report.Table) error {
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
-	}
-	return t.Text(w)
 }
 
 func optimizerOf(m *checkpoint.Manifest) string {

@@ -188,29 +188,26 @@ func each(a data.Array, f func(v any, x float64) bool) {
 
 // print is for readers.
 func (s *seenData) print(w io.Writer) error {
-	part := fmt.Sprintf("%d to evaluate", s.Test)
+	part := terminal.Number(float64(s.Test), 0) + " to evaluate"
 	if s.Test == 0 {
 		part = "none to evaluate"
 	}
 	if s.Kept != "" {
 		part += ": " + s.Kept
 	}
-	screen := terminal.Of(w)
-	fact := func(name, text string) string {
-		return screen.Wrap(fmt.Sprintf("%-9s", name), strings.Repeat(" ", 9), names.Shown(text))
-	}
-	text := fact("data", s.Data) + fact("rows", fmt.Sprintf("%d to train, %s", s.Train, part))
+	facts := [][2]string{{"data", s.Data}, {"rows", fmt.Sprintf("%s to train, %s", terminal.Number(float64(s.Train), 0),
+		part)}}
 	if n := len(s.Heading); n > 0 {
-		text += fact("columns", strings.Join(s.Heading[:n-1], ", ")+"; class "+s.Heading[n-1])
+		facts = append(facts, [2]string{"columns", strings.Join(s.Heading[:n-1], ", ") + "; class " + s.Heading[n-1]})
 	}
 	if s.Classes > 0 {
 		classes := fmt.Sprint(s.Classes)
 		if s.named != "" {
 			classes += ": " + s.named
 		}
-		text += fact("classes", classes)
+		facts = append(facts, [2]string{"classes", classes})
 	}
-	if _, err := io.WriteString(w, text); err != nil {
+	if err := writeFacts(w, facts); err != nil {
 		return err
 	}
 	t := &report.Table{Head: []string{"array", "a row", "type", "in the file", " least", " greatest", "a row begins"}}

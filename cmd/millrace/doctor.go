@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/launch"
 )
 
@@ -24,11 +27,34 @@ type finding struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
+type findings []finding
+
+// text is for readers: what is well has "ok" in front of it, anything else "!!" and what to do about it below.
+func (all findings) text(s terminal.Screen) string {
+	widest := 0
+	for _, f := range all {
+		widest = max(widest, len(f.What))
+	}
+	hang := strings.Repeat(" ", len("ok  ")+widest+2)
+	var b strings.Builder
+	for _, f := range all {
+		mark := s.Paint(terminal.Green, "ok")
+		if !f.OK {
+			mark = s.Paint(terminal.Yellow, "!!")
+		}
+		b.WriteString(s.Wrap(fmt.Sprintf("%s  %-*s  ", mark, widest, f.What), hang, f.Value))
+		if f.Remedy != "" {
+			b.WriteString(s.Wrap(hang+"-> ", hang+"   ", f.Remedy))
+		}
+	}
+	return b.String()
+}
+
 // record is what one of several processes found, on a line of its own.
 type record struct {
-	Rank     int       `json:"rank"`
-	Host     string    `json:"host"`
-	Findings []finding `json:"findings"`
+	Rank     int      `json:"rank"`
+	Host     string   `json:"host"`
+	Findings findings `json:"findings"`
 }
 
 func doctorCommand() *cobra.Command {
@@ -67,18 +93,8 @@ plan --cluster and train --cluster.`,
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), found)
 			}
-			out := c.OutOrStdout()
-			for _, f := range found {
-				mark := "ok "
-				if !f.OK {
-					mark = "!! "
-				}
-				fmt.Fprintf(out, "%s %-18s %s\n", mark, f.What, f.Value)
-				if f.Remedy != "" {
-					fmt.Fprintf(out, "    %-18s -> %s\n", "", f.Remedy)
-				}
-			}
-			return nil
+			_, err := io.WriteString(c.OutOrStdout(), found.text(terminal.Of(c.OutOrStdout())))
+			return err
 		},
 	}
 	c.Flags().BoolVar(&build, "build", false, "compile the native library against the installed libtorch")
@@ -88,9 +104,9 @@ plan --cluster and train --cluster.`,
 	return c
 }
 
-func examine() []finding {
+func examine() findings {
 	own := prepare.Own()
-	found := []finding{
+	found := findings{
 		{What: "cores", Value: fmt.Sprint(own.Cores()), OK: true},
 		{What: "memory", Value: memory(), OK: true},
 		launched(os.Environ()),
@@ -140,8 +156,8 @@ func launched(environment []string) finding {
 		return finding{What: "launcher", Value: "none: this process is alone", OK: true}
 	}
 	each := max(1, w.WorkersPerProcess)
-	return finding{What: "launcher", OK: true, Value: fmt.Sprintf("%v; %d workers in all, %d in each process; rank 0 "+
-		"is met at %s, token in %v", w, w.Size*each, each, w.Meet(), w.Token)}
+	return finding{What: "launcher", OK: true, Value: fmt.Sprintf("%v; %s in all, %d in each process; rank 0 "+
+		"is met at %s, token in %v", w, terminal.Count(w.Size*each, "worker"), each, w.Meet(), w.Token)}
 }
 
 // memory is the machine's.

@@ -6,16 +6,17 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/together"
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/launch"
 )
 
@@ -67,26 +68,32 @@ func tellLinks(c *cobra.Command, crew *hosts.Crew, workers int, output string, a
 	if asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), rows)
 	}
-	fmt.Fprint(c.OutOrStdout(), s.Describe(s.Types(1)), linkTable(rows))
-	if output != "" {
-		fmt.Fprintf(c.OutOrStdout(), "wrote %s: plan with it and a profile of each device type in it, as in\n"+
-			"  millrace plan --cluster %s --profile PROFILE.json --model MODEL\n", output, output)
+	out := c.OutOrStdout()
+	screen := terminal.Of(out)
+	for line := range strings.Lines(s.Describe(s.Types(1))) {
+		if _, err := io.WriteString(out, screen.Wrap("", "  ", names.Shown(strings.TrimSpace(line)))); err != nil {
+			return err
+		}
 	}
-	return nil
+	if err := writeLinks(out, screen, rows); err != nil || output == "" {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s  millrace plan --cluster %s --profile PROFILE.json --model MODEL\n",
+		screen.Wrap("", "", fmt.Sprintf("wrote %s: plan with it and a profile of each device type in it, as in", output)),
+		output)
+	return err
 }
 
-func linkTable(rows []hosts.Row) string {
-	var b strings.Builder
-	writeLinks(&b, rows)
-	return b.String()
-}
-
-func writeLinks(out io.Writer, rows []hosts.Row) {
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	defer t.Flush()
-	fmt.Fprintln(t, "link\tcarrier\tconnections\tlatency\tthere\tback\tbetween")
+// writeLinks writes a row for each link, and carrier.
+func writeLinks(out io.Writer, screen terminal.Screen, rows []hosts.Row) error {
+	t := terminal.Table{Columns: []terminal.Column{{Heading: "link"}, {Heading: "carrier"},
+		{Heading: "connections", Number: true, Spare: 2}, {Heading: "latency", Number: true},
+		{Heading: "there", Unit: "B/s", Group: "bandwidth", Number: true},
+		{Heading: "back", Unit: "B/s", Group: "bandwidth", Number: true},
+		{Heading: "between", Wraps: true, Spare: 1}}}
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.Level, r.Carrier, r.Streams, cluster.FormatSeconds(r.LatencyS),
-			cluster.FormatRate(r.ThereBytesPerSecond), cluster.FormatRate(r.BackBytesPerSecond), r.Between)
+		t.Add(r.Level, r.Carrier, strconv.Itoa(r.Streams), terminal.Duration(r.LatencyS),
+			terminal.Scaled(r.ThereBytesPerSecond), terminal.Scaled(r.BackBytesPerSecond), names.Shown(r.Between))
 	}
+	return t.Write(out, screen)
 }

@@ -187,12 +187,3 @@ func importTorch(c *cobra.Command, file, output string) error {
 	}
 	return writeOut(c, output, []byte(p.Text()))
 }
-
-// writeOut writes to a file, or prints.
-func writeOut(c *cobra.Command, file string, text []byte) error {
-	if file == "" {
-		_, err := c.OutOrStdout().Write(text)
-		return err
-	}
-	return document.WriteText(file, string(text))
-}

@@ -9,11 +9,13 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model/aten/rules"
 	"github.com/millrace-ml/millrace/model/imported"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/importer"
+	"github.com/millrace-ml/millrace/report"
 )
 
 func importCommand() *cobra.Command {
@@ -83,11 +85,7 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 					return err
 				}
 			}
-			fmt.Fprintln(c.OutOrStdout(), summed(p, options.Batch))
-			for _, n := range notes {
-				fmt.Fprintf(c.OutOrStdout(), "  %s\n", n)
-			}
-			return nil
+			return say(c.OutOrStdout(), strings.Join(append([]string{summed(p, options.Batch)}, notes...), "\n"), output)
 		},
 	}
 	c.Flags().StringVar(&options.Format, "from", "", "format of the file: one of those above")
@@ -116,10 +114,11 @@ func summed(p *profile.Profile, batch int) string {
 	}
 	states := "antichain states not listed"
 	if s, err := profile.StatesOf(p, costs); err == nil {
-		states = fmt.Sprintf("%d antichain states", len(s.List))
+		states = terminal.Count(len(s.List), "antichain state")
 	} else {
 		states += " (" + err.Error() + ")"
 	}
-	return fmt.Sprintf("%s: %d layers, %s, %.4g ms for a minibatch of %d, %d bytes of parameters", p.Model, len(p.Layers),
-		states, 1e3*seconds, batch, parameters)
+	return fmt.Sprintf("%s: %s, %s, %s for a minibatch of %d, %s of parameters", p.Model,
+		terminal.Count(len(p.Layers), "layer"), states, terminal.Duration(seconds), batch,
+		report.Bytes(float64(parameters)))
 }

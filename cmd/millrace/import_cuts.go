@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -55,6 +56,6 @@ func importCuts(c *cobra.Command, from, file, output string, of namedLayers, bat
 	if len(begins) > 0 {
 		where = "cut before " + strings.Join(begins, ", ")
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: %d stages of its %d layers, %s\n", of.model, len(pl.Stages), len(of.names), where)
-	return nil
+	return say(c.OutOrStdout(), fmt.Sprintf("%s: %s of its %s, %s", of.model, terminal.Count(len(pl.Stages), "stage"),
+		terminal.Count(len(of.names), "layer"), where), output)
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/model/aten"
 	"github.com/millrace-ml/millrace/model/aten/fuse"
 	"github.com/millrace-ml/millrace/model/aten/rules"
@@ -62,11 +64,11 @@ func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSO
 	if asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), s)
 	}
-	s.print(c.OutOrStdout())
-	if dir != "" {
-		fmt.Fprintf(c.OutOrStdout(), "wrote %s, for --model\n", dir)
+	if err := s.print(c.OutOrStdout()); err != nil || dir == "" {
+		return err
 	}
-	return nil
+	_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s, for --model\n", dir)
+	return err
 }
 
 func shown(n *rules.Network) *shownNetwork {
@@ -115,41 +117,54 @@ func elements(shape []int64) int64 {
 	return n
 }
 
-func (s *shownNetwork) print(w io.Writer) {
-	fmt.Fprintf(w, "%s: %d layers, %d parameters (%d trained), inputs %s\n", s.Name, len(s.Layers), s.Parameters,
-		s.Trained, strings.Join(s.Inputs, ", "))
-	wide := len("layer")
-	for _, l := range s.Layers {
-		wide = max(wide, len(l.Name))
-	}
-	fmt.Fprintf(w, "%-*s  %12s  %12s  %-20s  operators\n", wide, "layer", "parameters", "MFLOPs", "yields")
-	for _, l := range s.Layers {
-		fmt.Fprintf(w, "%-*s  %12d  %12.4g  %-20s  %s\n", wide, l.Name, l.Parameters, float64(l.ForwardFLOPs)/1e6,
-			strings.Join(l.Yields, " "), strings.Join(slices.Compact(l.Operators), " "))
-	}
+func (s *shownNetwork) print(w io.Writer) error {
+	facts := [][2]string{{"network", s.Name}, {"inputs", strings.Join(s.Inputs, ", ")},
+		{"parameters", fmt.Sprintf("%s, %s of them trained", terminal.Number(float64(s.Parameters), 0),
+			terminal.Number(float64(s.Trained), 0))}}
 	if s.Fuse != nil {
-		s.printFused(w)
+		facts = append(facts, s.fused()...)
 	}
-	for _, note := range s.Notes {
-		fmt.Fprintln(w, "note:", note)
+	for i, note := range s.Notes {
+		name := ""
+		if i == 0 {
+			name = terminal.Plural(len(s.Notes), "note")
+		}
+		facts = append(facts, [2]string{name, note})
 	}
+	t := terminal.Table{Columns: []terminal.Column{{Heading: "layer"}, {Heading: "parameters", Number: true},
+		{Heading: "forward", Unit: "MFLOP", Number: true}, {Heading: "yields", Wraps: true},
+		{Heading: "operators", Wraps: true, Spare: 1}}}
+	for _, l := range s.Layers {
+		t.Add(names.Shown(l.Name), terminal.Number(float64(l.Parameters), 0),
+			terminal.Number(float64(l.ForwardFLOPs)/1e6, 3), strings.Join(l.Yields, " "),
+			strings.Join(slices.Compact(l.Operators), " "))
+	}
+	if err := writeFacts(w, facts); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	return t.Write(w, terminal.Of(w))
 }
 
-// printFused says which operators were replaced by millrace's own, and why others were not.
-func (s *shownNetwork) printFused(w io.Writer) {
+// fused says which operators were replaced by millrace's own, and why others were not.
+func (s *shownNetwork) fused() [][2]string {
 	var fused []string
 	for _, op := range slices.Sorted(maps.Keys(s.Fuse.Fused)) {
 		fused = append(fused, fmt.Sprintf("%d %s", s.Fuse.Fused[op], op))
 	}
-	fmt.Fprintln(w, "fused:", cmp.Or(strings.Join(fused, ", "), "nothing"))
-	for _, l := range s.Fuse.Left {
-		where := ""
+	facts := [][2]string{{"fused", cmp.Or(strings.Join(fused, ", "), "nothing")}}
+	for i, l := range s.Fuse.Left {
+		where, name := "", ""
+		if i == 0 {
+			name = "left alone"
+		}
 		if l.Scope != "" {
 			where = ", in " + l.Scope
 		}
 		if l.Count > 1 {
 			where += " and others"
 		}
-		fmt.Fprintf(w, "left alone: %d %s: %s%s\n", l.Count, l.Op, l.Reason, where)
+		facts = append(facts, [2]string{name, fmt.Sprintf("%d %s: %s%s", l.Count, l.Op, l.Reason, where)})
 	}
+	return facts
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/start"
 )
@@ -200,7 +201,7 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 	case errors.As(context.Cause(c.Context()), &stopped) && launch.Retry(o.Code):
 		return stopped
 	}
-	return cli.Exit(o.Code, fmt.Errorf("launch: %s, after %v", o.How, time.Since(began).Round(time.Millisecond)))
+	return cli.Exit(o.Code, fmt.Errorf("launch: %s, after %s", o.How, terminal.Duration(time.Since(began).Seconds())))
 }
 
 // launchHereCommand is launch's other half, on another host.

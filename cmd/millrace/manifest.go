@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch/manifest"
 	"github.com/millrace-ml/millrace/model"
@@ -86,11 +87,7 @@ func manifestCommand() *cobra.Command {
 			if err != nil {
 				return cli.BadInput(err)
 			}
-			if own.out == "" {
-				_, err := fmt.Fprint(c.OutOrStdout(), text)
-				return err
-			}
-			return document.WriteText(own.out, text)
+			return writeOut(c, own.out, []byte(text))
 		},
 	}
 	cli.More(c, manifestMore)
@@ -218,7 +215,7 @@ func (m *manifestFlags) place(j *job.Job, pods bool) error {
 		return nil
 	}
 	if len(m.hosts) != len(m.spec.Hosts) {
-		return fmt.Errorf("--hosts names %d hosts; the workers are on %d", len(m.hosts), len(m.spec.Hosts))
+		return fmt.Errorf("--hosts names %s; the workers are on %d", terminal.Count(len(m.hosts), "host"), len(m.spec.Hosts))
 	}
 	for i, name := range m.hosts {
 		m.spec.Hosts[i].Name = name

@@ -19,6 +19,7 @@ func TestWordsAndNumbers(t *testing.T) {
 		"10.0": Number(9.996, 3), "-1,000": Number(-999.7, 3), "0": Number(0, 3), "7": Number(6.6, 0),
 		"100":    Number(99.97, 3),
 		"NaN":    Number(nan(), 3),
+		"1.23 M": Scaled(1234567), "999": Scaled(999), "1.00 k": Scaled(999.6), "2.5": Scaled(2.5),
 		"450 µs": Duration(450e-6), "12.3 ms": Duration(.01234), "1.00 s": Duration(1),
 		"1.000 ms": Number(.9999995, 4) + " ms",
 		"0 s":      Duration(0), "40.0 ns": Duration(40e-9), "99.9 s": Duration(99.94), "1m40s": Duration(99.96),
@@ -57,10 +58,18 @@ func TestProseIsWrappedAtWordsWithAHangingIndent(t *testing.T) {
 	want := `why: the last stage holds everything,
      and the others wait 972 ms for it
      see
-     /a/path/that/is/much/longer/than/any/line/of/forty/columns
+/a/path/that/is/much/longer/than/any/line/of/forty/columns
      now
 `
 	if got != want {
+		t.Errorf("got\n%s", got)
+	}
+	got = s.Wrap("library  ", "         ", "1.13 /usr/lib/thirty/four/columns/of.so and on")
+	if want := "library  1.13\n      /usr/lib/thirty/four/columns/of.so\n         and on\n"; got != want {
+		t.Errorf("got\n%s", got)
+	}
+	got = s.Facts([][2]string{{"plan", "1f1b on two workers, which hold three"}, {"none", ""}, {"batch", "8"}})
+	if want := "plan   1f1b on two workers, which hold\n       three\nbatch  8\n"; got != want {
 		t.Errorf("got\n%s", got)
 	}
 	got = s.Wrap("", "", "the busiest of all workers now waits 282 ms, not 240 ms (11.3 %), and holds 3 MiB")

@@ -20,16 +20,41 @@ func Width(text string) int {
 
 // Wrap lays out prose in lines that fit the screen, each ended: first stands in front of the first one, hang
 // in front of the others. It breaks at spaces and newlines alone, but not between a number and its unit, nor
-// at U+00A0, which becomes a space.
+// at U+00A0, which becomes a space. A word that is too wide behind a blank hang stands as far to its left as it needs.
 func (s Screen) Wrap(first, hang, text string) string {
 	var b strings.Builder
 	for i, line := range lines(text, s.Prose()-Width(first), s.Prose()-Width(hang)) {
 		if i == 0 {
 			line = first + line
 		} else {
-			line = hang + line
+			line = s.nearer(hang, line) + line
 		}
 		b.WriteString(strings.TrimRight(strings.ReplaceAll(line, "\u00a0", " "), " ") + "\n")
+	}
+	return b.String()
+}
+
+// nearer is a hang that leaves room for a line where it is blank and there is room at all.
+func (s Screen) nearer(hang, line string) string {
+	if over := Width(hang) + Width(line) - s.Columns; over > 0 && strings.Trim(hang, " ") == "" {
+		return hang[min(over, len(hang)):]
+	}
+	return hang
+}
+
+// Facts lays out names and what each stands for, one below the other; names that stand for nothing are left out.
+func (s Screen) Facts(rows [][2]string) string {
+	widest := 0
+	for _, r := range rows {
+		if r[1] != "" {
+			widest = max(widest, Width(r[0]))
+		}
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		if r[1] != "" {
+			b.WriteString(s.Wrap(pad(r[0], widest, false)+"  ", strings.Repeat(" ", widest+2), r[1]))
+		}
 	}
 	return b.String()
 }

@@ -52,6 +52,19 @@ func Number(v float64, digits int) string {
 	return sign + whole
 }
 
+// Scaled is a number with three digits and a prefix of thousands: "1.23 M".
+func Scaled(v float64) string {
+	prefixes := []string{"", " k", " M", " G", " T", " P", " E"}
+	i := 0
+	for ; v >= 999.5 && i < len(prefixes)-1; i++ {
+		v /= 1000
+	}
+	if i == 0 {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return Number(v, 3) + prefixes[i]
+}
+
 // Duration is a length of time in seconds, in the unit that suits it: "450 µs", "12.3 ms", "1.00 s", "2m14s",
 // "1h05m", "2d03h".
 func Duration(s float64) string {

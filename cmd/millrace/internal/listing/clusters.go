@@ -140,7 +140,7 @@ level first: dapple-a:4x8 is four servers of eight.`,
 }
 
 // rate is a bandwidth.
-func rate(bytesPerSecond float64) string { return scaled(bytesPerSecond) + "B/s" }
+func rate(bytesPerSecond float64) string { return terminal.Scaled(bytesPerSecond) + "B/s" }
 
 func showCluster() *cobra.Command {
 	var asJSON bool
@@ -171,8 +171,8 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 	if c.Cores > 0 {
 		cores = fmt.Sprintf("%d, which the workers of a host share", c.Cores)
 	}
-	if err := facts(w, s, [][2]string{{"cluster", names.Shown(of.Name)}, {"devices", fmt.Sprint(of.Devices)},
-		{"cores", cores}}); err != nil {
+	if _, err := io.WriteString(w, s.Facts([][2]string{{"cluster", names.Shown(of.Name)}, {"devices", fmt.Sprint(of.Devices)},
+		{"cores", cores}})); err != nil {
 		return err
 	}
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "device"}, {Heading: "number", Number: true},
@@ -180,7 +180,7 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 	for _, d := range of.Types {
 		peak, bandwidth := "", ""
 		if d.PeakFLOPS > 0 {
-			peak = scaled(d.PeakFLOPS) + "FLOPS"
+			peak = terminal.Scaled(d.PeakFLOPS) + "FLOPS"
 		}
 		if d.MemoryBandwidthBytesPerSecond > 0 {
 			bandwidth = rate(d.MemoryBandwidthBytesPerSecond)

@@ -7,43 +7,9 @@
 package listing
 
 import (
-	"fmt"
-	"io"
 	"strconv"
 	"strings"
-
-	"github.com/millrace-ml/millrace/internal/terminal"
 )
-
-// facts prints names and values below one another.
-func facts(w io.Writer, s terminal.Screen, rows [][2]string) error {
-	widest := 0
-	for _, r := range rows {
-		widest = max(widest, len(r[0]))
-	}
-	var b strings.Builder
-	for _, r := range rows {
-		if r[1] != "" {
-			first := fmt.Sprintf("%-*s  ", widest, r[0])
-			b.WriteString(s.Wrap(first, strings.Repeat(" ", len(first)), r[1]))
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// scaled is a number with three digits and a prefix of thousands: "1.23 M".
-func scaled(v float64) string {
-	prefixes := []string{"", " k", " M", " G", " T", " P", " E"}
-	i := 0
-	for ; v >= 999.5 && i < len(prefixes)-1; i++ {
-		v /= 1000
-	}
-	if i == 0 {
-		return strconv.FormatFloat(v, 'f', -1, 64)
-	}
-	return terminal.Number(v, 3) + prefixes[i]
-}
 
 // shape is the sizes of a tensor: "3 x 32 x 32".
 func shape(sizes []int) string {

@@ -116,8 +116,8 @@ func printKind(w io.Writer, k model.Kind) error {
 	for _, x := range k.Reads {
 		reads = append(reads, fmt.Sprintf("%s %s", x.DType, shape(x.Shape)))
 	}
-	if err := facts(w, s, [][2]string{{"kind", k.Name}, {"what it is", k.Doc}, {"trains here", trains},
-		{"example", k.YAML()}, {"which reads", strings.Join(reads, " and ")}}); err != nil {
+	if _, err := io.WriteString(w, s.Facts([][2]string{{"kind", k.Name}, {"what it is", k.Doc}, {"trains here", trains},
+		{"example", k.YAML()}, {"which reads", strings.Join(reads, " and ")}})); err != nil {
 		return err
 	}
 	if len(k.Settings) == 0 {

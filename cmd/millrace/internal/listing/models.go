@@ -106,7 +106,7 @@ are trained here; the others are described in the papers' sizes, for plans on a 
 				if m.Trains {
 					trains = "yes"
 				}
-				t.Add(m.Name, fmt.Sprint(m.Layers), scaled(float64(m.Parameters)), scaled(float64(m.FLOPs)), trains, m.Doc)
+				t.Add(m.Name, fmt.Sprint(m.Layers), terminal.Scaled(float64(m.Parameters)), terminal.Scaled(float64(m.FLOPs)), trains, m.Doc)
 			}
 			s := terminal.Of(c.OutOrStdout())
 			if err := t.Write(c.OutOrStdout(), s); err != nil {
@@ -231,11 +231,11 @@ func printModel(w io.Writer, j *job.Job, m *model.Model) error {
 	if err := prepare.CheckRunnable(m); err != nil {
 		trains = "planned only, on a described --cluster"
 	}
-	if err := facts(w, s, [][2]string{
+	if _, err := io.WriteString(w, s.Facts([][2]string{
 		{"model", names.Shown(m.Name)}, {"a sample", strings.Join(inputs, "; ")},
-		{"layers", fmt.Sprint(len(m.Layers))}, {"parameters", scaled(float64(m.ParameterElements()))},
-		{"work", scaled(float64(flops(m))) + "FLOP a sample, forward and backward"}, {"trains here", trains},
-	}); err != nil {
+		{"layers", fmt.Sprint(len(m.Layers))}, {"parameters", terminal.Scaled(float64(m.ParameterElements()))},
+		{"work", terminal.Scaled(float64(flops(m))) + "FLOP a sample, forward and backward"}, {"trains here", trains},
+	})); err != nil {
 		return err
 	}
 	if known := settingsFor(j.Model); known != nil {
@@ -258,7 +258,7 @@ func printModel(w io.Writer, j *job.Job, m *model.Model) error {
 			cut = ""
 		}
 		t.Add(fmt.Sprint(i), names.Shown(l.Name), l.Kind, names.Shown(strings.Join(l.From, ", ")), strings.Join(out, "; "),
-			scaled(float64(l.Parameters)), scaled(float64(l.FLOPs)), cut)
+			terminal.Scaled(float64(l.Parameters)), terminal.Scaled(float64(l.FLOPs)), cut)
 	}
 	fmt.Fprintln(w)
 	return t.Write(w, s)

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/report"
+)
+
+// writeOut writes to a file, or prints.
+func writeOut(c *cobra.Command, file string, text []byte) error {
+	if file == "" {
+		_, err := c.OutOrStdout().Write(text)
+		return err
+	}
+	if err := document.WriteText(file, string(text)); err != nil {
+		return err
+	}
+	return wrote(c.OutOrStdout(), file)
+}
+
+// say says what came of a verb, and where it was written, if it was.
+func say(w io.Writer, text, file string) error {
+	if _, err := io.WriteString(w, terminal.Of(w).Wrap("", "  ", names.Shown(text))); err != nil {
+		return err
+	}
+	return wrote(w, file)
+}
+
+// wrote says which file a verb has written; empty: none.
+func wrote(w io.Writer, file string) error {
+	if file == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "wrote %s\n", names.Shown(file))
+	return err
+}
+
+// writeFacts writes names and what each stands for.
+func writeFacts(w io.Writer, rows [][2]string) error {
+	for i := range rows {
+		rows[i][1] = names.Shown(rows[i][1])
+	}
+	_, err := io.WriteString(w, terminal.Of(w).Facts(rows))
+	return err
+}
+
+// section prints a table below a blank line.
+func section(w io.Writer, t *report.Table) error {
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return t.Text(w)
+}
