@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/lab/reproduce"
 )
 
@@ -31,10 +32,12 @@ func reproduceCommand() *cobra.Command {
 					"millrace-lab reproduce lists"))
 			}
 			if len(names) == 0 {
+				var rows [][2]string
 				for _, e := range reproduce.Experiments() {
-					fmt.Fprintf(out, "%-18s %s\n", e.Name, e.Title)
+					rows = append(rows, [2]string{e.Name, e.Title})
 				}
-				return nil
+				_, err := io.WriteString(out, terminal.Of(out).Facts(rows))
+				return err
 			}
 			var chosen []reproduce.Experiment
 			for _, name := range names {
@@ -93,28 +96,22 @@ func reproduceCommand() *cobra.Command {
 const widest = 36
 
 // printTable prints a reproduced table. A reason that many rows share is a numbered note.
-func printTable(w io.Writer, t *reproduce.Table) {
-	fmt.Fprintln(w, t.Title)
-	printItem(w, "paper's values: ", t.Source)
+func printTable(w io.Writer, of *reproduce.Table) {
+	s := terminal.Of(w)
+	item := func(mark, text string) {
+		fmt.Fprint(w, s.Wrap(mark, strings.Repeat(" ", terminal.Width(mark)), text))
+	}
+	item("", s.Paint(terminal.Bold, of.Title))
+	item("paper's values: ", of.Source)
 	fmt.Fprintln(w)
-	width := [4]int{0, len("paper"), len("ours"), len("difference")}
-	for _, r := range t.Rows {
-		for i, text := range []string{r.What, r.Paper, r.Ours, r.Difference} {
-			width[i] = max(width[i], utf8.RuneCountInString(text))
-		}
-	}
-	line := func(what, paper, ours, difference, note string) {
-		text := fmt.Sprintf("  %-*s  %*s  %*s  %*s  %s", width[0], what, width[1], paper, width[2], ours, width[3],
-			difference, note)
-		fmt.Fprintln(w, strings.TrimRight(text, " "))
-	}
-	stacked := width[1] > widest || width[2] > widest
-	if !stacked {
-		line("", "paper", "ours", "difference", "")
-	}
+	stacked := slices.ContainsFunc(of.Rows, func(r reproduce.Row) bool {
+		return max(terminal.Width(r.Paper), terminal.Width(r.Ours)) > widest
+	})
+	t := terminal.Table{Columns: []terminal.Column{{Wraps: true}, {Heading: "paper", Number: true},
+		{Heading: "ours", Number: true}, {Heading: "difference", Number: true}, {}}}
 	var whys []string
 	number := map[string]int{}
-	for _, r := range t.Rows {
+	for _, r := range of.Rows {
 		note := ""
 		if r.Why != "" {
 			if number[r.Why] == 0 {
@@ -124,41 +121,22 @@ func printTable(w io.Writer, t *reproduce.Table) {
 			note = fmt.Sprintf("[%d]", number[r.Why])
 		}
 		if stacked {
-			fmt.Fprintf(w, "  %s\n", strings.TrimRight(r.What+": "+r.Difference+" "+note, " "))
-			fmt.Fprintf(w, "    paper  %s\n    ours   %s\n", r.Paper, r.Ours)
+			item("  ", r.What+": "+r.Difference+" "+note)
+			item("    paper  ", r.Paper)
+			item("    ours   ", r.Ours)
 			continue
 		}
-		line(r.What, r.Paper, r.Ours, r.Difference, note)
+		t.Add(r.What, r.Paper, r.Ours, r.Difference, note)
 	}
+	_ = t.Write(w, s) // as any other line of the table
 	fmt.Fprintln(w)
 	for i, why := range whys {
-		printItem(w, fmt.Sprintf("  [%d] ", i+1), why)
+		item(fmt.Sprintf("  [%d] ", i+1), why)
 	}
-	for _, n := range t.Notes {
-		printItem(w, "  - ", n)
+	for _, n := range of.Notes {
+		item("  - ", n)
 	}
-	if len(whys)+len(t.Notes) > 0 {
+	if len(whys)+len(of.Notes) > 0 {
 		fmt.Fprintln(w)
 	}
-}
-
-// lineWidth is the most columns of a line of prose.
-const lineWidth = 110
-
-// printItem prints a sentence behind a mark, its further lines as far in as its first.
-func printItem(w io.Writer, mark, text string) {
-	line := mark
-	at := utf8.RuneCountInString(mark)
-	for i, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case i > 0 && at+1+n > lineWidth:
-			fmt.Fprintln(w, line)
-			line, at = strings.Repeat(" ", utf8.RuneCountInString(mark)), utf8.RuneCountInString(mark)
-		case i > 0:
-			line, at = line+" ", at+1
-		}
-		line, at = line+word, at+n
-	}
-	fmt.Fprintln(w, line)
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 // attack is what all kinds of attack share.
@@ -174,10 +176,10 @@ func (a *attack) all(ctx context.Context, chosen []kind, out, errs io.Writer) in
 		if t == nil {
 			t = &tally{}
 		}
-		fmt.Fprintf(out, "%-8s %6d of %d %s, %d findings, %.0f s\n",
-			k.name, t.done.Load(), t.want, k.what, len(t.found), time.Since(at).Seconds())
+		fmt.Fprintf(out, "%s: %d of %d %s, %s, %s\n", k.name, t.done.Load(), t.want, k.what,
+			terminal.Count(len(t.found), "finding"), terminal.Duration(time.Since(at).Seconds()))
 		for _, note := range t.notes {
-			fmt.Fprintf(out, "           %s\n", note)
+			fmt.Fprintf(out, "  %s\n", note)
 		}
 		for _, f := range t.found {
 			f.print(out)

@@ -39,8 +39,8 @@ func TestTriesAreCounted(t *testing.T) {
 	r := results{Ways: []summary{sum, {Way: "cut"}}}
 	var out bytes.Buffer
 	r.print(&out)
-	const want = "killed 2 11.00 s 2 1 2 1 1 1"
-	if got := strings.Join(strings.Fields(strings.Split(out.String(), "\n")[1]), " "); got != want || r.wrong() != 1 ||
+	const want = "killed 2 11.0 s 2 1 2 1 1 1"
+	if got := strings.Join(strings.Fields(strings.Split(out.String(), "\n")[2]), " "); got != want || r.wrong() != 1 ||
 		sum.Found[0] != "try 1: took 11s to end" {
 		t.Errorf("%q; want %q; %d wrong, %q", got, want, r.wrong(), sum.Found)
 	}

@@ -38,6 +38,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 // campaign is what all tries share.
@@ -125,8 +127,8 @@ func (c *campaign) all(ctx context.Context, ways []way, tries, one int, to strin
 				fmt.Fprintf(errs, "faults: %s, try %d: %v\n", w.name, n, err)
 				return 1
 			}
-			fmt.Fprintf(c.out, "%-14s %2d  rank %d %s: ended behind %.2f s; %s; %.0f s in all%s\n", w.name, n, t.victim,
-				t.moment, t.took.Seconds(), t.again, time.Since(began).Seconds(), t.found())
+			fmt.Fprintf(c.out, "%s, try %d: rank %d %s: ended behind %s; %s; %s in all%s\n", w.name, n, t.victim, t.moment,
+				terminal.Duration(t.took.Seconds()), t.again, terminal.Duration(time.Since(began).Seconds()), t.found())
 			sum.add(t)
 		}
 		r.Ways = append(r.Ways, sum)

@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 const version = 1
@@ -59,12 +61,18 @@ func (r *results) wrong() (n int) {
 }
 
 func (r *results) print(out io.Writer) {
-	fmt.Fprintf(out, "%-14s  tries  worst end  all named  weights right  nothing left  in fewer processes  by launch  "+
-		"found\n", "")
+	t := terminal.Table{Columns: []terminal.Column{{Heading: "lost"}, {Heading: "tries", Number: true},
+		{Heading: "worst end", Number: true}, {Heading: "named", Number: true}, {Heading: "weights right", Number: true},
+		{Heading: "nothing left", Number: true}, {Heading: "fewer", Group: "went on by", Number: true},
+		{Heading: "launch", Group: "went on by", Number: true}, {Heading: "found", Number: true}}}
 	for _, w := range r.Ways {
-		fmt.Fprintf(out, "%-14s  %5d  %7.2f s  %9d  %13d  %12d  %18d  %9d  %5d\n", w.Way, w.Tries, w.WorstEndS, w.Named,
-			w.WeightsRight, w.NothingIsLeft, w.Fewer, w.ByLaunch, len(w.Found))
+		row := []string{w.Way, strconv.Itoa(w.Tries), terminal.Duration(w.WorstEndS)}
+		for _, n := range []int{w.Named, w.WeightsRight, w.NothingIsLeft, w.Fewer, w.ByLaunch, len(w.Found)} {
+			row = append(row, strconv.Itoa(n))
+		}
+		t.Add(row...)
 	}
+	_ = t.Write(out, terminal.Of(out)) // as the lines of the tries
 }
 
 // write writes what went as it should; of a campaign in which anything did not there are no results.

@@ -171,8 +171,8 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 	if c.Cores > 0 {
 		cores = fmt.Sprintf("%d, which the workers of a host share", c.Cores)
 	}
-	if _, err := io.WriteString(w, s.Facts([][2]string{{"cluster", names.Shown(of.Name)}, {"devices", fmt.Sprint(of.Devices)},
-		{"cores", cores}})); err != nil {
+	if _, err := io.WriteString(w, s.Facts([][2]string{{"cluster", names.Shown(of.Name)},
+		{"devices", fmt.Sprint(of.Devices)}, {"cores", cores}})); err != nil {
 		return err
 	}
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "device"}, {Heading: "number", Number: true},

@@ -106,7 +106,8 @@ are trained here; the others are described in the papers' sizes, for plans on a 
 				if m.Trains {
 					trains = "yes"
 				}
-				t.Add(m.Name, fmt.Sprint(m.Layers), terminal.Scaled(float64(m.Parameters)), terminal.Scaled(float64(m.FLOPs)), trains, m.Doc)
+				t.Add(m.Name, fmt.Sprint(m.Layers), terminal.Scaled(float64(m.Parameters)),
+					terminal.Scaled(float64(m.FLOPs)), trains, m.Doc)
 			}
 			s := terminal.Of(c.OutOrStdout())
 			if err := t.Write(c.OutOrStdout(), s); err != nil {
