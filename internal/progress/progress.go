@@ -4,13 +4,16 @@
 // clock. Out: the part that is done and the time left, once that can be said honestly. Refused: nothing.
 //
 // A piece takes what others of its kind took for their cost; one of a kind that nobody has seen yet what its group
-// did; of a new group what everything did. So costs need be right only among pieces that have not been seen. No time
-// left is given in the first fifth of the work, nor while much of the rest is of groups that nobody has seen.
+// did; of a new group what everything did. So costs need be right only among pieces that have not been seen. A
+// machine that others use is faster now and slower then: what is left is taken to go as the last part of the work went
+// that took as long as is left. No time left is given in the first fifth of the work, nor while much of the rest is of
+// groups that nobody has seen.
 //
 // Whoever drives it says what is left again whenever that has changed, and may ask at any time from any goroutine.
 package progress
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +26,15 @@ type Piece struct {
 	Group string  // of kinds that are alike
 	Cost  float64 // about how long it takes, in a unit that all pieces have
 	Sure  bool    // it takes Cost seconds, because it is told to
+	Times int     // in a Plan: so many alike; 0 is one
+	// Far is the part of it that is done while it is under way, from 0 to 1; nil: nobody knows. It is asked while others
+	// wait for a State.
+	Far func() float64
 }
+
+// Unknown is the Cost of a piece in a Plan of which nobody knows how long it takes: while it is left no time left is
+// said.
+var Unknown = math.Inf(1)
 
 // Work is work under way. Its zero value has nothing to do.
 type Work struct {
@@ -32,6 +43,7 @@ type Work struct {
 	parts   []*part
 	now     *Piece
 	since   time.Time // now began
+	past    []piece   // the first is the oldest
 	done    int
 	kinds   map[string]*pace
 	groups  map[string]*pace
@@ -44,8 +56,23 @@ type part struct {
 	left []Piece // not begun
 }
 
+// piece is one that has ended, or several neighbours of a kind.
+type piece struct {
+	kind, group string
+	pace
+}
+
 // pace is what pieces cost and took.
-type pace struct{ costs, seconds float64 }
+type pace struct {
+	pieces         int
+	costs, seconds float64
+}
+
+func (p *pace) add(o pace) {
+	p.pieces += o.pieces
+	p.costs += o.costs
+	p.seconds += o.seconds
+}
 
 // State is how far a Work is.
 type State struct {
@@ -86,10 +113,16 @@ func (w *Work) Begin(at time.Time, p Piece) {
 	w.end(at)
 	w.now, w.since = &p, at
 	for _, of := range w.parts {
-		if i := slices.IndexFunc(of.left, func(q Piece) bool { return q.What == p.What && q.Kind == p.Kind }); i >= 0 {
+		i := slices.IndexFunc(of.left, func(q Piece) bool { return q.What == p.What && q.Kind == p.Kind })
+		switch {
+		case i < 0:
+			continue
+		case of.left[i].Times > 1:
+			of.left[i].Times--
+		default:
 			of.left = slices.Delete(of.left, i, i+1)
-			return
 		}
+		return
 	}
 }
 
@@ -104,13 +137,32 @@ func (w *Work) end(at time.Time) {
 	if w.now == nil {
 		return
 	}
-	took := at.Sub(w.since).Seconds()
-	for _, p := range []*pace{of(w.kinds, w.now.Kind), of(w.groups, w.now.Group), &w.overall} {
-		p.costs += w.now.Cost
-		p.seconds += took
+	one := piece{w.now.Kind, w.now.Group, pace{1, w.now.Cost, at.Sub(w.since).Seconds()}}
+	for _, p := range []*pace{of(w.kinds, one.kind), of(w.groups, one.group), &w.overall} {
+		p.add(one.pace)
+	}
+	if w.past = append(w.past, one); len(w.past) > mostPast {
+		w.past = together(w.past)
 	}
 	w.now = nil
 	w.done++
+}
+
+// mostPast bounds how many pieces are remembered one by one.
+const mostPast = 512
+
+// together takes neighbours of a kind two and two for one, and leaves at most half.
+func together(past []piece) []piece {
+	var out []piece
+	for i := 0; i < len(past); i++ {
+		p := past[i]
+		if i+1 < len(past) && past[i+1].kind == p.kind {
+			i++
+			p.add(past[i].pace)
+		}
+		out = append(out, p)
+	}
+	return slices.Clone(out[max(0, len(out)-mostPast*3/4):])
 }
 
 func of(all map[string]*pace, name string) *pace {
@@ -120,7 +172,7 @@ func of(all map[string]*pace, name string) *pace {
 	return all[name]
 }
 
-// seconds is how long a piece is expected to take.
+// seconds is how long a piece is expected to take, at the pace of the whole work.
 func (w *Work) seconds(p *Piece) float64 {
 	if p.Sure {
 		return p.Cost
@@ -133,6 +185,35 @@ func (w *Work) seconds(p *Piece) float64 {
 	return p.Cost
 }
 
+// slower is how much longer pieces took lately than at the pace of the whole work: those that ended last, which took so
+// many seconds together, and the one under way where it takes longer than expected. A piece is held against others of
+// its kind, or of its group where it is the only one.
+func (w *Work) slower(gone, seconds float64) float64 {
+	took, expected := 0.0, 0.0
+	see := func(p *piece) {
+		known := w.kinds[p.kind]
+		if known == nil || known.pieces <= p.pieces {
+			known = w.groups[p.group]
+		}
+		if known != nil && known.pieces > p.pieces && known.costs > 0 && known.seconds > 0 {
+			took, expected = took+p.seconds, expected+p.costs*known.seconds/known.costs
+		}
+	}
+	if w.now != nil && !w.now.Sure && gone > w.seconds(w.now) {
+		see(&piece{w.now.Kind, w.now.Group, pace{0, w.now.Cost, gone}})
+	}
+	for i := len(w.past) - 1; i >= 0 && took < seconds; i-- {
+		see(&w.past[i])
+	}
+	if expected == 0 {
+		return 1
+	}
+	return min(max(took/expected, 1/mostSlower), mostSlower)
+}
+
+// mostSlower bounds what the last pieces say of the rest.
+const mostSlower = 3
+
 // fromPart is the part of the work behind which a time left is said, and the most of that which may be of groups that
 // nobody has seen.
 const fromPart = 0.2
@@ -144,36 +225,70 @@ func (w *Work) At(now time.Time) State {
 	if w.began.IsZero() {
 		return State{}
 	}
-	var s State
-	left, unseen := 0.0, 0.0
-	if w.now != nil {
-		s.What = w.now.What
-		// A piece that takes longer than expected is taken to be nearly done, but never quite.
-		whole, gone := w.seconds(w.now), now.Sub(w.since).Seconds()
-		left += max(whole-gone, whole/nearly)
-		if w.groups[w.now.Group] == nil && !w.now.Sure {
-			unseen += left
-		}
-	}
+	left, unseen, sure := 0.0, 0.0, 0.0
+	open := false
 	for _, of := range w.parts {
 		for i := range of.left {
-			s := w.seconds(&of.left[i])
-			if left += s; w.groups[of.left[i].Group] == nil && !of.left[i].Sure {
-				unseen += s
+			p := &of.left[i]
+			if math.IsInf(p.Cost, 1) {
+				open = true
+				continue
+			}
+			seconds := w.seconds(p) * float64(max(1, p.Times))
+			switch {
+			case p.Sure:
+				sure += seconds
+			case w.groups[p.Group] == nil:
+				unseen += seconds
+				fallthrough
+			default:
+				left += seconds
 			}
 		}
 	}
-	if w.now == nil && left == 0 {
+	if w.now == nil && left+sure == 0 {
 		return State{} // what comes now, nobody has said
 	}
-	gone := now.Sub(w.began).Seconds()
+	var s State
+	known := w.done > 0
+	gone := now.Sub(w.since).Seconds()
+	slower := w.slower(gone, left)
+	left, unseen = slower*left, slower*unseen
+	if w.now != nil {
+		s.What = w.now.What
+		rest, measured := w.rest(gone, slower)
+		left += rest
+		if known = known || measured; !measured && w.groups[w.now.Group] == nil {
+			unseen += rest
+		}
+	}
+	left += sure
 	s.Left = time.Duration(left * float64(time.Second))
-	if (w.done > 0 || w.now != nil && w.now.Sure) && gone+left > 0 {
+	if gone := now.Sub(w.began).Seconds(); known && !open && gone+left > 0 {
 		s.Done = gone / (gone + left)
 		s.Honest = s.Done >= fromPart && unseen <= fromPart*left
 	}
 	return s
 }
 
-// nearly is which part of a piece is left where it takes longer than expected.
-const nearly = 20
+// rest is how long the piece under way takes beside what it took, and whether it says so itself.
+func (w *Work) rest(gone, slower float64) (seconds float64, measured bool) {
+	if w.now.Far != nil {
+		if far := w.now.Far(); far >= leastFar {
+			return gone * (1 - min(far, 1)) / far, true
+		}
+	}
+	whole := w.seconds(w.now)
+	if !w.now.Sure {
+		whole *= slower
+	}
+	// A piece that takes longer than expected is taken to be nearly done, but never quite.
+	return max(whole-gone, whole/nearly), w.now.Sure
+}
+
+const (
+	// nearly is which part of a piece is left where it takes longer than expected.
+	nearly = 20
+	// leastFar is how far a piece must be for what it says of itself to be a pace.
+	leastFar = 0.02
+)

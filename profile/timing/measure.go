@@ -57,6 +57,8 @@ func (r *Record) Extend(ctx context.Context, m *model.Model, t Timer, o Options)
 	if o.Passes > 0 {
 		s.rounds, s.passes = min(mostRounds, o.Passes), o.Passes
 	}
+	s.Progress.Plan(s.now(), visits, progress.Piece{What: visits, Cost: progress.Unknown})
+	defer func() { s.Progress.Plan(s.now(), visits) }()
 	if s.updatesMissing() {
 		if err := s.measureUpdates(t); err != nil {
 			return err
@@ -254,7 +256,7 @@ func (s *sitting) visit(size, round, i int, leftS float64) error {
 	if s.passes > 0 {
 		s.r.Passes = (s.passes + round) / s.rounds
 	}
-	s.Progress.Plan(s.now(), "visits", s.left(round, i, leftS)...)
+	s.Progress.Plan(s.now(), visits, s.left(round, i, leftS)...)
 	s.Progress.Begin(s.now(), s.piece(size, round))
 	began := s.now()
 	timings, err := s.crew.Layers(s.ctx, s.r)
@@ -270,8 +272,11 @@ func (s *sitting) visit(size, round, i int, leftS float64) error {
 	return s.keep(false)
 }
 
+// visits is what is planned of them.
+const visits = "visits"
+
 func (s *sitting) piece(size, round int) progress.Piece {
-	p := progress.Piece{What: fmt.Sprintf("micro-batch %d, round %d", size, round+1), Group: "visits",
+	p := progress.Piece{What: fmt.Sprintf("micro-batch %d, round %d", size, round+1), Group: visits,
 		Kind: fmt.Sprintf("%d again", size), Cost: s.laterS(size)}
 	if round == 0 {
 		p.Kind, p.Cost = fmt.Sprintf("%d first", size), s.firstS(size)

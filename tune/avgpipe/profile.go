@@ -134,6 +134,11 @@ func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error
 		slices.Repeat([]progress.Piece{t.prediction()}, len(t.out.Grid))...)...)
 	if t.Rivals {
 		t.Progress.Plan(time.Now(), "traversal", t.traversal(func(*Cell) float64 { return first.StepS })...)
+		if t.Anchored && t.Rounds < 2 {
+			again := Trying(settings[0], TraversalBatches, first.StepS)
+			again.Times = rounds * likelyChoices
+			t.Progress.Plan(time.Now(), "again", again)
+		}
 	}
 	return nil
 }

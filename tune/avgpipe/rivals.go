@@ -29,8 +29,9 @@ func (t *tuning) traverse(ctx context.Context) error {
 	}()
 	t.Progress.Plan(time.Now(), "traversal", t.traversal(func(c *Cell) float64 { return c.Simulated.StepS })...)
 	if t.Anchored && t.Rounds < 2 {
-		t.Progress.Plan(time.Now(), "again", t.choicesAgain()...)
+		t.Progress.Plan(time.Now(), "again", t.choicesAgain(likelyChoices)...)
 	}
+	defer func() { t.Progress.End(time.Now()) }()
 	for range max(t.Rounds, 1) {
 		for i := range t.out.Grid {
 			c := &t.out.Grid[i]
@@ -43,7 +44,6 @@ func (t *tuning) traverse(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("tune: trying %s: %w", c.At, err)
 			}
-			t.Progress.End(time.Now())
 			if tried[i] = append(tried[i], trial.Scored); len(tried[i]) == 1 {
 				all[i] = trial.Scored
 			}
@@ -118,16 +118,28 @@ func (t *tuning) chosen() []*Pipelined {
 	return order
 }
 
-// choicesAgain is the trials that again makes of the choices so far.
-func (t *tuning) choicesAgain() []progress.Piece {
+// choicesAgain is the trials that again makes of the choices so far, and as many as are to be expected besides, which
+// take as long as those of the grid on average.
+func (t *tuning) choicesAgain(expected int) []progress.Piece {
 	var all []progress.Piece
+	chosen := t.chosen()
 	for range rounds {
-		for _, p := range t.chosen() {
+		for _, p := range chosen {
 			all = append(all, Trying(p.At, TraversalBatches, p.StepS))
 		}
 	}
+	if more := expected - len(chosen); more > 0 {
+		other := progress.Piece{What: "trying choices again", Kind: "choices", Group: trials, Times: rounds * more}
+		for _, c := range t.out.Grid {
+			other.Cost += Trying(c.At, TraversalBatches, c.Simulated.StepS).Cost / float64(len(t.out.Grid))
+		}
+		all = append(all, other)
+	}
 	return all
 }
+
+// likelyChoices is how many settings the methods choose, as a rule, of which some choose the same.
+const likelyChoices = 4
 
 // again runs what was chosen once more, the settings in turn in several rounds, and measures the
 // choices by the median. A traversal's own choice is the one whose few batches happened to be
@@ -135,7 +147,8 @@ func (t *tuning) choicesAgain() []progress.Piece {
 func (t *tuning) again(ctx context.Context) error {
 	tried := map[Degrees][]Scored{}
 	order := t.chosen()
-	t.Progress.Plan(time.Now(), "again", t.choicesAgain()...)
+	t.Progress.Plan(time.Now(), "again", t.choicesAgain(0)...)
+	defer func() { t.Progress.End(time.Now()) }()
 	for range rounds {
 		for _, p := range order {
 			if ctx.Err() != nil {
@@ -147,7 +160,6 @@ func (t *tuning) again(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("tune: %s again: %w", p.At, err)
 			}
-			t.Progress.End(time.Now())
 			tried[p.At] = append(tried[p.At], trial.Scored)
 		}
 	}

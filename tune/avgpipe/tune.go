@@ -145,6 +145,7 @@ func Tune(ctx context.Context, r Request) (*Result, error) {
 	for _, at := range grid {
 		t.out.Grid = append(t.out.Grid, Cell{At: at})
 	}
+	r.Progress.Plan(time.Now(), "profile", progress.Piece{What: "profile", Cost: progress.Unknown})
 	if err := t.room(); err != nil {
 		return nil, err
 	}
@@ -192,9 +193,12 @@ type tuning struct {
 
 // A trial takes about this beside its batches, seconds, and the predictions of a setting.
 const (
-	trialS      = 0.3
+	trialS      = 0.02
 	predictionS = 0.05
 )
+
+// trials is the group of pieces of work that each run a setting.
+const trials = "trials"
 
 // Trying is a piece of work that runs a setting for so many batches, each of which takes about so long.
 func Trying(at Degrees, batches int, batchS float64) progress.Piece {
@@ -203,7 +207,7 @@ func Trying(at Degrees, batches int, batchS float64) progress.Piece {
 
 // trial is a piece of work that runs a setting, of which a batch takes about so long.
 func trial(at Degrees, iterations int, batchS float64) progress.Piece {
-	return progress.Piece{What: "trying " + at.String(), Kind: "trial of " + at.String(), Group: "trials",
+	return progress.Piece{What: "trying " + at.String(), Kind: "trial of " + at.String(), Group: trials,
 		Cost: trialS + float64(iterations*at.Pipelines)*batchS}
 }
 

@@ -53,11 +53,13 @@ func (w *runDir) hooks() run.Hooks {
 				}
 			}
 			w.progress.say(text+e.Said(), fields...)
+			w.progress.behind()
 		},
 		OnCheckpoint: func(dir string, steps int) {
 			if steps < w.progress.steps || w.progress.to == nil { // on a terminal the end of the run names the last one
 				w.progress.say("saved " + dir)
 			}
+			w.progress.behind()
 			keep(w.happened(metrics.Saved, "saved "+dir))
 			keep(w.dropReplaced())
 		},

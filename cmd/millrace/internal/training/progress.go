@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/names"
+	work "github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/run"
 )
@@ -17,41 +18,123 @@ import (
 type progress struct {
 	to       *os.File // the terminal; nil: there is none
 	steps    int
-	first    int // step this run began with; -1 before it
-	began    time.Time
+	every    map[string]int // steps between two saves and two evaluations; 0: only at the end
+	cost     map[string]float64
+	work     work.Work
+	done     int      // steps
+	due      []string // behind the last step, not begun
 	last     time.Time
 	live     bool // a line is on the screen that the next one is drawn over
 	interval time.Duration
 }
 
-func newProgress(to *os.File, steps int) *progress {
-	p := &progress{steps: steps, first: -1, interval: 5 * time.Second}
+// Kinds of what a training does.
+const (
+	stepping   = "step"
+	saving     = "saving"
+	evaluating = "evaluating"
+)
+
+// newProgress is that of a run. What an evaluation takes is guessed at first, from its rows, which have no backward.
+func newProgress(to *os.File, c *run.Config) *progress {
+	p := &progress{steps: c.Steps, interval: 5 * time.Second, every: map[string]int{},
+		cost: map[string]float64{stepping: 1, saving: .5}}
+	if c.Checkpoint.Dir != "" {
+		p.every[saving] = c.Checkpoint.Every
+	}
+	if c.Data.Test != nil {
+		rows := c.Data.Test.Len()
+		if c.EvalRows > 0 {
+			rows = min(rows, c.EvalRows)
+		}
+		p.every[evaluating], p.cost[evaluating] = c.EvalEvery, float64(rows)/float64(3*c.Plan.StepSamples())
+	}
 	if cli.Draws(to) {
 		p.to, p.interval = to, 100*time.Millisecond
 	}
 	return p
 }
 
+// isDue says whether something is done behind so many steps.
+func (p *progress) isDue(what string, done int) bool {
+	every, known := p.every[what]
+	return known && (done == p.steps || every > 0 && done%every == 0)
+}
+
+// times is how often something is done behind a step after the first so many.
+func (p *progress) times(what string, done int) int {
+	every, known := p.every[what]
+	if !known || done >= p.steps {
+		return 0
+	}
+	n := 1
+	if every > 0 {
+		n += (p.steps-1)/every - done/every
+	}
+	return n
+}
+
+// piece is work of a kind, so many times.
+func (p *progress) piece(kind string, times int) work.Piece {
+	return work.Piece{What: kind, Kind: kind, Group: kind, Cost: p.cost[kind], Times: times}
+}
+
+// did says that what was under way is done, at a time, and what is left behind so many steps: next is what is begun.
+func (p *progress) did(now time.Time, done int) (next string) {
+	p.work.End(now)
+	left := []work.Piece{p.piece(stepping, p.steps-done)}
+	for _, kind := range []string{saving, evaluating} {
+		n := p.times(kind, done)
+		if slices.Contains(p.due, kind) {
+			n++
+		}
+		if n > 0 {
+			left = append(left, p.piece(kind, n))
+		}
+	}
+	if done == p.steps {
+		left = left[1:]
+	}
+	p.work.Plan(now, "training", left...)
+	switch {
+	case len(p.due) > 0:
+		next, p.due = p.due[0], p.due[1:]
+	case done < p.steps:
+		next = stepping
+	default:
+		return ""
+	}
+	p.work.Begin(now, p.piece(next, 1))
+	return next
+}
+
+// behind says that what was due behind the last step is done, a save or an evaluation.
+func (p *progress) behind() { p.did(time.Now(), p.done) }
+
 // step says how far a run is, and who is a straggler.
 func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	now := time.Now()
-	if p.first < 0 {
-		p.first, p.began = s.Step, now
-	}
-	done := s.Step + 1
-	if now.Sub(p.last) < p.interval && done < p.steps {
+	p.done = s.Step + 1
+	p.due = slices.DeleteFunc([]string{saving, evaluating}, func(kind string) bool { return !p.isDue(kind, p.done) })
+	next := p.did(now, p.done)
+	if now.Sub(p.last) < p.interval && p.done < p.steps {
 		return
 	}
 	p.last = now
-	left, rest := time.Duration(0), ""
-	if n := s.Step - p.first; n > 0 && done < p.steps && 5*n >= p.steps-p.first {
-		left = now.Sub(p.began) / time.Duration(n) * time.Duration(p.steps-done)
-		rest = "  " + cli.Left(left)
+	state, rest := p.work.At(now), ""
+	switch {
+	case p.done == p.steps && next != "":
+		rest = "  " + next
+	case p.done < p.steps && state.Honest:
+		rest = "  " + cli.Left(state.Left)
 	}
-	line := fmt.Sprintf("step %d/%d  loss %.4f  %s samples/s  bubble %.1f %%", done, p.steps, s.Loss,
+	line := fmt.Sprintf("step %d/%d  loss %.4f  %s samples/s  bubble %.1f %%", p.done, p.steps, s.Loss,
 		terminal.Number(s.SamplesPerSecond, 4), 100*s.Bubble) + rest
 	about := []any{"step", s.Step, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
-		s.Seconds, "bubble", s.Bubble, "eta_s", left.Seconds()}
+		s.Seconds, "bubble", s.Bubble}
+	if state.Honest {
+		about = append(about, "eta_s", state.Left.Seconds())
+	}
 	if len(stragglers) > 0 {
 		who := slices.Sorted(maps.Keys(stragglers))
 		line += "  straggling"

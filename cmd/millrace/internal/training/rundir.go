@@ -49,13 +49,13 @@ func (w *runDir) path(name string) string { return filepath.Join(w.Job.Out, name
 
 // newRun is the folder of a run that has not begun, whose workers are on these hosts, or all here.
 func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
-	servers *servers) (*runDir, error) {
+	servers *servers, c *run.Config) (*runDir, error) {
 	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}
 	return &runDir{Prepared: p, simulated: simulated, program: program.Text(), workers: named(p.Plan, hosts), from: from,
-		servers: servers, progress: newProgress(os.Stderr, p.Job.Steps)}, nil
+		servers: servers, progress: newProgress(os.Stderr, c)}, nil
 }
 
 // begin makes the job's folder, which is taken, this run's, and writes everything that is known before the first step.

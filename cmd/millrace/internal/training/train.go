@@ -201,7 +201,7 @@ func (t *training) lead(world *launch.World) error {
 		}
 	}
 	cli.ReportsTo(j.Out)
-	w, err := newRun(p, t.hostsOf(task), simulated, t.from, servers)
+	w, err := newRun(p, t.hostsOf(task), simulated, t.from, servers, &config)
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,7 @@ func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine, work *
 		}
 	}
 	work.Plan(time.Now(), "schedules", pieces...)
+	defer func() { work.End(time.Now()) }()
 	for range scheduleRounds {
 		for i, r := range all {
 			if c.Context().Err() != nil {
@@ -75,7 +76,6 @@ func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine, work *
 			if err != nil {
 				return fmt.Errorf("trying %s: %w", r.Kind, err)
 			}
-			work.End(time.Now())
 			took[i] = append(took[i], trial.StepS)
 		}
 	}

@@ -122,6 +122,7 @@ type tuned struct {
 func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	f.meter = cli.StartMeter("tune")
 	defer f.meter.Stop()
+	f.meter.Work().Plan(time.Now(), "profile", progress.Piece{What: "profile", Cost: progress.Unknown})
 	p, err := f.gather(c, j)
 	if err != nil {
 		return err
