@@ -145,7 +145,8 @@ func (s *search) overlapped() (Rival, bool) {
 	return out, true
 }
 
-// parts are where a step's time goes; they add up to it.
+// parts are where a step's time goes; they add up to it. Of a stream the step is counted in full flow and what workers
+// compute over all of it, which may be a little more than a step: nobody waits then.
 type parts struct {
 	work   float64 // what all workers of the cluster would compute if they shared it evenly
 	idle   float64 // more for each, since some workers have nothing to do
@@ -160,7 +161,7 @@ func (c candidate) parts(workers int) parts {
 	}
 	mean := sum / float64(len(c.predicted.BusyS))
 	return parts{work: sum / float64(workers), idle: mean - sum/float64(workers), uneven: most - mean,
-		wait: c.predicted.StepS - most}
+		wait: max(0, c.predicted.StepS-most)}
 }
 
 // loses says in a few words what a plan loses against the best by: the part of its step that is longer by
