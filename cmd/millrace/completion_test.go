@@ -39,6 +39,9 @@ func TestEveryFlagHasAWord(t *testing.T) {
 			return
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Hidden { // an old name
+				return
+			}
 			used[f.Name] = true
 			of, ok := takes[f.Name]
 			switch {

@@ -40,14 +40,13 @@ func scheduleCommand() *cobra.Command {
 uniform stages and draws it: a row for each worker, time to the right, F forward, B backward (or I
 and W, its input and weight gradient), U update, with the number of the micro-batch.
 
-The families are:
-
-` + familyList(),
+millrace schedule ls lists the families.`,
 		Example: "  millrace schedule pb --workers 4 --micro-batches 8 --transfer 0.2\n" +
 			"  millrace schedule zb-v --html zb-v.html\n  millrace schedule runs/gpt/program.txt --svg step.svg\n" +
 			"  millrace schedule compare --workers 4 --micro-batches 8",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: words.Each(words.SchedulesAndFiles),
 		RunE: func(c *cobra.Command, args []string) error {
+			s.clip = s.clip || c.Flags().Changed("norm")
 			if err := s.name(c, args); err != nil {
 				return cli.BadInput(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/contest"
 )
 
@@ -34,7 +36,7 @@ func compareCommand() *cobra.Command {
 workers and micro-batches, and ranks their steady steps under a memory limit: on uniform stages, or on
 a profile and a cluster. Nothing is searched; millrace plan does that. On uniform stages memory is
 counted in activations: what one micro-batch leaves on a worker, in all of the worker's chunks.`,
-		Example: "  millrace schedule compare --workers 4 --micro-batches 8 --memory-limit 8\n" +
+		Example: "  millrace schedule compare --workers 4 --micro-batches 8 --activation-limit 8\n" +
 			"  millrace schedule compare --profile gpt.json --cluster cluster.yaml --micro-batch 4 --micro-batches 16 " +
 			"--memory-limit 2GiB",
 		Args: cobra.NoArgs,
@@ -42,6 +44,10 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 			s.replicas = 1
 			if err := s.sized(c); err != nil {
 				return cli.BadInput(err)
+			}
+			s.clip = s.clip || c.Flags().Changed("norm")
+			if s.profile != "" && c.Flags().Changed("activation-limit") {
+				return cli.BadInput(fmt.Errorf("--activation-limit is of uniform stages; with --profile give --memory-limit"))
 			}
 			if c.Flags().Changed("workers") || c.Flags().Changed("stages") {
 				s.most = s.workers
@@ -70,16 +76,17 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
 	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum one worker's share of the gradients over replicas")
 	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
-	f.StringVar(&s.memory, "memory-limit", "", "of each worker: activations on uniform stages, else bytes like 2GiB")
+	f.StringVar(&s.memory, "activation-limit", "", "most activations on each worker, of uniform stages")
+	f.StringVar(&s.memory, "memory-limit", "", "memory of each worker, like 512MiB, with a profile")
 	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
 	f.StringVar(&s.cluster, "cluster", "", "cluster of the profile, a file or preset: all or the first --workers devices")
 	f.IntVar(&s.microBatch, "micro-batch", 0, "samples of a micro-batch, for the profile (default: the profile's "+
 		"smallest)")
-	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
-	f.Float64Var(&s.norm, "norm", 0, "with --clip, time to pool the norm on uniform stages")
-	f.BoolVar(&s.later, "post-validate", false, "with --clip: also orders that update before the norm is known")
+	s.addNorm(c, "with --norm: also orders that update before the norm is known")
 	f.StringSliceVar(&s.only, "only", nil, "families to compare (default: all)")
-	f.BoolVar(&s.syncOnly, "sync", false, "leave out weights that are not synchronous")
+	f.StringVar(&s.weights, "weights", "", "fix the weight policy: sync, stash, vertical, 2bw, latest, elastic")
+	f.BoolVar(&s.syncOnly, "sync", false, "--weights sync")
+	hide(c, "sync")
 	f.BoolVar(&s.asJSON, "json", false, "for machines")
 	return c
 }
@@ -99,10 +106,18 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 		return contest.Rules{}, fmt.Errorf("--parameters %v; give a size from 0 to %g, in activations",
 			s.parameters, mostParameters)
 	}
-	out := contest.Rules{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Sync: s.syncOnly,
+	policy := schedule.Policy(s.weights)
+	if s.syncOnly {
+		policy = schedule.Sync
+	}
+	if policy != "" && !slices.Contains(schedule.Policies(), policy) {
+		return contest.Rules{}, fmt.Errorf("schedule compare: --weights %q; there are %s", s.weights,
+			strings.Trim(strings.ReplaceAll(fmt.Sprint(schedule.Policies()), " ", ", "), "[]"))
+	}
+	out := contest.Rules{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Weights: policy,
 		Clip: s.clip, PostValidate: s.later}
 	if s.later && !s.clip {
-		return out, fmt.Errorf("schedule compare: --post-validate: without --clip an update waits for nobody; give both")
+		return out, fmt.Errorf("schedule compare: --post-validate: without --norm an update waits for nobody; give both")
 	}
 	if (s.profile == "") != (s.cluster == "") {
 		return out, fmt.Errorf("schedule compare: --profile and --cluster go together: the model's costs, and what they " +
@@ -124,8 +139,8 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 	if s.memory != "" {
 		limit, err := strconv.ParseFloat(s.memory, 64)
 		if err != nil || !(limit > 0) || limit > 1<<32 {
-			return out, fmt.Errorf("schedule compare: --memory-limit %q; on uniform stages it is a number of activations "+
-				"over 0", s.memory)
+			return out, fmt.Errorf("schedule compare: --activation-limit %q; on uniform stages memory is a number of "+
+				"activations over 0", s.memory)
 		}
 		out.MemoryBytes = func(int) int64 { return int64(limit * contest.Activation) }
 	}

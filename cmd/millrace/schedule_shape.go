@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,12 +53,27 @@ func (s *shape) add(c *cobra.Command) {
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each "+
 		"worker)")
 	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum the gradients of all chunks of a worker over replicas")
-	f.BoolVar(&s.clip, "clip", false, "updates need the gradient norm of all stages")
-	f.BoolVar(&s.later, "post-validate", false, "with --clip: update before the norm is known, and "+
-		"test it in the next step")
-	f.Float64Var(&s.norm, "norm", 0, "time to pool the norm")
+	s.addNorm(c, "with --norm: update before the norm is known, and test it in the next step")
 	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
 	s.addUniform(c)
+}
+
+// addNorm is the flags of updates that need the gradient norm of all stages, which --clip said once.
+func (s *shape) addNorm(c *cobra.Command, later string) {
+	f := c.Flags()
+	f.Float64Var(&s.norm, "norm", 0, "updates wait for the norm of all gradients, which takes this time to pool")
+	f.BoolVar(&s.clip, "clip", false, "updates wait for the norm")
+	hide(c, "clip")
+	f.BoolVar(&s.later, "post-validate", false, later)
+}
+
+// hide keeps flags that have another name now out of help.
+func hide(c *cobra.Command, names ...string) {
+	for _, name := range names {
+		if err := c.Flags().MarkHidden(name); err != nil {
+			panic(err) // a flag that is not there
+		}
+	}
 }
 
 // addUniform is the flags of uniform stages.
@@ -67,9 +81,7 @@ func (s *shape) addUniform(c *cobra.Command) {
 	f := c.Flags()
 	f.IntVar(&s.workers, "workers", 4, "workers that the stages lie on, those of all replicas")
 	f.IntVar(&s.stages, "stages", 0, "workers, those of one replica: what --workers was called")
-	if err := f.MarkHidden("stages"); err != nil {
-		panic(err) // a flag that is not there
-	}
+	hide(c, "stages")
 	f.IntVar(&s.micros, "micro-batches", 8, "micro-batches of a step (of a minibatch of 1f1b-rr: 1)")
 	f.Float64Var(&s.forward, "forward", 1, "time of a forward through all chunks of a worker")
 	f.Float64Var(&s.backward, "backward", 2, "time of a backward")
@@ -77,15 +89,6 @@ func (s *shape) addUniform(c *cobra.Command) {
 	f.Float64Var(&s.transfer, "transfer", 0, "time of a transfer")
 	f.Float64Var(&s.update, "update", 0, "time of an update")
 	f.BoolVar(&s.overlapped, "streaming", false, "devices transfer while they compute (BaPipe's boards)")
-}
-
-// familyList is a line for each family, with what it is.
-func familyList() string {
-	var b strings.Builder
-	for _, f := range family.All() {
-		fmt.Fprintf(&b, "  %-12s %s\n", f.Name, f.Doc)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // name takes the family or the Program's file that is named without a flag. A file whose name is a family's too
@@ -124,7 +127,7 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--most-held %d; give 1 or more, or 0 for any number", s.held))
 	}
 	if s.later && !s.clip {
-		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --clip an update waits for nobody; " +
+		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --norm an update waits for nobody; " +
 			"give both"))
 	}
 	if err := source.Playable(); err != nil { // before the check, which takes long for what is refused anyway

@@ -32,9 +32,9 @@ type Rules struct {
 	Clip   bool // updates need the gradient norm
 	// PostValidate also enters orders with a flush whose updates do not wait for the norm.
 	PostValidate bool
-	// Only are the families to compare; none is all of them. Sync leaves out policies that are not.
-	Only []string
-	Sync bool
+	// Only are the families to compare; none is all of them. Weights is the one policy that is compared; empty: each.
+	Only    []string
+	Weights schedule.Policy
 }
 
 // Verdict is what became of an entry.
@@ -92,7 +92,7 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 	var all []Entry
 	for _, f := range families {
 		for _, policy := range roles.PoliciesOf(f) {
-			if c.Sync && !policy.Synchronous() {
+			if c.Weights != "" && policy != c.Weights {
 				continue
 			}
 			if err := ctx.Err(); err != nil {
