@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/lab/race"
@@ -54,16 +55,22 @@ func unitOf(m *model.Model) race.Unit {
 type experiment struct {
 	job   *job.Job
 	log   io.Writer
-	dir   string  // plans and profiles are written here
-	steps int     // of one visit
-	rate  float64 // of learning
+	meter *cli.Meter // says what is done; nil: nobody does
+	dir   string     // plans and profiles are written here
+	steps int        // of one visit
+	rate  float64    // of learning
 	plans int
 }
 
 // openExperiment makes the folder of an experiment, which remove deletes. A visit has so many steps.
 func openExperiment(c *cobra.Command, j *job.Job, steps int) (x *experiment, remove func(), err error) {
-	dir, remove, err := scratch()
-	return &experiment{job: j, log: c.ErrOrStderr(), dir: dir, steps: steps, rate: timedRate}, remove, err
+	dir, forget, err := scratch()
+	if err != nil {
+		return nil, nil, err
+	}
+	meter := cli.StartMeter("bench")
+	return &experiment{job: j, log: c.ErrOrStderr(), meter: meter, dir: dir, steps: steps, rate: timedRate},
+		func() { meter.Stop(); forget() }, nil
 }
 
 // timedRate is the learning rate of trainings that are only timed: under no policy does one so small end in
@@ -111,15 +118,28 @@ func (x *experiment) singles(m *model.Model, threads int) ([]race.Command, error
 	}
 }
 
+// doing says what is done now.
+func (x *experiment) doing(format string, args ...any) {
+	if x.meter != nil {
+		x.meter.Doing(fmt.Sprintf(format, args...))
+	}
+}
+
 // duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.
 func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int,
 	after func(a, b *race.Rival)) (result race.Result, err error) {
 	err = race.Together(ctx, []race.Command{a, b}, func(open []*race.Rival) (err error) {
+		doing := func(pair int) {
+			x.doing("%s over %s, pair %d of %d", a.Name, b.Name, pair, pairs)
+		}
+		x.doing("warming %s and %s", a.Name, b.Name)
 		if err := race.Warm(ctx, 3, open[0], open[1]); err != nil {
 			return err
 		}
+		doing(1)
 		result, err = race.Pairs(ctx, open[0], open[1], pairs, func(p race.Pair) {
 			fmt.Fprintf(x.log, "  pair %d of %d: %s over %s %.3f\n", p.Done, p.Of, a.Name, b.Name, p.Ratio())
+			doing(min(p.Done+1, p.Of))
 			if after != nil {
 				after(open[0], open[1])
 			}
@@ -133,10 +153,13 @@ func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int,
 // visited after each visit, with the command's position.
 func (x *experiment) rounds(ctx context.Context, commands []race.Command, rounds int, before func(round int) error,
 	visited func(at int, r *race.Rival)) error {
+	x.doing("opening %s", terminal.Count(len(commands), "command"))
 	return race.Together(ctx, commands, func(rivals []*race.Rival) error {
+		x.doing("round 1 of %d", rounds)
 		told := func(at int, _ race.Work) { visited(at, rivals[at]) }
 		return race.Rounds(ctx, rivals, rounds, before, told, func(round int) {
 			fmt.Fprintf(x.log, "  round %d of %d\n", round, rounds)
+			x.doing("round %d of %d", min(round+1, rounds), rounds)
 		})
 	})
 }
@@ -144,8 +167,15 @@ func (x *experiment) rounds(ctx context.Context, commands []race.Command, rounds
 // sweep finds the best of candidates, each visited so many times.
 func (x *experiment) sweep(ctx context.Context, candidates []race.Command, visits int,
 	u race.Unit) ([]race.Measured, error) {
+	done, of := 0, len(candidates)
+	x.doing("candidate 1 of %d", of)
 	return race.Sweep(ctx, candidates, visits, race.Open, func(m race.Measured) {
 		fmt.Fprintf(x.log, "  %s: %.0f %s/s\n", m.Name, m.Median*float64(u.PerSample), u.Name)
+		if done++; done < of {
+			x.doing("candidate %d of %d", done+1, of)
+		} else {
+			x.doing("the best candidates once more")
+		}
 	})
 }
 

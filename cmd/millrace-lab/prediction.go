@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/data"
+	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/plan"
@@ -101,8 +103,22 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 	defer remove()
 	ahead := foresight{p: p, dir: dir}
 	trained := make([][]bench.PredictionRow, len(plans))
+	meter := cli.StartMeter("bench")
+	defer meter.Stop()
+	one := func(round, i int) progress.Piece {
+		return progress.Piece{What: fmt.Sprintf("round %d of %d, plan %d of %d", round+1, t.rounds, i+1, len(plans)),
+			Kind: fmt.Sprint("plan ", i), Group: "plans", Cost: 1}
+	}
+	var left []progress.Piece
+	for round := range t.rounds {
+		for i := range plans {
+			left = append(left, one(round, i))
+		}
+	}
+	meter.Work().Plan(time.Now(), "plans", left...)
 	for round := range t.rounds {
 		for i, pl := range plans {
+			meter.Work().Begin(time.Now(), one(round, i))
 			predicted, err := ahead.again(c.Context(), plans[i:i+1], foresightPasses)
 			if err != nil {
 				return err
@@ -125,6 +141,7 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 				round+1, t.rounds, i+1, len(plans), r.Plan, 100*r.OffStep, 100*r.OffMemory)
 		}
 	}
+	meter.Stop()
 	var rows []bench.PredictionRow
 	for _, all := range trained {
 		rows = append(rows, bench.MiddleTraining(all))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,7 @@ func reproduceCommand() *cobra.Command {
 	var asJSON bool
 	var o reproduce.Options
 	var set []string
+	var printed atomic.Int32
 	c := &cobra.Command{
 		Use: "reproduce [EXPERIMENT]...", Short: "The papers' tables and figures beside what millrace answers",
 		Long: "Reproduce tables and figures of the papers from layer descriptions, described devices,\n" +
@@ -65,7 +67,13 @@ func reproduceCommand() *cobra.Command {
 				}
 			}
 			var tables []*reproduce.Table
-			for _, e := range chosen {
+			meter := cli.StartMeter("reproduce")
+			defer meter.Stop()
+			cli.Keeps(c.Context(), func() string {
+				return fmt.Sprintf("%d of %s had been printed by then", printed.Load(), terminal.Count(len(chosen), "table"))
+			})
+			for i, e := range chosen {
+				meter.Doing(fmt.Sprintf("%s, %d of %d", e.Name, i+1, len(chosen)))
 				t, err := e.Run(c.Context(), o)
 				if c.Context().Err() != nil {
 					return context.Cause(c.Context())
@@ -74,10 +82,16 @@ func reproduceCommand() *cobra.Command {
 					return cli.BadInput(err)
 				}
 				if !asJSON {
-					printTable(out, t)
+					var text strings.Builder
+					printTable(&text, terminal.Of(out), t)
+					if err := cli.Aside(func() error { _, err := io.WriteString(out, text.String()); return err }); err != nil {
+						return err
+					}
+					printed.Add(1)
 				}
 				tables = append(tables, t)
 			}
+			meter.Stop()
 			if asJSON {
 				return cli.WriteJSON(out, tables)
 			}
@@ -96,8 +110,7 @@ func reproduceCommand() *cobra.Command {
 const widest = 36
 
 // printTable prints a reproduced table. A reason that many rows share is a numbered note.
-func printTable(w io.Writer, of *reproduce.Table) {
-	s := terminal.Of(w)
+func printTable(w io.Writer, s terminal.Screen, of *reproduce.Table) {
 	item := func(mark, text string) {
 		fmt.Fprint(w, s.Wrap(mark, strings.Repeat(" ", terminal.Width(mark)), text))
 	}

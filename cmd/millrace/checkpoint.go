@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/internal/content"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run/checkpoint"
@@ -213,12 +216,22 @@ anything is wrong.`,
 				Wrong []string `json:"wrong"`
 			}
 			verdicts, bad := []verdict{}, 0
+			bytes := int64(0)
+			for _, s := range all {
+				if s.Manifest != nil {
+					bytes += s.Manifest.Bytes()
+				}
+			}
+			meter := cli.StartMeter("checkpoint")
+			defer meter.Stop()
+			meter.Work().Begin(time.Now(), moving("reading "+terminal.Count(len(all), "checkpoint"), bytes))
 			for _, s := range all {
 				v := verdict{s.Path, append([]string{}, s.Verify()...)}
 				if verdicts = append(verdicts, v); len(v.Wrong) > 0 {
 					bad++
 				}
 			}
+			meter.Stop()
 			if asJSON {
 				err = cli.WriteJSON(c.OutOrStdout(), verdicts)
 			} else {
@@ -252,6 +265,26 @@ func judge(w io.Writer, s checkpoint.Seen, wrong []string) error {
 	return err
 }
 
+// moving is a piece of work that reads so many bytes of checkpoints from now on.
+func moving(what string, bytes int64) progress.Piece {
+	began := checkpoint.Moved()
+	return progress.Piece{What: what, Kind: what, Group: what, Cost: float64(bytes),
+		Far: func() float64 { return float64(checkpoint.Moved()-began) / float64(max(1, bytes)) }}
+}
+
+// firstly calls a function before the first that is written.
+type firstly struct {
+	io.Writer
+	call func()
+}
+
+func first(w io.Writer, call func()) io.Writer { return &firstly{w, sync.OnceFunc(call)} }
+
+func (f *firstly) Write(text []byte) (int, error) {
+	f.call()
+	return f.Writer.Write(text)
+}
+
 func exportCheckpoint() *cobra.Command {
 	var output string
 	var optimizer bool
@@ -276,11 +309,23 @@ side the reference is written, and with --optimizer-state every pipeline, as pip
 				return cli.BadInput(err)
 			}
 			defer from.Close()
+			meter := cli.StartMeter("checkpoint")
+			defer meter.Stop()
+			m := from.Manifest
+			written := m.Bytes() // of weights alone the optimizer's states are left out
+			if !optimizer {
+				written /= int64(1 + len(m.Optimizer.States()))
+			}
+			meter.Work().Plan(time.Now(), "export", moving("writing", written))
+			meter.Work().Begin(time.Now(), moving("checking", m.Bytes()))
 			err = document.Write(output, func(f io.Writer) error {
-				to := bufio.NewWriterSize(document.Until(c.Context(), f), 1<<20)
+				begun := first(document.Until(c.Context(), f), func() {
+					meter.Work().Begin(time.Now(), moving("writing", written))
+				})
+				to := bufio.NewWriterSize(begun, 1<<20)
 				return errors.Join(from.Export(to, optimizer), to.Flush())
 			})
-			if err != nil {
+			if meter.Stop(); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s from %s\n", output, from.Path)

@@ -48,14 +48,18 @@ func doctorLinks(c *cobra.Command, output string, asJSON bool) error {
 
 // tellLinks measures, prints and writes. Each process is to have so many workers.
 func tellLinks(c *cobra.Command, crew *hosts.Crew, workers int, output string, asJSON bool) error {
+	meter := cli.StartMeter("doctor")
+	defer meter.Stop()
+	meter.Doing("asking the hosts")
 	s, err := crew.Survey(workers)
 	if err != nil {
 		return err
 	}
-	rows, used, err := crew.Everything(s)
+	rows, used, err := crew.Everything(s, meter.Work())
 	if err != nil {
 		return err
 	}
+	meter.Stop()
 	described, err := s.Described(used)
 	if err != nil {
 		return err

@@ -68,6 +68,9 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 				}
 				return importCuts(c, options.Format, args[0], output, of, options.Batch, microBatch)
 			}
+			meter := cli.StartMeter("import")
+			defer meter.Stop()
+			meter.Doing("reading " + args[0])
 			p, notes, err := importer.Read(args[0], options)
 			if err != nil {
 				return cli.BadInput(err)
@@ -77,6 +80,8 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 					return err
 				}
 			}
+			of := summed(p, options.Batch)
+			meter.Stop()
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), p)
 			}
@@ -85,7 +90,7 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 					return err
 				}
 			}
-			return say(c.OutOrStdout(), strings.Join(append([]string{summed(p, options.Batch)}, notes...), "\n"), output)
+			return say(c.OutOrStdout(), strings.Join(append([]string{of}, notes...), "\n"), output)
 		},
 	}
 	c.Flags().StringVar(&options.Format, "from", "", "format of the file: one of those above")

@@ -50,15 +50,20 @@ func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSO
 			return cli.BadInput(err)
 		}
 	}
+	meter := cli.StartMeter("import")
+	defer meter.Stop()
+	meter.Doing("reading " + file)
 	n, err := imported.Open(file, o)
 	if err != nil {
 		return cli.BadInput(err)
 	}
 	if dir != "" {
+		meter.Doing("writing " + dir)
 		if err := imported.Save(c.Context(), file, dir, o); err != nil {
 			return err
 		}
 	}
+	meter.Stop()
 	s := shown(n.Network)
 	s.Fuse = n.Fuse
 	if asJSON {

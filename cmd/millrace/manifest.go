@@ -66,8 +66,8 @@ func manifestCommand() *cobra.Command {
 		ValidArgsFunction: words.Each(words.One(manifest.Kinds()...), words.JobFiles),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 || !slices.Contains(manifest.Kinds(), args[0]) {
-				return fmt.Errorf("give one of the kinds %s, and the job file where there is one; not %q",
-					strings.Join(manifest.Kinds(), ", "), args)
+				return cli.BadInput(fmt.Errorf("give one of the kinds %s, and the job file where there is one; not %q",
+					strings.Join(manifest.Kinds(), ", "), args))
 			}
 			return nil
 		},

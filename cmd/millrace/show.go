@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -59,6 +60,18 @@ func simulateCommand() *cobra.Command {
 	return c
 }
 
+// pageKept says what is left of a page that was to be drawn, where it was one before.
+func pageKept(page string, was os.FileInfo) string {
+	now, err := os.Stat(page)
+	switch {
+	case err != nil:
+		return "nothing was written"
+	case was != nil && os.SameFile(was, now):
+		return page + " is as it was"
+	}
+	return page + " had been written by then"
+}
+
 func reportCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
@@ -67,6 +80,12 @@ func reportCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: words.Each(words.Runs),
 		RunE: func(c *cobra.Command, args []string) error {
+			page := filepath.Join(args[0], "report.html")
+			was, _ := os.Stat(page) // nil where it is not there
+			cli.Keeps(c.Context(), func() string { return pageKept(page, was) })
+			meter := cli.StartMeter("report")
+			defer meter.Stop()
+			meter.Doing("reading " + args[0])
 			whole, err := folder.Read(args[0])
 			if err != nil {
 				return cli.BadInput(err)
@@ -78,15 +97,16 @@ func reportCommand() *cobra.Command {
 			}
 			if asJSON {
 				rows, err := report.Compare(in)
-				if err != nil {
+				if meter.Stop(); err != nil {
 					return err
 				}
 				return cli.WriteJSON(c.OutOrStdout(), rows)
 			}
-			page := filepath.Join(args[0], "report.html")
+			meter.Doing("drawing " + page)
 			if err := document.Write(page, func(f io.Writer) error { return report.HTML(f, in) }); err != nil {
 				return err
 			}
+			meter.Stop()
 			if err := report.Terminal(c.OutOrStdout(), in); err != nil {
 				return err
 			}

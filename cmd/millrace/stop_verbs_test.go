@@ -94,7 +94,7 @@ func TestAStoppedProfileKeepsWhatItHas(t *testing.T) {
 func TestSignalsStopADeafVerb(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Cache: t.TempDir()}
 	said := p.StopAtWork(t, "deaf", "writing", syscall.SIGTERM, 143)
-	if said != "writing\nmillrace: stopped by SIGTERM before it was done\n" {
+	if said != "writing\nmillrace: stopped by SIGTERM before it was done; nothing was written\n" {
 		t.Errorf("it said %q", said)
 	}
 	if left := p.List(t, "."); left != "" {

@@ -18,12 +18,12 @@ import (
 func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobra.Command {
 	root.Version, root.SilenceErrors, root.SilenceUsage = Version(), true, true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return BadInput(fmt.Errorf("%w; see %s -h", plainly(err), c.CommandPath()))
+		return BadInput(plainly(c, err))
 	})
 	cobra.EnableCommandSorting = false // they stand in help as they are given
 	root.AddCommand(verbs...)
-	argumentsAreInput(root)
 	addCompletion(root)
+	argumentsAreInput(root)
 	addLog(root)
 	describe(root, groups)
 	addHelp(root)
@@ -35,7 +35,7 @@ func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobr
 	}
 	root.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return BadInput(fmt.Errorf("there is no verb %q; see %s -h", args[0], root.Name()))
+			return BadInput(noVerb(root, args[0]))
 		}
 		return nil
 	}
@@ -43,23 +43,31 @@ func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobr
 	return root
 }
 
-// plainly says what a flag takes where its value cannot be read, instead of how Go reads it.
-func plainly(err error) error {
+// plainly says what is wrong with a flag: that there is none, or what it takes, instead of how Go reads it.
+func plainly(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var bare *pflag.ValueRequiredError
 	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
-		return err
+	see := "see " + c.CommandPath() + " -h"
+	switch {
+	case errors.As(err, &unknown):
+		return noFlag(c, unknown)
+	case errors.As(err, &bare):
+		return fmt.Errorf("--%s has no value: give %s; %s", bare.GetFlag().Name, noted(bare.GetFlag(), takes), see)
+	case !errors.As(err, &invalid):
+		return fmt.Errorf("%w; %s", err, see)
 	}
 	takes := map[string]string{
 		"bool": "true or false", "int": "a whole number", "uint64": "a whole number from 0 on", "float64": "a number",
 		"duration": "a time, like 90s or 5m",
 	}[invalid.GetFlag().Value.Type()]
 	if takes == "" {
-		return err
+		return fmt.Errorf("%w; %s", err, see)
 	}
 	if errors.Is(err, strconv.ErrRange) {
 		takes += " that fits into 64 bits"
 	}
-	return fmt.Errorf("--%s %q; give %s", invalid.GetFlag().Name, invalid.GetValue(), takes)
+	return fmt.Errorf("--%s %q; give %s; %s", invalid.GetFlag().Name, invalid.GetValue(), takes, see)
 }
 
 // ExecuteAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 3 another process was lost,
@@ -76,16 +84,6 @@ func ExecuteAs(root *cobra.Command, args []string) int {
 		append([]string{root.Name()}, args...))
 	crash.Settle()
 	return code
-}
-
-// argumentsAreInput makes wrong arguments of every verb below c the user's to mend.
-func argumentsAreInput(c *cobra.Command) {
-	for _, verb := range c.Commands() {
-		if args := verb.Args; args != nil {
-			verb.Args = func(c *cobra.Command, given []string) error { return BadInput(args(c, given)) }
-		}
-		argumentsAreInput(verb)
-	}
 }
 
 // Version is the program's.

@@ -49,7 +49,7 @@ func addHelp(root *cobra.Command) {
 			}
 			verb, rest, err := c.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return BadInput(fmt.Errorf("there is no verb %q; see %s -h", strings.Join(args, " "), root.Name()))
+				return BadInput(noVerb(verb, rest[0]))
 			}
 			printHelp(verb, all)
 			return nil
@@ -66,8 +66,12 @@ func printHelp(c *cobra.Command, all bool) {
 		text = c.Short
 	}
 	said := c.Annotations[more]
-	if all && said != "" {
+	headings, flags, left := grouped(c, all)
+	switch {
+	case all && said != "":
 		text += "\n\n" + said
+	case left > 0: // it is to fit a screen
+		text, _, _ = strings.Cut(text, "\n\n")
 	}
 	b.WriteString(prose(s, text))
 	heading := func(name string) { b.WriteString("\n" + s.Paint(terminal.Bold, name) + "\n") }
@@ -80,12 +84,17 @@ func printHelp(c *cobra.Command, all bool) {
 	}
 	if c.Example != "" {
 		heading("Examples")
-		for line := range strings.SplitSeq(c.Example, "\n") {
-			b.WriteString(command(s, line))
+		for i, line := range strings.Split(c.Example, "\n") {
+			if left == 0 || i < mostExamples {
+				b.WriteString(command(s, line))
+			}
 		}
 	}
 	verbs(&b, s, c, heading)
-	headings, flags, left := grouped(c, all)
+	if left > 0 {
+		b.WriteString("\n")
+		heading = func(name string) { b.WriteString(s.Paint(terminal.Bold, name) + "\n") }
+	}
 	// One column for all groups, so that texts stand below one another.
 	var names [][]string
 	widest := 0
@@ -113,6 +122,9 @@ func printHelp(c *cobra.Command, all bool) {
 	}
 	_, _ = fmt.Fprint(c.OutOrStdout(), b.String()) // a screen that cannot be written to shows no error either
 }
+
+// mostExamples is how many examples -h has of a verb with many flags.
+const mostExamples = 2
 
 // verbs lists the verbs below c, by their groups.
 func verbs(b *strings.Builder, s terminal.Screen, c *cobra.Command, heading func(string)) {

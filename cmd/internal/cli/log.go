@@ -124,6 +124,8 @@ func setLog(c *cobra.Command) error {
 	}
 	if h, is := slog.Default().Handler().(*lineHandler); !is || h.prefix != "" {
 		c.Root().SetErr(&liner{to: os.Stderr})
+	} else if IsTerminal(os.Stderr) {
+		c.Root().SetErr(above{os.Stderr})
 	}
 	return nil
 }
@@ -203,6 +205,17 @@ func (b behind) Handle(ctx context.Context, r slog.Record) error {
 
 func (b behind) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return behind{b.lineHandler, append(b.attrs[:len(b.attrs):len(b.attrs)], attrs...)}
+}
+
+// above writes lines to a terminal above the live line.
+type above struct{ *os.File }
+
+func (a above) Write(text []byte) (n int, err error) {
+	err = makeRoom(func() error {
+		n, err = a.File.Write(text)
+		return err
+	})
+	return n, err
 }
 
 // liner logs whole lines of what is written to it. Those that are records already, of another process, it passes on.

@@ -34,13 +34,15 @@ type Meter struct {
 const (
 	meterSoon    = 400 * time.Millisecond // verbs that are done by then show nothing
 	meterDraws   = 200 * time.Millisecond
-	meterLogs    = 5 * time.Second
+	meterLogs    = 5 * time.Second // and a part of the time that is over, so that hours are no thousands of lines
+	meterLogPart = 20
 	meterBarWide = 20
 )
 
-// FirstLine is how long a Meter waits with the first line of a log: shorter work is not worth one. Stories have it
-// wait for long, so that they end alike on a machine that stands still for a while.
-var FirstLine = 3 * time.Second
+// FirstLine is how long a Meter waits with the first line of a log, so that something is said within a second: shorter
+// work is not worth a line. Stories have it wait for long, so that they end alike on a machine that stands still for a
+// while.
+var FirstLine = 700 * time.Millisecond
 
 // live is the Meter whose line is on the screen, which lines of the log make room for.
 var live struct {
@@ -103,6 +105,7 @@ func (m *Meter) run() {
 		wait.Reset(FirstLine)
 	}
 	defer wait.Stop()
+	began := time.Now()
 	for {
 		select {
 		case <-m.stop:
@@ -112,6 +115,7 @@ func (m *Meter) run() {
 		line := m.line(time.Now(), draws)
 		if !draws {
 			slog.Info(line)
+			every = max(meterLogs, time.Since(began)/meterLogPart)
 		} else {
 			m.draw(line)
 		}
@@ -163,6 +167,9 @@ func noMeter() {
 func DrawLine(w io.Writer, line string) {
 	fmt.Fprint(w, "\r"+terminal.Clip(names.Shown(line), terminal.Of(w).Columns-1, "…")+"\x1b[K")
 }
+
+// Aside has a verb print while its Meter shows how far it is.
+func Aside(print func() error) error { return makeRoom(print) }
 
 // makeRoom has what is written next begin at the left, and no live line drawn until it is written.
 func makeRoom(write func() error) error {

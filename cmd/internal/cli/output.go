@@ -26,19 +26,33 @@ func WritesEither(c *cobra.Command, flag string) {
 	note(c.Flags().Lookup(flag), writtenTo, "folder")
 }
 
+// output is a file that a verb is to write, as it is before; nil: it is not there.
+type output struct {
+	path string
+	was  os.FileInfo
+}
+
 // checkOutputs refuses files that a verb is to write and could not.
 func checkOutputs(c *cobra.Command, _ []string) error {
 	var refused error
+	var outputs []output
 	c.Flags().Visit(func(f *pflag.Flag) {
 		either, ok := f.Annotations[writtenTo]
 		if !ok || refused != nil || f.Value.String() == "" {
 			return
 		}
-		if info, err := os.Stat(f.Value.String()); err == nil && info.IsDir() && len(either) > 0 {
+		was, err := os.Stat(f.Value.String())
+		outputs = append(outputs, output{f.Value.String(), was})
+		if err == nil && was.IsDir() && len(either) > 0 {
 			return
 		}
 		refused = BadInput(CheckFile("--"+f.Name, f.Value.String()))
 	})
+	if s, ok := c.Context().Value(stopperKey{}).(*stopper); ok {
+		s.mu.Lock()
+		s.before = outputs
+		s.mu.Unlock()
+	}
 	return refused
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -56,7 +57,8 @@ type stopper struct {
 	by     *Stopped      // the first signal; nil before it
 	saving bool          // the verb ends by itself, behind its step for one, however long that takes
 	told   string        // what it says then
-	kept   func() string // what a verb keeps that ends before it is done; nil: nothing
+	kept   func() string // what a verb keeps that ends before it is done; nil: its outputs
+	before []output      // the verb's outputs, as they were
 	said   sync.Once
 }
 
@@ -118,19 +120,36 @@ func (s *stopper) say(by *Stopped) (code int) {
 		s.mu.Lock()
 		kept := s.kept
 		s.mu.Unlock()
-		text := by.Error()
 		if kept == nil {
-			slog.Error(text)
-		} else if more := kept(); more != "" {
-			slog.Error(text + "; " + more)
+			kept = s.wrote
+		}
+		if more := kept(); more != "" {
+			slog.Error(by.Error() + "; " + more)
 		}
 	})
 	return by.code()
 }
 
+// wrote says which of the verb's outputs it has written. Files are written whole, and replaced by another one.
+func (s *stopper) wrote() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var done []string
+	for _, o := range s.before {
+		now, err := os.Stat(o.path)
+		if err == nil && (o.was == nil || !os.SameFile(o.was, now)) {
+			done = append(done, o.path)
+		}
+	}
+	if done == nil {
+		return "nothing was written"
+	}
+	return strings.Join(done, ", ") + " had been written by then"
+}
+
 // Keeps says what a verb that is stopped from here on leaves, which kept says when it comes to that; empty for a verb
 // whose user hears of it from another process. Behind a signal it changes nothing: a verb that returns for it leaves
-// what it did when it was stopped.
+// what it did when it was stopped. Where nothing is said, or nil, it is which of its outputs have been written.
 func Keeps(ctx context.Context, kept func() string) {
 	if s, ok := ctx.Value(stopperKey{}).(*stopper); ok {
 		s.mu.Lock()

@@ -175,4 +175,4 @@ func grouped(c *cobra.Command, all bool) (headings []string, flags [][]*pflag.Fl
 }
 
 // manyFlags is how many flags a verb has at most without leaving any out of -h.
-const manyFlags = 24
+const manyFlags = 16

@@ -5,8 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/progress"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/measure/links"
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/tcp"
@@ -27,6 +30,8 @@ const (
 	plainly, encrypted = "tcp", "tcp with TLS"
 )
 
+var carriers = []string{plainly, encrypted}
+
 // Levels of links.
 const (
 	inProcess    = "in a process"
@@ -35,8 +40,8 @@ const (
 )
 
 // Everything measures the link of every level of a survey by each carrier there is, one after the other, and says
-// which of them a run would use.
-func (c *Crew) Everything(s *Survey) (rows []Row, used Links, err error) {
+// which of them a run would use. It tells work how far it is.
+func (c *Crew) Everything(s *Survey, work *progress.Work) (rows []Row, used Links, err error) {
 	l, err := inside(c.ctx, func() ([]wire.Carrier, error) { return wire.InProcess(2) })
 	if err != nil {
 		return nil, used, err
@@ -45,19 +50,34 @@ func (c *Crew) Everything(s *Survey) (rows []Row, used Links, err error) {
 	used.Process = linkOf(l)
 	used.Host, used.Network = used.Process, used.Process // which join nothing where nothing is measured
 	host, network := s.Levels()
-	for _, level := range []struct {
+	levels := []struct {
 		name    string
 		pair    [2]int
 		streams []int
 		into    *cluster.Link
-	}{{insideHost, host, []int{1}, &used.Host}, {betweenHosts, network, []int{1, manyStreams}, &used.Network}} {
-		alone := level.pair[0] < 0
-		if alone && (c.party != nil || level.name != insideHost) {
-			continue
+	}{{insideHost, host, []int{1}, &used.Host}, {betweenHosts, network, []int{1, manyStreams}, &used.Network}}
+	if network[0] < 0 {
+		levels = levels[:1]
+	}
+	if host[0] < 0 && c.party != nil {
+		levels = levels[1:]
+	}
+	var left []progress.Piece
+	for _, level := range levels {
+		for _, carrier := range carriers {
+			for _, streams := range level.streams {
+				left = append(left, piece(level.name, carrier, streams))
+			}
 		}
-		for _, carrier := range []string{plainly, encrypted} {
+	}
+	work.Plan(time.Now(), "links", left...)
+	defer func() { work.End(time.Now()) }()
+	for _, level := range levels {
+		alone := level.pair[0] < 0
+		for _, carrier := range carriers {
 			first := len(rows)
 			for _, streams := range level.streams {
+				work.Begin(time.Now(), piece(level.name, carrier, streams))
 				row := Row{Level: level.name, Carrier: carrier, Streams: streams}
 				if alone {
 					row.Between = "two ends on this host"
@@ -78,6 +98,12 @@ func (c *Crew) Everything(s *Survey) (rows []Row, used Links, err error) {
 		}
 	}
 	return rows, used, nil
+}
+
+// piece is the measurement of a link.
+func piece(level, carrier string, streams int) progress.Piece {
+	what := fmt.Sprintf("%s, %s, %s", level, carrier, terminal.Count(streams, "connection"))
+	return progress.Piece{What: what, Kind: what, Group: "links", Cost: 1}
 }
 
 // linkOf is what a cluster's file says of a link.

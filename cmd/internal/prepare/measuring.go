@@ -256,7 +256,7 @@ func MeasureCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&sizes, "sizes", "", "micro-batch sizes, with commas")
 	f.IntVar(&passes, "passes", 0, "measured passes over the model for each size (default: up to 15)")
-	f.BoolVar(&keep, "keep", false, "measure what is missing of what was measured before, keep it, and print the profile")
+	f.BoolVar(&keep, "keep", false, "measure what is missing of what was measured before, keep and print the profile")
 	f.StringVar(&kind, "kind", "", "with --keep: the kind of machine")
 	f.BoolVar(&every, "every", false, "with --keep: each of the sizes")
 	f.BoolVar(&beside, "beside-others", false, "with --keep: do not wait for others who measure here")

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
@@ -19,7 +20,7 @@ func TestAStepThatCannotBeWrittenFailsNoRun(t *testing.T) {
 	var events bytes.Buffer
 	w := &runDir{
 		Prepared: &prepare.Prepared{Job: &job.Job{Out: filepath.Join(t.TempDir(), "gone")}, Plan: &plan.Plan{}},
-		events:   metrics.NewEventLog(&events), progress: newProgress(nil, 10),
+		events:   metrics.NewEventLog(&events), progress: newProgress(nil, &run.Config{Steps: 10}),
 		tracing: tracing{watched: func() bool { return true }, begun: time.Now()},
 	}
 	hooks := w.hooks()

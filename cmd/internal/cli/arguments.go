@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// argumentsAreInput makes wrong arguments of every verb below c the user's to mend, in words of ours where the verb has
+// none of its own.
+func argumentsAreInput(c *cobra.Command) {
+	for _, verb := range c.Commands() {
+		if args := verb.Args; args != nil {
+			verb.Args = func(c *cobra.Command, given []string) error {
+				err := args(c, given)
+				if err != nil && !errors.As(err, new(*ExitError)) {
+					err = wrongArguments(c, given)
+				}
+				return BadInput(err)
+			}
+		}
+		argumentsAreInput(verb)
+	}
+}
+
+// wrongArguments says which argument is missing or too many, and what would be right.
+func wrongArguments(c *cobra.Command, given []string) error {
+	needed, most := takenBy(c)
+	if most == 0 && c.HasAvailableSubCommands() && len(given) > 0 {
+		return noVerb(c, given[0])
+	}
+	if len(given) == 0 || len(given) < len(needed) {
+		example, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
+		return fmt.Errorf("%s: %s is missing; give it, as in: %s", nameOf(c), append(needed, "an argument")[len(given)],
+			cmp.Or(example, c.UseLine()))
+	}
+	extra := given[min(most, len(given)-1)]
+	takes := "no argument"
+	if most > 0 {
+		takes = "no more than " + strings.Join(arguments(c), " ")
+	}
+	if f := c.Flags().Lookup("model"); f != nil && !f.Hidden && most == 0 {
+		takes += "; a model is named with --model " + extra
+	}
+	return fmt.Errorf("%s: %q is too many: it takes %s; see %s -h", nameOf(c), extra, takes, c.CommandPath())
+}
+
+// nameOf is a verb without the program's name, which stands in front of every error.
+func nameOf(c *cobra.Command) string { return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") }
+
+// arguments is what stands behind the verb in its usage, without flags: "[NAME | FILE]" is one, "..." are any more.
+func arguments(c *cobra.Command) (names []string) {
+	inside := false
+	for _, word := range strings.Fields(c.Use)[1:] {
+		switch {
+		case inside:
+			names[len(names)-1] += " " + word
+		case word == "--":
+			continue
+		case strings.HasPrefix(word, "-"):
+			return names
+		default:
+			names = append(names, word)
+		}
+		inside = strings.Count(names[len(names)-1], "[") > strings.Count(names[len(names)-1], "]")
+	}
+	return names
+}
+
+// takenBy is the arguments that a verb needs, by name, and how many it takes at most.
+func takenBy(c *cobra.Command) (needed []string, most int) {
+	for _, name := range arguments(c) {
+		if most++; strings.HasSuffix(name, "...") {
+			most = math.MaxInt
+		}
+		if name == "..." {
+			break
+		}
+		if bare := strings.TrimSuffix(name, "..."); !strings.HasPrefix(bare, "[") || !strings.HasSuffix(bare, "]") {
+			needed = append(needed, name)
+		}
+	}
+	return needed, most
+}
+
+// noVerb says that there is no such verb, and which is meant.
+func noVerb(c *cobra.Command, given string) error {
+	var names []string
+	for _, verb := range c.Commands() {
+		if verb.IsAvailableCommand() {
+			names = append(names, verb.Name())
+		}
+	}
+	text := fmt.Sprintf("%s: there is no verb %q", nameOf(c), given)
+	if !c.HasParent() {
+		text = fmt.Sprintf("there is no verb %q", given)
+	}
+	if near := nearest(given, names); near != "" {
+		return fmt.Errorf("%s; did you mean %s?", text, strconv.Quote(c.CommandPath()+" "+near))
+	}
+	if c.HasParent() {
+		return fmt.Errorf("%s; there are %s", text, strings.Join(names, ", "))
+	}
+	return fmt.Errorf("%s; see %s -h", text, c.Name())
+}
+
+// noFlag says that a verb has no such flag, and which is meant.
+func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
+	if letters := err.GetSpecifiedShortnames(); letters != "" {
+		return fmt.Errorf("there is no flag -%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())
+	}
+	var names []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	if near := nearest(err.GetSpecifiedName(), names); near != "" {
+		return fmt.Errorf("there is no flag --%s; did you mean --%s? see %s -h", err.GetSpecifiedName(), near,
+			c.CommandPath())
+	}
+	return fmt.Errorf("there is no flag --%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())
+}
+
+// nearest is the name that is meant by one that is none, where a few letters are wrong, or it is the beginning of one
+// alone; empty: nobody knows.
+func nearest(given string, names []string) string {
+	best, least := "", 1+min(2, len(given)/3)
+	for _, name := range names {
+		if d := distance(strings.ToLower(given), name); d < least {
+			best, least = name, d
+		}
+	}
+	if best == "" && len(given) > 1 {
+		begin := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, given) })
+		if len(begin) == 1 {
+			return begin[0]
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be put in, left out, replaced or swapped with the next for a to be b.
+func distance(a, b string) int {
+	var before []int
+	row := make([]int, len(b)+1)
+	for k := range row {
+		row[k] = k
+	}
+	for i := range len(a) {
+		next := make([]int, len(b)+1)
+		next[0] = i + 1
+		for k := range len(b) {
+			wrong := 1
+			if a[i] == b[k] {
+				wrong = 0
+			}
+			next[k+1] = min(row[k]+wrong, row[k+1]+1, next[k]+1)
+			if i > 0 && k > 0 && a[i] == b[k-1] && a[i-1] == b[k] {
+				next[k+1] = min(next[k+1], before[k-1]+1)
+			}
+		}
+		before, row = row, next
+	}
+	return row[len(b)]
+}
