@@ -58,18 +58,25 @@ export function curveSet(parent, tools) {
       }
       any = true;
       if (!chart) {
-        chart = makeLines(parent, { title: c.title, text: c.text, least: c.least, robust: c.robust, zoom });
+        chart = makeLines(parent, { ...c, zoom });
+        chart.number = el("p", { class: "number", hidden: true });
+        chart.figure.append(chart.number);
         made.set(c.key, chart);
         const order = charts.map((x) => made.get(x.key)?.figure).filter(Boolean);
         parent.append(...order);
       }
       chart.figure.hidden = false;
+      // One value is a number: a chart would be one dot.
+      const one = lines.length === 1 && lines[0].x.length === 1;
+      chart.figure.classList.toggle("one", one);
+      chart.number.hidden = !one;
+      if (one) chart.number.textContent = endOf(lines[0], c);
       const ends = lines.slice(0, 3).map((l) => (lines.length > 1 ? l.name + " " : "") + endOf(l, c));
       chart.set(lines, {
         xText: axis.text,
         window: view.from === null ? null : [view.from, view.to],
         log: view.log && c.log,
-        note: ends.join(", ") + (lines.length > 3 ? ", …" : ""),
+        note: one ? axis.text(lines[0].x[0], 1) : ends.join(", ") + (lines.length > 3 ? ", …" : ""),
       });
     }
     return any;

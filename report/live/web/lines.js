@@ -31,7 +31,7 @@ function drawAll() {
 
 // makeLines adds a figure with curves. text(y, step) writes a value; zoom(from, to) is called for another window, with
 // null for all. Its set takes lines {name, index, dots, x, y, low, top}, how x is written, and the window.
-export function makeLines(parent, { title, text, least, robust, zoom, label }) {
+export function makeLines(parent, { title, text, least, most, robust, zoom, label }) {
   const figure = document.createElement("figure");
   figure.className = "chart";
   const caption = document.createElement("figcaption");
@@ -52,6 +52,7 @@ export function makeLines(parent, { title, text, least, robust, zoom, label }) {
       scale = draw(canvas, chart, {
         text,
         least,
+        most,
         robust,
         say: (t) => {
           said.textContent = t ?? (chart.lines.length > 1 && figure.clientWidth < 420 ? "" : chart.note);
@@ -126,10 +127,11 @@ const dashes = [[], [6, 4], [2, 3]];
 
 const lookOf = (index) => ({ colour: colour("r" + (index % 8)), dash: dashes[Math.floor(index / 8) % 3] });
 
-function draw(canvas, chart, { text, least, robust, say }) {
+function draw(canvas, chart, { text, least, most, robust, say }) {
   const width = canvas.parentElement.clientWidth;
   const ctx = sharpContext(canvas, width, height);
   const lines = chart.lines.filter((l) => l.x.length > 0);
+  if (canvas.parentElement.classList.contains("one")) say(null);
   if (lines.length === 0 || width < 90) return null;
   let [all0, all1] = [Infinity, -Infinity];
   for (const l of lines) {
@@ -153,7 +155,7 @@ function draw(canvas, chart, { text, least, robust, say }) {
   if (y0 === Infinity) return null;
   const highest = y1;
   if (robust) y1 = Math.max(y0, Math.min(y1, usual(lines)));
-  const scale = yScale(y0, y1, chart.log, least, text.step);
+  const scale = yScale(y0, y1, chart.log, least, most, text.step);
   const end = width - right;
   const toX = (x) => left + ((x - x0) / (x1 - x0)) * (end - left);
   const toY = (y) => height - bottom - scale.part(y) * (height - top - bottom);
@@ -218,7 +220,7 @@ function usual(lines) {
 }
 
 // yScale is how values become a part of the height, from 0 to 1, and where lines are.
-function yScale(low, high, log, least, stepOf) {
+function yScale(low, high, log, least, most, stepOf) {
   if (log && high > 0) {
     const a = Math.log10(Math.max(low, high * 1e-9)),
       b = Math.log10(high),
@@ -238,9 +240,10 @@ function yScale(low, high, log, least, stepOf) {
   }
   if (least !== undefined) low = Math.min(low, least);
   if (high <= low) high = low + (Math.abs(low) || 1) * 0.1;
+  if (most !== undefined && high > most) [low, high] = [low - (high - most), most];
   const step = stepOf?.(high - low) ?? niceStep(high - low, 4);
   const y0 = Math.floor(low / step + 1e-9) * step,
-    y1 = Math.ceil(high / step - 1e-9) * step;
+    y1 = Math.min(most ?? Infinity, Math.ceil(high / step - 1e-9) * step);
   const marks = [];
   for (let y = y0; y <= y1 + step * 1e-6; y += step) marks.push(y);
   return { marks, step, part: (y) => (y - y0) / (y1 - y0) };

@@ -247,7 +247,8 @@ function drawMemory(d) {
     limit = limitOf(d);
   const workers = peak.length;
   parts.memory.hidden = workers === 0;
-  if (workers === 0 || !once("memory", peak, live, predicted, limit)) return;
+  const labels = (d.predicted ?? d.measured)?.stage_labels ?? [];
+  if (workers === 0 || !once("memory", peak, live, predicted, limit, labels)) return;
   const top = Math.max(limit ?? 0, ...[...peak, ...predicted].map((b) => b ?? 0)) * 1.02 || 1;
   const bar = (name, b) => {
     const i = el("i", { class: name });
@@ -255,13 +256,12 @@ function drawMemory(d) {
     else i.style.width = (100 * b) / top + "%";
     return i;
   };
-  const labels = (d.predicted ?? d.measured)?.stage_labels ?? [];
   const rows = Array.from({ length: workers }, (_, w) => {
     const words = [];
     if (live[w] !== undefined) words.push(`now ${bytes(live[w])}`);
     if (peak[w] !== undefined) words.push(`peak ${bytes(peak[w])}`);
     if (predicted[w] !== undefined) words.push(`predicted ${bytes(predicted[w])}`);
-    if (most[w] !== undefined) words.push(`at most ${bytes(most[w])}`);
+    if (most[w] >= (predicted[w] ?? 0)) words.push(`at most ${bytes(most[w])}`);
     return el(
       "div",
       { class: "memory" },

@@ -86,7 +86,7 @@ const memory = byteAxis(byteText);
 export const charts = [
   { key: "loss", now: "loss", title: "Loss", column: 0, text: plain, log: true, smooth: true },
   { key: "held", now: "held", title: "Held-out loss", held: 0, text: plain, log: true },
-  { key: "accuracy", now: "accuracy", title: "Held-out accuracy", held: 1, text: part },
+  { key: "accuracy", now: "accuracy", title: "Held-out accuracy", held: 1, text: part, most: 1 },
   {
     key: "rate",
     now: "rate",
@@ -107,9 +107,24 @@ export const charts = [
     least: 0,
     smooth: true,
   },
-  { key: "bubble", now: "bubble", robust: true, title: "Bubble", column: 3, text: part, least: 0, smooth: true },
+  {
+    key: "bubble",
+    now: "bubble",
+    robust: true,
+    title: "Bubble",
+    column: 3,
+    text: part,
+    least: 0,
+    most: 1,
+    smooth: true,
+  },
   { key: "norm", robust: true, title: "Gradient norm", column: 4, text: plain, smooth: true },
-  { key: "lr", title: "Learning rate", column: 5, text: (y) => (y === 0 ? "0" : y.toExponential(1)) },
+  {
+    key: "lr",
+    title: "Learning rate",
+    column: 5,
+    text: (y) => (y >= 1e-4 ? String(+y.toPrecision(3)) : y === 0 ? "0" : y.toExponential(1)),
+  },
   { key: "peak", now: "peak", title: "Peak memory of the fullest worker", column: 6, text: memory, least: 0 },
 ];
 
