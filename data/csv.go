@@ -31,7 +31,7 @@ func openDigits(o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: the embedded digits: %w", err)
 	}
-	return readCSV("digits", z, o)
+	return readCSV("digits", z, o, normalise) // its columns are pixels
 }
 
 // Bounds of a table: its text, a line of it, and its numbers, each of which takes four bytes.
@@ -70,8 +70,9 @@ func withoutMark(r io.Reader) io.Reader {
 	return b
 }
 
-// readCSV reads rows of numbers, the class last; a first row without a number is a heading.
-func readCSV(name string, r io.Reader, o Options) (*Set, error) {
+// readCSV reads rows of numbers, the class last; a first row without a number is a heading. scale is what is done to
+// the numbers.
+func readCSV(name string, r io.Reader, o Options, scale func(train, test *table)) (*Set, error) {
 	in := csv.NewReader(withoutMark(&shortLines{r: document.AtMost(r, maxTableBytes)}))
 	in.ReuseRecord = true
 	in.FieldsPerRecord = -1 // counted here, to say how many there must be
@@ -144,7 +145,7 @@ func readCSV(name string, r io.Reader, o Options) (*Set, error) {
 		t.order = newOrder(len(t.labels), o.Seed, i == 1)
 		t.width = width
 	}
-	set, err := tableSet(name, parts[0], parts[1], []int{width}, o)
+	set, err := tableSet(name, parts[0], parts[1], []int{width}, o, scale)
 	if set != nil {
 		set.Heading, set.ClassNames, set.Kept = heading, named, kept
 	}

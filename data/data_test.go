@@ -193,7 +193,7 @@ func TestCSVRefusals(t *testing.T) {
 		"1,\n":                    `line 1, the class ""; it must be a whole number`,
 		"1,0\n1,0\n1,0\n1,0\n1,1": "no class has 5 rows, of which one could be kept for testing",
 	} {
-		if _, err := readCSV("a.csv", strings.NewReader(text), Options{}); err == nil ||
+		if _, err := readCSV("a.csv", strings.NewReader(text), Options{}, normaliseColumns); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want it to say %q", text, err, want)
 		}
@@ -267,5 +267,7 @@ func FuzzIDX(f *testing.F) {
 
 func FuzzCSV(f *testing.F) {
 	f.Add("1,2,0\n1,2,0\n1,2,0\n1,2,0\n1,2,1\n")
-	f.Fuzz(func(t *testing.T, file string) { _, _ = readCSV("fuzz", strings.NewReader(file), Options{}) })
+	f.Fuzz(func(t *testing.T, file string) {
+		_, _ = readCSV("fuzz", strings.NewReader(file), Options{}, normaliseColumns)
+	})
 }

@@ -141,15 +141,15 @@ func openIDX(name, dir string, o Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tableSet(name, train, test, image, o)
+	return tableSet(name, train, test, image, o, normalise)
 }
 
-// tableSet is a Set of two tables of rows of a shape, normalised, reshaped on request.
-func tableSet(name string, train, test *table, shape []int, o Options) (*Set, error) {
+// tableSet is a Set of two tables of rows of a shape, scaled, reshaped on request.
+func tableSet(name string, train, test *table, shape []int, o Options, scale func(train, test *table)) (*Set, error) {
 	if train.width != test.width {
 		return nil, fmt.Errorf("data: %s: training samples have %d values, test samples %d", name, train.width, test.width)
 	}
-	normalise(train, test)
+	scale(train, test)
 	p, err := o.paired(name, pair{Field{"input", shape, Float, nil}, Field{"target", []int{}, Int, nil}})
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func open(spec string, o Options) (*Set, error) {
 			return nil, fmt.Errorf("data: %w", err)
 		}
 		defer r.Close()
-		return readCSV(spec, r, o)
+		return readCSV(spec, r, o, normaliseColumns)
 	}
 	return openText(spec, o)
 }

@@ -9,10 +9,16 @@ type table struct {
 	width  int
 	pixels []uint8 // one of these two
 	values []float32
-	// value = (raw - shift) * scale
-	shift, scale float32
-	labels       []uint8
+	scaled // all alike, as the pixels of an image are
+	// columns are scaled each by its own: those of a table measure different things. nil: all alike.
+	columns []scaled
+	labels  []uint8
 }
+
+// scaled is what a number is read as: (raw - shift) * scale.
+type scaled struct{ shift, scale float32 }
+
+func (s scaled) of(raw float32) float32 { return (raw - s.shift) * s.scale }
 
 func (t *table) Len() int { return len(t.labels) }
 
@@ -26,13 +32,18 @@ func (t *table) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	target := make([]int64, rows)
 	for r, s := range samples {
 		row := in[r*t.width : (r+1)*t.width]
-		if t.pixels != nil {
+		switch {
+		case t.pixels != nil:
 			for i, p := range t.pixels[s*t.width : (s+1)*t.width] {
-				row[i] = (float32(p) - t.shift) * t.scale
+				row[i] = t.of(float32(p))
 			}
-		} else {
+		case t.columns != nil:
 			for i, v := range t.values[s*t.width : (s+1)*t.width] {
-				row[i] = (v - t.shift) * t.scale
+				row[i] = t.columns[i].of(v)
+			}
+		default:
+			for i, v := range t.values[s*t.width : (s+1)*t.width] {
+				row[i] = t.of(v)
 			}
 		}
 		target[r] = int64(t.labels[s])
@@ -58,6 +69,31 @@ func normalise(train, test *table) {
 		deviation = 1
 	}
 	for _, t := range []*table{train, test} {
-		t.shift, t.scale = float32(mean), float32(1/deviation)
+		t.scaled = scaled{float32(mean), float32(1 / deviation)}
 	}
 }
+
+// normaliseColumns does so for each column. One that is the same in all rows is 0 in them.
+func normaliseColumns(train, test *table) {
+	n := float64(len(train.labels))
+	columns := make([]scaled, train.width)
+	for c := range columns {
+		mean, squares := 0.0, 0.0
+		for at := c; at < len(train.values); at += train.width {
+			mean += float64(train.values[at]) / n
+		}
+		for at := c; at < len(train.values); at += train.width {
+			squares += (float64(train.values[at]) - mean) * (float64(train.values[at]) - mean) / n
+		}
+		deviation := math.Sqrt(squares)
+		if scale := 1 / deviation; deviation <= roundingError*math.Abs(mean) || scale > math.MaxFloat32 {
+			deviation = 1
+		}
+		columns[c] = scaled{float32(mean), float32(1 / deviation)}
+	}
+	train.columns, test.columns = columns, columns
+}
+
+// roundingError bounds how far the mean of numbers that are all the same is from them, as a part of it; numbers of 32
+// bits that differ are farther apart.
+const roundingError = 1e-9
