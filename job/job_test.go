@@ -210,6 +210,8 @@ func TestLearningSaysWhatIsTheDefault(t *testing.T) {
 		"model: net.mr":  "adamw, learning rate 0.0003, warm-up 20 steps; the defaults",
 		"model: mlp\nrate: {base: 1}": "adamw, learning rate 1, warm-up 20 steps; " +
 			"optimizer and warm-up by default",
+		"model: mlp\nrate: {base: 0.1}\nrate_scale: pipelines": "adamw, learning rate 0.2 (0.1 by rate scale pipelines), " +
+			"warm-up 20 steps; optimizer and warm-up by default",
 		"model: mlp\nrate: {base: 1, warmup: 1}": "adamw, learning rate 1, warm-up 1 step; optimizer by default",
 		"model: mlp\noptimizer: {kind: sgd, momentum: 0.9}\nrate: {kind: cosine, base: 0.1, warmup: 0}": "sgd with " +
 			"momentum 0.9, learning rate 0.1 (cosine)",
@@ -221,7 +223,7 @@ func TestLearningSaysWhatIsTheDefault(t *testing.T) {
 		if err := j.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		if got := j.Learning(); got != want {
+		if got := j.Learning(2); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

@@ -82,13 +82,18 @@ func (j *Job) completeRate() error {
 	return errors.Join(r.Check(), optim.FitFloat32(j.Optimizer, *r))
 }
 
-// Learning says how the job's model is trained, and what of that is the model's default. The Job must be complete.
-func (j *Job) Learning() string {
+// Learning says how the job's model is trained by so many pipelines, and what of that is the model's default. The Job
+// must be complete.
+func (j *Job) Learning(pipelines int) string {
 	text := j.Optimizer.Kind
 	if j.Optimizer.Momentum != 0 {
 		text += fmt.Sprintf(" with momentum %v", j.Optimizer.Momentum)
 	}
-	text += fmt.Sprintf(", learning rate %v", j.Rate.Base)
+	if by := j.RateFactor(pipelines); by == 1 {
+		text += fmt.Sprintf(", learning rate %v", j.Rate.Base)
+	} else {
+		text += fmt.Sprintf(", learning rate %.4g (%v by rate scale %s)", by*j.Rate.Base, j.Rate.Base, j.RateScale)
+	}
 	if j.Rate.Kind != optim.Constant {
 		text += " (" + j.Rate.Kind + ")"
 	}

@@ -176,10 +176,11 @@ to the next stage. MODEL is a built-in name, a .yaml file or a network of PyTorc
 					Inputs     []model.Tensor `json:"inputs"`
 					Parameters int64          `json:"parameters"`
 					FLOPs      int64          `json:"flops_per_sample"`
+					Learning   string         `json:"learning,omitempty"` // unless a job says otherwise
 					Settings   []setting      `json:"settings,omitempty"`
 					Layers     []shownLayer   `json:"layers"`
-				}{m.Name, m.Inputs, m.ParameterElements(), flops(m), valued(settingsOf(settingsFor(j.Model)), j.Settings),
-					shownLayers(m)})
+				}{m.Name, m.Inputs, m.ParameterElements(), flops(m), learning(j, m),
+					valued(settingsOf(settingsFor(j.Model)), j.Settings), shownLayers(m)})
 			}
 			return printModel(c.OutOrStdout(), j, m)
 		},
@@ -222,15 +223,23 @@ func shownLayers(m *model.Model) []shownLayer {
 	return all
 }
 
+// learning is how a model is trained unless a job says otherwise; empty of one that is not trained here.
+func learning(j *job.Job, m *model.Model) string {
+	if prepare.CheckRunnable(m) != nil {
+		return ""
+	}
+	return j.Learning(1)
+}
+
 func printModel(w io.Writer, j *job.Job, m *model.Model) error {
 	s := terminal.Of(w)
 	var inputs []string
 	for _, t := range m.Inputs {
 		inputs = append(inputs, fmt.Sprintf("%s (%s, %s)", names.Shown(t.Name), t.DType, shape(t.Shape)))
 	}
-	trains := "yes"
-	if err := prepare.CheckRunnable(m); err != nil {
-		trains = "planned only, on a described --cluster"
+	trains := "planned only, on a described --cluster"
+	if by := learning(j, m); by != "" {
+		trains = "yes: " + by
 	}
 	if _, err := io.WriteString(w, s.Facts([][2]string{
 		{"model", names.Shown(m.Name)}, {"a sample", strings.Join(inputs, "; ")},

@@ -31,7 +31,11 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 		add("model", j.Model+settings(j.Settings))
 		add("data", j.Data)
 		add("plan", planned(p.Plan, &j))
-		add("optimizer", j.Learning())
+		pipelines := 1
+		if p.Plan != nil {
+			pipelines = p.Plan.Together()
+		}
+		add("optimizer", j.Learning(pipelines))
 		add("seed", fmt.Sprint(j.Seed))
 		add("threads per worker", fmt.Sprint(j.ThreadsPerWorker))
 	} else {

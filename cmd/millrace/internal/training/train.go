@@ -180,7 +180,7 @@ func (t *training) lead(world *launch.World) error {
 		return cli.BadInput(err)
 	}
 	if t.from.at() == "" {
-		t.say("optimizer: " + j.Learning() + "\n")
+		t.say("optimizer: " + j.Learning(p.Plan.Together()) + "\n")
 	}
 	if !t.asJSON {
 		planning.Explain(t.OutOrStdout(), p, "all are in plan.json of the run's folder")
