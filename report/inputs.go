@@ -222,8 +222,13 @@ func (s shownStep) text() string {
 // beforeS is when the step before it ends, from its own start, in seconds.
 func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.tookS }
 
-// show chooses the step that is drawn of a Timeline whose numbers are n; false where it marks no step.
+// show chooses the step that is drawn of a Timeline whose numbers are n, among those that they are of where one of
+// these is kept; false where it marks no step.
 func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, bool) {
+	within := slices.IndexFunc(t.Steps, func(s trace.StepMark) bool { return s.Step >= n.First })
+	if within > skip && len(t.Kept(within)) > 0 {
+		skip = within
+	}
 	mark, tookS, ok := t.Nearest(skip, n.StepS)
 	s := shownStep{mark: mark, tookS: tookS}
 	switch {

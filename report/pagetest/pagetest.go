@@ -159,12 +159,17 @@ func (g *page) drawnStep() {
 	if math.Abs(took[step]-Value(g, m[3])) > .006*took[step] {
 		g.Errorf("%q; the step took %v s", m[0], took[step])
 	}
-	first, average := 0, ""
+	first, last, average := 0, math.MaxInt, ""
 	for _, text := range g.Texts("#numbers ~ p") {
 		if w := window.FindStringSubmatch(text); w != nil {
 			average = w[1]
 			first, _ = strconv.Atoi(w[3])
+			last, _ = strconv.Atoi(w[4])
 		}
+	}
+	counts := func(s trace.StepMark) bool { return s.Step >= first && s.Step <= last }
+	if (step < first || step > last) && slices.ContainsFunc(g.measured.Kept(0), counts) {
+		g.Errorf("drawn is step %d; the numbers are of steps %d to %d", step, first, last)
 	}
 	if off := math.Abs(took[step] - Value(g, tile)); m[2] == average && m[3] != tile {
 		g.Errorf("the %s step took %s, and the tile says %s", average, m[3], tile)

@@ -14,7 +14,9 @@ function startTimeline(canvas) {
   let steps = [];
   const nameVersions = () => {
     const first = new Map();
-    for (const b of steps.flatMap((s) => s.boxes)) if (b.weights && b.near === 0) first.set(b.weights, b);
+    for (const b of steps.flatMap((s) => s.boxes)) {
+      if (b.weights && (b.near === 0 || !first.has(b.weights))) first.set(b.weights, b);
+    }
     const order = [...first.values()].sort((a, b) => a.pipeline - b.pipeline || a.version - b.version);
     find("versions-keys").replaceChildren(...order.map((b) => {
       const item = document.createElement("li"), key = document.createElement("i");
