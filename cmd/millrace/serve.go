@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -27,12 +28,13 @@ with Ctrl-C. See docs/live.md.`,
 			if err != nil {
 				return cli.BadInput(err)
 			}
-			defer shelf.Close()
 			server, err := serving.Listen("pages", "--address", address, token)
 			if err != nil {
-				return err
+				return errors.Join(err, shelf.Close())
 			}
 			defer server.Close()
+			defer shelf.Close() // first, so that pages hear of the end
+			cli.Keeps(c.Context(), func() string { return "" })
 			if _, err := fmt.Fprintf(c.OutOrStdout(), "live %s\n", server.URL()); err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -319,7 +320,7 @@ type planned struct {
 }
 
 func (f *Follower) detail(id string) details {
-	d := details{ID: id, Path: f.dir, Settings: f.about.settings, Events: f.happened,
+	d := details{ID: id, Path: f.dir, Settings: f.about.settings, Events: slices.Clone(f.happened),
 		Cause: f.about.cause, Report: f.about.report}
 	if f.evaluated != nil {
 		d.Reported = f.evaluated.Reported

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/metrics"
@@ -96,6 +97,16 @@ func (f *Follower) forget() {
 	if n := len(f.happened); n > 0 {
 		f.heard = f.happened[n-1].Time
 	}
+}
+
+// look is Poll, of which a mistake of ours ends no training that is watched: the page says it.
+func (f *Follower) look(steps bool) (more bool) {
+	err := crash.Guard(func() error { more = f.Poll(steps); return nil })
+	const cannot = "millrace cannot show all of this run: "
+	if err != nil {
+		f.say(cannot, fmt.Errorf("%s%w", cannot, err))
+	}
+	return more || err != nil
 }
 
 // Poll reads what is new, and says whether there was anything. With steps it reads those that are drawn, too.

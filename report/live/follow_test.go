@@ -93,8 +93,13 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	}
 	add(t, path, strings.Repeat("x", longestLine+2))
 	f.Poll(true)
-	if !strings.Contains(f.wrong["metrics.jsonl"], "longer than") {
-		t.Errorf("%v", f.wrong)
+	add(t, path, "yy\n"+stepLine(3, 4))
+	for range 2 { // it goes on to be said, and the rest of the line is no other one
+		f.Poll(true)
+		if said := f.wrong["metrics.jsonl"]; !strings.Contains(said, "line 8 is longer than") || f.bad[0] != 4 ||
+			f.now.Step != 3 {
+			t.Errorf("step %d, %d bad lines: %q", f.now.Step, f.bad[0], said)
+		}
 	}
 }
 

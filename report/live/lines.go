@@ -18,6 +18,8 @@ type tail struct {
 	at   int64       // bytes read
 	rest []byte      // of a line that is not whole yet
 	line int         // lines read
+	skip bool        // the rest of a line that is too long
+	long error       // what is wrong with the first of such lines
 }
 
 // Bounds of what is read: of a line, and of what has been appended since the last time at once.
@@ -48,7 +50,7 @@ func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) 
 	}
 	if t.file != nil && info.Size() == t.at {
 		t.file = info
-		return more, nil
+		return more, t.long
 	}
 	f, err := document.Open(t.path)
 	if err != nil {
@@ -65,9 +67,7 @@ func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) 
 		t.at, left = t.at+int64(n), left-int64(n)
 		if n > 0 {
 			more = true
-			if err := t.split(text[:n], each); err != nil {
-				return more, err
-			}
+			t.split(text[:n], each)
 		}
 		if errors.Is(err, io.EOF) || n == 0 {
 			break
@@ -76,11 +76,11 @@ func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) 
 			return more, err
 		}
 	}
-	return more, nil
+	return more, t.long
 }
 
-// split hands out the lines in a text.
-func (t *tail) split(text []byte, each func(line []byte)) error {
+// split hands out the lines in a text, but for those that are too long.
+func (t *tail) split(text []byte, each func(line []byte)) {
 	for {
 		line, more, whole := bytes.Cut(text, []byte("\n"))
 		if !whole {
@@ -91,15 +91,18 @@ func (t *tail) split(text []byte, each func(line []byte)) error {
 			t.rest = t.rest[:0]
 		}
 		t.line++
-		each(line)
-		text = more
+		if !t.skip {
+			each(line)
+		}
+		text, t.skip = more, false
 	}
-	if len(t.rest)+len(text) > longestLine {
-		t.rest = nil
-		return fmt.Errorf("%s: line %d is longer than %d bytes", t.path, t.line+1, longestLine)
+	if t.skip = t.skip || len(t.rest)+len(text) > longestLine; !t.skip {
+		t.rest = append(t.rest, text...)
+		return
 	}
-	t.rest = append(t.rest, text...)
-	return nil
+	if t.rest = nil; t.long == nil {
+		t.long = fmt.Errorf("%s: line %d is longer than %d bytes, and is left out", t.path, t.line+1, longestLine)
+	}
 }
 
 // changing is a file that is replaced as a whole.

@@ -203,6 +203,34 @@ func TestRunsSideBySide(t *testing.T) {
 	again.Wait(`!document.getElementById("overview").hidden`)
 }
 
+// A run that has ended is drawn whole again where it was left for others, in the table and by itself; a page that nobody
+// touches draws what it has drawn. When the server ends, the page says so.
+func TestARunIsDrawnAgain(t *testing.T) {
+	root := t.TempDir()
+	const atFirst = 6
+	for k := range atFirst + 3 {
+		trained(t, root, fmt.Sprint("run-", k), true)
+	}
+	s, server := shelfOf(t, root)
+	p := browsertest.Open(t, server.URL, browser.View{Width: 1280})
+	const drawn = `[...document.querySelectorAll(".runs tbody input")].filter(b => b.checked).length`
+	p.Wait(fmt.Sprintf(`%s === %d && document.querySelectorAll(".plans .of").length === %[2]d`, drawn, atFirst))
+	box := `document.querySelector(".runs tbody input:checked")`
+	for range 2 {
+		p.Eval(box+`.dataset.me = 1, document.querySelector("[data-me]").click(), 0`, nil)
+		p.Wait(fmt.Sprintf(`document.querySelectorAll(".plans .of").length === %d`, atFirst-1))
+		p.Eval(`document.querySelector("[data-me]").click(), 0`, nil)
+		p.Wait(fmt.Sprintf(`document.querySelectorAll(".plans .of").length === %d`, atFirst))
+	}
+	for _, name := range []string{"run-0", "run-1", "run-0"} {
+		p.Eval(fmt.Sprintf(`location.hash = "#run=%s", 0`, IDOf(filepath.Join(root, name))), nil)
+		p.Wait(fmt.Sprintf(`document.querySelector("h1").textContent.endsWith("/%s") &&
+			document.querySelectorAll(".card").length === 6 && document.querySelector("#single .layers")`, name))
+	}
+	s.Close()
+	p.Wait(`document.getElementById("link").textContent === "the server has ended"`)
+}
+
 // What is pointed at in the step is told, and stays while a newer one comes, until it is asked for.
 func TestAStepIsLookedAt(t *testing.T) {
 	root := t.TempDir()

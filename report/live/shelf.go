@@ -32,6 +32,7 @@ type Shelf struct {
 	awake    chan struct{} // has one where somebody has begun to look
 	closed   chan struct{}
 	searched time.Time
+	patience time.Duration // with a page that does not take what it is sent
 }
 
 // run is one of them.
@@ -53,13 +54,13 @@ const (
 	pollFound  = 3 * time.Second
 )
 
-// mostRuns bounds what is found in folders.
+// mostRuns bounds what is found in folders: the runs that began to be written last.
 const mostRuns = 500
 
 // New has runs' folders, and folders that have some. Those that are not there are refused, but for one that is to be.
 func New(paths []string, toBe ...string) (*Shelf, error) {
 	s := &Shelf{byID: map[string]*run{}, wake: make(chan struct{}), awake: make(chan struct{}, 1),
-		closed: make(chan struct{})}
+		closed: make(chan struct{}), patience: takesWithin}
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -125,18 +126,31 @@ func (s *Shelf) search() {
 		s.removed = s.rounds + 1
 		return true
 	})
+	var found []string
 	for _, root := range s.roots {
 		for _, dir := range append([]string{root}, below(root)...) {
 			if IsRun(dir) {
-				s.put(dir, false)
+				found = append(found, dir)
 				continue
 			}
 			for _, inner := range below(dir) {
 				if IsRun(inner) {
-					s.put(inner, false)
+					found = append(found, inner)
 				}
 			}
 		}
+	}
+	if len(found) > mostRuns {
+		written := map[string]time.Time{}
+		for _, dir := range found {
+			if info, err := os.Stat(dir); err == nil {
+				written[dir] = info.ModTime()
+			}
+		}
+		slices.SortStableFunc(found, func(a, b string) int { return written[b].Compare(written[a]) })
+	}
+	for _, dir := range found {
+		s.put(dir, false)
 	}
 }
 
@@ -208,7 +222,7 @@ func (s *Shelf) poll(now time.Time) {
 			continue
 		}
 		r.seen = now
-		if r.follower.Poll(r.drawn > 0) || r.round == 0 || r.follower.state(now) != r.told.State {
+		if r.follower.look(r.drawn > 0) || r.round == 0 || r.follower.state(now) != r.told.State {
 			r.told = r.follower.summary(r.id, r.name, now)
 			r.round, changed = round, true
 		}

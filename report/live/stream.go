@@ -152,7 +152,7 @@ func (f *Follower) since(c has, known, shown bool) (*drawn, has) {
 	}
 	any := d.Fresh
 	if d.Fresh || c.each != h.each || c.whole != h.whole || c.rows != h.rows {
-		d.Steps, d.Now, any = f.steps.appendJSON(nil, from(f.steps, c.each, c.whole)), &f.now, true
+		d.Steps, d.Now, any = f.steps.appendJSON(nil, from(f.steps, c.each, c.whole)), new(f.now), true
 	}
 	if d.Fresh || c.heldEach != h.heldEach || c.heldWhole != h.heldWhole || c.heldRows != h.heldRows {
 		d.Held, any = f.evaluations.appendJSON(nil, from(f.evaluations, c.heldEach, c.heldWhole)), true
@@ -183,7 +183,7 @@ func orNull(text []byte) json.RawMessage {
 
 // Bounds of a stream.
 const (
-	sendWithin  = 10 * time.Second // what a page is sent, it takes
+	takesWithin = 10 * time.Second // what a page is sent, it takes
 	stillThere  = 15 * time.Second // something is sent, though nothing is new
 	leastApart  = 300 * time.Millisecond
 	mostDrawn   = 24 // runs
@@ -208,7 +208,7 @@ func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 	c := parseCursor(id)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // nothing more is read, and that is no fault of the page
-	out := newSender(w, r, control)
+	out := newSender(w, r, control, s.patience)
 	defer s.leave(s.enter(draw, show))
 	for {
 		s.mu.Lock()
@@ -286,14 +286,16 @@ type sender struct {
 	to      io.Writer
 	pack    *gzip.Writer // nil: it is not packed
 	control *http.ResponseController
+	within  time.Duration
 }
 
-func newSender(w http.ResponseWriter, r *http.Request, control *http.ResponseController) *sender {
+func newSender(w http.ResponseWriter, r *http.Request, control *http.ResponseController,
+	within time.Duration) *sender {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
-	out := &sender{to: w, control: control}
+	out := &sender{to: w, control: control, within: within}
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
 		out.pack, _ = gzip.NewWriterLevel(w, gzip.BestSpeed)
@@ -314,7 +316,7 @@ func (o *sender) remark() error { return o.write(":\n\n") }
 func (o *sender) end() error { return o.write("event: end\ndata: \n\n") }
 
 func (o *sender) write(text string) error {
-	if err := o.control.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
+	if err := o.control.SetWriteDeadline(time.Now().Add(o.within)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(o.to, text); err != nil {

@@ -11,6 +11,7 @@ package serving
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -146,9 +147,15 @@ func (s *Server) refuse(from, why string) {
 	s.said, s.refused = time.Now(), 0
 }
 
-// Close ends the server, or gives back the address where none was begun.
+// lastWords is how long answers under way may take when the server ends.
+const lastWords = 300 * time.Millisecond
+
+// Close ends the server, or gives back the address where none was begun. Answers under way have a moment to end.
 func (s *Server) Close() error {
 	if s.server != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+		defer cancel()
+		_ = s.server.Shutdown(ctx) // what has not ended by then is ended
 		return s.server.Close()
 	}
 	return s.listener.Close()

@@ -190,7 +190,7 @@ func TestABrowserIsAskedForTheToken(t *testing.T) {
 		}
 		return http.ErrUseLastResponse
 	}
-	for _, back := range []string{"https://evil.example/", "//evil.example", `/\evil.example`, "evil", ""} {
+	for _, back := range []string{"https://evil.example/", "//evil.example", `/\evil.example`, "/\t/evil.example", "/\n/evil.example", "evil", ""} {
 		if code, text := login(secret, back); code != 303 {
 			t.Errorf("back to %q: %d %s", back, code, text)
 		}

@@ -6,6 +6,8 @@ import { clock, el, part, bytes, four, rate, seconds, states, swatch, whole } fr
 
 const parent = document.getElementById("overview");
 const mostChosen = 24; // that the server draws
+const mostAtFirst = 6;
+let tooMany = false; // were asked for
 
 // fields are the columns of the table. Numbers sort the other way first, as larger ones are what one looks for, but for
 // those that are better small.
@@ -32,20 +34,30 @@ const fields = [
   { key: "workers", title: "workers", n: true, of: (r) => r.workers || undefined },
 ];
 
-// chosen is the runs that are drawn: those that the address names, or the first few.
+let first = []; // runs that are drawn where nobody has chosen: they stay while they are there
+
+// chosen is the runs that are drawn: those that the address names, or the few that were heard of last at first.
 export function chosen() {
   if (view.draw) return view.draw.filter((id) => store.runs.has(id)).slice(0, mostChosen);
-  return [...store.runs.values()]
-    .sort((a, b) => b.heard - a.heard)
-    .slice(0, 6)
-    .map((r) => r.id)
-    .sort();
+  first = first.filter((id) => store.runs.has(id));
+  if (first.length < mostAtFirst) {
+    const others = [...store.runs.values()].filter((r) => !first.includes(r.id));
+    others.sort((a, b) => (b.heard ?? 0) - (a.heard ?? 0));
+    first.push(...others.slice(0, mostAtFirst - first.length).map((r) => r.id));
+    first.sort();
+  }
+  return [...first];
 }
 
 function choose(id, on) {
   const now = chosen().filter((c) => c !== id);
+  if (on && now.length === mostChosen) {
+    tooMany = true;
+    return change({});
+  }
+  tooMany = false;
   if (on) now.push(id);
-  change({ draw: now.slice(-mostChosen) });
+  change({ draw: now });
 }
 
 const rows = new Map();
@@ -187,9 +199,11 @@ export function drawOverview() {
       ? "No run is here yet. One turns up as soon as its folder does."
       : all.length === 0
         ? "No run has such a name."
-        : store.full > 0
-          ? `There are more runs than the ${whole(store.full)} that are shown; serve fewer folders.`
-          : "";
+        : tooMany
+          ? `${mostChosen} runs are drawn at most; untick one first.`
+          : store.full > 0
+            ? `There are more runs than the ${whole(store.full)} that are shown; serve fewer folders.`
+            : "";
   note.hidden = note.textContent === "";
   table.hidden = all.length === 0;
   drawChosen(drawn);

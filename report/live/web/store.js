@@ -18,6 +18,8 @@ export function ask(draw, show) {
   if (source && key(next) === key(asked)) return;
   asked = next;
   for (const id of store.drawn.keys()) if (!asked.draw.includes(id)) store.drawn.delete(id);
+  const [of, ...has] = last.split(" "); // and of those that are dropped the page no longer has anything
+  last = [of, ...has.filter((run) => store.drawn.has(run.split(".")[0]))].join(" ");
   connect();
 }
 
@@ -26,7 +28,10 @@ function connect() {
   const query = new URLSearchParams({ draw: asked.draw.join(), show: asked.show, have: last });
   source = new EventSource("stream?" + query);
   source.onopen = () => state("up");
-  source.onerror = () => state("down");
+  source.onerror = (e) => {
+    state("down");
+    if (e.target.readyState === EventSource.CLOSED) setTimeout(again, 5000, e.target); // it does not by itself
+  };
   source.onmessage = (e) => {
     last = e.lastEventId;
     state("up");
@@ -36,6 +41,14 @@ function connect() {
     source.close();
     state("over");
   });
+}
+
+// again asks once more where a server has refused: of a page that must give the token anew the browser asks for it.
+async function again(refused) {
+  if (refused !== source || store.state === "over") return;
+  const page = await fetch(location.pathname).catch(() => null);
+  if (page?.status === 401) location.reload();
+  else if (refused === source) connect();
 }
 
 function state(s) {
