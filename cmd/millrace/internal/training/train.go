@@ -127,9 +127,6 @@ func (t *training) lead(world *launch.World) error {
 	if err != nil {
 		return err
 	}
-	if named := needs.data.Named(); named != "" {
-		t.say("classes: " + named + "\n")
-	}
 	if err := t.openOthers(j, needs); err != nil {
 		return err
 	}
@@ -145,7 +142,10 @@ func (t *training) lead(world *launch.World) error {
 	}
 	defer servers.close()
 	defer servers.linger()
-	servers.say(t.OutOrStdout(), t.asJSON)
+	servers.say(t.OutOrStdout(), t.asJSON) // first, for whoever reads the address from there
+	if named := needs.data.Named(); named != "" {
+		t.say("classes: " + named + "\n")
+	}
 	t.say(t.from.explain(j))
 	p, err := t.prepare(j)
 	if err != nil {
