@@ -203,8 +203,8 @@ func TestRunsSideBySide(t *testing.T) {
 	again.Wait(`!document.getElementById("overview").hidden`)
 }
 
-// A run that has ended is drawn whole again where it was left for others, in the table and by itself; a page that nobody
-// touches draws what it has drawn. When the server ends, the page says so.
+// A run that has ended is drawn whole again where it was left for others, in the table and by itself. When the server
+// ends, the page says so.
 func TestARunIsDrawnAgain(t *testing.T) {
 	root := t.TempDir()
 	const atFirst = 6

@@ -100,9 +100,8 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 // isHereToo says whether an address of a page leads to no other site, however a browser reads it: some leave out
 // tabs and read a backslash as a slash.
 func isHereToo(back string) bool {
-	return strings.HasPrefix(back, "/") && !strings.HasPrefix(back, "//") && !strings.ContainsFunc(back, func(r rune) bool {
-		return r <= ' ' || r == '\\' || r == 0x7f
-	})
+	strange := func(r rune) bool { return r <= ' ' || r == '\\' || r == 0x7f }
+	return strings.HasPrefix(back, "/") && !strings.HasPrefix(back, "//") && !strings.ContainsFunc(back, strange)
 }
 
 // askForToken answers with a form.
