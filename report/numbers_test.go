@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
 // forward is computing of one step on one worker.
@@ -92,6 +93,52 @@ func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
 		}
 		if n.Bubble < -1e-12 || n.Bubble > 1 {
 			t.Errorf("seed %d: bubble %v", seed, n.Bubble)
+		}
+	}
+}
+
+// Of a run without a Timeline the numbers are of the steps that it has said something of, those of its last part, and
+// the report says why no measured step is drawn.
+func TestAKilledRunsNumbersAreOfItsMetrics(t *testing.T) {
+	in := sample(tracetest.TwoStages())
+	in.Measured, in.Resumed, in.Unmeasured = nil, []int{40}, "It was killed."
+	for k := range 100 {
+		s := StepTook{Step: k, S: 9, BusyS: []float64{9, 9}}
+		if k >= 40 {
+			s = StepTook{Step: k, S: 1, BusyS: []float64{.5, .7}, PeakBytes: []int64{100, 200}}
+		}
+		in.Took = append(in.Took, s)
+	}
+	rows, over, err := CompareOver(in)
+	if err != nil || over != "medians over 54 steps, 46 to 99" {
+		t.Fatalf("%q, %v", over, err)
+	}
+	got := map[string]float64{}
+	for _, r := range rows {
+		if r.Measured != nil {
+			got[r.label()] = *r.Measured
+		}
+	}
+	for name, want := range map[string]float64{"step time": 1, "samples per second": 32, "bubble": .4, "worker 0 busy": .5,
+		"worker 1 busy": .7, "worker 0 peak memory": 100, "worker 1 peak memory": 200} {
+		if math.Abs(got[name]-want) > 1e-9 {
+			t.Errorf("%s is %v, not %v", name, got[name], want)
+		}
+	}
+	var b strings.Builder
+	if err := Terminal(&b, in); err != nil {
+		t.Fatal(err)
+	}
+	if page := drawPage(t, in); !strings.Contains(b.String(), in.Unmeasured) || !strings.Contains(page, in.Unmeasured) {
+		t.Errorf("it is not said why there is no measured step:\n%s", &b)
+	}
+	in.Took[99].BusyS = nil // of an older millrace: nothing is known of the bubble
+	if rows, _, err = CompareOver(in); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.Name == "bubble" && r.Measured != nil {
+			t.Errorf("a bubble of %v, and nobody knows who computed", *r.Measured)
 		}
 	}
 }
