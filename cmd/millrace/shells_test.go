@@ -28,22 +28,27 @@ type shell struct {
 	said bytes.Buffer
 }
 
-// atTerminal starts a program at a terminal of its own, in an environment that is dir's alone.
-func atTerminal(t *testing.T, dir string, args []string, env ...string) *shell {
+// openTerminal opens a terminal: our side of it, and the one that a program is started at.
+func openTerminal(t *testing.T, columns uint16) (at, other *os.File) {
 	at, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip("there are no terminals here: ", err)
 	}
 	n, err := unix.IoctlGetInt(int(at.Fd()), unix.TIOCGPTN)
 	err = errors.Join(err, unix.IoctlSetPointerInt(int(at.Fd()), unix.TIOCSPTLCK, 0),
-		unix.IoctlSetWinsize(int(at.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 120}))
+		unix.IoctlSetWinsize(int(at.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: columns}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
+	if other, err = os.OpenFile(fmt.Sprint("/dev/pts/", n), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
 		t.Skip("there are no terminals here: ", err)
 	}
+	return at, other
+}
+
+// atTerminal starts a program at a terminal of its own, in an environment that is dir's alone.
+func atTerminal(t *testing.T, dir string, args []string, env ...string) *shell {
+	at, other := openTerminal(t, 120)
 	defer other.Close()
 	c := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	c.Dir, c.Stdin, c.Stdout, c.Stderr = dir, other, other, other
