@@ -159,6 +159,9 @@ func TestThoroughGoesOnFromQuick(t *testing.T) {
 	if again := extend(t, r, m, c, Options{MicroBatches: powers}); len(again) > 0 {
 		t.Errorf("the same again visited %v", again)
 	}
+	if quick := r.Chosen(Options{MicroBatches: powers, Quick: true}); !slices.Equal(quick, powers) {
+		t.Errorf("a quick sitting takes %v of what was measured", quick)
+	}
 }
 
 // A small model has all its sizes measured in the same few seconds, in as many rounds as it is at most.

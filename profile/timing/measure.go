@@ -142,7 +142,7 @@ func (s *sitting) thorough(size int) bool {
 }
 
 // chosen is the sizes that are measured of those asked for: of a quick sitting the smaller ones, as many as can be
-// visited in firstsS, and leastSizes at least.
+// visited in firstsS, and leastSizes at least. Those that were measured before are taken whatever their visits took.
 func (s *sitting) chosen() []int {
 	if !s.Quick || s.Every {
 		return s.MicroBatches
@@ -151,7 +151,9 @@ func (s *sitting) chosen() []int {
 	for i, size := range s.MicroBatches {
 		sum += s.firstS(size)
 		if i >= leastSizes && sum > firstsS {
-			return s.MicroBatches[:i]
+			return slices.DeleteFunc(slices.Clone(s.MicroBatches), func(size int) bool {
+				return size >= s.MicroBatches[i] && len(s.visits(size)) == 0
+			})
 		}
 	}
 	return s.MicroBatches

@@ -1,11 +1,13 @@
 package folder
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -224,5 +226,16 @@ func TestReadNamesWhatIsDamaged(t *testing.T) {
 		if _, err := Read(dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	metrics := filepath.Join(dir, MetricsName)
+	write(t, dir, MetricsName, strings.Repeat("x", longestLine+1))
+	if _, err := Read(dir); err == nil || !strings.Contains(err.Error(), metrics+", behind 0 steps") {
+		t.Errorf("a line without an end: %v", err)
+	}
+	if err := errors.Join(os.Remove(metrics), syscall.Mkfifo(metrics, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(dir); err == nil || !strings.Contains(err.Error(), metrics) {
+		t.Errorf("a pipe that nobody writes to: %v", err)
 	}
 }

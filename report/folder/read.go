@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/report"
@@ -246,9 +246,12 @@ func inOrder[T any](all map[int]T) func(yield func(T) bool) {
 	}
 }
 
+// longestLine bounds a line of metrics: a step of some 100,000 workers.
+const longestLine = 1 << 24
+
 // readMetrics reads a file of metrics. Lines that no run has written, and a last one cut short, are passed over.
 func readMetrics(path string) (steps []metrics.StepValues, evaluated []metrics.EvaluationValues, err error) {
-	f, err := os.Open(path)
+	f, err := document.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
@@ -256,15 +259,10 @@ func readMetrics(path string) (steps []metrics.StepValues, evaluated []metrics.E
 		return nil, nil, fmt.Errorf("folder: %w", err)
 	}
 	defer f.Close()
-	lines := bufio.NewReader(f)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return steps, evaluated, nil
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("folder: %w", err)
-		}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, longestLine)
+	for lines.Scan() {
+		line := lines.Bytes()
 		var which struct {
 			Step       *int     `json:"step"`
 			Evaluation *float64 `json:"evaluation_loss"`
@@ -284,4 +282,8 @@ func readMetrics(path string) (steps []metrics.StepValues, evaluated []metrics.E
 			evaluated = append(evaluated, e)
 		}
 	}
+	if err := lines.Err(); err != nil {
+		return nil, nil, fmt.Errorf("folder: %s, behind %d steps: %w", path, len(steps), err)
+	}
+	return steps, evaluated, nil
 }

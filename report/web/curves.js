@@ -25,7 +25,7 @@ export function makeChart(parent, { title, note, series, xText, yText, yMin, yMa
     draw();
   });
   new ResizeObserver(draw).observe(figure);
-  onTheme(draw);
+  onTheme(figure, draw);
   return draw;
 }
 

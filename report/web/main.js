@@ -53,7 +53,7 @@ function startTimeline(canvas) {
     data.measured.forEach((panel, i) => find("choose").append(new Option(panel.name, i)));
     find("choose").addEventListener("change", (e) => choose(+e.target.value));
   }
-  onTheme(nameVersions);
+  onTheme(document.body, nameVersions);
   choose(0);
   const asked = /(?:^#|&)select=([^&]+)/.exec(location.hash);
   if (asked) {

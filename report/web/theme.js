@@ -1,7 +1,7 @@
 // Light, dark, or what the system says. "#theme=dark" in the address sets it for a link.
 
 const themes = ["auto", "light", "dark"];
-const listeners = [];
+let listeners = []; // elements, weakly
 let chosen = "auto";
 let colours = {};
 
@@ -22,7 +22,7 @@ function applyTheme() {
   const name = { auto: "Auto", light: "Light", dark: "Dark" }[chosen];
   button.querySelector(".name").textContent = name;
   button.setAttribute("aria-label", name + " colours; press for others");
-  for (const f of listeners) f();
+  changed();
 }
 
 export function startTheme() {
@@ -51,7 +51,7 @@ export function startPrint() {
     }
     root.dataset.theme = "light";
     colours = {};
-    for (const f of listeners) f();
+    changed();
   });
   addEventListener("afterprint", () => {
     root.classList.remove("printing");
@@ -63,8 +63,16 @@ export function startPrint() {
   });
 }
 
-export function onTheme(f) {
-  listeners.push(f);
+// onTheme has f called when the colours change, for as long as an element is there: who makes elements anew for as long
+// as a page is open would keep them all otherwise.
+export function onTheme(element, f) {
+  listeners = listeners.filter((l) => l.deref());
+  listeners.push(new WeakRef(element));
+  (element.onColours ??= []).push(f);
+}
+
+function changed() {
+  for (const l of listeners) for (const f of l.deref()?.onColours ?? []) f();
 }
 
 // colour is a custom property of the style sheet, as a string for a canvas.

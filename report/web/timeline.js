@@ -48,7 +48,7 @@ export function makeTimeline({ canvas, around, tip, details, cleared = () => fal
   };
 
   view.listeners.push(redraw);
-  onTheme(() => {
+  onTheme(canvas, () => {
     if (!data) return;
     select(view.selected);
     draw();

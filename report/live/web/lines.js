@@ -119,7 +119,7 @@ export function makeLines(parent, { title, text, least, most, robust, zoom, labe
   });
   const watch = new ResizeObserver(() => later(chart));
   watch.observe(figure);
-  onTheme(() => later(chart));
+  onTheme(figure, () => later(chart));
   return chart;
 }
 
