@@ -108,14 +108,24 @@ func trainOnce(ctx context.Context, program, out string, args []string, watched 
 	if err := train.Start(); err != nil {
 		return 0, 0, cli.BadInput(fmt.Errorf("--millrace: %w", err))
 	}
-	taken := make(chan int64, 1)
+	type taking struct {
+		bytes int64
+		err   error
+	}
+	taken := make(chan taking, 1)
 	first := make([]byte, 256)
 	n, _ := stdout.Read(first)
 	line, _, _ := strings.Cut(string(first[:n]), "\n")
-	if url, is := strings.CutPrefix(line, "live "); is && watched {
-		crash.Go(func() { taken <- takeAll(ctx, url+"stream?show="+live.IDOf(out)) })
-	} else {
-		taken <- 0
+	switch url, is := strings.CutPrefix(line, "live "); {
+	case !watched:
+		taken <- taking{}
+	case is:
+		crash.Go(func() {
+			n, err := takeAll(ctx, url+"stream?show="+live.IDOf(out))
+			taken <- taking{n, err}
+		})
+	default:
+		taken <- taking{err: fmt.Errorf("train --live says %q first, and not where its page is", line)}
 	}
 	_, _ = io.Copy(io.Discard, stdout)
 	if err := train.Wait(); err != nil {
@@ -137,20 +147,24 @@ func trainOnce(ctx context.Context, program, out string, args []string, watched 
 	if len(steps) < 20 {
 		return 0, 0, cli.BadInput(errors.New("a run has fewer than 20 steps; give more --steps"))
 	}
-	return stats.Median(steps[len(steps)/10:]), <-taken, nil
+	got := <-taken
+	return stats.Median(steps[len(steps)/10:]), got.bytes, got.err
 }
 
 // takeAll asks for a stream and takes what it is sent until the server is gone.
-func takeAll(ctx context.Context, url string) (sent int64) {
+func takeAll(ctx context.Context, url string) (sent int64, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	defer answer.Body.Close()
-	sent, _ = io.Copy(io.Discard, answer.Body)
-	return sent
+	sent, err = io.Copy(io.Discard, answer.Body)
+	if answer.StatusCode != http.StatusOK || sent == 0 {
+		return 0, fmt.Errorf("%s: %s, %d bytes, %v", url, answer.Status, sent, err)
+	}
+	return sent, nil // however it ends: the run does
 }
