@@ -63,7 +63,10 @@ func optimizerOf(m *checkpoint.Manifest) string {
 	if states := o.States(); len(states) > 0 {
 		text += " (keeps " + strings.Join(states, ", ") + ")"
 	}
-	text += fmt.Sprintf(", rate %.6g %s", m.Rate.Base, m.Rate.Kind)
+	text += fmt.Sprintf(", learning rate %.6g (%s)", m.Rate.Base, m.Rate.Kind)
+	if n := m.Rate.Warmup; n > 0 {
+		text += ", warm-up " + terminal.Count(n, "step")
+	}
 	if m.Clip > 0 {
 		text += fmt.Sprintf(", gradients clipped to %.6g", m.Clip)
 	}

@@ -86,9 +86,9 @@ func TestCheckpointsAreListedShownAndVerified(t *testing.T) {
 	tells(t, p, "checkpoint show r", `
 checkpoint  r/checkpoints/step-00000008
 model       mine (0123456789abcdef), F32 on torch
-training    8 steps done, 128 samples, loss 1.25
+training    8 steps done, 128 samples, loss 1.2500
 batch       16 samples as micro-batches of 4, seed 3
-optimizer   sgd (keeps momentum), rate 0.1 constant, gradients clipped to 0.5
+optimizer   sgd (keeps momentum), learning rate 0.1 (constant), gradients clipped to 0.5
 asked for   20 steps, save every 4, evaluation every 10
 plan        1f1b, 2 stages on 3 workers, weights sync
   stage  layers  workers

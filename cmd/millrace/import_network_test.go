@@ -55,18 +55,22 @@ func TestImportShowsAPyTorchNetwork(t *testing.T) {
 			t.Fatalf("/usr/bin/python3 with torch, which Debian has as python3-torch: %v\n%s", err, out)
 		}
 	}
-	const layers = `
-Own: 6 layers, 108 parameters (108 trained), inputs words I64[3], target I64[]
-layer                 parameters        MFLOPs  yields                operators
-embed                         66             0  F32[3 6]              embedding
-mean                           0             0  F32[6]                mean.dim
-mix                           42       7.2e-05  F32[6]                linear
-relu                           0             0  F32[6]                relu add.Tensor
-head                           0      0.000132  F32[11]               linear
-cross_entropy_loss             0             0                        cross_entropy_loss
+	const facts = `
+network     Own
+inputs      words I64[3], target I64[]
+parameters  108, 108 of them trained
 `
-	tells(t, p, "import --from torch build.mr", layers+"fused: 1 embedding, 2 linear\n")
-	tells(t, p, "import --from torch --fuse off build.mr", layers)
+	const layers = `  layer               parameters    forward  yields    operators
+                                      MFLOP
+  embed                       66          0  F32[3 6]  embedding
+  mean                         0          0  F32[6]    mean.dim
+  mix                         42  0.0000720  F32[6]    linear
+  relu                         0          0  F32[6]    relu add.Tensor
+  head                         0   0.000132  F32[11]   linear
+  cross_entropy_loss           0          0            cross_entropy_loss
+`
+	tells(t, p, "import --from torch build.mr", facts+"fused       1 embedding, 2 linear\n"+layers)
+	tells(t, p, "import --from torch --fuse off build.mr", facts+layers)
 	// -o makes a folder of it, also of one that is there; both are models.
 	for range 2 {
 		if out := p.Run(t, strings.Fields("import --from torch build.mr -o net"), false); !strings.HasSuffix(out,
