@@ -1,0 +1,134 @@
+// Quick compares a model's first profile, which takes seconds, with a thorough one.
+//
+// In: models, by name; the millrace program. For each a quick profile is measured where nothing was before, and a plan
+// made from it; then a thorough one, and a plan from that. Both plans are simulated with the thorough costs. Out: how
+// long each profile took, what the quick one predicts of its plan beside what the thorough one does, and how much
+// slower that plan is than the one that the thorough profile leads to; as a table and as JSON. Refused: models that
+// cannot be measured here.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// compared is what the two profiles of a model say.
+type compared struct {
+	Model string   `json:"model"`
+	Plan  []string `json:"plan"` // the flags of profile and plan
+	// Profiling takes so long.
+	QuickS    float64 `json:"quick_s"`
+	ThoroughS float64 `json:"thorough_s"`
+	// QuickPlan's step as the quick profile predicts it, and as the thorough one does.
+	PredictedS float64 `json:"predicted_s"`
+	LaterS     float64 `json:"later_s"`
+	// BestS is the step of the plan that the thorough profile leads to.
+	BestS float64 `json:"best_s"`
+}
+
+// Off is how far the quick profile's prediction is from the thorough one's, as a part of that.
+func (c *compared) Off() float64 { return c.PredictedS/c.LaterS - 1 }
+
+// Behind is how much slower the plan of the quick profile is, by the thorough costs.
+func (c *compared) Behind() float64 { return c.LaterS/c.BestS - 1 }
+
+func main() {
+	program := flag.String("millrace", "bin/millrace", "the program")
+	to := flag.String("o", "lab/results/quick.json", "write the figures to this file")
+	models := flag.String("models", "gpt,convnet,mlp", "names of models")
+	batch := flag.Int("batch", 32, "samples of a step")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := bench(ctx, *program, strings.Split(*models, ","), *batch, *to); err != nil {
+		fmt.Fprintln(os.Stderr, "quick:", err)
+		os.Exit(1)
+	}
+}
+
+func bench(ctx context.Context, program string, models []string, batch int, to string) error {
+	var all []compared
+	fmt.Println("| model | quick profile | thorough profile | predictions apart | plan behind |")
+	fmt.Println("|---|---:|---:|---:|---:|")
+	for _, m := range models {
+		c, err := compare(ctx, program, m, batch)
+		if err != nil {
+			return err
+		}
+		all = append(all, *c)
+		fmt.Printf("| %s | %.0f s | %.0f s | %+.1f %% | %.1f %% |\n", c.Model, c.QuickS, c.ThoroughS, 100*c.Off(),
+			100*c.Behind())
+	}
+	return document.WriteJSON(to, all)
+}
+
+// compare profiles a model both ways.
+func compare(ctx context.Context, program, name string, batch int) (*compared, error) {
+	dir, remove, err := document.Scratch("millrace-quick-")
+	if err != nil {
+		return nil, err
+	}
+	defer remove()
+	c := &compared{Model: name, Plan: []string{"--workers", "2", "--batch", fmt.Sprint(batch)}}
+	in := func(file string) string { return filepath.Join(dir, file) }
+	run := func(args ...string) ([]byte, time.Duration, error) {
+		began := time.Now()
+		p := exec.CommandContext(ctx, program, args...)
+		p.Env = append(os.Environ(), "XDG_CACHE_HOME="+in("cache"))
+		out, err := p.Output()
+		if ended, is := err.(*exec.ExitError); is {
+			err = fmt.Errorf("millrace %s: %w\n%s", strings.Join(args, " "), err, ended.Stderr)
+		}
+		return out, time.Since(began), err
+	}
+	planned := func(profile, plan string) error {
+		_, _, err := run(append([]string{"plan", "--model", name, "--profile", in(profile), "-o", in(plan)}, c.Plan...)...)
+		return err
+	}
+	_, took, err := run(append([]string{"profile", name, "-o", in("quick.json")}, c.Plan...)...)
+	if err != nil {
+		return nil, err
+	}
+	if c.QuickS = took.Seconds(); err == nil {
+		err = planned("quick.json", "quick-plan.json")
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, took, err = run(append([]string{"profile", name, "--thorough", "-o", in("thorough.json")}, c.Plan...)...)
+	if c.ThoroughS = took.Seconds(); err == nil {
+		err = planned("thorough.json", "thorough-plan.json")
+	}
+	if err != nil {
+		return nil, err
+	}
+	for file, step := range map[string]*float64{"quick-plan.json": &c.PredictedS, "thorough-plan.json": &c.BestS} {
+		p, err := plan.Read(in(file))
+		if err != nil {
+			return nil, err
+		}
+		*step = p.Predicted.StepS
+	}
+	out, _, err := run("simulate", "--model", name, "--plan", in("quick-plan.json"), "--profile", in("thorough.json"),
+		"--json")
+	if err != nil {
+		return nil, err
+	}
+	var later struct {
+		StepS float64 `json:"step_s"`
+	}
+	err = json.Unmarshal(out, &later)
+	c.LaterS = later.StepS
+	return c, err
+}
