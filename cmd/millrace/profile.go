@@ -113,8 +113,9 @@ func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, pa
 
 // printMeasured says how far measured passes are apart, and which sizes were left out.
 func printMeasured(c *cobra.Command, p *profile.Profile, wanted []int) {
+	screen := terminal.Of(c.OutOrStdout())
 	if note := prepare.Spread(p); note != "" {
-		fmt.Fprintln(c.OutOrStdout(), note)
+		fmt.Fprint(c.OutOrStdout(), screen.Wrap("", "  ", note))
 	}
 	var left []string
 	for _, size := range wanted {
@@ -123,8 +124,8 @@ func printMeasured(c *cobra.Command, p *profile.Profile, wanted []int) {
 		}
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(c.OutOrStdout(), "not measured, as it takes long: micro-batches of %s; --thorough measures them\n",
-			strings.Join(left, ", "))
+		fmt.Fprint(c.OutOrStdout(), screen.Wrap("", "  ", "not measured, as it takes long: micro-batches of "+
+			strings.Join(left, ", ")+"; --thorough measures them"))
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/timing"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // Wanted is what a profile is to hold.
@@ -127,7 +128,13 @@ func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 // options is what a Record is to hold of a job.
 func (k *kept) options(w Wanted) timing.Options {
 	return timing.Options{MicroBatches: w.Sizes, Every: w.Every, Quick: !k.job.Thorough,
-		Optimizer: fmt.Sprintf("%+v", k.job.Optimizer)}
+		Optimizer: updatesOf(k.job.Optimizer)}
+}
+
+// updatesOf is what an update computes, whose time does not depend on the values of the coefficients.
+func updatesOf(o optim.Settings) string {
+	return fmt.Sprintf("%s, momentum %v, Nesterov %v, weight decay %v", o.Kind, o.Momentum != 0, o.Nesterov,
+		o.WeightDecay != 0)
 }
 
 // profile is what the measurements say so far; nil: something is missing.
@@ -174,8 +181,8 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Prof
 	defer free()
 	r, l := k.read(func(err error) { slog.Warn(err.Error() + "; what it held is measured again") })
 	write := func(f func() error) error {
-		free, err := k.locked(ctx, "writing-"+host, true, func() {})
-		if ctx.Err() != nil { // it was stopped, and keeps what it has
+		free, err := k.locked(ctx, "writing", true, func() {}) // of hosts that share the folder, too
+		if ctx.Err() != nil {                                  // it was stopped, and keeps what it has
 			free, err = func() {}, nil
 		}
 		if err != nil {
@@ -207,6 +214,7 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Prof
 		if err := write(func() error { return l.Write(k.links) }); err != nil {
 			return nil, err
 		}
+		meter.Doing("measuring")
 	}
 	if err := r.Extend(ctx, k.model, timer, o); err != nil {
 		return nil, err
