@@ -24,6 +24,25 @@ func started(t *testing.T, p *clitest.Program, line string, env ...string) (code
 	return c.ProcessState.ExitCode(), string(text)
 }
 
+// unwrapped is what processes print, with what stands on further lines of prose behind its first, however their lines
+// are mixed.
+func unwrapped(out string) string {
+	prefixed := regexp.MustCompile(`^(\[[^\]]*\] )( *)(.*)$`)
+	last := map[string]int{}
+	var all []string
+	for line := range strings.SplitSeq(out, "\n") {
+		found := prefixed.FindStringSubmatch(line)
+		if found == nil {
+			all = append(all, line)
+		} else if at, known := last[found[1]]; known && found[2] != "" {
+			all[at] += " " + found[3]
+		} else {
+			last[found[1]], all = len(all), append(all, line)
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
 // Every process knows its rank, and what it prints stands behind it.
 func TestLaunchStartsProcesses(t *testing.T) {
 	t.Parallel()
@@ -37,7 +56,7 @@ func TestLaunchStartsProcesses(t *testing.T) {
 		line := regexp.MustCompile(`(?m)^\[` + rank + `\] ok  launcher +rank ` + rank + ` of 3, ` + rank +
 			` of 3 on its host, started by millrace launch; ` +
 			`3 workers in all, 1 in each process; rank 0 is met at (127\.0\.0\.1:\d+), token in variable MILLRACE_TOKEN$`)
-		found := line.FindStringSubmatch(out)
+		found := line.FindStringSubmatch(unwrapped(out))
 		if found == nil {
 			t.Fatalf("rank %s does not say who it is:\n%s", rank, out)
 		}
@@ -121,10 +140,11 @@ func TestLaunchOverHosts(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("code %d\n%s", code, out)
 	}
-	for _, where := range []string{`[0 a] ok  launcher           rank 0 of 3, 0 of 1 on its host a,`,
-		`[1 b] ok  launcher           rank 1 of 3, 0 of 2 on its host b,`,
-		`[2 b] ok  launcher           rank 2 of 3, 1 of 2 on its host b,`} {
-		if !strings.Contains(out, where+" started by millrace launch; 6 workers in all, 2 in each process; "+
+	said := unwrapped(out)
+	for _, where := range []string{`[0 a] ok  launcher  rank 0 of 3, 0 of 1 on its host a,`,
+		`[1 b] ok  launcher  rank 1 of 3, 0 of 2 on its host b,`,
+		`[2 b] ok  launcher  rank 2 of 3, 1 of 2 on its host b,`} {
+		if !strings.Contains(said, where+" started by millrace launch; 6 workers in all, 2 in each process; "+
 			"rank 0 is met at a:") {
 			t.Errorf("no %q in\n%s", where, out)
 		}
