@@ -120,6 +120,7 @@ var rules = []rule{
 		"it looks at pages of a run that it writes down itself: nothing is trained"},
 	{"lab/defaults", []string{"model", "report", "report/folder"}, nil,
 		"it trains through the command line, and reads what is left"},
+	{"lab/quick", []string{"plan"}, nil, "it measures and plans through the command line, and reads what is left"},
 	{"lab/rooms", nil, nil, "it draws what the go command lists"},
 	{"lab/attack", []string{"run/..."}, nil,
 		"it attacks the program from outside, and opens the checkpoints that are left"},
