@@ -111,8 +111,11 @@ func noVerb(c *cobra.Command, given string) error {
 	return fmt.Errorf("%s; see %s -h", text, c.Name())
 }
 
-// noFlag says that a verb has no such flag, and which is meant.
+// noFlag says that a verb has no such flag, and which is meant; behind a verb that is none, that it is none.
 func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
+	if _, most := takenBy(c); most == 0 && c.HasAvailableSubCommands() && len(c.Flags().Args()) > 0 {
+		return noVerb(c, c.Flags().Args()[0])
+	}
 	if letters := err.GetSpecifiedShortnames(); letters != "" {
 		return fmt.Errorf("there is no flag -%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())
 	}

@@ -49,6 +49,7 @@ func TestWrongArguments(t *testing.T) {
 		"schedule a b":         `schedule: "b" is too many: it takes no more than [NAME | FILE]; see program schedule -h`,
 		"live":                 "live: TRAIN is missing; give it, as in: program live -- --model mlp",
 		"kind":                 "its own",
+		"reprot --of x":        `there is no verb "reprot"; did you mean "program report"?`,
 		"reprot x":             `there is no verb "reprot"; did you mean "program report"?`,
 		"nonsense":             `there is no verb "nonsense"; see program -h`,
 		"help nonsense":        `there is no verb "nonsense"; see program -h`,
