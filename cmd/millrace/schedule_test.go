@@ -101,7 +101,7 @@ func TestScheduleOnStreamingDevices(t *testing.T) {
 		{"schedule", "1f1b", "--stages", "3", "--micro-batches", "8", "--transfer", "0.5", "--streaming"},
 	} {
 		if out, errs, code := ran(t, args...); code != 0 || !strings.Contains(out, "step       30,") ||
-			!strings.Contains(out, "Devices transfer while they compute") {
+			!strings.Contains(out, "devices transfer while they") {
 			t.Errorf("%v: exit %d, want a step of 30\n%s%s", args, code, out, errs)
 		}
 	}
