@@ -217,7 +217,7 @@ func (d *drawing) idle() {
 	if end <= start {
 		return
 	}
-	d.section(title, "part of the step")
+	d.section(title, "part of the step that is drawn")
 	d.line("%s", d.screen.Paint(terminal.Faint, "worker"))
 	gaps := trace.AllGaps(t)
 	d.byHost(t.Workers, func(w int) {

@@ -3,7 +3,6 @@ package timing
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	"github.com/millrace-ml/millrace/internal/stats"
 )
@@ -108,13 +107,13 @@ const (
 	enoughPacedS = 6.0
 )
 
-// spread is profile.Profile's PaceSpread, from visits to these sizes; 0 where few visits say something, or one
-// worker was alone.
-func (r *Record) paceSpread(sizes []int) float64 {
+// paceSpread is profile.Profile's PaceSpread; 0 where few visits say something, or one worker was alone. It is of the
+// machine, so that visits to all sizes say it, whichever of them a plan is made from.
+func (r *Record) paceSpread() float64 {
 	var behind []float64
 	tookS := 0.0
 	r.each(func(_, _ int, v *Visit) {
-		if v.Behind != nil && slices.Contains(sizes, v.MicroBatch) {
+		if v.Behind != nil {
 			behind, tookS = append(behind, *v.Behind), tookS+v.TookS
 		}
 	})

@@ -47,7 +47,7 @@ func (r *Record) Profile(m *model.Model, sizes []int, optimizer string) (*profil
 	for l, t := range u.Layers {
 		p.Layers[l].UpdateTimes = t
 	}
-	p.PaceSpread = r.paceSpread(have)
+	p.PaceSpread = r.paceSpread()
 	if below, above, n := r.passSpread(have); n >= fewestPasses {
 		p.PassSpread = &profile.PassSpread{Below: below, Above: above, Passes: n}
 	}

@@ -102,7 +102,7 @@ func (v *view) plan(why *tune.Explanation) {
 			terminal.Number(q.SamplesPerSecond, 4), 100*q.Bubble))
 	}
 	if b := pl.LowerBound; b != nil {
-		v.line("bound", fmt.Sprintf("no plan on %s can take less than %s ms; this is %s",
+		v.line("bound", fmt.Sprintf("no such plan on %s can take less than %s ms; this is %s",
 			terminal.Count(len(v.Cluster.Devices), "worker"), terminal.Number(1e3*b.StepS, 4), b.Above()))
 	}
 	if pl.Predicted != nil {
