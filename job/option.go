@@ -223,7 +223,7 @@ var (
 			func(j *Job) *bool { return &j.ResumeAveraged }),
 		word("scale the rate for several pipelines: pipelines or split", "lr-scale",
 			func(j *Job) *string { return &j.RateScale }),
-		short("o", word("folder that everything is written to", "out", func(j *Job) *string { return &j.Out })),
+		short("o", word("folder that everything is written to (default: runs/MODEL)", "out", func(j *Job) *string { return &j.Out })),
 		truth("write over what an earlier run left in --out", "overwrite", func(j *Job) *bool { return &j.Overwrite }),
 		word("address that serves Prometheus metrics, like localhost:9090", "metrics",
 			func(j *Job) *string { return &j.Metrics }),

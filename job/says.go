@@ -63,7 +63,7 @@ var says = map[string]string{
 	"resume":     "a checkpoint, or a folder of them, to go on from",
 	"resume_averaged": "go on with another number of pipelines than the checkpoint has: all begin at its reference, with" +
 		" the average of their optimizer states",
-	"out":        "folder that everything is written to",
+	"out":        "folder that everything is written to; left out, runs/MODEL",
 	"overwrite":  "write over what an earlier run left in out",
 	"metrics":    "address that serves Prometheus metrics, like localhost:9090",
 	"live":       "address that serves pages of the run while it lasts, like :0 for any free port of this machine",

@@ -38,7 +38,7 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	set, err := data.Open(j.Data, data.Options{Seed: j.Seed, Fields: fieldsOf(m), Target: m.Target(),
 		TrainPart: j.TrainPart, Tokenizer: j.Tokenizer})
 	if err != nil {
-		return nil, cli.BadInput(err)
+		return nil, cli.BadInput(fmt.Errorf("%w%s", err, asWide(j, m)))
 	}
 	if j.EvalRows == job.Auto {
 		j.EvalRows = 0
@@ -47,6 +47,18 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 		}
 	}
 	return set, nil
+}
+
+// asWide says which settings make an mlp fit data that it cannot read for its width; empty of anything else.
+func asWide(j *job.Job, m *model.Model) string {
+	if j.Model != "mlp" {
+		return ""
+	}
+	own, err := data.Open(j.Data, data.Options{Seed: j.Seed})
+	if err != nil || own.Tokens || own.Classes == 0 || own.Fields[0].Elements() == fieldsOf(m)[0].Elements() {
+		return ""
+	}
+	return fmt.Sprintf("; give --set inputs=%d --set classes=%d", own.Fields[0].Elements(), own.Classes)
 }
 
 // fieldsOf is what a model reads.

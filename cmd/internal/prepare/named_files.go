@@ -13,7 +13,7 @@ import (
 // What makes the files that flags name and no room reads by itself.
 const (
 	makesJob     = "its keys are in job/schema.json, and those of flags with _ in place of -"
-	makesModel   = "README's tour has one to begin with"
+	makesModel   = "docs/models.md has one to begin with"
 	makesNetwork = "python3 python/millrace_export.py SPEC.py:build -o MODEL writes one"
 	makesProgram = "millrace schedule --text writes one, and train leaves program.txt in its --out"
 )

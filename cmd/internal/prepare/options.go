@@ -163,7 +163,7 @@ func LoadModel(j *job.Job) (*model.Model, error) {
 
 func loadModel(j *job.Job) (*model.Model, error) {
 	if imported.IsFile(j.Model) {
-		if err := missing("--model", j.Model, makesNetwork); err != nil {
+		if err := missing("model", j.Model, makesNetwork); err != nil {
 			return nil, err
 		}
 		if len(j.Settings) > 0 {
@@ -174,7 +174,7 @@ func loadModel(j *job.Job) (*model.Model, error) {
 		return m, cli.BadInput(err)
 	}
 	if model.IsFile(j.Model) {
-		if err := missing("--model", j.Model, makesModel); err != nil {
+		if err := missing("model", j.Model, makesModel); err != nil {
 			return nil, err
 		}
 	}
