@@ -194,12 +194,6 @@ func word(name string) string {
 	return strconv.Quote(name)
 }
 
-// FormatRate writes bytes a second for people, with three digits.
-func FormatRate(v float64) string { return short(v, rateUnits[:5]) }
-
-// FormatSeconds writes a time for people, with three digits.
-func FormatSeconds(v float64) string { return short(v, timeUnits) }
-
 // short writes a quantity with three digits in the largest unit of which it is one at least.
 func short(v float64, units []unit) string {
 	best := units[0]
@@ -220,7 +214,7 @@ func rounded(v float64) float64 {
 	return n
 }
 
-// Rounded is the link as FormatRate and FormatSeconds write it.
+// Rounded is the link as short writes it.
 func (l Link) Rounded() Link {
 	read := func(v float64, units []unit) float64 {
 		n, err := quantity(short(v, units), "", units)

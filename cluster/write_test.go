@@ -56,12 +56,12 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 func TestMeasuredFiguresAreShort(t *testing.T) {
 	for v, want := range map[float64]string{3123456789.123: "3.12GB/s", 6.254e6: "6.25MB/s", 0.5: "0.5B/s",
 		999.9e3: "1000KB/s"} {
-		if got := FormatRate(v); got != want {
+		if got := short(v, rateUnits[:5]); got != want {
 			t.Errorf("%v is %s, want %s", v, got, want)
 		}
 	}
 	for v, want := range map[float64]string{23.1234e-6: "23.1us", 2: "2s", 0.5: "500ms", 3e-9: "3ns", 0: "0ns"} {
-		if got := FormatSeconds(v); got != want {
+		if got := short(v, timeUnits); got != want {
 			t.Errorf("%v is %s, want %s", v, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/measure/links"
 )
 
@@ -106,7 +107,7 @@ func (m *Measured) Unlike(s *Survey, c *cluster.Cluster) []string {
 			continue
 		}
 		said = append(said, fmt.Sprintf("1 MiB takes %s %s, as measured now, and %s in cluster %s: what is predicted for "+
-			"that does not hold here", cluster.FormatSeconds(takes), level.what, cluster.FormatSeconds(thought), c.Name))
+			"that does not hold here", terminal.Duration(takes), level.what, terminal.Duration(thought), c.Name))
 	}
 	return said
 }
@@ -127,9 +128,9 @@ func (m *Measured) Describe() string {
 	text := ""
 	for _, level := range m.levels() {
 		if level.l != nil {
-			text += fmt.Sprintf("link %s: %s, %s there and %s back, between ranks %d and %d\n", level.what,
-				cluster.FormatSeconds(level.l.LatencyS), cluster.FormatRate(level.l.ThereBytesPerSecond),
-				cluster.FormatRate(level.l.BackBytesPerSecond), level.pair[0], level.pair[1])
+			text += fmt.Sprintf("link %s: %s, %sB/s there and %sB/s back, between ranks %d and %d\n", level.what,
+				terminal.Duration(level.l.LatencyS), terminal.Scaled(level.l.ThereBytesPerSecond),
+				terminal.Scaled(level.l.BackBytesPerSecond), level.pair[0], level.pair[1])
 		}
 	}
 	if m.Streams > 1 {

@@ -336,7 +336,7 @@ func TestUnlikeLinks(t *testing.T) {
 		host, network float64
 		want          []string
 	}{
-		{1e9, 1e7, nil}, {1.5e9, 0.6e7, nil}, {1e9, 1e9, []string{"takes 105ms between hosts, as measured now, and"}},
+		{1e9, 1e7, nil}, {1.5e9, 0.6e7, nil}, {1e9, 1e9, []string{"takes 105 ms between hosts, as measured now, and"}},
 		{1e8, 1e6, []string{"inside a host", "between hosts"}},
 	} {
 		c, err := s.Cluster(1, map[string]cluster.DeviceType{"cpu": {}}, Links{Host: cluster.Link{LatencyS: 1e-5,
