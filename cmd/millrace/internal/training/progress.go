@@ -24,7 +24,8 @@ type progress struct {
 	done     int      // steps
 	due      []string // behind the last step, not begun
 	last     time.Time
-	live     bool // a line is on the screen that the next one is drawn over
+	shown    string // of the last step
+	live     bool   // a line is on the screen that the next one is drawn over
 	interval time.Duration
 }
 
@@ -109,7 +110,12 @@ func (p *progress) did(now time.Time, done int) (next string) {
 }
 
 // behind says that what was due behind the last step is done, a save or an evaluation.
-func (p *progress) behind() { p.did(time.Now(), p.done) }
+func (p *progress) behind() {
+	next := p.did(time.Now(), p.done)
+	if p.to != nil && p.done == p.steps && next != "" {
+		p.draw(p.shown + "  " + next)
+	}
+}
 
 // step says how far a run is, and who is a straggler.
 func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
@@ -128,8 +134,9 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	case p.done < p.steps && state.Honest:
 		rest = "  " + cli.Left(state.Left)
 	}
-	line := fmt.Sprintf("step %d/%d  loss %.4f  %s samples/s  bubble %.1f %%", p.done, p.steps, s.Loss,
-		terminal.Number(s.SamplesPerSecond, 4), 100*s.Bubble) + rest
+	p.shown = fmt.Sprintf("step %d/%d  loss %.4f  %s samples/s  bubble %.1f %%", p.done, p.steps, s.Loss,
+		terminal.Number(s.SamplesPerSecond, 4), 100*s.Bubble)
+	line := p.shown + rest
 	about := []any{"step", s.Step, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble}
 	if state.Honest {
