@@ -288,12 +288,12 @@ function drawDifferences(runs) {
   const have = runs.filter((r) => r.drawn?.details?.settings);
   differences.hidden = have.length < 2;
   const of = (r) => r.drawn.details.settings;
-  const value = (r, k) => (zeroIsNone.has(k) && of(r)[k] === "0" ? undefined : of(r)[k]);
+  const value = (r, k) => (zeroIsNone.has(k) && of(r)[k] === "0" ? "" : (of(r)[k] ?? ""));
   const key = JSON.stringify(have.map((r) => [r.index, r.name, of(r)]));
   if (key === saidDifferences || have.length < 2) return;
   saidDifferences = key;
   const all = [...new Set(have.flatMap((r) => Object.keys(of(r))))].filter((k) => !beside.has(k)).sort();
-  const differ = all.filter((k) => new Set(have.map((r) => value(r, k) ?? "")).size > 1);
+  const differ = all.filter((k) => new Set(have.map((r) => value(r, k))).size > 1);
   const inner = differences.lastElementChild;
   if (differ.length === 0) {
     inner.replaceChildren(el("p", { class: "muted", text: "None: these runs have the same settings." }));
@@ -324,7 +324,7 @@ function drawDifferences(runs) {
               "tr",
               {},
               el("th", { scope: "row", text: k }),
-              ...have.map((r) => el("td", { text: value(r, k) ?? "–", class: value(r, k) === undefined ? "none" : "" })),
+              ...have.map((r) => el("td", { text: value(r, k) || "–", class: value(r, k) ? "" : "none" })),
             ),
           ),
         ),
