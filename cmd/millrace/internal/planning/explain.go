@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -219,7 +220,7 @@ func (v *view) layerS(device string) float64 {
 // mostRows is how many rows a list of workers or rivals has on one screen.
 const mostRows = 8
 
-// workers is a row for the workers that have the same stages.
+// workers is a row for the workers that have the same stages, with what the fullest of them holds.
 func (v *view) workers() {
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "worker"}, {Heading: "stage"},
 		{Heading: "layers", Wraps: true}, {Heading: "recompute", Spare: 2}, {Heading: "computes", Number: true},
@@ -258,12 +259,16 @@ func (v *view) workers() {
 		row := []string{list(g.workers), list(g.stages), strings.Join(layers, ", "),
 			strings.Join(slices.Compact(again), ", ")}
 		if q := v.Plan.Predicted; q != nil {
-			busy, peak, micros := 0.0, int64(0), 0
+			var busy, least, peak, micros = 0.0, math.Inf(1), int64(0), 0
 			for _, i := range g.at {
-				busy, peak = max(busy, q.BusyS[i]), max(peak, q.MemoryBytes[i])
-				micros = max(micros, q.PeakActivations[i])
+				busy, least = max(busy, q.BusyS[i]), min(least, q.BusyS[i])
+				peak, micros = max(peak, q.MemoryBytes[i]), max(micros, q.PeakActivations[i])
 			}
-			row = append(row, terminal.Number(1e3*busy, 4)+" ms", cluster.FormatBytes(peak), fmt.Sprint(micros))
+			computes := terminal.Number(1e3*busy, 4) + " ms"
+			if from := terminal.Number(1e3*least, 4) + " ms"; from != computes {
+				computes = strings.TrimSuffix(from, " ms") + " to " + computes
+			}
+			row = append(row, computes, cluster.FormatBytes(peak), fmt.Sprint(micros))
 		}
 		t.Add(row...)
 	}
