@@ -1,10 +1,12 @@
 package tune
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
@@ -117,5 +119,27 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 	}
 	if held == 0 {
 		t.Error("no limit held the search back")
+	}
+}
+
+// What better hardware would do is asked until a deadline, each change in its share of the time, and what else there
+// is to explain is explained all the same. Of a search with a time the explanation is thus within it.
+func TestAdviceKeepsToADeadline(t *testing.T) {
+	t.Parallel()
+	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
+	var asked []string
+	r.Asked = func(change string) { asked = append(asked, change) }
+	found, err := Search(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	e, err := found.Explain(over)
+	if err != nil || asked != nil || e.Levers != nil || e.Bottleneck == "" || len(e.Memory) == 0 {
+		t.Errorf("behind the deadline it asked %q and explained %+v (%v)", asked, e, err)
+	}
+	if _, err := found.Explain(t.Context()); err != nil || len(asked) < 3 {
+		t.Errorf("with time it asked %q (%v)", asked, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
@@ -62,7 +63,7 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error
 }
 
 // Explain is Explain of the best plan, except that each lever is a search for the better hardware, as far as
-// a short one goes. What such a search finds that this hardware can do too, and faster, is no advice but the
+// a short one goes; where ctx has a deadline they share the time until then. What such a search finds that this hardware can do too, and faster, is no advice but the
 // best plan: Best and Rivals then change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
@@ -193,53 +194,75 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) []Lever {
 		return nil
 	}
 	var out []Lever
-	add := func(change string, c *cluster.Cluster, roomier bool) {
+	better := betterHardware(r.Cluster, s != nil)
+	for i, h := range better {
 		if ctx.Err() != nil {
-			return
+			break
 		}
-		step, same := pl.Predicted.StepS, len(c.Devices) == len(r.Cluster.Devices)
+		step, same := pl.Predicted.StepS, len(h.Devices) == len(r.Cluster.Devices)
 		if same { // the plan itself can be no slower a choice
-			if q, err := predict.Plan(r.Profile, c, pl, r.Clip); err == nil {
+			if q, err := predict.Plan(r.Profile, h.Cluster, pl, r.Clip); err == nil {
 				step = min(step, q.StepS)
 			}
 		}
 		if s != nil {
+			if r.Asked != nil {
+				r.Asked(h.change)
+			}
 			brief := r
-			brief.Cluster, brief.brief, brief.start = c, true, pl
+			brief.Cluster, brief.brief, brief.start, brief.Simulated = h.Cluster, true, pl, nil
+			if end, ok := ctx.Deadline(); ok {
+				share := time.Until(end) / time.Duration(len(better)-i)
+				brief.Longest = max(1, min(cmp.Or(r.Longest, shortest), share))
+			}
 			if found, err := Search(ctx, brief); err == nil {
 				over := int64(0)
 				if same {
 					s.consider(found.Best)
 					_, over = predict.Over(r.Cluster, found.Best, found.Best.Predicted)
 				}
-				if over > 0 || !roomier {
+				if over > 0 || !h.roomier {
 					step = min(step, found.Best.Predicted.StepS)
 				}
 			}
 		}
 		if gain := pl.Predicted.StepS/step - 1; gain >= worthAdvising {
-			out = append(out, Lever{Change: change, StepS: step, Gain: gain})
-		}
-	}
-	for i, l := range r.Cluster.Levels {
-		if l.Size > 1 {
-			add("twice the bandwidth of level "+l.Name, faster(r.Cluster, i), false)
-		}
-	}
-	limited := false
-	for d := range r.Cluster.Devices {
-		limited = limited || r.Cluster.MemoryBytes(d) > 0
-	}
-	if s != nil {
-		if limited {
-			add("twice the memory of every device", r.Cluster.WithMemory(func(own int64) int64 { return 2 * own }), true)
-		}
-		if !r.Cluster.SharesCores() {
-			add("twice as many devices", doubled(r.Cluster), false)
+			out = append(out, Lever{Change: h.change, StepS: step, Gain: gain})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Lever) int { return cmp.Compare(b.Gain, a.Gain) })
 	return out
+}
+
+// hardware is a cluster that is better than another in one way.
+type hardware struct {
+	change string
+	*cluster.Cluster
+	roomier bool // it has more memory, and does nothing else better
+}
+
+// betterHardware is what is worth asking for; where nobody searches, that under which a plan itself is faster.
+func betterHardware(c *cluster.Cluster, searched bool) (all []hardware) {
+	for i, l := range c.Levels {
+		if l.Size > 1 {
+			all = append(all, hardware{"twice the bandwidth of level " + l.Name, faster(c, i), false})
+		}
+	}
+	if !searched {
+		return all
+	}
+	limited := false
+	for d := range c.Devices {
+		limited = limited || c.MemoryBytes(d) > 0
+	}
+	if limited {
+		all = append(all, hardware{"twice the memory of every device",
+			c.WithMemory(func(own int64) int64 { return 2 * own }), true})
+	}
+	if !c.SharesCores() {
+		all = append(all, hardware{"twice as many devices", doubled(c), false})
+	}
+	return all
 }
 
 // faster is the cluster with twice the bandwidth at a level.

@@ -58,6 +58,8 @@ type Request struct {
 	Async bool
 	// Simulated is called with the number of plans simulated so far whenever there is another; nil is nobody.
 	Simulated func(plans int)
+	// Asked is called with a change of the hardware before it is searched what that would do; nil is nobody.
+	Asked func(change string)
 
 	brief bool       // a fraction of the work, for "what if"
 	start *plan.Plan // what a brief search goes on from

@@ -146,7 +146,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 		return nil
 	}
 	free := s.Request
-	free.Fix.Schedule = ""
+	free.Fix.Schedule, free.Simulated = "", s.together()
 	if free.Longest = limit; free.Time > 0 {
 		free.Time = limit
 	}
@@ -161,6 +161,15 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// together counts the plans that a search within this one simulates behind those of this one.
+func (s *search) together() func(plans int) {
+	if s.Simulated == nil {
+		return nil
+	}
+	before := s.tried
+	return func(plans int) { s.Simulated(before + plans) }
 }
 
 // consider simulates a plan that another search found, and has this one go on from it.
@@ -200,7 +209,7 @@ func (s *search) searchAgain(ctx context.Context) {
 		before := s.top.predicted.StepS
 		brief := s.Request
 		brief.Fix = s.Fix
-		brief.brief, brief.start = true, s.top.plan
+		brief.brief, brief.start, brief.Simulated = true, s.top.plan, s.together()
 		found, err := Search(ctx, brief)
 		if err != nil {
 			return

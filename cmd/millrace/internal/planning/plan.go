@@ -85,7 +85,7 @@ it follows the paper's formula or the published code's, and --set reaches its ow
 	f := c.Flags()
 	f.StringVar(&own.planner, "planner", "auto", "auto, or one alone: "+plannerNames())
 	f.StringVar(&own.formula, "formula", "", "whose formula a planner follows: paper (default) or artifact")
-	f.DurationVar(&own.time, "time", 0, "how long to search, like 10s (default: a fixed amount of work)")
+	f.DurationVar(&own.time, "time", 0, "how long to search in all, like 10s (default: a fixed amount of work)")
 	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
 	f.BoolVar(&own.explain, "explain", false, "all rivals and workers, what fills memory, how a step begins")
 	cli.JSON(c, &own.asJSON)
@@ -187,13 +187,19 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	}
 	meter := cli.StartMeter("plan")
 	defer meter.Stop()
+	within, cancel := context.WithCancel(c.Context())
 	if f.time > 0 {
+		within, cancel = context.WithTimeout(c.Context(), f.time)
 		meter.Work().Begin(time.Now(), progress.Piece{What: "searching", Cost: f.time.Seconds(), Sure: true})
 	}
+	defer cancel()
 	r := f.request(p)
+	if f.time > 0 && p.Job.Cluster != "" {
+		r.Time -= f.time / adviceOf
+	}
 	r.Simulated = func(plans int) { meter.Doing("searching, " + terminal.Count(plans, "plan") + " simulated") }
+	r.Asked = func(change string) { meter.Doing("searching what " + change + " would do") }
 	p.Result, err = tune.Search(c.Context(), r)
-	meter.Work().End(time.Now())
 	stopped := context.Cause(c.Context())
 	switch {
 	case stopped != nil && p.Result == nil:
@@ -208,9 +214,8 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	case err != nil:
 		return p, cli.BadInput(err)
 	}
-	meter.Doing("looking for what would help")
 	if p.Job.Cluster != "" {
-		if f.why, err = p.Result.Explain(c.Context()); err != nil {
+		if f.why, err = p.Result.Explain(within); err != nil {
 			return p, cli.BadInput(err)
 		}
 	}
@@ -219,6 +224,9 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	p.Placed(p.Plan)
 	return p, p.Advance()
 }
+
+// adviceOf is the part of --time, one in so many, in which it is searched what better hardware would do.
+const adviceOf = 5
 
 func (f *planFlags) request(p *prepare.Prepared) tune.Request {
 	return tune.Request{
