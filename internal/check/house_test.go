@@ -116,6 +116,7 @@ var rules = []rule{
 	{"lab/p2p", []string{"wire/...", "lab/race", "lab/versus", "report", "trace/..."}, nil,
 		"it measures what messages take, and knows nothing of what they carry"},
 	{"lab/pictures", nil, nil, "it runs the program from outside and looks at its pages"},
+	{"lab/left", nil, nil, "it runs commands, and replays what they say of their progress"},
 	{"lab/livepage", []string{"plan", "trace/...", "report", "report/folder", "report/live", "report/metrics"}, nil,
 		"it looks at pages of a run that it writes down itself: nothing is trained"},
 	{"lab/defaults", []string{"model", "report", "report/folder"}, nil,

@@ -13,6 +13,7 @@
 package progress
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"sync"
@@ -25,11 +26,11 @@ type Piece struct {
 	Kind  string  // pieces of a kind take as long, for their Cost
 	Group string  // of kinds that are alike
 	Cost  float64 // about how long it takes, in a unit that all pieces have
-	Sure  bool    // it takes Cost seconds, because it is told to
-	Times int     // in a Plan: so many alike; 0 is one
+	Sure  bool    `json:",omitempty"` // it takes Cost seconds, because it is told to
+	Times int     `json:",omitempty"` // in a Plan: so many alike; 0 is one
 	// Far is the part of it that is done while it is under way, from 0 to 1; nil: nobody knows. It is asked while others
 	// wait for a State.
-	Far func() float64
+	Far func() float64 `json:"-"`
 }
 
 // Unknown is the Cost of a piece in a Plan of which nobody knows how long it takes: while it is left no time left is
@@ -48,6 +49,8 @@ type Work struct {
 	kinds   map[string]*pace
 	groups  map[string]*pace
 	overall pace
+
+	recording *json.Encoder // nil: nobody records
 }
 
 // part is the pieces of one who says what is left.
@@ -96,11 +99,13 @@ func (w *Work) Plan(at time.Time, name string, left ...Piece) {
 		w.parts = append(w.parts, &part{name: name})
 	}
 	w.parts[i].left = slices.Clone(left)
+	w.record(at, Event{Plan: name, Left: slices.Clone(left)})
 }
 
 func (w *Work) start(at time.Time) {
 	if w.began.IsZero() {
 		w.began, w.kinds, w.groups = at, map[string]*pace{}, map[string]*pace{}
+		w.startRecording()
 	}
 }
 
@@ -111,6 +116,7 @@ func (w *Work) Begin(at time.Time, p Piece) {
 	defer w.mu.Unlock()
 	w.start(at)
 	w.end(at)
+	w.record(at, Event{Begin: &p})
 	w.now, w.since = &p, at
 	for _, of := range w.parts {
 		i := slices.IndexFunc(of.left, func(q Piece) bool { return q.What == p.What && q.Kind == p.Kind })
@@ -131,6 +137,7 @@ func (w *Work) End(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.end(at)
+	w.record(at, Event{End: true})
 }
 
 func (w *Work) end(at time.Time) {
@@ -256,7 +263,7 @@ func (w *Work) At(now time.Time) State {
 	left, unseen = slower*left, slower*unseen
 	if w.now != nil {
 		s.What = w.now.What
-		rest, measured := w.rest(gone, slower)
+		rest, measured := w.rest(now, gone, slower)
 		left += rest
 		if known = known || measured; !measured && w.groups[w.now.Group] == nil {
 			unseen += rest
@@ -272,8 +279,9 @@ func (w *Work) At(now time.Time) State {
 }
 
 // rest is how long the piece under way takes beside what it took, and whether it says so itself.
-func (w *Work) rest(gone, slower float64) (seconds float64, measured bool) {
+func (w *Work) rest(now time.Time, gone, slower float64) (seconds float64, measured bool) {
 	if w.now.Far != nil {
+		w.record(now, Event{Far: w.now.Far()})
 		if far := w.now.Far(); far >= leastFar {
 			return gone * (1 - min(far, 1)) / far, true
 		}

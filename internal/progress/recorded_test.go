@@ -1,77 +1,24 @@
 package progress
 
 import (
-	"bufio"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
-// event is a line of a recording: what was said to a Work, so many seconds behind its beginning.
-type event struct {
-	At    float64 `json:"at"`
-	Plan  string  `json:"plan"` // of which Left is left
-	Left  []Piece `json:"left"`
-	Begin *Piece  `json:"begin"`
-	End   bool    `json:"end"`
-}
-
-func recorded(t *testing.T, path string) []event {
+func recorded(t *testing.T, path string) []Event {
+	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var all []event
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			t.Fatalf("%s: %v", path, err)
-		}
-		if e.Begin != nil && e.Begin.Kind == "" {
-			e.Begin.Kind = e.Begin.What
-		}
-		for i := range e.Left {
-			if e.Left[i].Cost < 0 {
-				e.Left[i].Cost = Unknown
-			}
-			if e.Left[i].Kind == "" {
-				e.Left[i].Kind = e.Left[i].What
-			}
-		}
-		all = append(all, e)
+	all, err := ReadRecording(f)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
 	}
 	return all
-}
-
-// replay says to a Work what was recorded, asks it each so many seconds how much is left, and calls said with what it
-// answers where that is honest and a tenth of the work is left at least.
-func replay(all []event, said func(at, left, truth float64)) {
-	var w Work
-	zero := time.Unix(0, 0)
-	on := func(at float64) time.Time { return zero.Add(time.Duration(at * 1e9)) }
-	total := all[len(all)-1].At
-	for i, e := range all {
-		switch {
-		case e.Begin != nil:
-			w.Begin(on(e.At), *e.Begin)
-		case e.End:
-			w.End(on(e.At))
-		default:
-			w.Plan(on(e.At), e.Plan, e.Left...)
-		}
-		if i+1 == len(all) {
-			break
-		}
-		for at := e.At; at < all[i+1].At; at += total / 200 {
-			if s := w.At(on(at)); s.Honest && total-at > total/10 {
-				said(at, s.Left.Seconds(), total-at)
-			}
-		}
-	}
 }
 
 // bounds is by what factor a time left may be off in each recording, on a machine of two cores with 10 to 30 other
@@ -94,15 +41,19 @@ func TestATimeLeftIsHonestOnAMachineThatOthersUse(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(path), ".jsonl")
 		t.Run(name, func(t *testing.T) {
 			all := recorded(t, path)
-			off, n, outside := 1.0, 0, 0
-			replay(all, func(at, left, truth float64) {
+			off, n, outside, total := 1.0, 0, 0, all[len(all)-1].At
+			Replay(all, total, func(at, left float64) {
+				truth := total - at
+				if truth < total/10 {
+					return
+				}
 				n++
 				ratio := max(left/truth, truth/left)
 				if off = max(off, ratio); ratio > 1.5 {
 					outside++
 				}
 			})
-			t.Logf("%.0f s: %d times asked, off by %.2f at most, by more than 1.5 %d times", all[len(all)-1].At, n, off,
+			t.Logf("%.0f s: %d times asked, off by %.2f at most, by more than 1.5 %d times", total, n, off,
 				outside)
 			if off > bounds[name] || n < 50 {
 				t.Errorf("off by %.2f, and %v at most is right", off, bounds[name])

@@ -1,0 +1,104 @@
+package progress
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"time"
+)
+
+// RecordTo is the variable of the environment that names a folder in which each Work records what it is told. It is
+// for those who work on what is said of the time left: see lab/left.
+const RecordTo = "MILLRACE_PROGRESS"
+
+// Event is a line of a recording: what was said to a Work, so many seconds behind its beginning.
+type Event struct {
+	At    float64    `json:"at"`
+	Began *time.Time `json:"began,omitempty"` // of the first: the moment
+	Plan  string     `json:"plan,omitempty"`  // of which Left is left
+	Left  []Piece    `json:"left,omitempty"`  // a Cost of -1 is Unknown
+	Begin *Piece     `json:"begin,omitempty"`
+	End   bool       `json:"end,omitempty"`
+	Far   float64    `json:"far,omitempty"` // what the piece under way said of itself
+}
+
+// ReadRecording reads a recording.
+func ReadRecording(r io.Reader) ([]Event, error) {
+	var all []Event
+	for lines := json.NewDecoder(r); ; {
+		var e Event
+		if err := lines.Decode(&e); err == io.EOF {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("progress: event %d of a recording: %w", len(all)+1, err)
+		}
+		for i := range e.Left {
+			if e.Left[i].Cost < 0 {
+				e.Left[i].Cost = Unknown
+			}
+		}
+		all = append(all, e)
+	}
+}
+
+// Replay says to a Work what was recorded of work that took so many seconds, asks it 200 times how much is left, and
+// calls said with what it answers where that is honest.
+func Replay(all []Event, total float64, said func(at, left float64)) {
+	var w Work
+	zero := time.Unix(0, 0)
+	on := func(at float64) time.Time { return zero.Add(time.Duration(at * 1e9)) }
+	far, next := 0.0, 0.0
+	for i, e := range all {
+		switch {
+		case e.Began != nil:
+		case e.Begin != nil:
+			p := *e.Begin
+			far = 0
+			p.Far = func() float64 { return far } // 0: it says nothing
+			w.Begin(on(e.At), p)
+		case e.End:
+			w.End(on(e.At))
+		case e.Far > 0:
+			far = e.Far
+		default:
+			w.Plan(on(e.At), e.Plan, e.Left...)
+		}
+		until := total
+		if i+1 < len(all) {
+			until = all[i+1].At
+		}
+		for ; next < until; next += total / 200 {
+			if s := w.At(on(next)); s.Honest {
+				said(next, s.Left.Seconds())
+			}
+		}
+	}
+}
+
+// record records an event, if anything is recorded.
+func (w *Work) record(at time.Time, e Event) {
+	if w.recording == nil {
+		return
+	}
+	e.At = math.Round(1e4*at.Sub(w.began).Seconds()) / 1e4
+	for i := range e.Left {
+		if math.IsInf(e.Left[i].Cost, 1) {
+			e.Left[i].Cost = -1
+		}
+	}
+	_ = w.recording.Encode(e) // which nobody trains for
+}
+
+// startRecording begins a file where the environment asks for it.
+func (w *Work) startRecording() {
+	dir := os.Getenv(RecordTo)
+	if dir == "" {
+		return
+	}
+	if f, err := os.CreateTemp(dir, fmt.Sprintf("%d-*.jsonl", os.Getpid())); err == nil {
+		w.recording = json.NewEncoder(f)
+		w.record(w.began, Event{Began: &w.began})
+	}
+}
