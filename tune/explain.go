@@ -63,8 +63,8 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error
 }
 
 // Explain is Explain of the best plan, except that each lever is a search for the better hardware, as far as
-// a short one goes; where ctx has a deadline they share the time until then. What such a search finds that this hardware can do too, and faster, is no advice but the
-// best plan: Best and Rivals then change.
+// a short one goes; where ctx has a deadline they share the time until then. What such a search finds that this
+// hardware can do too, and faster, is no advice but the best plan: Best and Rivals then change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
 	for again := 0; ; again++ {
