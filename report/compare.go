@@ -179,10 +179,7 @@ func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 		peaks = p.Evaluated()
 	}
 	n := Numbers{Steps: 1, StepS: p.StepS, SamplesPerSecond: p.SamplesPerSecond, Bubble: p.Bubble,
-		PeakBytes: peaks, PeakActivations: p.PeakActivations}
-	for _, b := range p.BusyS { // a mean, where the step is a median: it may be a little longer
-		n.BusyS = append(n.BusyS, min(b, p.StepS))
-	}
+		BusyS: p.BusyS, PeakBytes: peaks, PeakActivations: p.PeakActivations}
 	n.idle(len(n.BusyS))
 	return n
 }

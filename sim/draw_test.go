@@ -33,8 +33,8 @@ func TestDrawingsTellTheTruth(t *testing.T) {
 			t.Fatalf("the drawing has %d slots, the simulation takes %v\n%s%s", d.Slots, sum.EndS, d, p.Text())
 		}
 		busy := 0.0
-		for _, b := range sum.BusyS {
-			busy += b * float64(max(1, sum.Steps))
+		for _, b := range sum.TotalS {
+			busy += b
 		}
 		if math.Abs(busy-float64(d.Busy)) > 1e-9 {
 			t.Fatalf("the drawing has %d busy slots, the simulation %v", d.Busy, busy)

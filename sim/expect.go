@@ -36,6 +36,7 @@ func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 	}
 	n := float64(p.Workers)
 	sum.StepS, sum.EndS = 0, 0
+	sum.BusyS, sum.TotalS = make([]float64, p.Workers), make([]float64, p.Workers)
 	for behind := range p.Workers {
 		o.Vary = costs.Noise.varyBehind(behind, p.Workers)
 		_, paced, err := Run(p, costs, o)
@@ -43,14 +44,12 @@ func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 			return sum, err
 		}
 		sum.StepS, sum.EndS = sum.StepS+paced.StepS/n, sum.EndS+paced.EndS/n
+		for w := range p.Workers {
+			sum.BusyS[w] += paced.BusyS[w] / n
+			sum.TotalS[w] += paced.TotalS[w] / n
+		}
 	}
-	busy := 0.0
-	for _, b := range sum.BusyS {
-		busy += b
-	}
-	if sum.StepS > 0 {
-		sum.Bubble = max(0, 1-busy/(n*sum.StepS))
-	}
+	sum.idle()
 	return sum, nil
 }
 

@@ -98,10 +98,10 @@ type workerState struct {
 	reached   float64 // when the head became the head
 	started   float64
 	blockedBy string // why the head could not start when it was last asked
-	busy      float64
+	busyS     float64
 	memory    account
 	device    device
-	mark      *trace.StepMark // of the step it last computed for
+	step      *stepTaken // that it last computed for
 }
 
 // state is a simulation under way. The clock is now; everything that is to happen later
@@ -127,7 +127,7 @@ type state struct {
 	copies    []map[schedule.Instruction]int // by worker: changes of the copies of weights; nil under sync
 	per       int32                          // micro-batches in a minibatch
 	tl        trace.Timeline
-	marks     map[int]*trace.StepMark
+	steps     map[int]*stepTaken
 	over      *Over
 	fault     error     // ends the simulation
 	closings  []closing // by place
@@ -138,7 +138,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 		p: p, costs: costs, o: o, gate: o.Gate, behind: o.Ahead > 0 || costs.IssueS > 0,
 		workers: make([]workerState, p.Workers), reducing: make([]float64, p.Workers),
 		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{},
-		several: map[schedule.Key]int{}, marks: map[int]*trace.StepMark{},
+		several: map[schedule.Key]int{}, steps: map[int]*stepTaken{},
 		per: int32(p.PerMinibatch()),
 	}
 	s.copies = copiesOf(p)
@@ -306,9 +306,8 @@ func (s *state) executed(w int, in schedule.Instruction) {
 		if s.o.takes != nil {
 			s.touch(w, s.inside(in))
 		}
-		me.busy += s.now - me.started
 		me.device.computing = false
-		s.markEnd(w, in)
+		s.markEnd(w, in, s.now-me.started)
 		s.closes(w, in)
 	}
 	if s.o.Record && !in.Kind.IsIssued() {

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Steps is how many steps a prediction is the median of: more where computations vary.
+// Steps is how many steps are simulated for a prediction, which is a median over those behind the first: more where
+// computations vary.
 func Steps(costs sim.Costs) int {
 	if costs.Noise.Varies() {
 		return 9
@@ -73,14 +74,7 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 		if err != nil {
 			return predicted, false, err
 		}
-		busy := 0.0
-		if more := float64(sum.Steps - half.Steps); more > 0 {
-			sum.StepS = (sum.EndS - half.EndS) / more
-		}
-		for _, b := range sum.BusyS {
-			busy += b
-		}
-		sum.Bubble = max(0, 1-busy/(float64(len(sum.BusyS))*sum.StepS)) // rounding can leave less
+		sum = sum.Steadily(half)
 	}
 	if !(sum.StepS > 0) {
 		return predicted, false, fmt.Errorf("tune: a simulated step takes %v s; the profile of %s has no times",
