@@ -90,6 +90,7 @@ func TestSecretsAreLeftOut(t *testing.T) {
 
 // A process that is killed while another one measures for it leaves none behind.
 func TestAKilledProcessMeasuresNoMore(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	// It takes longer to measure than this test waits.
 	c := p.Command(t, strings.Fields("train --model mlp --set hidden=2048,2048 --data digits --batch 4096 "+

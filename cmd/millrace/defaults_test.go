@@ -11,6 +11,7 @@ import (
 // With nothing said of optimizer, rate and warm-up each kind of built-in model learns what suits it, and no loss rises
 // far above the first.
 func TestBuiltInModelsLearnByTheirDefaults(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	text, err := filepath.Abs("../../LICENSE")
 	if err != nil {

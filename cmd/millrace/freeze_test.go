@@ -11,6 +11,7 @@ import (
 // Frozen parameters keep their values and have no states, through checkpoints and two phases of fine-tuning; what
 // cannot be frozen is refused by name.
 func TestFrozenLayersDoNotLearn(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	if out := p.Run(t, strings.Fields("profile --model mlp --freeze dense1 --sizes 4 --batch 4 --passes 1 -o frozen.json"),
 		true); out != "" {

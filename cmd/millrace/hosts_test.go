@@ -19,6 +19,7 @@ import (
 // The links between processes are measured by every carrier, once for all, and what is written is a cluster to plan
 // for and train on.
 func TestDoctorMeasuresLinks(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	code, out := started(t, p, "launch -n 2 -- doctor --links -o cluster.yaml")
 	if code != 0 || strings.Contains(out, "[1] ") {
@@ -63,6 +64,7 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 
 // One process is its own hosts: what doctor writes of it, it trains on.
 func TestOneProcessTrainsOnItsOwnCluster(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	if code, out := started(t, p, "doctor --links -o own.yaml"); code != 0 {
 		t.Fatalf("code %d\n%s", code, out)
@@ -81,6 +83,7 @@ func TestOneProcessTrainsOnItsOwnCluster(t *testing.T) {
 
 // Two hosts of unequal cores are measured each, planned for as they are, and leave the bits of one worker.
 func TestUnequalHostsTrainTogether(t *testing.T) {
+	t.Parallel()
 	taskset, err := exec.LookPath("taskset")
 	allowed := place.Allowed()
 	if err != nil || len(allowed) < 2 {

@@ -37,6 +37,7 @@ def dice(): return Own(True), example()
 
 // import shows what is in a PyTorch network, cut into layers, and refuses by name what cannot be trained.
 func TestImportShowsAPyTorchNetwork(t *testing.T) {
+	t.Parallel()
 	p := bare(t)
 	write(t, filepath.Join(p.Dir, "own.py"), ownModel)
 	script, err := filepath.Abs("../../python/millrace_export.py")

@@ -8,6 +8,7 @@ import (
 // A run that begins with what another one has left evaluates as that one did, on other stages, with another seed for
 // what is drawn; files that are none of the model's are refused before anything is measured.
 func TestTrainingBeginsWithGivenValues(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	done := func(args string) {
 		t.Helper()

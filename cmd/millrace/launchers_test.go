@@ -240,6 +240,7 @@ func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 
 // Pods of an Indexed Job of which one is lost are all replaced, and go on without a flag that says so.
 func TestReplacedPodsGoOn(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	pods := func(id, port string) []ranked {
 		var all []ranked
@@ -283,6 +284,7 @@ func TestReplacedPodsGoOn(t *testing.T) {
 
 // A run of several hosts goes on without one that is lost, to the weights of one that lost none.
 func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	path, _ := otherHosts(t)
 	killed := make(chan error)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestThreadsAreBounded(t *testing.T) {
+	t.Parallel()
 	most := prepare.ThreadsPerProcessor * runtime.NumCPU()
 	for _, c := range []struct {
 		workers, threads int
@@ -33,6 +34,7 @@ func TestThreadsAreBounded(t *testing.T) {
 // A limit of the address space that is too small ends in one line, or where the Go runtime gets no
 // thread or no memory in its dump; it never hangs and passes for no interrupt.
 func TestALimitedAddressSpace(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	limiter, err := exec.LookPath("prlimit")
 	if err != nil {

@@ -81,6 +81,7 @@ func stepsIn(dir string) int {
 // A browser sees a run as it goes on. That it is killed stops nothing, and the run leaves the weights of one that
 // nobody has looked at. Of a run that has ended pages and its report say the same.
 func TestARunIsWatched(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("MILLRACE_BROWSER") == "none" {
 		t.Skip("MILLRACE_BROWSER=none: no page is opened")
 	}

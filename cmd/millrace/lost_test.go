@@ -323,6 +323,7 @@ func TestARunGoesOnWithoutALostProcess(t *testing.T) {
 // An error of the run itself is in its folder, too, as one after which no other start helps, until a run begins; one
 // that ends well leaves none.
 func TestAnErrorIsInTheRunsFolder(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	line := "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --workers 2 " +
 		"--eval-rows 8 --steps 6 --save-every 2 --overwrite --out out"

@@ -16,7 +16,6 @@ import (
 // The pages of trainings of every sort agree with themselves, with the Timelines that they are drawn from, and with
 // what `report` says of the same run on a terminal, at both widths.
 func TestThePagesOfRealTrainings(t *testing.T) {
-	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batch 4 --stages 2 --workers 2 " +
 		"--steps 40 --eval-rows 64 --out run"
 	for name, lines := range map[string][]string{
@@ -36,10 +35,9 @@ func TestThePagesOfRealTrainings(t *testing.T) {
 		"without its Timeline": {line},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := profiled(t)
 			dir := filepath.Join(p.Dir, "run")
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
 			for _, l := range lines {
 				if code, said := started(t, p, l); code != 0 {
 					t.Fatalf("%s: code %d\n%s", l, code, said)

@@ -33,6 +33,7 @@ func records(t *testing.T, text string) (all []map[string]any, other string) {
 // A run on two hosts leaves one picture: records of all processes, a Timeline on one clock that says who was where,
 // metrics of each worker, and a report and a file for viewers that show hosts.
 func TestHostsLeaveOnePicture(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	path, _ := otherHosts(t)
 	const flags = launchedFlags + "--split 1 --schedule 1f1b --clip 0.5 --optimizer adam --steps 30 --out seen"

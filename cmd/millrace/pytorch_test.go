@@ -51,9 +51,10 @@ func clone(t *testing.T) (dir string, sh func(command string) string) {
 	}
 }
 
-// The commands for a PyTorch model that the README has, and those of the example, do what they say, from the module to
-// two stages and back; without python3-torch, which make setup-pytorch installs, that fails.
-func TestThePyTorchExampleGoesThereAndBack(t *testing.T) {
+// thereAndBack holds the commands for a PyTorch model that the README has, and those of the example, to do what they
+// say, from the module to two stages and back, by what they have printed; without python3-torch, which make
+// setup-pytorch installs, that fails.
+func thereAndBack(t *testing.T, sh func(command string) string, printed map[string]string) {
 	shown := regexp.MustCompile(`(?m)^    \$ (.*(?:digits\.mr|digits\.safetensors).*)$`)
 	var commands []string
 	for _, page := range []string{"../../README.md", "../../examples/pytorch/README.md"} {
@@ -64,17 +65,15 @@ func TestThePyTorchExampleGoesThereAndBack(t *testing.T) {
 		text = bytes.ReplaceAll(text, []byte("&&\n"), []byte("&& "))
 		var found []string
 		for _, m := range shown.FindAllSubmatch(text, -1) {
-			found = append(found, string(m[1]))
+			found = append(found, oneLine(string(m[1])))
 		}
 		if len(found) != 3 || commands != nil && strings.Join(found, "\n") != strings.Join(commands, "\n") {
 			t.Fatalf("%s has the commands %q, the README %q", page, found, commands)
 		}
 		commands = found
 	}
-	_, sh := clone(t)
-	sh(commands[0])
 	scores := func(command, line string) (loss, accuracy float64) {
-		out := sh(command)
+		out := printed[command]
 		at := strings.Index(out, line)
 		if at < 0 {
 			t.Fatalf("%s prints\n%s; it has no %q", command, out, line)
@@ -174,6 +173,7 @@ if __name__ == "__main__":
 // PyTorch computes with the trained weights on the rows that were evaluated. With its beginning frozen the head learns
 // as PyTorch trains it, by name, and statistics move on; what cannot be frozen is refused with names that are near.
 func TestAPyTorchNetworkLearnsFromArrays(t *testing.T) {
+	t.Parallel()
 	dir, sh := clone(t)
 	write(t, filepath.Join(dir, "own.py"), ownNetwork)
 	sh("python3 own.py && python3 python/millrace_export.py own.py:build -o own.mr")

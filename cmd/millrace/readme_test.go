@@ -116,15 +116,17 @@ func TestAlike(t *testing.T) {
 }
 
 // The README's commands do, one after the other in a clone, what it says, and print what it shows. What they print of
-// described hardware is the same to the letter.
+// described hardware is the same to the letter. What goes to PyTorch and back is looked at beyond what is shown.
 func TestTheReadmesTour(t *testing.T) {
 	_, sh := clone(t)
+	printed := map[string]string{}
 	all := tour(t, "../../README.md")
 	for _, s := range all {
 		if strings.Contains(s.command, " serve ") || strings.Contains(s.command, "--live") {
 			continue // until somebody ends them
 		}
 		got := sh(s.command)
+		printed[oneLine(s.command)] = got
 		equal := func(a, b string) bool { return a == b }
 		if !s.described() {
 			equal = alike
@@ -136,6 +138,12 @@ func TestTheReadmesTour(t *testing.T) {
 	if len(all) < 10 {
 		t.Errorf("the README shows %d commands", len(all))
 	}
+	t.Run("PyTorch", func(t *testing.T) { thereAndBack(t, sh, printed) })
+}
+
+// oneLine is a command without the breaks of its lines.
+func oneLine(command string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(command, "\\\n", " ")), " ")
 }
 
 // Every command that a document names has its verb and its flags.

@@ -13,6 +13,7 @@ import (
 
 // A model that cannot run here is refused before libtorch sees it, with what can be done; those that can are not.
 func TestModelsThatCannotRunHere(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"gnmt-8":   `model gnmt-8: nn: layer "attention": there is no computation of kind`,
 		"resnet50": `model resnet50: nn: layer "pool1": there is no computation of kind`,
@@ -37,6 +38,7 @@ func TestModelsThatCannotRunHere(t *testing.T) {
 
 // A model of several inputs is measured on samples made for all of them, and data that has one is refused for it.
 func TestAModelOfSeveralInputs(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	s2vt := "--model s2vt --set features=6 --set width=4 --set embedding=4 --set vocabulary=5 --set context=3 --batch 2"
 	if out := p.Run(t, strings.Fields("profile "+s2vt+" --sizes 2 --passes 1 -o p.json"), true); strings.Contains(out,
@@ -52,6 +54,7 @@ func TestAModelOfSeveralInputs(t *testing.T) {
 
 // Data that is not there is found out before anything is measured.
 func TestDataIsLookedAtFirst(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	for _, args := range []string{
 		"tune --model mlp --rivals",
@@ -67,6 +70,7 @@ func TestDataIsLookedAtFirst(t *testing.T) {
 
 // A plan that cannot be trained is refused before its sizes are measured, with its file.
 func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	m, err := model.Load("mlp", nil)
 	if err != nil {
@@ -88,6 +92,7 @@ func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
 
 // What is asked for beside a plan that has it otherwise is refused, and what it has too is not.
 func TestSettingsBesideAPlanAgreeWithIt(t *testing.T) {
+	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	model := "--model mlp --cluster dapple-b:2"
 	p.Run(t, strings.Fields("plan "+model+" --batch 8 --schedule 1f1b --stages 2 --micro-batch 2 -o p.json"), true)

@@ -113,6 +113,7 @@ func encrypted(_ int, c *exec.Cmd) { c.Env = append(c.Env, launch.TLSVar+"=on") 
 // then as one process that has both disks: the weights are those of one process that never stopped. So they are where
 // files travel encrypted.
 func TestHostsWithDisksOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--schedule 1f1b --save-every 50 --keep 2 --out r --steps "
@@ -163,6 +164,7 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 // A disk that is full on one host ends the run on both, who name it; the checkpoint before stays, on both, and nothing
 // half-written.
 func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--split 1 --schedule 1f1b --out r --steps "
@@ -190,6 +192,7 @@ func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 // A run that is started again goes on although rank 0 is another host now, whose disk says nothing of steps that the
 // first one led; and a new run that has the name of one that is over does not go on from it.
 func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--split 1 --schedule 1f1b --save-every 2 --out r --steps "
@@ -213,6 +216,7 @@ func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 
 // A folder that another run holds on one host alone is refused, by the name of the host, and stays as it is.
 func TestAFolderIsHeldOnEveryHost(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--split 1 --schedule 1f1b --out r --overwrite --steps "
@@ -245,6 +249,7 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 // Files that a host has of a checkpoint which was being saved, and which another host has committed, are not deleted by
 // a new run without being asked for; the run itself goes on from them.
 func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--split 1 --schedule 1f1b --out r --steps "
@@ -277,6 +282,7 @@ func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 // A run that is started again does not go on from what a host that joins has of another training, however far that is,
 // and what the others have stays.
 func TestARestartGoesOnFromItsOwn(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--split 1 --schedule 1f1b --out r --steps "
@@ -312,6 +318,7 @@ func TestARestartGoesOnFromItsOwn(t *testing.T) {
 // A host that joins and has checkpoints of another training where this one's are to be is refused, and keeps them; what
 // is damaged on one host is read where it is whole.
 func TestAHostThatJoinsKeepsItsOwnTraining(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--split 1 --schedule 1f1b --out r --steps "

@@ -24,6 +24,7 @@ const endless = "train --model mlp --data digits --profile mlp.json --batch 8 --
 // A signal, and its echo to the process group, finishes the step, saves and ends with
 // 128 + the signal; the checkpoint is whole and training goes on from it.
 func TestSignalsStopAfterAStep(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	for signal, code := range clitest.Ends {
 		t.Run(signal.String(), func(t *testing.T) {
@@ -67,6 +68,7 @@ func TestSignalsStopAfterAStep(t *testing.T) {
 // Stopping after 4 of 9 steps and going on under another plan changes no bit of the loss, where
 // no stage has replicas (of which Chimera's two directions are two): they add in another order.
 func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	const dropping = "--model mlp --set dropout=0.1 --batch 24 "
 	if out := p.Run(t, strings.Fields("profile --sizes 6,24 --passes 1 -o dropping.json "+dropping), true); out != "" {
@@ -98,6 +100,7 @@ func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 
 // A run is saved though whoever read its output was stopped with it, as tee is by the same key.
 func TestARunIsSavedWhenNobodyReadsItsOutput(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	c := p.Command(t, strings.Fields(endless+"run"))
 	r, w, err := os.Pipe()

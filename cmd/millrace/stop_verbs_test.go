@@ -43,6 +43,7 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 
 // A search that is stopped in its middle leaves the best that it has, as good as it was.
 func TestAStoppedSearchLeavesItsBest(t *testing.T) {
+	t.Parallel()
 	for command, reader := range map[string]string{
 		"plan --model gpt --set layers=24 --cluster dapple-a --batch 256 --time 1m": "simulate --model gpt " +
 			"--set layers=24 --cluster dapple-a --plan out.json --json",
@@ -74,6 +75,7 @@ func TestAStoppedSearchLeavesItsBest(t *testing.T) {
 
 // A profile that is stopped keeps what it has measured, says of which sizes, and the next one goes on from it.
 func TestAStoppedProfileKeepsWhatItHas(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	p.Cache = t.TempDir()
 	const args = "profile gpt --set context=32 --batch 8 --workers 2 --thorough"
@@ -92,6 +94,7 @@ func TestAStoppedProfileKeepsWhatItHas(t *testing.T) {
 
 // A verb that does not look whether it was stopped is ended, and leaves no half of a file.
 func TestSignalsStopADeafVerb(t *testing.T) {
+	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Cache: t.TempDir()}
 	said := p.StopAtWork(t, "deaf", "writing", syscall.SIGTERM, 143)
 	if said != "writing\nmillrace: stopped by SIGTERM before it was done; nothing was written\n" {
@@ -104,6 +107,7 @@ func TestSignalsStopADeafVerb(t *testing.T) {
 
 // Training that is stopped while another process measures its profile ends as that process does.
 func TestSignalsStopTrainingThatMeasures(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	said := p.StopAtWork(t, "train --model gpt --set context=16 --data text.txt --batch 64 --out run",
 		"profile: measuring", syscall.SIGTERM, 143)

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/profile/timing"
 )
 
 // wrongClock is by how much the clock of a process is wrong.
@@ -22,7 +23,7 @@ const firstLine = "MILLRACE_TEST_FIRST_LINE"
 
 func TestMain(m *testing.M) {
 	clitest.Main(m, func(args []string) int {
-		planning.LongestSearch, cli.FirstLine = time.Hour, time.Hour
+		planning.LongestSearch, cli.FirstLine, timing.QuickS = time.Hour, time.Hour, 0.5
 		if d, err := time.ParseDuration(os.Getenv(firstLine)); err == nil {
 			cli.FirstLine = d
 		}

@@ -58,6 +58,7 @@ func (r *rank) ended() (code int, said string) {
 // A signal to any process stops all behind their step, which is saved; all end as who was told to stop, and only
 // rank 0 prints.
 func TestASignalToOneStopsAll(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	for told, codes := range [][]int{{130, 143}, {143, 130}} {
 		out := fmt.Sprint("out", told)

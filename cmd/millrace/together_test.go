@@ -18,6 +18,7 @@ const small = "train --model mlp --data digits --profile mlp.json --batch 8 --mi
 
 // Two processes leave what one with two workers leaves, and rank 0 alone says how it went.
 func TestProcessesTrainAsThreadsDo(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	for _, line := range []string{small + "one --workers 2", "launch -n 2 -- " + small + "two"} {
 		code, said := started(t, p, line)
@@ -31,6 +32,7 @@ func TestProcessesTrainAsThreadsDo(t *testing.T) {
 // What train does otherwise it does in several processes, too: each line trains as the one in front of it does in
 // one process.
 func TestProcessesTrainHowever(t *testing.T) {
+	t.Parallel()
 	p, four := profiled(t), strings.Replace(small, "stages 2", "stages 4", 1)
 	for n, c := range []struct{ alone, apart string }{
 		{small + "a0 --workers 2", "launch -n 2 -- " + small + "b0"},
@@ -53,6 +55,7 @@ func TestProcessesTrainHowever(t *testing.T) {
 
 // A dry run ends well everywhere in front of its first step, and leaves nothing; --json is rank 0's alone.
 func TestProcessesAnswerAsOneDoes(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	code, said := started(t, p, "launch -n 2 -- "+small+"dry --dry-run")
 	if code != 0 || !strings.Contains(said, "predicted ") || p.List(t, "dry") != "" {
@@ -68,6 +71,7 @@ func TestProcessesAnswerAsOneDoes(t *testing.T) {
 
 // What is wrong with one process every process says, with the code that says whether to try again.
 func TestEveryProcessSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(p.Dir, "job.yaml"), []byte("model: mlp\ndata: digits\n"), 0o644); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ const shortTraining = "--batch 8 --split 1 --micro-batches 2 --save-every 2 --ke
 // A file that has the name of the record, and is none, is somebody's: a run keeps it, whether it begins or
 // goes on.
 func TestAFileThatIsNoRecordIsKept(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	theirs := func(out string) {
 		t.Helper()
@@ -45,6 +46,7 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 // behind it: the report of what is left does not show them, and theirs is set aside with their checkpoint, also where
 // that is whole with a draft alone, as other hosts have the rest: then a launcher had started the run.
 func TestGoingBackThroughALink(t *testing.T) {
+	t.Parallel()
 	for _, last := range []string{"step-00000004", checkpoint.DraftName(4, 9)} {
 		p := profiled(t)
 		learn(t, p, shortTraining+"--steps 4 --out run")
@@ -80,6 +82,7 @@ func TestGoingBackThroughALink(t *testing.T) {
 // A run that goes on in its folder keeps the plan and the Timeline of the steps before, and its report shows the losses
 // of all; `report` draws that again, and the earlier part alone. Writing over the folder leaves nothing of either.
 func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	learn(t, p, shortTraining+"--steps 2 --out run")
 	learn(t, p, "--split 2 --steps 4 --out run --resume run")
@@ -113,6 +116,7 @@ func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
 
 // A run looks at the checkpoints of its folder once it has it: they cannot become others while it prepares.
 func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	folder, err := training.TakeFolder(filepath.Join(p.Dir, "run"))
 	if err != nil {

@@ -101,6 +101,7 @@ func changed(t *testing.T, p *clitest.Program, a, b string) (names []string) {
 // A run that goes on takes every setting of the training from its checkpoint, to the last bit, but for those
 // that a flag changes.
 func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	learn(t, p, "--optimizer sgd --lr 0.5 --momentum 0.9 --weight-decay 0.1 --clip 0.1 --seed 3 --batch 12 "+
 		"--lr-schedule cosine --lr-warmup 2 --split 1 --micro-batches 3 --steps 6 --save-every 3 --out whole")
@@ -129,6 +130,7 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 
 // The size of micro-batches decides bits: a run that goes on with another one says so, whichever setting brought it.
 func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
+	t.Parallel()
 	p := clitest.Trainer(t)
 	p.Run(t, strings.Fields("profile --model mlp --sizes 2,4,8 --batch 8 --passes 1 -o mlp.json"), true)
 	learn(t, p, "--batch 8 --split 1 --micro-batches 2 --steps 1 --out run")
@@ -146,6 +148,7 @@ func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 
 // What is 0 is 0: nothing moves at a rate of 0.
 func TestARateOfZeroIsZero(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	learn(t, p, "--optimizer sgd --lr 0 --batch 8 --split 1 --micro-batches 2 --steps 2 --save-every 1 --out frozen")
 	sameTensors(t, p, "frozen/checkpoints/step-00000001", "frozen/checkpoints/step-00000002")
@@ -185,6 +188,7 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 // A run that keeps all its checkpoints keeps them when it goes on, and what is 0 in the checkpoint is said where a
 // run that begins would have another value.
 func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
+	t.Parallel()
 	p := profiled(t)
 	learn(t, p, "--batch 8 --split 1 --micro-batches 2 --lr 0 --weight-decay 0 --steps 4 --save-every 1 --keep 0 --out "+
 		"run")

@@ -23,11 +23,14 @@ const (
 	leastPasses = 6    // of updates
 
 	// Of a quick sitting:
-	firstsS     = 7.0 // the first visits to all sizes take this at most; sizes beyond are left out
-	leastSizes  = 3   // and are measured all the same
-	quickS      = 9.5 // no visit behind the first ones ends later, as far as is known before
-	quickPasses = 2   // of updates
+	firstsPart  = 0.74 // of QuickS the first visits to all sizes take this at most; sizes beyond are left out
+	leastSizes  = 3    // and are measured all the same
+	quickPasses = 2    // of updates
 )
+
+// QuickS is how long a quick sitting takes, seconds: no visit behind the first ones ends later, as far as is known
+// before. Tests that are not about what is measured have it shorter.
+var QuickS = 9.5
 
 // sitting is one under way.
 type sitting struct {
@@ -142,7 +145,8 @@ func (s *sitting) thorough(size int) bool {
 }
 
 // chosen is the sizes that are measured of those asked for: of a quick sitting the smaller ones, as many as can be
-// visited in firstsS, and leastSizes at least. Those that were measured before are taken whatever their visits took.
+// visited in firstsPart of QuickS, and leastSizes at least. Those that were measured before are taken whatever their
+// visits took.
 func (s *sitting) chosen() []int {
 	if !s.Quick || s.Every {
 		return s.MicroBatches
@@ -150,7 +154,7 @@ func (s *sitting) chosen() []int {
 	sum := 0.0
 	for i, size := range s.MicroBatches {
 		sum += s.firstS(size)
-		if i >= leastSizes && sum > firstsS {
+		if i >= leastSizes && sum > firstsPart*QuickS {
 			return slices.DeleteFunc(slices.Clone(s.MicroBatches), func(size int) bool {
 				return size >= s.MicroBatches[i] && len(s.visits(size)) == 0
 			})
@@ -227,18 +231,15 @@ func (s *sitting) visitAll() error {
 		*rounds = append(*rounds, Round{})
 		some := false
 		for i := range s.sizes {
-			size := s.sizes[i]
-			if round > 0 {
-				size = s.sizes[len(s.sizes)-1-i]
-			}
+			size := s.at(round, i)
 			if round == 0 && i > 0 && !slices.Contains(s.chosen(), size) && len(s.visits(size)) == 0 {
 				continue // it would take too long, as is known by now
 			}
-			if gone = s.now().Sub(began).Seconds(); s.Quick && round > 0 && gone+s.laterS(size) > quickS {
+			if gone = s.now().Sub(began).Seconds(); s.Quick && round > 0 && gone+s.laterS(size) > QuickS {
 				continue
 			}
 			some = true
-			if err := s.visit(size, round, i, quickS-gone); err != nil {
+			if err := s.visit(size, round, i, QuickS-gone); err != nil {
 				return err
 			}
 		}
@@ -286,15 +287,27 @@ func (s *sitting) piece(size, round int) progress.Piece {
 	return p
 }
 
-// left is the visits that are to be made from the i-th of a round on.
+// left is the visits that are to be made from the i-th of a round on. A quick sitting fills its time with visits behind
+// the first ones, however many.
 func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 	var pieces []progress.Piece
-	sumS, roundS := 0.0, 0.0
+	if s.Quick {
+		leftS -= s.piece(s.at(round, i), round).Cost
+		for n := i + 1; round == 0 && n < len(s.sizes); n++ {
+			if slices.Contains(s.chosen(), s.sizes[n]) || len(s.visits(s.sizes[n])) > 0 {
+				p := s.piece(s.sizes[n], 0)
+				leftS -= p.Cost
+				pieces = append(pieces, p)
+			}
+		}
+		return append(pieces, progress.Piece{What: visits, Kind: visits, Group: visits, Cost: max(0, leftS), Sure: true})
+	}
+	roundS := 0.0
 	for _, size := range s.sizes {
 		roundS += s.laterS(size)
 	}
 	rounds := s.rounds
-	if s.Passes == 0 && !s.Quick && roundS > 0 {
+	if s.Passes == 0 && roundS > 0 {
 		visited := 0
 		for _, size := range s.MicroBatches {
 			visited = max(visited, mostRounds-len(s.visits(size)))
@@ -303,26 +316,20 @@ func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 	}
 	for k := round; k < rounds; k++ {
 		for n := range s.sizes {
-			at := s.sizes[n]
-			if k > 0 {
-				at = s.sizes[len(s.sizes)-1-n]
+			if k > round || n >= i {
+				pieces = append(pieces, s.piece(s.at(k, n), k))
 			}
-			p := s.piece(at, k)
-			switch {
-			case k == round && n < i:
-				continue
-			case k == 0 && s.Quick && !slices.Contains(s.chosen(), at) && len(s.visits(at)) == 0,
-				k > 0 && s.Quick && sumS+p.Cost > leftS:
-				continue
-			}
-			sumS += p.Cost
-			pieces = append(pieces, p)
-		}
-		if s.Quick && sumS >= leftS {
-			break
 		}
 	}
 	return pieces
+}
+
+// at is the n-th size of a round.
+func (s *sitting) at(round, n int) int {
+	if round == 0 {
+		return s.sizes[n]
+	}
+	return s.sizes[len(s.sizes)-1-n]
 }
 
 // keep has the Record kept, not more often than keptEvery unless it must be.
