@@ -109,7 +109,7 @@ func (t *tuning) try(ctx context.Context, at Degrees, iterations int) (anchor, e
 	if err != nil {
 		return anchor{}, err
 	}
-	t.Progress.Begin(time.Now(), trial(at, iterations, p.StepS))
+	t.Progress.Begin(time.Now(), t.profiling(at, iterations, p.StepS))
 	tried, err := t.Machine(ctx, p, iterations, true)
 	if err != nil {
 		return anchor{}, fmt.Errorf("tune: profiling %s: %w", at, err)
@@ -119,8 +119,9 @@ func (t *tuning) try(ctx context.Context, at Degrees, iterations int) (anchor, e
 	return anchor{p, tried.Timeline}, nil
 }
 
-// planned says what is left to do before anything is tried: the settings of the profile, the predictions, and with
-// Rivals the whole grid, all of which batches are taken to take as long as the first one's are predicted to.
+// planned says what is left to do before anything is tried: the settings of the profile, of which a batch takes as long
+// as the first one's is predicted to, the predictions, and with Rivals the grid. How long that takes on a machine is
+// known once it is predicted.
 func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error {
 	first, err := t.Workload.simulate(settings[0], 0)
 	if err != nil {
@@ -128,19 +129,29 @@ func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error
 	}
 	var pieces []progress.Piece
 	for _, at := range settings {
-		pieces = append(pieces, trial(at, iterations(at), first.StepS))
+		pieces = append(pieces, t.profiling(at, iterations(at), first.StepS))
 	}
-	t.Progress.Plan(time.Now(), "profile", append(pieces,
-		slices.Repeat([]progress.Piece{t.prediction()}, len(t.out.Grid))...)...)
-	if t.Rivals {
-		t.Progress.Plan(time.Now(), "traversal", t.traversal(func(*Cell) float64 { return first.StepS })...)
-		if t.Anchored && t.Rounds < 2 {
-			again := Trying(settings[0], TraversalBatches, first.StepS)
-			again.Times = rounds * likelyChoices
-			t.Progress.Plan(time.Now(), "again", again)
-		}
+	for _, c := range t.out.Grid {
+		pieces = append(pieces, t.prediction(c.At))
+	}
+	t.Progress.Plan(time.Now(), "profile", pieces...)
+	switch {
+	case t.Rivals && t.Anchored:
+		t.Progress.Plan(time.Now(), "traversal", progress.Piece{What: "traversal", Cost: progress.Unknown})
+	case t.Rivals:
+		t.Progress.Plan(time.Now(), "traversal", t.traversal()...)
 	}
 	return nil
+}
+
+// profiling is the piece of work that runs a setting of the profile.
+func (t *tuning) profiling(at Degrees, iterations int, batchS float64) progress.Piece {
+	if !t.Anchored {
+		return played("trying", "profile", at, predictionS)
+	}
+	p := Trying(at, TraversalBatches, batchS)
+	p.Cost = trialS + float64(iterations*at.Pipelines)*batchS
+	return p
 }
 
 // ends are the settings of the fewest and of the most micro-batches that there are beside the

@@ -27,20 +27,20 @@ func (t *tuning) traverse(ctx context.Context) error {
 			}
 		}
 	}()
-	t.Progress.Plan(time.Now(), "traversal", t.traversal(func(c *Cell) float64 { return c.Simulated.StepS })...)
+	t.Progress.Plan(time.Now(), "traversal", t.traversal()...)
 	if t.Anchored && t.Rounds < 2 {
-		t.Progress.Plan(time.Now(), "again", t.choicesAgain(likelyChoices)...)
+		t.Progress.Plan(time.Now(), "again", t.choicesAgain(t.likely())...)
 	}
+	order := t.inOrder(t.trial)
 	defer func() { t.Progress.End(time.Now()) }()
 	for range max(t.Rounds, 1) {
-		for i := range t.out.Grid {
+		for _, i := range order {
 			c := &t.out.Grid[i]
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			iterations := Iterations(c.At, TraversalBatches)
-			t.Progress.Begin(time.Now(), trial(c.At, iterations, c.Simulated.StepS))
-			trial, err := t.Machine(ctx, c.Simulated, iterations, false)
+			t.Progress.Begin(time.Now(), t.trial(c))
+			trial, err := t.Machine(ctx, c.Simulated, Iterations(c.At, TraversalBatches), false)
 			if err != nil {
 				return fmt.Errorf("tune: trying %s: %w", c.At, err)
 			}
@@ -108,38 +108,43 @@ func scatter(tried [][]Scored) PredictionError {
 const rounds = 5
 
 // chosen is the settings that the methods chose, each once.
-func (t *tuning) chosen() []*Pipelined {
-	var order []*Pipelined
-	for _, c := range t.out.Grid {
+func (t *tuning) chosen() (order []*Cell) {
+	for i := range t.out.Grid {
+		c := &t.out.Grid[i]
 		if slices.ContainsFunc(t.out.Choices, func(o Choice) bool { return o.Refused == "" && o.At == c.At }) {
-			order = append(order, c.Simulated)
+			order = append(order, c)
 		}
 	}
 	return order
 }
 
-// choicesAgain is the trials that again makes of the choices so far, and as many as are to be expected besides, which
-// take as long as those of the grid on average.
-func (t *tuning) choicesAgain(expected int) []progress.Piece {
-	var all []progress.Piece
-	chosen := t.chosen()
-	for range rounds {
-		for _, p := range chosen {
-			all = append(all, Trying(p.At, TraversalBatches, p.StepS))
+// likely is the settings that will have been chosen once the grid is traversed, as far as that is known before: those
+// chosen so far, the guidelines', and for the traversal's own the one in the middle.
+func (t *tuning) likely() []*Cell {
+	all := t.chosen()
+	var scores []Scored
+	for _, c := range t.out.Grid {
+		scores = append(scores, c.Simulated.Scored)
+	}
+	for _, guideline := range []func([]Scored, int64) (Scored, error){MaxNum, MaxSize} {
+		chosen, err := guideline(scores, t.Workload.LimitBytes)
+		at := slices.IndexFunc(t.out.Grid, func(c Cell) bool { return c.At == chosen.At })
+		if err == nil && !slices.Contains(all, &t.out.Grid[at]) {
+			all = append(all, &t.out.Grid[at])
 		}
 	}
-	if more := expected - len(chosen); more > 0 {
-		other := progress.Piece{What: "trying choices again", Kind: "choices", Group: trials, Times: rounds * more}
-		for _, c := range t.out.Grid {
-			other.Cost += Trying(c.At, TraversalBatches, c.Simulated.StepS).Cost / float64(len(t.out.Grid))
-		}
-		all = append(all, other)
+	return append(all, &t.out.Grid[len(t.out.Grid)/2])
+}
+
+// choicesAgain is the trials that again makes of some settings.
+func (t *tuning) choicesAgain(of []*Cell) (all []progress.Piece) {
+	for _, c := range of {
+		p := t.trial(c)
+		p.Times = rounds
+		all = append(all, p)
 	}
 	return all
 }
-
-// likelyChoices is how many settings the methods choose, as a rule, of which some choose the same.
-const likelyChoices = 4
 
 // again runs what was chosen once more, the settings in turn in several rounds, and measures the
 // choices by the median. A traversal's own choice is the one whose few batches happened to be
@@ -147,20 +152,19 @@ const likelyChoices = 4
 func (t *tuning) again(ctx context.Context) error {
 	tried := map[Degrees][]Scored{}
 	order := t.chosen()
-	t.Progress.Plan(time.Now(), "again", t.choicesAgain(0)...)
+	t.Progress.Plan(time.Now(), "again", t.choicesAgain(order)...)
 	defer func() { t.Progress.End(time.Now()) }()
 	for range rounds {
-		for _, p := range order {
+		for _, c := range order {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			iterations := Iterations(p.At, TraversalBatches)
-			t.Progress.Begin(time.Now(), trial(p.At, iterations, p.StepS))
-			trial, err := t.Machine(ctx, p, iterations, false)
+			t.Progress.Begin(time.Now(), t.trial(c))
+			trial, err := t.Machine(ctx, c.Simulated, Iterations(c.At, TraversalBatches), false)
 			if err != nil {
-				return fmt.Errorf("tune: %s again: %w", p.At, err)
+				return fmt.Errorf("tune: %s again: %w", c.At, err)
 			}
-			tried[p.At] = append(tried[p.At], trial.Scored)
+			tried[c.At] = append(tried[c.At], trial.Scored)
 		}
 	}
 	for i := range t.out.Choices {

@@ -1,9 +1,11 @@
 package avgpipe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -191,10 +193,12 @@ type tuning struct {
 	profiledS  float64 // what running the settings of the profile took
 }
 
-// A trial takes about this beside its batches, seconds, and the predictions of a setting.
+// A trial takes about this beside its batches, seconds. A prediction takes so long for each micro-batch of each
+// pipeline, and as the machine a simulation.
 const (
 	trialS      = 0.02
-	predictionS = 0.05
+	predictionS = 0.0005
+	simulationS = 0.0002
 )
 
 // trials is the group of pieces of work that each run a setting.
@@ -202,29 +206,51 @@ const trials = "trials"
 
 // Trying is a piece of work that runs a setting for so many batches, each of which takes about so long.
 func Trying(at Degrees, batches int, batchS float64) progress.Piece {
-	return trial(at, Iterations(at, batches), batchS)
+	return progress.Piece{What: "trying " + at.String(), Kind: "trial of " + at.String(), Group: trials,
+		Cost: trialS + float64(Iterations(at, batches)*at.Pipelines)*batchS}
 }
 
-// trial is a piece of work that runs a setting, of which a batch takes about so long.
-func trial(at Degrees, iterations int, batchS float64) progress.Piece {
-	return progress.Piece{What: "trying " + at.String(), Kind: "trial of " + at.String(), Group: trials,
-		Cost: trialS + float64(iterations*at.Pipelines)*batchS}
+// trial is the piece of work that runs a setting of the grid, where it is predicted.
+func (t *tuning) trial(c *Cell) progress.Piece {
+	if !t.Anchored {
+		return played("trying", "simulation", c.At, simulationS)
+	}
+	return Trying(c.At, TraversalBatches, c.Simulated.StepS)
 }
 
 // prediction is the piece of work that predicts a setting of the grid; several are at once.
-func (t *tuning) prediction() progress.Piece {
-	return progress.Piece{What: "predicting " + strconv.Itoa(len(t.out.Grid)) + " settings", Kind: "predictions",
-		Group: "predictions", Cost: predictionS}
+func (t *tuning) prediction(at Degrees) progress.Piece {
+	p := played("", "prediction", at, predictionS)
+	p.What = "predicting " + strconv.Itoa(len(t.out.Grid)) + " settings"
+	return p
 }
 
-// traversal is the trials that Rivals makes, of settings whose batches take about so long.
-func (t *tuning) traversal(batchS func(c *Cell) float64) []progress.Piece {
+// played is a piece of work that plays a setting, which takes so long for each micro-batch of each pipeline.
+func played(what, kind string, at Degrees, eachS float64) progress.Piece {
+	return progress.Piece{What: what + " " + at.String(), Kind: kind + " of " + at.String(), Group: kind + "s",
+		Cost: eachS * float64(at.MicroBatches*at.Pipelines)}
+}
+
+// inOrder is the settings of the grid in the order in which they are predicted and tried: what takes long comes first,
+// so that it is known early how long all take.
+func (t *tuning) inOrder(piece func(c *Cell) progress.Piece) []int {
+	order := make([]int, len(t.out.Grid))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(piece(&t.out.Grid[b]).Cost, piece(&t.out.Grid[a]).Cost)
+	})
+	return order
+}
+
+// traversal is the trials that Rivals makes.
+func (t *tuning) traversal() []progress.Piece {
 	var all []progress.Piece
-	for range max(t.Rounds, 1) {
-		for i := range t.out.Grid {
-			c := &t.out.Grid[i]
-			all = append(all, Trying(c.At, TraversalBatches, batchS(c)))
-		}
+	for i := range t.out.Grid {
+		p := t.trial(&t.out.Grid[i])
+		p.Times = max(t.Rounds, 1)
+		all = append(all, p)
 	}
 	return all
 }
@@ -232,20 +258,20 @@ func (t *tuning) traversal(batchS func(c *Cell) float64) []progress.Piece {
 // predict predicts every setting of the grid, by simulation and by the equations.
 func (t *tuning) predict(ctx context.Context) error {
 	began := time.Now()
-	t.Progress.Begin(began, t.prediction())
+	order := t.inOrder(func(c *Cell) progress.Piece { return t.prediction(c.At) })
 	defer func() { t.Progress.End(time.Now()) }()
 	strained := t.out.Calibrated.strained()
 	failed := make([]error, len(t.out.Grid))
 	slots, wait := make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
-	for i := range t.out.Grid {
+	for _, i := range order {
 		slots <- struct{}{}
+		t.Progress.Begin(time.Now(), t.prediction(t.out.Grid[i].At)) // ends another, whichever it was
 		wait.Go(crash.Caught(func() {
 			c := &t.out.Grid[i]
 			if failed[i] = context.Cause(ctx); failed[i] != nil {
 				<-slots
 				return
 			}
-			defer func() { t.Progress.Begin(time.Now(), t.prediction()) }() // ends this one, whichever it was
 			if c.Simulated, failed[i] = t.out.Calibrated.Predict(ctx, c.At); failed[i] == nil && t.Anchored {
 				bad := &Pipelined{Scored: Scored{At: c.At}, Plan: c.Simulated.Plan}
 				if bad, failed[i] = strained.score(bad); failed[i] == nil {
