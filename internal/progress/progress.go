@@ -221,9 +221,14 @@ func (w *Work) slower(gone, seconds float64) float64 {
 // mostSlower bounds what the last pieces say of the rest.
 const mostSlower = 3
 
-// fromPart is the part of the work behind which a time left is said, and the most of that which may be of groups that
-// nobody has seen.
-const fromPart = 0.2
+const (
+	// fromPart is the part of the work behind which a time left is said.
+	fromPart = 0.2
+	// honest is by what factor a time left that is said may be wrong, as far as is known.
+	honest = 1.5
+	// By likeGroup a piece may be wrong of a kind that nobody has seen, by likeNobody one of such a group.
+	likeGroup, likeNobody = 1.3, 4.0
+)
 
 // At is how far the work is at a time.
 func (w *Work) At(now time.Time) State {
@@ -232,66 +237,87 @@ func (w *Work) At(now time.Time) State {
 	if w.began.IsZero() {
 		return State{}
 	}
-	left, unseen, sure := 0.0, 0.0, 0.0
+	var left span
+	sure := 0.0
 	open := false
 	for _, of := range w.parts {
 		for i := range of.left {
 			p := &of.left[i]
-			if math.IsInf(p.Cost, 1) {
+			switch times := float64(max(1, p.Times)); {
+			case math.IsInf(p.Cost, 1):
 				open = true
-				continue
-			}
-			seconds := w.seconds(p) * float64(max(1, p.Times))
-			switch {
 			case p.Sure:
-				sure += seconds
-			case w.groups[p.Group] == nil:
-				unseen += seconds
-				fallthrough
+				sure += times * p.Cost
 			default:
-				left += seconds
+				left.add(w.expected(p), times)
 			}
 		}
 	}
-	if w.now == nil && left+sure == 0 {
+	if w.now == nil && left.most+sure == 0 {
 		return State{} // what comes now, nobody has said
 	}
 	var s State
 	known := w.done > 0
 	gone := now.Sub(w.since).Seconds()
-	slower := w.slower(gone, left)
-	left, unseen = slower*left, slower*unseen
+	slower := w.slower(gone, left.middle())
 	if w.now != nil {
 		s.What = w.now.What
 		rest, measured := w.rest(now, gone, slower)
-		left += rest
-		if known = known || measured; !measured && w.groups[w.now.Group] == nil {
-			unseen += rest
-		}
+		left.add(rest, 1)
+		known = known || measured
 	}
-	left += sure
-	s.Left = time.Duration(left * float64(time.Second))
-	if gone := now.Sub(w.began).Seconds(); known && !open && gone+left > 0 {
-		s.Done = gone / (gone + left)
-		s.Honest = s.Done >= fromPart && unseen <= fromPart*left
+	left.least, left.most = min(1, slower)*left.least+sure, max(1, slower)*left.most+sure
+	seconds := left.middle()
+	s.Left = time.Duration(seconds * float64(time.Second))
+	if gone := now.Sub(w.began).Seconds(); known && !open && gone+seconds > 0 {
+		s.Done = gone / (gone + seconds)
+		s.Honest = s.Done >= fromPart && left.most <= honest*honest*left.least
 	}
 	return s
 }
 
+// span is between which seconds something takes.
+type span struct{ least, most float64 }
+
+func (s *span) add(o span, times float64) {
+	s.least += times * o.least
+	s.most += times * o.most
+}
+
+// middle is off either end by the same factor.
+func (s span) middle() float64 { return math.Sqrt(s.least * s.most) }
+
+// around is a number of seconds that may be wrong by a factor.
+func around(seconds, factor float64) span { return span{seconds / factor, seconds * factor} }
+
+// expected is between which seconds a piece is expected to take.
+func (w *Work) expected(p *Piece) span {
+	switch {
+	case p.Sure:
+		return around(p.Cost, 1)
+	case w.kinds[p.Kind] != nil:
+		return around(w.seconds(p), 1)
+	case w.groups[p.Group] != nil:
+		return around(w.seconds(p), likeGroup)
+	}
+	return around(w.seconds(p), likeNobody)
+}
+
 // rest is how long the piece under way takes beside what it took, and whether it says so itself.
-func (w *Work) rest(now time.Time, gone, slower float64) (seconds float64, measured bool) {
+func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool) {
 	if w.now.Far != nil {
 		w.record(now, Event{Far: w.now.Far()})
 		if far := w.now.Far(); far >= leastFar {
-			return gone * (1 - min(far, 1)) / far, true
+			return around(gone*(1-min(far, 1))/far, 1), true
 		}
 	}
-	whole := w.seconds(w.now)
-	if !w.now.Sure {
-		whole *= slower
+	s = w.expected(w.now)
+	// A piece that takes longer than expected may be nearly done, or take as long again.
+	s.least = max(s.least-gone, s.most/nearly)
+	if s.most -= gone; s.most < s.least {
+		s.most = max(gone/2, s.least)
 	}
-	// A piece that takes longer than expected is taken to be nearly done, but never quite.
-	return max(whole-gone, whole/nearly), w.now.Sure
+	return s, w.now.Sure
 }
 
 const (

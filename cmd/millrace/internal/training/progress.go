@@ -34,6 +34,13 @@ const (
 	stepping   = "step"
 	saving     = "saving"
 	evaluating = "evaluating"
+	drawing    = "drawing the report"
+)
+
+// Drawing takes so long, of runs of few steps and more with each: what page and Timeline have of it.
+const (
+	drawingS     = 0.2
+	drawingStepS = 2.5e-5
 )
 
 // newProgress is that of a run. What an evaluation takes is guessed at first, from its rows, which have no backward.
@@ -77,6 +84,9 @@ func (p *progress) times(what string, done int) int {
 
 // piece is work of a kind, so many times.
 func (p *progress) piece(kind string, times int) work.Piece {
+	if kind == drawing {
+		return work.Piece{What: kind, Kind: kind, Group: kind, Cost: drawingS + drawingStepS*float64(p.steps), Sure: true}
+	}
 	return work.Piece{What: kind, Kind: kind, Group: kind, Cost: p.cost[kind], Times: times}
 }
 
@@ -96,7 +106,7 @@ func (p *progress) did(now time.Time, done int) (next string) {
 	if done == p.steps {
 		left = left[1:]
 	}
-	p.work.Plan(now, "training", left...)
+	p.work.Plan(now, "training", append(left, p.piece(drawing, 1))...)
 	switch {
 	case len(p.due) > 0:
 		next, p.due = p.due[0], p.due[1:]
