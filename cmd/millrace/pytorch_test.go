@@ -104,8 +104,8 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 	if out != "<All keys matched successfully>\n40 True 40\n" {
 		t.Errorf("PyTorch says %s", out)
 	}
-	// It goes on with other stages, with recomputation.
-	sh("bin/millrace profile --model runs/digits.mr --batch 32 --sizes 8,16,32 --passes 1 -o runs/profile.json")
+	// It goes on with other stages, with recomputation, and the size of micro-batches that was chosen.
+	sh("bin/millrace profile --model runs/digits.mr --batch 32 --sizes 1,2,4,8,16,32 --passes 1 -o runs/profile.json")
 	const given = "train --model runs/digits.mr --data digits --profile runs/profile.json "
 	if out := sh("bin/millrace " + given + "--batch 32 --steps 302 --out runs/on " +
 		"--resume runs/pytorch/checkpoints --workers 3 --stages 3 --recompute stage --schedule 1f1b"); !strings.Contains(out,

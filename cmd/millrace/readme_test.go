@@ -138,7 +138,7 @@ func TestTheReadmesTour(t *testing.T) {
 	if len(all) < 10 {
 		t.Errorf("the README shows %d commands", len(all))
 	}
-	t.Run("PyTorch", func(t *testing.T) { thereAndBack(t, sh, printed) })
+	thereAndBack(t, sh, printed)
 }
 
 // oneLine is a command without the breaks of its lines.
