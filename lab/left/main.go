@@ -41,7 +41,7 @@ func main() {
 
 // all runs each command, or takes recordings that are there, and prints a row of each.
 func all(ctx context.Context, dir, bin string, recordings []string) error {
-	if dir == "" && recordings == nil {
+	if dir == "" && len(recordings) == 0 {
 		return errors.New("--in names the folder to work in; give one")
 	}
 	fmt.Printf("| command | took | said from | for | off by at most | off by more than 1.5 for |\n" +
@@ -51,7 +51,7 @@ func all(ctx context.Context, dir, bin string, recordings []string) error {
 			return err
 		}
 	}
-	if recordings != nil {
+	if len(recordings) > 0 {
 		return nil
 	}
 	bin, err := filepath.Abs(bin)
