@@ -6,8 +6,9 @@
 // A piece takes what others of its kind took for their cost; one of a kind that nobody has seen yet what its group
 // did; of a new group what everything did. So costs need be right only among pieces that have not been seen. A
 // machine that others use is faster now and slower then: what is left is taken to go as the last part of the work went
-// that took as long as is left. No time left is given in the first fifth of the work, nor while much of the rest is of
-// groups that nobody has seen.
+// that took as long as is left. No time left is given in the first fifth of the work, nor while what is known of the
+// rest leaves more than a factor of 1.5 open: of groups that nobody has seen, of a pace that changes, of a piece that
+// takes longer than expected.
 //
 // Whoever drives it says what is left again whenever that has changed, and may ask at any time from any goroutine.
 package progress

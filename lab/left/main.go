@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,13 +103,19 @@ func run(ctx context.Context, program string, args []string, dir, name string) (
 	failed := c.Run()
 	ended := time.Now()
 	found, err := filepath.Glob(filepath.Join(into, "*.jsonl"))
+	var texts [][]byte
 	for _, path := range found {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		// The work is not done before the command is: what it does behind its last piece counts.
-		text = fmt.Appendf(text, "{\"at\":%.4f,\"end\":true}\n", ended.Sub(beginning(text)).Seconds())
+		texts = append(texts, text)
+	}
+	slices.SortFunc(texts, func(a, b []byte) int { return beginning(a).Compare(beginning(b)) })
+	for i, text := range texts {
+		if i == len(texts)-1 { // the work is not done before the command is: what it does behind its last piece counts
+			text = fmt.Appendf(text, "{\"at\":%.4f,\"end\":true}\n", ended.Sub(beginning(text)).Seconds())
+		}
 		to := filepath.Join(dir, fmt.Sprintf("%s-%d.jsonl", name, len(files)))
 		if err := os.WriteFile(to, text, 0o644); err != nil {
 			return nil, err

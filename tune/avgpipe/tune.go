@@ -197,8 +197,8 @@ type tuning struct {
 // pipeline, and as the machine a simulation.
 const (
 	trialS      = 0.02
-	predictionS = 0.0005
-	simulationS = 0.0002
+	predictionS = 0.0006
+	simulationS = 0.0003
 )
 
 // trials is the group of pieces of work that each run a setting.
@@ -227,7 +227,7 @@ func (t *tuning) prediction(at Degrees) progress.Piece {
 
 // played is a piece of work that plays a setting, which takes so long for each micro-batch of each pipeline.
 func played(what, kind string, at Degrees, eachS float64) progress.Piece {
-	return progress.Piece{What: what + " " + at.String(), Kind: kind + " of " + at.String(), Group: kind + "s",
+	return progress.Piece{What: what + " " + at.String(), Kind: kind + " of " + at.String(), Group: "plays",
 		Cost: eachS * float64(at.MicroBatches*at.Pipelines)}
 }
 
