@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"math"
 	"strings"
 	"testing"
@@ -121,23 +122,13 @@ func FuzzParseBytes(f *testing.F) {
 		if err != nil {
 			return
 		}
-		printed := FormatBytes(n)
+		printed := terminal.Bytes(n)
 		m, err := ParseBytes(printed)
 		if off := math.Abs(float64(m - n)); n < 0 || err != nil && !strings.ContainsAny(printed, "e") || err == nil &&
 			off > float64(n)/150 {
 			t.Errorf("%q is %d bytes, printed as %q, which is %d, %v", text, n, printed, m, err)
 		}
 	})
-}
-
-// Three digits, and four where a unit has as many.
-func TestBytesInThreeDigits(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1000 << 10: "1000 KiB",
-		1023 << 20: "1023 MiB", 999 << 10: "999 KiB", -1000 << 10: "-1000 KiB", 3 << 29: "1.5 GiB"} {
-		if got := FormatBytes(n); got != want {
-			t.Errorf("%d bytes are %s; want %s", n, got, want)
-		}
-	}
 }
 
 // What network cards are sold by is a rate of bits, in either spelling.

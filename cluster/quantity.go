@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,21 +91,4 @@ func positive(text, what string, units []unit) (float64, error) {
 		err = fmt.Errorf("%s is %s; it must be over 0", what, text)
 	}
 	return v, err
-}
-
-// FormatBytes writes a size for people, in binary units with three digits.
-func FormatBytes(n int64) string {
-	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	i := 0
-	for math.Abs(v) >= 1024 && i < len(units)-1 {
-		v, i = v/1024, i+1
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	digits := 3
-	if math.Abs(v) >= 999.5 {
-		digits = 4 // up to 1023 of a unit
-	}
-	return fmt.Sprintf("%.*g %s", digits, v, units[i])
 }

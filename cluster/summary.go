@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"slices"
 	"strings"
 )
@@ -25,9 +26,9 @@ func (c *Cluster) Summary() string {
 		switch {
 		case most == 0:
 		case least == most:
-			part += fmt.Sprintf(", %s each", FormatBytes(most))
+			part += fmt.Sprintf(", %s each", terminal.Bytes(most))
 		default:
-			part += fmt.Sprintf(", %s to %s each", FormatBytes(least), FormatBytes(most))
+			part += fmt.Sprintf(", %s to %s each", terminal.Bytes(least), terminal.Bytes(most))
 		}
 		parts = append(parts, part)
 	}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 // ErrMemory is what every refusal is that more memory, or more devices, would lift.
@@ -41,9 +41,9 @@ func (e *MemoryError) Error() string {
 	}
 	return fmt.Sprintf("plan: %s: no plan fits %s on every device: of the plan that needs least%s, %s takes %s on "+
 		"device %d, %s more than its %s; with %s (%d bytes) on each there is a plan, counting %s",
-		e.Planner, cluster.FormatBytes(e.LimitBytes), among, what, cluster.FormatBytes(e.NeedBytes), e.Device,
-		cluster.FormatBytes(e.NeedBytes-e.LimitBytes), cluster.FormatBytes(e.LimitBytes),
-		cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Counts)
+		e.Planner, terminal.Bytes(e.LimitBytes), among, what, terminal.Bytes(e.NeedBytes), e.Device,
+		terminal.Bytes(e.NeedBytes-e.LimitBytes), terminal.Bytes(e.LimitBytes),
+		terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.Counts)
 }
 
 func (e *MemoryError) Is(target error) bool { return target == ErrMemory }

@@ -8,16 +8,15 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/trace"
 )
 
 // Format is the number as people read it: "812 ms", "118 MiB", "7.4 %".
 func (u Unit) Format(x float64) string {
 	switch u {
 	case UnitSeconds:
-		return trace.Seconds(x)
+		return terminal.Duration(x)
 	case UnitBytes:
-		return Bytes(x)
+		return terminal.Bytes(x)
 	case UnitPart:
 		return fmt.Sprintf("%.1f %%", 100*x)
 	case UnitMicroBatch:
@@ -32,25 +31,6 @@ func (u Unit) Format(x float64) string {
 		return fmt.Sprintf("%.1f", x)
 	}
 	return fmt.Sprintf("%.3g", x)
-}
-
-// Bytes is an amount of memory in binary units, three digits: "1.43 GiB".
-func Bytes(b float64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	i := 0
-	for ; b >= 999.5 && i < len(units)-1; i++ {
-		b /= 1024
-	}
-	if i == 0 {
-		return fmt.Sprintf("%.0f B", b)
-	}
-	digits := 0
-	if b < 9.995 {
-		digits = 2
-	} else if b < 99.95 {
-		digits = 1
-	}
-	return strconv.FormatFloat(b, 'f', digits, 64) + " " + units[i]
 }
 
 // text is one side of a comparison; a dash where it is not known.
@@ -172,19 +152,6 @@ func list(xs []int) string {
 
 // Percent writes a part of one: "7.4 %".
 func Percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
-
-// Duration is a long time in the unit that suits it.
-func Duration(s float64) string {
-	switch {
-	case s >= 2*24*3600:
-		return fmt.Sprintf("%.3g days", s/24/3600)
-	case s >= 2*3600:
-		return fmt.Sprintf("%.3g h", s/3600)
-	case s >= 120:
-		return fmt.Sprintf("%.3g min", s/60)
-	}
-	return trace.Seconds(s)
-}
 
 // ShortPlan is a plan in a table's cell.
 func ShortPlan(pl *plan.Plan) string {

@@ -80,7 +80,7 @@ func clocks(t *trace.Timeline) []string {
 		return nil
 	}
 	text := []string{fmt.Sprintf("Times of different processes agree within ±%s; of what is nearer no order is "+
-		"known.", trace.Seconds(t.ErrorS()))}
+		"known.", terminal.Duration(t.ErrorS()))}
 	n, beyond, worst := 0, 0, 0.0
 	for _, s := range early(t) {
 		if n++; s > 0 {
@@ -91,7 +91,7 @@ func clocks(t *trace.Timeline) []string {
 	switch {
 	case beyond > 0:
 		text = append(text, fmt.Sprintf("By the clocks %s came before they left by more than that, up to %s more: a clock "+
-			"was set, or did not keep its pace.", terminal.Count(beyond, "message"), trace.Seconds(worst)))
+			"was set, or did not keep its pace.", terminal.Count(beyond, "message"), terminal.Duration(worst)))
 	case n > 0:
 		text = append(text, fmt.Sprintf("By the clocks %s came before they left, which is within that.",
 			terminal.Count(n, "message")))
@@ -128,9 +128,9 @@ func clockOf(t *trace.Timeline, p *trace.Process) string {
 	if p.OffsetS == 0 && p.Drift == 0 && p.ErrorS == 0 {
 		return "is the one that times are on"
 	}
-	text := fmt.Sprintf("began %s behind rank 0's", trace.Seconds(p.OffsetS))
+	text := fmt.Sprintf("began %s behind rank 0's", terminal.Duration(p.OffsetS))
 	if p.OffsetS < 0 {
-		text = fmt.Sprintf("began %s before rank 0's", trace.Seconds(-p.OffsetS))
+		text = fmt.Sprintf("began %s before rank 0's", terminal.Duration(-p.OffsetS))
 	}
 	does := "loses"
 	if p.Drift < 0 {
@@ -139,7 +139,7 @@ func clockOf(t *trace.Timeline, p *trace.Process) string {
 	if start, end := t.Extent(); math.Abs(p.Drift)*(end-start) > p.ErrorS {
 		text += fmt.Sprintf(", %s %.3g µs a second", does, math.Abs(p.Drift)*1e6)
 	}
-	return text + fmt.Sprintf(", known within ±%s", trace.Seconds(p.ErrorS))
+	return text + fmt.Sprintf(", known within ±%s", terminal.Duration(p.ErrorS))
 }
 
 // stragglers says who computed slower than its profile, a sentence each.

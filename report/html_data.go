@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/kind"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -89,10 +90,10 @@ func (in Inputs) stepCurveOf() stepCurve {
 		c.X, c.Y = append(c.X, step), append(c.Y, nanoseconds(took[step]))
 	}
 	c.First, c.Last, c.MeasuredNS = n.First, n.Last, nanoseconds(n.StepS)
-	c.Text = fmt.Sprintf("%s %s, steps %d to %d", n.average(), trace.Seconds(n.StepS), n.First, n.Last)
+	c.Text = fmt.Sprintf("%s %s, steps %d to %d", n.average(), terminal.Duration(n.StepS), n.First, n.Last)
 	if predicted != nil && predicted.StepS > 0 {
 		c.PredictedNS = nanoseconds(predicted.StepS)
-		c.Predicted = "predicted " + trace.Seconds(predicted.StepS)
+		c.Predicted = "predicted " + terminal.Duration(predicted.StepS)
 	}
 	return c
 }
@@ -149,7 +150,7 @@ func pageDataOf(in Inputs) pageData {
 			continue
 		}
 		d.EvalLosses.X, d.EvalLosses.Y = append(d.EvalLosses.X, e.Step), append(d.EvalLosses.Y, e.Loss)
-		if e.Samples > 0 && e.Correct > 0 {
+		if e.Samples > 0 {
 			d.Accuracies.X, d.Accuracies.Y = append(d.Accuracies.X, e.Step), append(d.Accuracies.Y, e.Accuracy())
 		}
 		if e.Apart != nil && !math.IsNaN(*e.Apart) && !math.IsInf(*e.Apart, 0) {

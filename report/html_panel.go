@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/internal/kind"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -144,10 +145,10 @@ func (in Inputs) panelOf(whole *trace.Timeline, s shownStep, marked bool) panel 
 	t, text := cut(whole, s, marked)
 	count := counterOf(whole, s.mark.Step)
 	_, end := t.Extent()
-	p := panel{Name: "run", Took: trace.Seconds(end), Text: text, Step: s.mark.Step, Micros: count.micros(),
+	p := panel{Name: "run", Took: terminal.Duration(end), Text: text, Step: s.mark.Step, Micros: count.micros(),
 		Workers: t.Workers, EndNS: nanoseconds(end), Memory: memoryCurves(t)}
 	if marked {
-		p.Name, p.Took, p.Before = s.name(), trace.Seconds(s.tookS), max(0, nanoseconds(s.beforeS()))
+		p.Name, p.Took, p.Before = s.name(), terminal.Duration(s.tookS), max(0, nanoseconds(s.beforeS()))
 	}
 	p.Events = eventColumns{Text: []string{}, Worker: []int{}, Compute: []int{}, Start: []int64{}, Length: []int64{},
 		Bytes: []int64{}, Shade: []int{}, Number: []int{}, Near: []int{}}

@@ -80,7 +80,7 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 			}
 		}
 		if b, ok := in.stageBusy(predicted, i); ok {
-			r.Busy = trace.Seconds(b)
+			r.Busy = terminal.Duration(b)
 		}
 		r.Weights = in.weightsOf(i)
 		v.HasLags = v.HasLags || r.Weights != ""
@@ -92,7 +92,7 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 	v.rivals(p, predicted)
 	if p.LowerBound != nil && p.LowerBound.StepS > 0 {
 		v.Bound = fmt.Sprintf("No plan of this kind takes less than %s a step; what is predicted of this one is %s.",
-			trace.Seconds(p.LowerBound.StepS), p.LowerBound.Above())
+			terminal.Duration(p.LowerBound.StepS), p.LowerBound.Above())
 	}
 }
 
@@ -135,7 +135,7 @@ func (in Inputs) column(l int, most float64) layerColumn {
 	}
 	c.Says = c.Name
 	if s, ok := entry(in.LayerS, l); ok && most > 0 {
-		c.Says += ": " + trace.Seconds(s)
+		c.Says += ": " + terminal.Duration(s)
 		c.Height = fmt.Sprintf("%.1f%%", max(2, 100*s/most))
 	}
 	return c
@@ -182,7 +182,7 @@ func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
 	whole := min(slices.Max(steps), 3*slices.Min(steps)) // what takes longer is cut, and says so
 	row := func(name, micros string, stepS, bubble float64, memory int64, why string) rivalRow {
 		long := min(stepS, whole) / whole
-		r := rivalRow{Name: name, Micros: micros, Step: trace.Seconds(stepS), Why: why, Cut: stepS > whole,
+		r := rivalRow{Name: name, Micros: micros, Step: terminal.Duration(stepS), Why: why, Cut: stepS > whole,
 			Bubble:   UnitPart.Format(bubble),
 			Computes: fmt.Sprintf("%.2f%%", 100*long*(1-bubble)), Idles: fmt.Sprintf("%.2f%%", 100*long*bubble)}
 		if memory > 0 {

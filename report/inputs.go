@@ -19,6 +19,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -207,7 +208,7 @@ func stepName(step int, what string) string {
 
 // text says what the step took and, where that is another length, how long it is from its first instruction on.
 func (s shownStep) text() string {
-	took, span := trace.Seconds(s.tookS), trace.Seconds(s.mark.EndS-s.mark.StartS)
+	took, span := terminal.Duration(s.tookS), terminal.Duration(s.mark.EndS-s.mark.StartS)
 	if math.Abs(s.beforeS()) < .01*s.tookS {
 		return fmt.Sprintf("%s, %s", s.name(), took)
 	}
@@ -298,5 +299,5 @@ func cut(t *trace.Timeline, s shownStep, ok bool) (*trace.Timeline, string) {
 		return t.Window(s.mark.StartS, s.mark.EndS), s.text()
 	}
 	start, end := t.Extent()
-	return t.Window(start, end), "run, " + trace.Seconds(end-start)
+	return t.Window(start, end), "run, " + terminal.Duration(end-start)
 }

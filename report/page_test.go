@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/browser"
 	"github.com/millrace-ml/millrace/internal/browsertest"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report/pagetest"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/trace/tracetest"
@@ -94,7 +95,7 @@ func TestScriptsWriteNumbersAsGoDoes(t *testing.T) {
 		exportWord.ReplaceAllString(string(script), ""), list), &got)
 	wrong := 0
 	for i, x := range values {
-		want := [3]string{trace.Seconds(x / 1e9), Bytes(x), signed(100*(x/1e4)) + " %"}
+		want := [3]string{terminal.Duration(x / 1e9), terminal.Bytes(x), signed(100*(x/1e4)) + " %"}
 		if got[i] != want && wrong < 10 {
 			wrong++
 			t.Errorf("%v: the page writes %q, Go %q", x, got[i], want)

@@ -3,6 +3,7 @@ package report
 import (
 	_ "embed" // the style and the templates of a plot
 	"fmt"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"html/template"
 	"io"
 	"math"
@@ -175,7 +176,7 @@ func axisText(u Unit, x, step float64) string {
 		if x == 0 {
 			return "0"
 		}
-		return Bytes(x)
+		return terminal.Bytes(x)
 	case UnitPart:
 		return decimals(100*x, 100*step) + " %"
 	case UnitSeconds:

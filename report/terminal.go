@@ -314,7 +314,7 @@ func (d *drawing) learning() {
 	if n := len(d.in.Evaluations); n > 0 {
 		e := d.in.Evaluations[n-1]
 		s := fmt.Sprintf("evaluation after %s: loss %.4f", terminal.Count(e.Step+1, "step"), e.Loss)
-		if e.Samples > 0 && e.Correct > 0 {
+		if e.Samples > 0 {
 			s += fmt.Sprintf(", accuracy %.2f %% (%d of %d)", 100*e.Accuracy(), e.Correct, e.Samples)
 		}
 		s += e.Said()

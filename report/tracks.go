@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -78,7 +79,7 @@ func tooEarly(beyondS float64) string {
 	if beyondS <= 0 {
 		return "by the clocks it came before it left, which is within their error"
 	}
-	return "by the clocks it came before it left, by " + trace.Seconds(beyondS) + " more than their error"
+	return "by the clocks it came before it left, by " + terminal.Duration(beyondS) + " more than their error"
 }
 
 // home is the process of a viewer that a worker's tracks are in: its own, or where there are several processes that

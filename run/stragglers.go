@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/pace"
 	"github.com/millrace-ml/millrace/trace"
@@ -53,8 +54,8 @@ func (l *leader) paceText(c pace.Change) string {
 			l.nameOf(c.Worker), c.To-c.From+1, c.Times)
 	}
 	return fmt.Sprintf("%s is a straggler: for %d steps it has computed %.2f times as long as its profile says (%s a "+
-		"step, not %s), and the others %.2f times", l.nameOf(c.Worker), c.To-c.From+1, c.Times, trace.Seconds(c.BusyS),
-		trace.Seconds(c.ProfileS), c.Others)
+		"step, not %s), and the others %.2f times", l.nameOf(c.Worker), c.To-c.From+1, c.Times, terminal.Duration(c.BusyS),
+		terminal.Duration(c.ProfileS), c.Others)
 }
 
 // nameOf calls a worker with its stages and where it is.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/kind"
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 // Cause is the kind of thing a worker waited for.
@@ -169,7 +169,7 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 	switch {
 	case wait != nil && wait.Kind == "CK" && wait.EndS-wait.StartS >= longest && wait.StartS >= start:
 		g.Cause, g.Blocker, g.BlockerWorker = Saving, wait.Instruction, worker
-		g.Why = fmt.Sprintf("it was writing the checkpoint %s for %s", wait.Instruction, Seconds(wait.EndS-wait.StartS))
+		g.Why = fmt.Sprintf("it was writing the checkpoint %s for %s", wait.Instruction, terminal.Duration(wait.EndS-wait.StartS))
 	case wait != nil:
 		r.resolve(&g, wait)
 	case g.Cause == Finished:
@@ -192,7 +192,7 @@ func (r *resolver) finished(worker int, start float64) string {
 
 // resolve fills the cause, the blocker and the sentence from the event that waited.
 func (r *resolver) resolve(g *Gap, wait *Event) {
-	waited := Seconds(min(wait.StartS, g.EndS) - max(wait.ReadyS, g.StartS))
+	waited := terminal.Duration(min(wait.StartS, g.EndS) - max(wait.ReadyS, g.StartS))
 	switch wait.BlockedBy {
 	case ByCore:
 		g.Cause = WaitCore
@@ -226,7 +226,7 @@ func (r *resolver) resolve(g *Gap, wait *Event) {
 	g.Cause = WaitReduce
 	g.Why = fmt.Sprintf("%s waited %s for the %s %s", who, waited, Plain(f.Kind), wait.BlockedBy)
 	if blocker != nil {
-		g.Why += fmt.Sprintf(", which ended at %s", Seconds(blocker.EndS-r.startS))
+		g.Why += fmt.Sprintf(", which ended at %s", terminal.Duration(blocker.EndS-r.startS))
 	}
 }
 
@@ -258,21 +258,21 @@ func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited
 	if math.Abs(source.EndS-half) < within {
 		g.Cause, g.Blocker, g.BlockerWorker = WaitMessage, source.Instruction, source.Worker
 		g.Why += fmt.Sprintf(": whether %s was being computed for most of that, or was on its way, clocks that agree within "+
-			"±%s cannot tell", source.Instruction, Seconds(within))
+			"±%s cannot tell", source.Instruction, terminal.Duration(within))
 		return
 	}
 	if source.EndS > begin && source.EndS >= half {
 		g.Blocker, g.BlockerWorker = source.Instruction, source.Worker
-		g.Why += fmt.Sprintf(", which computed %s until %s", source.Instruction, Seconds(source.EndS-r.startS))
+		g.Why += fmt.Sprintf(", which computed %s until %s", source.Instruction, terminal.Duration(source.EndS-r.startS))
 		return
 	}
 	g.Cause = WaitTransfer
 	if blocker != nil && blocker != source {
 		g.Why += fmt.Sprintf(": %s was done at %s and its transfer took %s", source.Instruction,
-			Seconds(source.EndS-r.startS), Seconds(blocker.EndS-blocker.StartS))
+			terminal.Duration(source.EndS-r.startS), terminal.Duration(blocker.EndS-blocker.StartS))
 		return
 	}
-	g.Why += fmt.Sprintf(": %s was done at %s", source.Instruction, Seconds(source.EndS-r.startS))
+	g.Why += fmt.Sprintf(": %s was done at %s", source.Instruction, terminal.Duration(source.EndS-r.startS))
 }
 
 // reader is whom the wait held up: the receive is only a door, the compute behind it waits.
@@ -364,30 +364,4 @@ func Idle(gaps []Gap) map[Cause]float64 {
 		idle[g.Cause] += g.EndS - g.StartS
 	}
 	return idle
-}
-
-// Seconds is a length of time in the unit that suits it, of three digits: "1.23 s", "12.0 ms", "450 µs".
-func Seconds(s float64) string {
-	abs := math.Abs(s)
-	three := func(x float64, unit string) string {
-		digits := 0
-		switch abs := math.Abs(x); {
-		case abs < 9.995:
-			digits = 2
-		case abs < 99.95:
-			digits = 1
-		}
-		return strconv.FormatFloat(x, 'f', digits, 64) + unit
-	}
-	switch {
-	case abs == 0:
-		return "0 s"
-	case abs < 999.5e-9:
-		return fmt.Sprintf("%.0f ns", s*1e9)
-	case abs < 999.5e-6:
-		return three(s*1e6, " µs")
-	case abs < 0.9995:
-		return three(s*1e3, " ms")
-	}
-	return three(s, " s")
 }

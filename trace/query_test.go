@@ -210,12 +210,3 @@ func TestMergeOfWorkersIsTheWhole(t *testing.T) {
 		t.Error("merging nothing gave a Timeline")
 	}
 }
-
-func TestSeconds(t *testing.T) {
-	for s, want := range map[float64]string{0: "0 s", 3e-8: "30 ns", 4.5e-5: "45.0 µs", 0.0123: "12.3 ms", 1.5: "1.50 s",
-		0.9996: "1.00 s", 321: "321 s", -0.002: "-2.00 ms"} {
-		if got := trace.Seconds(s); got != want {
-			t.Errorf("%v is %q, want %q", s, got, want)
-		}
-	}
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
@@ -295,7 +296,7 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 // Remedies says what would make a model fit, the smallest changes that are known to do: a
 // limit that a plan was simulated to keep, or more devices as they are.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
-	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes,
+	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", terminal.Bytes(e.SmallestBytes), e.SmallestBytes,
 		e.Plan)}
 	bigger := r
 	for times := 2; times <= 8 && !r.Cluster.SharesCores() && ctx.Err() == nil; times *= 2 {

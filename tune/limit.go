@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
@@ -85,7 +86,7 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 		}
 		return limit, pl, nil
 	}
-	return 0, nil, fmt.Errorf("tune: planner %s has no plan that keeps %s a device", p.Name, cluster.FormatBytes(limit))
+	return 0, nil, fmt.Errorf("tune: planner %s has no plan that keeps %s a device", p.Name, terminal.Bytes(limit))
 }
 
 // limitedTo is the cluster with so much memory on every device.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
@@ -105,8 +106,8 @@ type MemoryError struct {
 func (e *MemoryError) Error() string {
 	text := fmt.Sprintf("tune: no plan fits %s for each worker; the nearest is %s over on device %d; the smallest "+
 		"limit that one would fit is %s (%d bytes): %s",
-		cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.OverBytes), e.Device,
-		cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
+		terminal.Bytes(e.LimitBytes), terminal.Bytes(e.OverBytes), e.Device,
+		terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
 	if e.Skipped != "" {
 		text += "; not all were looked at: " + e.Skipped
 	}

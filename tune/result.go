@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/bound"
@@ -171,11 +170,11 @@ func (s *search) loses(c, best candidate) string {
 		return ""
 	}
 	if over := c.over(s.Cluster); over > 0 {
-		return fmt.Sprintf("does not fit: %s too much on its fullest worker", cluster.FormatBytes(over))
+		return fmt.Sprintf("does not fit: %s too much on its fullest worker", terminal.Bytes(over))
 	}
 	if c.predicted.StepS < best.predicted.StepS*(1+tie) {
-		held, holds := cluster.FormatBytes(slices.Max(c.predicted.MemoryBytes)),
-			cluster.FormatBytes(slices.Max(best.predicted.MemoryBytes))
+		held, holds := terminal.Bytes(slices.Max(c.predicted.MemoryBytes)),
+			terminal.Bytes(slices.Max(best.predicted.MemoryBytes))
 		if held == holds {
 			return "as fast, and holds as much"
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
@@ -99,7 +100,7 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(own.log, "  %s, %d micro-batches: %s\n", name, m, report.Bytes(float64(slices.Max(one.Measured))))
+			fmt.Fprintf(own.log, "  %s, %d micro-batches: %s\n", name, m, terminal.Bytes(slices.Max(one.Measured)))
 			all = append(all, one)
 		}
 	}
@@ -149,8 +150,8 @@ func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []bench.Held) e
 		for _, one := range all[i*len(f.counts) : (i+1)*len(f.counts)] {
 			says, is := float64(slices.Max(one.Predicted)), float64(slices.Max(one.Measured))
 			least := float64(slices.Max(first.Measured))
-			t.Add(name, one.MicroBatches, report.Bytes(says), report.Bytes(is), report.Percent(race.Off(says, is)),
-				report.Bytes(is-least))
+			t.Add(name, one.MicroBatches, terminal.Bytes(says), terminal.Bytes(is), report.Percent(race.Off(says, is)),
+				terminal.Bytes(is-least))
 			x := float64(one.MicroBatches)
 			predicted.Points = append(predicted.Points, report.SeriesPoint{X: x, Y: says, Lo: says, Hi: says})
 			measured.Points = append(measured.Points, report.SeriesPoint{X: x, Y: is, Lo: is, Hi: is})

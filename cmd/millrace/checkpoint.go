@@ -150,7 +150,7 @@ func tableOf(rows []listed) *report.Table {
 		if n := len(r.Missing); n > 0 {
 			files = fmt.Sprintf("%d of %d", r.Files-n, r.Files)
 		}
-		t.Add(name, r.Steps, r.Samples, fmt.Sprintf("%.4f", r.Loss), report.Bytes(float64(r.Bytes)), r.Model, plan,
+		t.Add(name, r.Steps, r.Samples, fmt.Sprintf("%.4f", r.Loss), terminal.Bytes(r.Bytes), r.Model, plan,
 			r.Workers, files, strings.Join(r.Hosts, ", "))
 	}
 	return t
@@ -261,7 +261,7 @@ func judge(w io.Writer, s checkpoint.Seen, wrong []string) error {
 		what = "its manifest lists no parameters to compare with"
 	}
 	_, err := fmt.Fprintf(w, "%s  ok: %s, %s, %s\n", name, terminal.Count(len(s.Manifest.Files), "file"),
-		report.Bytes(float64(s.Manifest.Bytes())), what)
+		terminal.Bytes(s.Manifest.Bytes()), what)
 	return err
 }
 

@@ -96,7 +96,7 @@ func filesOf(s checkpoint.Seen) *report.Table {
 		if why := s.Missing[f.Name]; why != "" {
 			here = why
 		}
-		t.Add(f.Name, report.Bytes(float64(f.Bytes)), f.Tensors, f.CRC32C, here, f.Host)
+		t.Add(f.Name, terminal.Bytes(f.Bytes), f.Tensors, f.CRC32C, here, f.Host)
 	}
 	return t
 }

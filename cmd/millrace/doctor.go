@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/engine/torch"
@@ -166,6 +165,6 @@ func memory() string {
 	if err != nil {
 		return "unknown: " + err.Error()
 	}
-	return fmt.Sprintf("%s, %s available", cluster.FormatBytes(bytes["MemTotal"]),
-		cluster.FormatBytes(bytes["MemAvailable"]))
+	return fmt.Sprintf("%s, %s available", terminal.Bytes(bytes["MemTotal"]),
+		terminal.Bytes(bytes["MemAvailable"]))
 }

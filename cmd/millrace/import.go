@@ -17,7 +17,6 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/importer"
-	"github.com/millrace-ml/millrace/report"
 )
 
 func importCommand() *cobra.Command {
@@ -127,7 +126,7 @@ func summed(p *profile.Profile, batch int) string {
 	}
 	return fmt.Sprintf("%s: %s, %s, %s for a minibatch of %d, %s of parameters", p.Model,
 		terminal.Count(len(p.Layers), "layer"), states, terminal.Duration(seconds), batch,
-		report.Bytes(float64(parameters)))
+		terminal.Bytes(parameters))
 }
 
 // importCuts reads where another runtime's stages begin and writes the plan that has them, a

@@ -107,7 +107,7 @@ func TestARunIsWatched(t *testing.T) {
 	}
 	for _, seen := range []string{
 		`document.querySelector(".state.going")`, done + " > 0", `document.querySelectorAll(".memory .peak").length === 2`,
-		has("Loss"), has("Held-out loss"), `document.querySelector(".kind-checkpoint")`,
+		has("Loss"), has("Evaluation loss"), `document.querySelector(".kind-checkpoint")`,
 		`document.querySelectorAll(".card").length >= 4 && document.body.textContent.includes("the last so far")`,
 		`document.getElementById("timeline").clientHeight > 100 && !document.querySelector("section p:not([hidden])")
 			?.textContent.includes("has not written a step")`,
@@ -189,8 +189,8 @@ func agreeAt(t *testing.T, url, dir string) {
 		t.Fatal(err)
 	}
 	held, loss, right := data.EvalLosses.Y, data.Losses.Y, data.Accuracies.Y
-	want := []string{"loss", fmt.Sprintf("%.4f", loss[len(loss)-1]), fmt.Sprintf("held-out %.4f", held[len(held)-1]),
-		"held-out accuracy", fmt.Sprintf("%.2f %%", 100*right[len(right)-1]), "at the last evaluation"}
+	want := []string{"loss", fmt.Sprintf("%.4f", loss[len(loss)-1]), fmt.Sprintf("evaluation %.4f", held[len(held)-1]),
+		"evaluation accuracy", fmt.Sprintf("%.2f %%", 100*right[len(right)-1]), "at the last evaluation"}
 	if fmt.Sprint(cards[4*3:]) != fmt.Sprint(want) {
 		t.Errorf("the page says %q and the report %q", cards[4*3:], want)
 	}

@@ -157,7 +157,7 @@ func printFrozen(out io.Writer, p *profile.Profile) {
 	}
 	if bytes > 0 {
 		fmt.Fprintf(out, "frozen parameters and constants: %s; %d of %d layers have no backward\n",
-			cluster.FormatBytes(bytes), still, len(p.Layers))
+			terminal.Bytes(bytes), still, len(p.Layers))
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/names"
@@ -102,12 +101,12 @@ func printKept(c *cobra.Command, rows []keptRow) error {
 			continue
 		case r.Model == "":
 			table.Add("(messages)", strings.Trim(fmt.Sprint(r.Workers), "[]"), "", "", "", day(r.Last),
-				cluster.FormatBytes(r.Bytes), strings.TrimSuffix(r.File, prepare.Ending))
+				terminal.Bytes(r.Bytes), strings.TrimSuffix(r.File, prepare.Ending))
 			continue
 		}
 		file := strings.TrimSuffix(r.File, prepare.Ending)
 		table.Add(names.Shown(r.Model), fmt.Sprint(r.AtOnce), fmt.Sprint(r.Threads), strings.Trim(fmt.Sprint(r.Sizes), "[]"),
-			terminal.Duration(r.TookS), day(r.Last), cluster.FormatBytes(r.Bytes), file)
+			terminal.Duration(r.TookS), day(r.Last), terminal.Bytes(r.Bytes), file)
 	}
 	if len(problems) < len(rows) {
 		if err := table.Write(out, terminal.Of(out)); err != nil {

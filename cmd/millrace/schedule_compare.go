@@ -164,7 +164,7 @@ func (s *contestFlags) profiled(out contest.Rules) (contest.Rules, error) {
 	if sizes := p.Sizes(c.Devices[0]); size == 0 && len(sizes) > 0 {
 		size = sizes[0]
 	}
-	out.Workers, out.Bytes, out.MemoryBytes = len(c.Devices), cluster.FormatBytes, c.MemoryBytes
+	out.Workers, out.Bytes, out.MemoryBytes = len(c.Devices), terminal.Bytes[int64], c.MemoryBytes
 	if s.memory != "" {
 		limit, err := cluster.ParseBytes(s.memory)
 		if err != nil {
@@ -179,7 +179,7 @@ func (s *contestFlags) profiled(out contest.Rules) (contest.Rules, error) {
 // size writes bytes for the table.
 func (s *contestFlags) size(n int64) string {
 	if s.profile != "" {
-		return cluster.FormatBytes(n)
+		return terminal.Bytes(n)
 	}
 	return fmt.Sprintf("%.4g", float64(n)/contest.Activation)
 }

@@ -93,3 +93,17 @@ func Duration(s float64) string {
 	}
 	return Number(s/86400, 3) + " days"
 }
+
+// Bytes is an amount of memory in binary units, three digits of what is no whole number of them: "512 B", "16 GiB",
+// "1.43 GiB".
+func Bytes[N int | int64 | uint64 | float64](n N) string {
+	v, units, i := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}, 0
+	for ; math.Abs(v) >= 999.5 && i < len(units)-1; i++ {
+		v /= 1024
+	}
+	digits := 3
+	if i == 0 || v == math.Trunc(v) {
+		digits = 0
+	}
+	return Number(v, digits) + " " + units[i]
+}

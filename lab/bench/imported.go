@@ -6,10 +6,10 @@ import (
 	"io"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/lab/race"
 	"github.com/millrace-ml/millrace/lab/versus"
 	"github.com/millrace-ml/millrace/report"
-	"github.com/millrace-ml/millrace/trace"
 )
 
 // ImportedVersion is of the files of ImportedReport.
@@ -79,7 +79,7 @@ func (r *ImportedReport) WriteFile(path string) error { return document.WriteJSO
 // Write writes the report as Markdown.
 func (r *ImportedReport) Write(w io.Writer) error {
 	fmt.Fprintf(w, "%s: PyTorch %s, on %s (%d cores), load %s, in %s.\n", r.What, r.Torch, r.Machine.Processor,
-		r.Machine.Cores, r.Machine.Load, trace.Seconds(r.TookS))
+		r.Machine.Cores, r.Machine.Load, terminal.Duration(r.TookS))
 	t := report.Table{Head: []string{"module", "A", "B", " A over B", " 95 % interval", " pairs", "verdict"}}
 	for _, m := range r.Modules {
 		for _, s := range m.Speeds {

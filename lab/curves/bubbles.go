@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
@@ -91,9 +91,9 @@ func (s *Comparison) fillingSection() error {
 	}{{"measured", f.Measured}, {"simulated", f.Simulated}} {
 		for i, c := range []*contender{one, avg} {
 			for w, x := range by.shares[i] {
-				table.Add(by.name, c.Name, w, trace.Seconds(x.LengthS()), trace.Seconds(x.ComputeS), trace.Seconds(x.UpdateS),
-					trace.Seconds(x.ReferenceS),
-					trace.Seconds(x.BubbleS), trace.Seconds(x.MessageS), trace.Seconds(x.CoreS), trace.Seconds(x.BetweenS),
+				table.Add(by.name, c.Name, w, terminal.Duration(x.LengthS()), terminal.Duration(x.ComputeS), terminal.Duration(x.UpdateS),
+					terminal.Duration(x.ReferenceS),
+					terminal.Duration(x.BubbleS), terminal.Duration(x.MessageS), terminal.Duration(x.CoreS), terminal.Duration(x.BetweenS),
 					report.Percent(x.BusyS()/x.LengthS()))
 			}
 		}
@@ -140,7 +140,7 @@ func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 			note += fmt.Sprintf(", and %.3f times to %s", speed.Target, s.goal())
 		}
 		notes = append(notes, note+fmt.Sprintf("; its fullest worker holds %s instead of %s.",
-			report.Bytes(float64(c.peak())), report.Bytes(float64(one.peak()))))
+			terminal.Bytes(c.peak()), terminal.Bytes(one.peak())))
 	}
 	return notes, nil
 }
@@ -151,14 +151,14 @@ func explained(one, avg string, of [2][]Share, cores int) string {
 	a, b := Mean(of[0]), Mean(of[1])
 	var out strings.Builder
 	fmt.Fprintf(&out, "a worker of %s is idle for %s of a batch's %s (%s), of %s for %s of %s (%s). ", one,
-		trace.Seconds(a.IdleS()), trace.Seconds(a.LengthS()), report.Percent(a.IdleS()/a.LengthS()),
-		avg, trace.Seconds(b.IdleS()), trace.Seconds(b.LengthS()), report.Percent(b.IdleS()/b.LengthS()))
+		terminal.Duration(a.IdleS()), terminal.Duration(a.LengthS()), report.Percent(a.IdleS()/a.LengthS()),
+		avg, terminal.Duration(b.IdleS()), terminal.Duration(b.LengthS()), report.Percent(b.IdleS()/b.LengthS()))
 	filled := a.IdleS() - b.IdleS()
 	if filled > 0 {
 		fmt.Fprintf(&out, "That fills %s of the idle time, %s a batch. ", report.Percent(filled/a.IdleS()),
-			trace.Seconds(filled))
+			terminal.Duration(filled))
 	} else {
-		fmt.Fprintf(&out, "That fills none of it: %s more. ", trace.Seconds(-filled))
+		fmt.Fprintf(&out, "That fills none of it: %s more. ", terminal.Duration(-filled))
 	}
 	costs := []struct {
 		what string
@@ -175,15 +175,15 @@ func explained(one, avg string, of [2][]Share, cores int) string {
 		if c.s < 0 {
 			verb = "save"
 		}
-		said = append(said, fmt.Sprintf("%s %s %s", c.what, verb, trace.Seconds(math.Abs(c.s))))
+		said = append(said, fmt.Sprintf("%s %s %s", c.what, verb, terminal.Duration(math.Abs(c.s))))
 	}
 	out.WriteString(upperFirst(strings.Join(said[:2], ", ")) + "; " + said[2] + ". ")
 	if core := b.CoreS - a.CoreS; core > 0 {
 		fmt.Fprintf(&out, "Of what is idle, waiting for a core that workers share is %s, in 1F1B %s. ",
-			trace.Seconds(b.CoreS), trace.Seconds(a.CoreS))
+			terminal.Duration(b.CoreS), terminal.Duration(a.CoreS))
 	}
-	fmt.Fprintf(&out, "So a batch takes %s instead of %s: %.3f times as fast", trace.Seconds(b.LengthS()),
-		trace.Seconds(a.LengthS()), a.LengthS()/b.LengthS())
+	fmt.Fprintf(&out, "So a batch takes %s instead of %s: %.3f times as fast", terminal.Duration(b.LengthS()),
+		terminal.Duration(a.LengthS()), a.LengthS()/b.LengthS())
 	least := 0.0
 	for _, x := range of[0] {
 		least = max(least, x.BusyS())

@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
-	"github.com/millrace-ml/millrace/trace"
 )
 
 // Comparison is both parts of bench curves, ready to be shown.
@@ -174,14 +174,14 @@ func (s *Comparison) timeSections() error {
 		" time to target", " peak memory", " predicted", " computing"}}
 	for _, c := range s.Times.Contested {
 		batch := stats.Median(c.StepS)
-		row := []any{c.Name, trace.Seconds(batch), trace.Seconds(c.PredictedS),
+		row := []any{c.Name, terminal.Duration(batch), terminal.Duration(c.PredictedS),
 			fmt.Sprintf("%.4g", float64(s.Times.Batch)/batch)}
 		if e := s.epochsOf(c); e > 0 {
-			row = append(row, fmt.Sprintf("%.3f", e), report.Duration(s.targetS(c)))
+			row = append(row, fmt.Sprintf("%.3f", e), terminal.Duration(s.targetS(c)))
 		} else {
 			row = append(row, "–", "–")
 		}
-		t.Add(append(row, report.Bytes(float64(c.peak())), report.Bytes(float64(slices.Max(c.Predicted))),
+		t.Add(append(row, terminal.Bytes(c.peak()), terminal.Bytes(slices.Max(c.Predicted)),
 			report.Percent(stats.Median(c.Busy)))...)
 	}
 	s.Study.Sections = append(s.Study.Sections, report.StudySection{
@@ -231,8 +231,8 @@ func (s *Comparison) heldSection() error {
 		}
 		add(rival)
 		if h.AvgPipe < 0 {
-			t.Add(rival.Name, "none fits; the smallest needs "+report.Bytes(float64(h.SmallestBytes)),
-				report.Bytes(float64(rival.peak())), "", "", "", "", "", claims[rival.Name])
+			t.Add(rival.Name, "none fits; the smallest needs "+terminal.Bytes(h.SmallestBytes),
+				terminal.Bytes(rival.peak()), "", "", "", "", "", claims[rival.Name])
 			for p, g := range groups {
 				g.Bars = append(g.Bars, report.Bar{None: "none fits"})
 				groups[p] = g
@@ -250,9 +250,9 @@ func (s *Comparison) heldSection() error {
 			}
 			name := strings.TrimPrefix(own.Name, "AvgPipe ")
 			if own.Pipelines == 1 && h.SmallestBytes > 0 {
-				name += fmt.Sprintf(" (several pipelines need %s)", report.Bytes(float64(h.SmallestBytes)))
+				name += fmt.Sprintf(" (several pipelines need %s)", terminal.Bytes(h.SmallestBytes))
 			}
-			t.Add(rival.Name, name, report.Bytes(float64(rival.peak())), report.Bytes(float64(own.peak())),
+			t.Add(rival.Name, name, terminal.Bytes(rival.peak()), terminal.Bytes(own.peak()),
 				fmt.Sprintf("%.3f", speed.Batch),
 				fmt.Sprintf("%.3f to %.3f", speed.Interval.Lo, speed.Interval.Hi), epochs, target,
 				cmp.Or(claims[rival.Name], "–"))

@@ -8,9 +8,9 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/lab/versus"
 	"github.com/millrace-ml/millrace/report"
-	"github.com/millrace-ml/millrace/trace"
 )
 
 // Version is of the files of results.
@@ -122,16 +122,16 @@ func size(bytes int) string {
 // Markdown writes the results as BENCHMARKS.md has them.
 func (r *Results) Markdown(w io.Writer) error {
 	fmt.Fprintf(w, "%s, on %s (%d cores), load %s, in %s.\n\n", r.What, r.Machine.Processor, r.Machine.Cores,
-		r.Machine.Load, trace.Seconds(r.TookS))
+		r.Machine.Load, terminal.Duration(r.TookS))
 	t := report.Table{Head: []string{"message", "by", " one way", " quartiles", " of raw TCP's speed", " 95 % interval"}}
 	addTimes(&t, r.Messages)
 	if err := t.Markdown(w); err != nil {
 		return err
 	}
-	busy := fmt.Sprintf(" both compute for %s", trace.Seconds(r.ComputeS))
+	busy := fmt.Sprintf(" both compute for %s", terminal.Duration(r.ComputeS))
 	t = report.Table{Head: []string{"message", "by", " idle", busy, " busy over idle", " 95 % interval"}}
 	for _, a := range r.Arrivals {
-		t.Add(size(a.Bytes), a.Way, trace.Seconds(a.IdleMedianS), trace.Seconds(a.BusyMedianS),
+		t.Add(size(a.Bytes), a.Way, terminal.Duration(a.IdleMedianS), terminal.Duration(a.BusyMedianS),
 			fmt.Sprintf("%.2f", a.MedianRatio), fmt.Sprintf("%.2f to %.2f", a.Interval.Lo, a.Interval.Hi))
 	}
 	fmt.Fprintln(w)
@@ -151,7 +151,7 @@ func addTimes(t *report.Table, all []Times) {
 			ratio = fmt.Sprintf("%.2f", x.MedianRatio)
 			interval = fmt.Sprintf("%.2f to %.2f", x.Interval.Lo, x.Interval.Hi)
 		}
-		t.Add(size(x.Bytes), x.Way, trace.Seconds(x.MedianS),
-			fmt.Sprintf("%s to %s", trace.Seconds(x.LowerS), trace.Seconds(x.UpperS)), ratio, interval)
+		t.Add(size(x.Bytes), x.Way, terminal.Duration(x.MedianS),
+			fmt.Sprintf("%s to %s", terminal.Duration(x.LowerS), terminal.Duration(x.UpperS)), ratio, interval)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -83,12 +83,12 @@ func avgpipeFigure15(ctx context.Context, _ Options, t *Table) error {
 			"the text says similar: its kernels are full at 64; by roofline larger micro-batches are still more efficient, "+
 				"and latencies and updates are shared by more samples")
 		if r.AvgPipe == nil {
-			t.word(fmt.Sprintf("batch %d, AvgPipe over GPipe", b.Batch), "-", "none fits "+cluster.FormatBytes(r.SmallestBytes),
+			t.word(fmt.Sprintf("batch %d, AvgPipe over GPipe", b.Batch), "-", "none fits "+terminal.Bytes(r.SmallestBytes),
 				"the baseline holds less than AvgPipe's leanest degrees")
 			continue
 		}
 		t.number(fmt.Sprintf("batch %d, AvgPipe over GPipe at %s of %s", b.Batch, r.AvgPipe.At,
-			cluster.FormatBytes(r.AvgPipe.Peak())), b.Faster, r.Speedup(), "%.2fx",
+			terminal.Bytes(r.AvgPipe.Peak())), b.Faster, r.Speedup(), "%.2fx",
 			"no more than GPipe's bubble and its waits for messages can be won here: pipelines side by side share a device's "+
 				"rate, they do not add to it")
 	}

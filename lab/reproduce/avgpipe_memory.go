@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
@@ -55,7 +55,7 @@ func avgpipeFigure11(ctx context.Context, _ Options, t *Table) error {
 		for _, r := range rows {
 			what := fmt.Sprintf("%s, over %s", w.Training.Name, r.Name)
 			if r.AvgPipe == nil {
-				t.word(what+", speedup", "-", "none fits "+cluster.FormatBytes(r.SmallestBytes),
+				t.word(what+", speedup", "-", "none fits "+terminal.Bytes(r.SmallestBytes),
 					"the baseline holds less than AvgPipe's leanest degrees")
 				continue
 			}
@@ -63,7 +63,7 @@ func avgpipeFigure11(ctx context.Context, _ Options, t *Table) error {
 			if r.Name == "data parallelism" {
 				why = "all gradients over 1 Gbps once a batch take many seconds; the paper does not say how its own were sent"
 			}
-			t.number(fmt.Sprintf("%s, speedup at %s of %s", what, r.AvgPipe.At, cluster.FormatBytes(r.AvgPipe.Peak())),
+			t.number(fmt.Sprintf("%s, speedup at %s of %s", what, r.AvgPipe.At, terminal.Bytes(r.AvgPipe.Peak())),
 				printed[r.Name], r.Speedup(), "%.2fx", why)
 			t.number(what+", its utilisation", 0, 100*r.Utilisation(), "%.0f %%", "")
 			if r.Name != "data parallelism" {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -63,7 +63,7 @@ func pipedreamFigure16(ctx context.Context, o Options, t *Table) error {
 			return err
 		}
 		row := func(what string, bytes int64) {
-			t.Rows = append(t.Rows, Row{What: w.name + ", " + what, Paper: "drawn", Ours: cluster.FormatBytes(bytes),
+			t.Rows = append(t.Rows, Row{What: w.name + ", " + what, Paper: "drawn", Ours: terminal.Bytes(bytes),
 				Difference: "-"})
 		}
 		all, worst, first := f.stageBytes(0, len(f.costs)-1, 1), int64(0), 0
@@ -118,7 +118,7 @@ func pipedreamFigure17(ctx context.Context, o Options, t *Table) error {
 		dp, pipeline := 2*3*float64(parameterBytes(f.p))/float64(4*w.batch), f.bytesPerSample(w.batch)
 		for what, bytes := range []float64{dp, pipeline} {
 			t.Rows = append(t.Rows, Row{What: w.name + []string{", data parallelism", ", pipeline"}[what], Paper: "drawn",
-				Ours: cluster.FormatBytes(int64(bytes)), Difference: "-"})
+				Ours: terminal.Bytes(int64(bytes)), Difference: "-"})
 		}
 		against := func(less float64) string {
 			if less < 0 {

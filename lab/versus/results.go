@@ -10,8 +10,8 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/processor"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
-	"github.com/millrace-ml/millrace/trace"
 )
 
 // Version is of the files of results.
@@ -69,7 +69,7 @@ func Read(path string) (*Results, error) {
 // Markdown writes the results as BENCHMARKS.md has them.
 func (r *Results) Markdown(w io.Writer) error {
 	fmt.Fprintf(w, "%s, on %s (%d cores), load %s, in %s.\n", r.What, r.Machine.Processor, r.Machine.Cores, r.Machine.Load,
-		trace.Seconds(r.TookS))
+		terminal.Duration(r.TookS))
 	if len(r.Rows) > 0 {
 		t := report.Table{Head: []string{"what", " pairs", " " + r.Old.called("old"), " " + r.New.called("new"),
 			fmt.Sprintf(" speed of %s over %s", r.New.called("new"), r.Old.called("old")), " 95 % interval",
@@ -82,7 +82,7 @@ func (r *Results) Markdown(w io.Writer) error {
 			if row.Slower {
 				slower = fmt.Sprintf("yes (%.2f)", row.Limit)
 			}
-			t.Add(row.Name, len(row.OldS), trace.Seconds(row.OldMedianS), trace.Seconds(row.NewMedianS),
+			t.Add(row.Name, len(row.OldS), terminal.Duration(row.OldMedianS), terminal.Duration(row.NewMedianS),
 				fmt.Sprintf("%.3f", row.Speed), fmt.Sprintf("%.3f to %.3f", row.Interval.Lo, row.Interval.Hi), slower)
 		}
 		fmt.Fprintln(w)

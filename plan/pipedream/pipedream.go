@@ -27,6 +27,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 )
@@ -86,7 +87,7 @@ func (o options) plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	stages, value, err := s.solve(ctx)
 	if err == nil && math.IsInf(value, 1) && o.constrain == "auto" && s.o.memory > 0 {
 		memory = fmt.Sprintf("no plan keeps to %s a device by the published rule, which counts every output as held; "+
-			"this one is found without it", cluster.FormatBytes(int64(s.o.memory)))
+			"this one is found without it", terminal.Bytes(int64(s.o.memory)))
 		s.o.memory = 0
 		stages, value, err = s.solve(ctx)
 	}

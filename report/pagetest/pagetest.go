@@ -228,7 +228,7 @@ func (g *page) learning() {
 		}
 		return ""
 	}
-	for name, ys := range map[string][]float64{"training": g.data.Losses.Y, "held-out": g.data.EvalLosses.Y} {
+	for name, ys := range map[string][]float64{"training": g.data.Losses.Y, "evaluation": g.data.EvalLosses.Y} {
 		if len(ys) == 0 {
 			continue
 		}

@@ -11,17 +11,22 @@ export function fixed(x, places) {
 
 function three(x) {
   const abs = Math.abs(x);
-  return fixed(x, abs < 9.995 ? 2 : abs < 99.95 ? 1 : 0);
+  return fixed(x, abs < 0.9995 ? 3 : abs < 9.995 ? 2 : abs < 99.95 ? 1 : 0);
 }
 
-// duration writes nanoseconds: "812 ms".
+// duration writes nanoseconds: "812 ms", "2m14s", "1h05m".
 export function duration(ns) {
   const s = ns / 1e9, abs = Math.abs(s);
   if (abs === 0) return "0 s";
-  if (abs < 999.5e-9) return fixed(s * 1e9, 0) + " ns";
+  if (abs < 999.5e-9) return three(s * 1e9) + " ns";
   if (abs < 999.5e-6) return three(s * 1e6) + " µs";
   if (abs < 0.9995) return three(s * 1e3) + " ms";
-  return three(s) + " s";
+  if (abs < 99.95) return three(s) + " s";
+  const two = (all, of, large, small) =>
+    `${s < 0 ? "-" : ""}${Math.floor(all / of)}${large}${String(all % of).padStart(2, "0")}${small}`;
+  if (abs < 3599.5) return two(Math.round(abs), 60, "m", "s");
+  if (abs < 48 * 3600 - 30) return two(Math.round(abs / 60), 60, "h", "m");
+  return two(Math.round(abs / 3600), 24, "d", "h");
 }
 
 // moment writes a time on an axis whose marks are step nanoseconds apart.
@@ -36,7 +41,7 @@ export function byteText(b) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let i = 0;
   for (; b >= 999.5 && i < units.length - 1; i++) b /= 1024;
-  return (i === 0 ? fixed(b, 0) : three(b)) + " " + units[i];
+  return (i === 0 || Number.isInteger(b) ? fixed(b, 0) : three(b)) + " " + units[i];
 }
 
 // percent writes a relative difference with its sign: "+1.4 %".

@@ -102,22 +102,22 @@ const plain = (y, step) => fixed(y, Math.min(4, Math.max(0, Math.ceil(-Math.log1
 
 function startLearning(parent) {
   const { losses, eval_losses: tested, accuracies, reference_apart: apart, steps } = data;
-  const note = [["training", losses, "measured"], ["held-out", tested, "dots"]].filter(([, c]) => c.y.length > 0)
+  const note = [["training", losses, "measured"], ["evaluation", tested, "dots"]].filter(([, c]) => c.y.length > 0)
     .map(([name, c, style]) => ({ style, text: `${name} ${fixed(c.y[c.y.length - 1], 4)}` }));
   const label = `Loss over the steps, at the end ${textOf(note)}`;
   addChart(parent, { title: "Loss", note, yText: plain, label, series: [
     { name: "", style: "raw", x: losses.x, y: losses.y },
     { name: "training", style: "measured", x: losses.x, y: smooth(losses.y) },
-    { name: "held-out", style: "dots", x: tested.x, y: tested.y },
+    { name: "evaluation", style: "dots", x: tested.x, y: tested.y },
   ] });
   const right = accuracies.y.length ? fixed(100 * accuracies.y[accuracies.y.length - 1], 2) + " %" : "";
-  addChart(parent, { title: "Held-out accuracy", note: right, yText: (y, step) => plain(100 * y, 100 * step) + " %",
-    label: `Held-out accuracy over the steps, at the end ${right}`,
+  addChart(parent, { title: "Evaluation accuracy", note: right, yText: (y, step) => plain(100 * y, 100 * step) + " %",
+    label: `Evaluation accuracy over the steps, at the end ${right}`,
     series: [{ name: "accuracy", style: "dots", x: accuracies.x, y: accuracies.y }] });
   for (const [name, c] of Object.entries(data.reported || {}).sort()) {
     const text = c.y[c.y.length - 1].toPrecision(5);
-    addChart(parent, { title: `Held-out ${name}`, note: text, yText: plain,
-      label: `Held-out ${name} over the steps, at the end ${text}`,
+    addChart(parent, { title: `Evaluation ${name}`, note: text, yText: plain,
+      label: `Evaluation ${name} over the steps, at the end ${text}`,
       series: [{ name, style: "dots", x: c.x, y: c.y }] });
   }
   const most = apart.y.length ? Math.max(...apart.y).toExponential(1) : "", unit = "of the largest parameter";

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -67,7 +67,7 @@ type LimitError struct {
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("tune: no setting fits %s for each worker; the smallest limit that one would fit is %s (%d "+
 		"bytes): %s",
-		cluster.FormatBytes(e.LimitBytes), cluster.FormatBytes(e.SmallestBytes), e.SmallestBytes, e.At)
+		terminal.Bytes(e.LimitBytes), terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.At)
 }
 
 // fastest is the setting with the shortest time of those that fit; of equal ones the one that

@@ -142,7 +142,7 @@ func (s *Survey) fitsTypes(c *cluster.Cluster, n int, as func(rank int) string) 
 		used[s.Hosts[rank].Node] += c.MemoryBytes(d)
 		if has := s.Facts[rank].MemoryBytes; has > 0 && used[s.Hosts[rank].Node] > has {
 			return fmt.Errorf("cluster %s: devices up to %d have %s of memory on host %s; it has %s for %d workers", c.Name, d,
-				cluster.FormatBytes(used[s.Hosts[rank].Node]), s.Hosts[rank].Name, cluster.FormatBytes(has), s.onHost(rank))
+				terminal.Bytes(used[s.Hosts[rank].Node]), s.Hosts[rank].Name, terminal.Bytes(has), s.onHost(rank))
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 )
 
@@ -74,7 +74,7 @@ func checkSpace() error {
 	}
 	return cli.BadInput(fmt.Errorf("the address space is limited to %s (ulimit -v), and %s of it are taken once "+
 		"libtorch is loaded; give %s at least, and what the tensors take",
-		cluster.FormatBytes(int64(limit)), cluster.FormatBytes(int64(taken)), cluster.FormatBytes(int64(taken+need))))
+		terminal.Bytes(int64(limit)), terminal.Bytes(int64(taken)), terminal.Bytes(int64(taken+need))))
 }
 
 // MemoryBytes is /proc/meminfo.

@@ -17,11 +17,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/measure"
 	"github.com/millrace-ml/millrace/model"
@@ -121,7 +121,7 @@ func checkSizes(m *model.Model, sizes []int) error {
 	if most := slices.Max(sizes); float64(most)*width > float64(have) {
 		return cli.BadInput(fmt.Errorf("profile: a micro-batch of %d samples takes %.3g GiB in %s's widest layer, and this "+
 			"machine has %s; give micro-batches of %d at most, with --micro-batch or --batch",
-			most, float64(most)*width/(1<<30), m.Name, cluster.FormatBytes(have), int(float64(have)/width)))
+			most, float64(most)*width/(1<<30), m.Name, terminal.Bytes(have), int(float64(have)/width)))
 	}
 	return nil
 }

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/schedule"
@@ -117,9 +117,9 @@ func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) e
 	if over == nil {
 		return refused
 	}
-	held := fmt.Sprintf("%s; its memory is %s, and at most it would hold %s (%s)", cluster.FormatBytes(over.Bytes),
-		cluster.FormatBytes(limit(over.Worker)),
-		cluster.FormatBytes(sum.PeakBytes[over.Worker]), refused.Plan)
+	held := fmt.Sprintf("%s; its memory is %s, and at most it would hold %s (%s)", terminal.Bytes(over.Bytes),
+		terminal.Bytes(limit(over.Worker)),
+		terminal.Bytes(sum.PeakBytes[over.Worker]), refused.Plan)
 	if over.Throughout {
 		return source.TooMuch(program, over.Worker, schedule.Instruction{Micro: -1},
 			"before its first instruction the worker would hold "+held)

@@ -2,7 +2,7 @@
 import { curveSet, curveTools } from "./curve-set.js";
 import { store } from "./store.js";
 import { change, view } from "./view-state.js";
-import { clock, el, part, bytes, four, rate, seconds, states, swatch, whole } from "./words.js";
+import { el, part, bytes, four, rate, seconds, states, swatch, whole } from "./words.js";
 
 const parent = document.getElementById("overview");
 const mostChosen = 24; // that the server draws
@@ -22,12 +22,12 @@ const fields = [
     text: (r) => (r.total ? `${whole(r.step)} / ${whole(r.total)}` : whole(r.step)),
   },
   { key: "loss", title: "loss", n: true, up: true, of: (r) => r.loss, text: (r) => four(r.loss) },
-  { key: "held", title: "held-out", n: true, up: true, of: (r) => r.held, text: (r) => four(r.held) },
+  { key: "held", title: "evaluation", n: true, up: true, of: (r) => r.held, text: (r) => four(r.held) },
   { key: "accuracy", title: "accuracy", n: true, of: (r) => r.accuracy, text: (r) => part(r.accuracy, 0.0001) },
   { key: "rate", title: "samples", n: true, of: (r) => r.rate, text: (r) => rate(r.rate) },
   { key: "step", title: "step", n: true, up: true, of: (r) => r.step_s, text: (r) => seconds(r.step_s) },
   { key: "bubble", title: "bubble", n: true, up: true, of: (r) => r.bubble, text: (r) => part(r.bubble, 0.001) },
-  { key: "time", title: "time", n: true, up: true, of: (r) => r.at || undefined, text: (r) => clock(r.at) },
+  { key: "time", title: "time", n: true, up: true, of: (r) => r.at || undefined, text: (r) => seconds(r.at) },
   { key: "peak", title: "memory", n: true, up: true, of: (r) => r.peak, text: (r) => bytes(r.peak) },
   { key: "model", title: "model", of: (r) => r.model, up: true },
   { key: "schedule", title: "schedule", of: (r) => r.schedule, up: true },

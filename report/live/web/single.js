@@ -5,7 +5,7 @@ import { planStrip, planWords } from "./overview.js";
 import { stepsView } from "./steps.js";
 import { store } from "./store.js";
 import { view } from "./view-state.js";
-import { bytes, clock, el, moment, part, states, whole } from "./words.js";
+import { bytes, el, moment, part, seconds, states, whole } from "./words.js";
 
 const parent = document.getElementById("single");
 let of = "",
@@ -111,19 +111,19 @@ function left(r) {
       from = Math.max(0, n - Math.max(4, Math.floor(n / 4)));
     if (s.step[n] > s.step[from]) each = (s.at[n] - s.at[from]) / (s.step[n] - s.step[from]);
   }
-  return `about ${clock(Math.max(0, r.total - r.step) * each)} left`;
+  return `about ${seconds(Math.max(0, r.total - r.step) * each)} left`;
 }
 
 function drawHead(r, d) {
   const quiet = Math.max(0, Date.now() / 1000 + store.ahead - (r.heard ?? 0));
   const words = [r.total ? `step ${whole(r.step)} of ${whole(r.total)}` : `${whole(r.step)} steps`];
   if (r.samples) words.push(`${whole(r.samples)} samples`);
-  if (r.at) words.push(clock(r.at));
+  if (r.at) words.push(seconds(r.at));
   const rest = left(r);
   if (rest) words.push(rest);
   const late =
     r.state === "silent" || (r.state === "going" && r.step_s && quiet > Math.max(3, 3 * r.step_s))
-      ? ` · nothing new for ${clock(quiet)}`
+      ? ` · nothing new for ${seconds(quiet)}`
       : "";
   const text = words.join(" · ") + late;
   const over = d?.numbers?.over ?? "";
@@ -210,10 +210,10 @@ function drawCards(r, d) {
     shown.push({
       name: "loss",
       value: fixed(r.loss, 4),
-      was: r.held === undefined ? "of the last step" : "held-out " + fixed(r.held, 4),
+      was: r.held === undefined ? "of the last step" : "evaluation " + fixed(r.held, 4),
     });
   if (r.accuracy !== undefined)
-    shown.push({ name: "held-out accuracy", value: part(r.accuracy, 0.0001), was: "at the last evaluation" });
+    shown.push({ name: "evaluation accuracy", value: part(r.accuracy, 0.0001), was: "at the last evaluation" });
   parts.cards.hidden = shown.length === 0;
   if (!once("cards", shown)) return;
   parts.cards.replaceChildren(

@@ -26,17 +26,6 @@ export const rate = (r) => (r >= 99.95 ? Math.round(r).toLocaleString("en") : r.
 export const whole = (n) => (Math.round(n) || 0).toLocaleString("en");
 export const four = (x) => plain(x, Math.abs(x) / 1000 || 1);
 
-// clock writes a time of hours: "1 h 04 min", "4 min 10 s", "12.3 s".
-export function clock(s) {
-  if (s < 60) return (s < 10 ? s.toFixed(1) : Math.round(s)) + " s";
-  const all = Math.round(s),
-    h = Math.floor(all / 3600),
-    m = Math.floor((all % 3600) / 60);
-  const two = (n) => String(n).padStart(2, "0");
-  if (h >= 100) return `${Math.floor(h / 24)} d ${h % 24} h`;
-  return h > 0 ? `${h} h ${two(m)} min` : `${m} min ${two(all % 60)} s`;
-}
-
 const day = (t) => t.toLocaleDateString("en-CA");
 
 // moment writes when something was, with its day unless that is today.
@@ -48,7 +37,7 @@ export function moment(time) {
 // The axes that curves may be over.
 const overSteps = (x) => "step " + whole(x);
 overSteps.step = (range, count) => Math.max(1, niceStep(range, count));
-const overTime = (x, step) => (step >= 60 || x >= 600 ? clock(x) : plain(x, step) + " s");
+const overTime = (x, step) => (step >= 60 || x >= 600 ? seconds(x) : plain(x, step) + " s");
 overTime.step = (range, count) =>
   [
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800,
@@ -85,8 +74,8 @@ const memory = byteAxis(byteText);
 // charts are the curves, in their order: a column of the series of steps, or held, one of that of evaluations.
 export const charts = [
   { key: "loss", now: "loss", title: "Loss", column: 0, text: plain, log: true, smooth: true },
-  { key: "held", now: "held", title: "Held-out loss", held: 0, text: plain, log: true },
-  { key: "accuracy", now: "accuracy", title: "Held-out accuracy", held: 1, text: part, most: 1 },
+  { key: "held", now: "held", title: "Evaluation loss", held: 0, text: plain, log: true },
+  { key: "accuracy", now: "accuracy", title: "Evaluation accuracy", held: 1, text: part, most: 1 },
   {
     key: "rate",
     now: "rate",

@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/terminal"
-	"github.com/millrace-ml/millrace/report"
 )
 
 // ClusterCommand is the verb of clusters.
@@ -226,7 +225,7 @@ func limit(bytes int64) string {
 	if bytes == 0 {
 		return "not limited"
 	}
-	return report.Bytes(float64(bytes))
+	return terminal.Bytes(bytes)
 }
 
 // different says whether groups of the innermost level differ from one another.

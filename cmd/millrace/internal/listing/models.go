@@ -15,7 +15,6 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
-	"github.com/millrace-ml/millrace/report"
 )
 
 // ModelCommand is the verb of models.
@@ -263,7 +262,7 @@ func printModel(w io.Writer, j *job.Job, m *model.Model) error {
 		for _, sizes := range l.Output {
 			out = append(out, shape(sizes))
 		}
-		cut := report.Bytes(float64(l.CutBytes))
+		cut := terminal.Bytes(l.CutBytes)
 		if i == len(m.Layers)-1 {
 			cut = ""
 		}

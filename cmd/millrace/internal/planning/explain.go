@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/terminal"
@@ -149,9 +148,13 @@ func (v *view) choice() string {
 func (v *view) fullest() string {
 	q := v.Plan.Predicted
 	peak, needs := slices.Max(q.MemoryBytes), slices.Max(q.Needs())
-	text := fmt.Sprintf("%s on the fullest worker", cluster.FormatBytes(peak))
+	text := fmt.Sprintf("%s on the fullest worker", terminal.Bytes(peak))
+	if evaluated := slices.Max(q.Evaluated()); evaluated > peak {
+		text += fmt.Sprintf(" in training, %s with evaluations", terminal.Bytes(evaluated))
+		peak = evaluated
+	}
 	if needs > peak {
-		text += fmt.Sprintf(" (at most %s, if it falls behind or evaluates)", cluster.FormatBytes(needs))
+		text += fmt.Sprintf(" (at most %s, if it falls behind)", terminal.Bytes(needs))
 	}
 	least := int64(0)
 	for _, d := range v.Plan.Devices() {
@@ -160,7 +163,7 @@ func (v *view) fullest() string {
 		}
 	}
 	if least > 0 {
-		text += ", of " + cluster.FormatBytes(least)
+		text += ", of " + terminal.Bytes(least)
 	}
 	return text
 }
@@ -268,7 +271,7 @@ func (v *view) workers() {
 			if from := terminal.Number(1e3*least, 4) + " ms"; from != computes {
 				computes = strings.TrimSuffix(from, " ms") + " to " + computes
 			}
-			row = append(row, computes, cluster.FormatBytes(peak), fmt.Sprint(micros))
+			row = append(row, computes, terminal.Bytes(peak), fmt.Sprint(micros))
 		}
 		t.Add(row...)
 	}
@@ -306,7 +309,7 @@ func (v *view) memory(all []tune.MemorySplit) {
 			if n == 0 && (i == 1 || i == 2 || i == len(cells)-1) {
 				text = append(text, "")
 			} else {
-				text = append(text, cluster.FormatBytes(n))
+				text = append(text, terminal.Bytes(n))
 			}
 		}
 		rows.add(m.Device, strings.Join(text, "\t"))

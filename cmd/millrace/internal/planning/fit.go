@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
@@ -33,9 +32,9 @@ func (f *planFlags) doesNotFit(c *cobra.Command, p *prepare.Prepared, m *tune.Me
 	s := terminal.Of(out)
 	fmt.Fprint(out, s.Wrap("", "  ", s.Paint(terminal.Red, "does not fit")+fmt.Sprintf(": worker %d (%s) would hold %s, "+
 		"%s more than its %s", m.Device, terminal.Plural(len(m.Stages), "stage")+" "+list(m.Stages),
-		cluster.FormatBytes(m.NeedsBytes), cluster.FormatBytes(m.NeedsBytes-m.LimitBytes),
-		cluster.FormatBytes(m.LimitBytes))))
-	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", cluster.FormatBytes(m.NeedsBytes),
+		terminal.Bytes(m.NeedsBytes), terminal.Bytes(m.NeedsBytes-m.LimitBytes),
+		terminal.Bytes(m.LimitBytes))))
+	remedies := []string{fmt.Sprintf("devices of %s (%d bytes): this plan", terminal.Bytes(m.NeedsBytes),
 		m.NeedsBytes)}
 	if limit, what := f.limit(c, p, m.NeedsBytes); limit > m.NeedsBytes {
 		remedies[0] += "; asked for those, its planner takes another"
@@ -59,7 +58,7 @@ func (f *planFlags) limit(c *cobra.Command, p *prepare.Prepared, from int64) (by
 	if err != nil {
 		return 0, ""
 	}
-	return bytes, fmt.Sprintf("devices of %s (%d bytes), by planner %s: %s", cluster.FormatBytes(bytes), bytes,
+	return bytes, fmt.Sprintf("devices of %s (%d bytes), by planner %s: %s", terminal.Bytes(bytes), bytes,
 		planner.Name, fits.Summary())
 }
 

@@ -73,7 +73,7 @@ func (w *runDir) hooks() run.Hooks {
 		},
 		OnLate: func(late, usual time.Duration, chain []string) {
 			text := fmt.Sprintf("step %d has taken %v so far, and others took %s", w.steps,
-				late.Round(100*time.Millisecond), trace.Seconds(usual.Seconds()))
+				late.Round(100*time.Millisecond), terminal.Duration(usual.Seconds()))
 			w.progress.say(text)
 			for _, line := range chain {
 				w.progress.say("  " + line)

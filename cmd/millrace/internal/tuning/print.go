@@ -7,11 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
-	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
@@ -26,7 +24,7 @@ func (t *tuned) print(w io.Writer) error {
 		terminal.Count(t.Batch, "sample"))
 	if t.Result == nil {
 		fmt.Fprint(w, s.Wrap("", "  ", fmt.Sprintf("%s; no setting of AvgPipe's fits %s for each worker", head,
-			cluster.FormatBytes(t.LimitBytes))))
+			terminal.Bytes(t.LimitBytes))))
 		return t.printAll(w)
 	}
 	best := t.Best
@@ -44,9 +42,9 @@ func (t *tuned) print(w io.Writer) error {
 			report.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain,
 			report.Percent(over.StrainedS/chosen.StrainedS-1)))
 	}
-	memory := cluster.FormatBytes(best.Peak()) + " on the fullest worker"
+	memory := terminal.Bytes(best.Peak()) + " on the fullest worker"
 	if t.LimitBytes > 0 {
-		memory += ", of " + cluster.FormatBytes(t.LimitBytes)
+		memory += ", of " + terminal.Bytes(t.LimitBytes)
 	}
 	line("memory", memory)
 	for _, print := range []func(io.Writer) error{t.printProfile, t.printGrid, t.printChoices, t.printErrors,
@@ -95,11 +93,11 @@ func (t *tuned) printProfile(w io.Writer) error {
 	table := &report.Table{Head: []string{" worker", " computes", " at", " sends", " blocked", " bubble",
 		" models", " data"}}
 	for k, d := range t.Profiled.Devices {
-		table.Add(k, trace.Seconds(d.Utilisation.Length()), report.Percent(d.Utilisation.Mean()),
-			trace.Seconds(d.CommunicationS), trace.Seconds(d.BlockedS), trace.Seconds(d.BubbleS),
-			cluster.FormatBytes(d.ModelBytes), cluster.FormatBytes(d.DataBytes))
+		table.Add(k, terminal.Duration(d.Utilisation.Length()), report.Percent(d.Utilisation.Mean()),
+			terminal.Duration(d.CommunicationS), terminal.Duration(d.BlockedS), terminal.Duration(d.BubbleS),
+			terminal.Bytes(d.ModelBytes), terminal.Bytes(d.DataBytes))
 	}
-	return section(w, fmt.Sprintf("profiled at %s, a batch of %s", t.Profiled.At, trace.Seconds(t.Profiled.StepS)), table,
+	return section(w, fmt.Sprintf("profiled at %s, a batch of %s", t.Profiled.At, terminal.Duration(t.Profiled.StepS)), table,
 		nil)
 }
 
@@ -159,7 +157,7 @@ func (t *tuned) gridTable(grid []avgpipe.Cell) *report.Table {
 			case t.LimitBytes > 0 && s.Peak() > t.LimitBytes:
 				row = append(row, "over")
 			default:
-				row = append(row, cluster.FormatBytes(s.Peak()))
+				row = append(row, terminal.Bytes(s.Peak()))
 			}
 		}
 		table.Add(row...)
@@ -189,7 +187,7 @@ func (t *tuned) choicesTable() *report.Table {
 		" to the best"}}
 	for _, c := range t.Choices {
 		if c.Refused != "" {
-			table.Add(string(c.Method), "", "", c.Tried, trace.Seconds(t.tuning(&c)), "nothing fits")
+			table.Add(string(c.Method), "", "", c.Tried, terminal.Duration(t.tuning(&c)), "nothing fits")
 			continue
 		}
 		how, against := "", ""
@@ -200,9 +198,9 @@ func (t *tuned) choicesTable() *report.Table {
 		} else {
 			against = fmt.Sprintf("%.2fx", c.StepS()/shortest)
 		}
-		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, trace.Seconds(t.tuning(&c)),
-			trace.Seconds(c.StepS())+how,
-			report.Duration(float64(t.TrainBatches)*c.StepS()), against)
+		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, terminal.Duration(t.tuning(&c)),
+			terminal.Duration(c.StepS())+how,
+			terminal.Duration(float64(t.TrainBatches)*c.StepS()), against)
 	}
 	return table
 }
@@ -294,13 +292,13 @@ func (t *tuned) printBaselines(w io.Writer) error {
 		" the baseline: memory", " AvgPipe in that memory: M", " AvgPipe in that memory: N",
 		" AvgPipe in that memory: a batch", " AvgPipe in that memory: memory", " speedup"}}
 	for _, b := range t.Baselines {
-		row := []any{b.Name, trace.Seconds(b.Predicted.StepS), report.Percent(b.Utilisation()),
-			cluster.FormatBytes(slices.Max(b.Predicted.MemoryBytes))}
+		row := []any{b.Name, terminal.Duration(b.Predicted.StepS), report.Percent(b.Utilisation()),
+			terminal.Bytes(slices.Max(b.Predicted.MemoryBytes))}
 		if a := b.AvgPipe; a != nil {
-			row = append(row, a.At.MicroBatches, a.At.Pipelines, trace.Seconds(a.StepS), cluster.FormatBytes(a.Peak()),
+			row = append(row, a.At.MicroBatches, a.At.Pipelines, terminal.Duration(a.StepS), terminal.Bytes(a.Peak()),
 				fmt.Sprintf("%.2fx", b.Speedup()))
 		} else {
-			row = append(row, "", "", "none fits", cluster.FormatBytes(b.SmallestBytes), "")
+			row = append(row, "", "", "none fits", terminal.Bytes(b.SmallestBytes), "")
 		}
 		table.Add(row...)
 	}
@@ -322,14 +320,14 @@ func (t *tuned) printAll(w io.Writer) error {
 			kept.Name, micros = r.Plan.Layout(), fmt.Sprintf("%d of %d", r.Plan.MicroBatches, r.Plan.MicroBatch)
 		}
 		if len(r.Predicted.MemoryBytes) > 0 {
-			memory = cluster.FormatBytes(slices.Max(r.Predicted.MemoryBytes))
+			memory = terminal.Bytes(slices.Max(r.Predicted.MemoryBytes))
 		}
-		row := []any{kept.Title(), trace.Seconds(r.Predicted.StepS), terminal.Number(r.Predicted.SamplesPerSecond, 4), memory,
+		row := []any{kept.Title(), terminal.Duration(r.Predicted.StepS), terminal.Number(r.Predicted.SamplesPerSecond, 4), memory,
 			micros, r.Why}
 		if tried {
 			measured := ""
 			if r.MeasuredS > 0 {
-				measured = trace.Seconds(r.MeasuredS)
+				measured = terminal.Duration(r.MeasuredS)
 			}
 			row = slices.Insert(row, 2, any(measured))
 		}
