@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -149,7 +150,12 @@ func (n *Numbers) which() string {
 	if n == nil || n.Steps < 2 {
 		return ""
 	}
-	return fmt.Sprintf("%ss over %d steps, %d to %d", n.average(), n.Steps, n.First, n.Last)
+	text := fmt.Sprintf("%ss over %s, %s to %s", n.average(), terminal.Count(n.Steps, "step"), terminal.Whole(n.First),
+		terminal.Whole(n.Last))
+	if n.means {
+		text += " (steps overlap; these are recorded whole, one behind the other)"
+	}
+	return text
 }
 
 // average is which one the numbers are.
@@ -182,6 +188,20 @@ func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 		BusyS: p.BusyS, PeakBytes: peaks, PeakActivations: p.PeakActivations}
 	n.idle(len(n.BusyS))
 	return n
+}
+
+// memoryNote says where a report's predicted memory is with evaluations, and a plan's without.
+func (in Inputs) memoryNote() string {
+	predicted, _ := in.numbers()
+	if predicted == nil || in.Plan == nil || in.Plan.Predicted == nil || len(in.Plan.Predicted.MemoryBytes) == 0 {
+		return ""
+	}
+	training, shown := slices.Max(in.Plan.Predicted.MemoryBytes), slices.Max(predicted.PeakBytes)
+	if training == shown {
+		return ""
+	}
+	return fmt.Sprintf("Peak memory is with evaluations: %s is predicted on the fullest worker, and %s in training.",
+		terminal.Bytes(shown), terminal.Bytes(training))
 }
 
 // Unit is what a number of a Comparison counts.
@@ -233,6 +253,15 @@ func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 		}
 	}
 	return all, measured.which(), nil
+}
+
+// Recent is how many steps the numbers of a run are of that goes on: its last ones.
+const Recent = 64
+
+// CompareRecent is CompareOver of the last Recent steps that a run has said so far, none of them left out.
+func CompareRecent(in Inputs) ([]Comparison, string, error) {
+	in.Took, in.Skip = in.Took[max(0, len(in.Took)-Recent):], -1
+	return CompareOver(in)
 }
 
 // MeasuredStep is the step time that a report shows as measured, in seconds; 0 where nothing is.

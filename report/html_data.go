@@ -20,6 +20,7 @@ type pageData struct {
 	Causes     []causeName `json:"causes"`
 	Kinds      []kindName  `json:"kinds"`
 	Losses     curve       `json:"losses"`
+	LossMeans  *curve      `json:"loss_means,omitempty"` // where there are more losses than are drawn
 	EvalLosses curve       `json:"eval_losses"`
 	Accuracies curve       `json:"accuracies"`
 	// Reported is what the model yields behind its loss, by name.
@@ -63,6 +64,8 @@ type stepCurve struct {
 	Last        int     `json:"last"`
 	MeasuredNS  int64   `json:"measured"`
 	PredictedNS int64   `json:"predicted"` // 0: nothing is
+	MostNS      int64   `json:"most"`      // where the axis ends
+	Beyond      int     `json:"beyond"`    // steps that took longer
 	Text        string  `json:"text"`
 	Predicted   string  `json:"predicted_text"`
 }
@@ -86,14 +89,27 @@ func (in Inputs) stepCurveOf() stepCurve {
 	if len(took) < 2 {
 		return c
 	}
+	var all []point
 	for _, step := range slices.Sorted(maps.Keys(took)) {
-		c.X, c.Y = append(c.X, step), append(c.Y, nanoseconds(took[step]))
+		all = append(all, point{step, took[step]})
+	}
+	for _, p := range thinned(all, mostPoints, func(p point) float64 { return p.y }) {
+		c.X, c.Y = append(c.X, p.x), append(c.Y, nanoseconds(p.y))
 	}
 	c.First, c.Last, c.MeasuredNS = n.First, n.Last, nanoseconds(n.StepS)
-	c.Text = fmt.Sprintf("%s %s, steps %d to %d", n.average(), terminal.Duration(n.StepS), n.First, n.Last)
+	c.Text = fmt.Sprintf("%s %s, steps %s to %s", n.average(), terminal.Duration(n.StepS), terminal.Whole(n.First),
+		terminal.Whole(n.Last))
 	if predicted != nil && predicted.StepS > 0 {
 		c.PredictedNS = nanoseconds(predicted.StepS)
 		c.Predicted = "predicted " + terminal.Duration(predicted.StepS)
+	}
+	// A few steps, the first above all, take many times as long: the axis ends where all but a fiftieth do.
+	longest := slices.Sorted(maps.Values(took))
+	c.MostNS = max(nanoseconds(longest[98*(len(longest)-1)/100]), c.PredictedNS) * 23 / 20
+	for _, s := range longest {
+		if nanoseconds(s) > c.MostNS {
+			c.Beyond++
+		}
 	}
 	return c
 }
@@ -136,12 +152,13 @@ func pageDataOf(in Inputs) pageData {
 		d.PeakBytes[1] = measured.PeakBytes
 	}
 	d.PeakTexts = peakTexts(predicted, measured, in.workers())
-	d.Losses = curve{[]int{}, []float64{}}
+	var losses []point
 	for _, l := range in.Losses {
 		if !math.IsNaN(l.Value) && !math.IsInf(l.Value, 0) {
-			d.Losses.X, d.Losses.Y = append(d.Losses.X, l.Step), append(d.Losses.Y, l.Value)
+			losses = append(losses, point{l.Step, l.Value})
 		}
 	}
+	d.Losses, d.LossMeans = curveOf(losses), meansOf(losses)
 	for _, c := range []*curve{&d.EvalLosses, &d.Accuracies, &d.Apart} {
 		*c = curve{[]int{}, []float64{}}
 	}
@@ -218,4 +235,68 @@ func peakTexts(predicted, measured *Numbers, workers int) []string {
 		}
 	}
 	return texts
+}
+
+// thinned is the first and the last of a long row of values and, of each of as many equal parts of it as leave at most
+// so many, the lowest and the highest in their order: a peak is never left out.
+func thinned[T any](all []T, most int, of func(T) float64) []T {
+	if len(all) <= most {
+		return all
+	}
+	last := len(all) - 1
+	out := []T{all[0]}
+	inner, parts := all[1:last], (most-2)/2
+	for k := range parts {
+		part := inner[k*len(inner)/parts : (k+1)*len(inner)/parts]
+		low, high := 0, 0
+		for i, v := range part {
+			if of(v) < of(part[low]) {
+				low = i
+			}
+			if of(v) > of(part[high]) {
+				high = i
+			}
+		}
+		out = append(out, part[min(low, high)])
+		if low != high {
+			out = append(out, part[max(low, high)])
+		}
+	}
+	return append(out, all[last])
+}
+
+// mostPoints is how many points a curve over steps has; a screen is less wide.
+const mostPoints = 4000
+
+// point is a value of a curve.
+type point struct {
+	x int
+	y float64
+}
+
+// curveOf is points as a page draws them, no more than a screen shows.
+func curveOf(all []point) curve {
+	c := curve{[]int{}, []float64{}}
+	for _, p := range thinned(all, mostPoints, func(p point) float64 { return p.y }) {
+		c.X, c.Y = append(c.X, p.x), append(c.Y, p.y)
+	}
+	return c
+}
+
+// meansOf is the means of equal parts of so many points that curveOf thins them, where their trend is: each is at the
+// middle of its part. Of fewer points it is nil.
+func meansOf(all []point) *curve {
+	if len(all) <= mostPoints {
+		return nil
+	}
+	var c curve
+	for k := range mostPoints / 4 {
+		part := all[k*len(all)/(mostPoints/4) : (k+1)*len(all)/(mostPoints/4)]
+		mean := 0.0
+		for _, p := range part {
+			mean += p.y / float64(len(part))
+		}
+		c.X, c.Y = append(c.X, part[len(part)/2].x), append(c.Y, mean)
+	}
+	return &c
 }

@@ -228,35 +228,10 @@ func memoryCurves(t *trace.Timeline) []memoryCurve {
 			return cmp.Compare(a.AtS, b.AtS)
 		})
 		c := memoryCurve{At: []int64{}, Bytes: []int64{}}
-		for _, m := range thinned(samples, mostSamples) {
+		for _, m := range thinned(samples, mostSamples, func(m trace.MemorySample) float64 { return float64(m.Bytes) }) {
 			c.At, c.Bytes = append(c.At, nanoseconds(m.AtS)), append(c.Bytes, m.Bytes)
 		}
 		out[w] = c
-	}
-	return out
-}
-
-func thinned(all []trace.MemorySample, most int) []trace.MemorySample {
-	if len(all) <= most {
-		return all
-	}
-	var out []trace.MemorySample
-	parts := most / 2
-	for k := range parts {
-		part := all[k*len(all)/parts : (k+1)*len(all)/parts]
-		low, high := 0, 0
-		for i, m := range part {
-			if m.Bytes < part[low].Bytes {
-				low = i
-			}
-			if m.Bytes > part[high].Bytes {
-				high = i
-			}
-		}
-		out = append(out, part[min(low, high)])
-		if low != high {
-			out = append(out, part[max(low, high)])
-		}
 	}
 	return out
 }

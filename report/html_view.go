@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"html/template"
+	"strings"
 
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -99,6 +100,7 @@ func pageViewOf(in Inputs) *pageView {
 	if over := measured.which(); over != "" {
 		v.Medians = "Measured numbers are " + over + "."
 	}
+	v.Medians = strings.TrimSpace(v.Medians + " " + in.memoryNote())
 	v.Cards = Cards(rows)
 	v.shares(in)
 	if t := in.Measured; hostsOf(t) != nil {

@@ -201,9 +201,9 @@ func (s shownStep) name() string { return stepName(s.mark.Step, s.which) }
 // stepName is "step 17" or "step 17 (median)".
 func stepName(step int, what string) string {
 	if what == "" {
-		return fmt.Sprintf("step %d", step)
+		return "step " + terminal.Whole(step)
 	}
-	return fmt.Sprintf("step %d (%s)", step, what)
+	return fmt.Sprintf("step %s (%s)", terminal.Whole(step), what)
 }
 
 // text says what the step took and, where that is another length, how long it is from its first instruction on.

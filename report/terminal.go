@@ -186,6 +186,9 @@ func (d *drawing) numbers() {
 	if more := shown - 3*maxRows; more > 0 {
 		d.line("  … and %s; --json has all", terminal.Count(more, "more row"))
 	}
+	if note := d.in.memoryNote(); note != "" {
+		d.wrap("  ", note)
+	}
 }
 
 // cells are both sides of a comparison and their difference, green within 5 %, yellow within 15 %, red beyond.
@@ -303,7 +306,7 @@ func (d *drawing) learning() {
 	losses := d.in.Losses
 	if len(losses) > 0 {
 		first, last := losses[0], losses[len(losses)-1]
-		d.section("Loss", fmt.Sprintf("step %d to %d", first.Step, last.Step))
+		d.section("Loss", fmt.Sprintf("step %s to %s", terminal.Whole(first.Step), terminal.Whole(last.Step)))
 		values := make([]float64, len(losses))
 		for i, l := range losses {
 			values[i] = l.Value
@@ -315,7 +318,8 @@ func (d *drawing) learning() {
 		e := d.in.Evaluations[n-1]
 		s := fmt.Sprintf("evaluation after %s: loss %.4f", terminal.Count(e.Step+1, "step"), e.Loss)
 		if e.Samples > 0 {
-			s += fmt.Sprintf(", accuracy %.2f %% (%d of %d)", 100*e.Accuracy(), e.Correct, e.Samples)
+			s += fmt.Sprintf(", accuracy %.2f %% (%s of %s)", 100*e.Accuracy(), terminal.Whole(e.Correct),
+				terminal.Whole(e.Samples))
 		}
 		s += e.Said()
 		d.wrap("  ", s)

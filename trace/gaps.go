@@ -169,7 +169,8 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 	switch {
 	case wait != nil && wait.Kind == "CK" && wait.EndS-wait.StartS >= longest && wait.StartS >= start:
 		g.Cause, g.Blocker, g.BlockerWorker = Saving, wait.Instruction, worker
-		g.Why = fmt.Sprintf("it was writing the checkpoint %s for %s", wait.Instruction, terminal.Duration(wait.EndS-wait.StartS))
+		g.Why = fmt.Sprintf("it was writing the checkpoint %s for %s", wait.Instruction,
+			terminal.Duration(wait.EndS-wait.StartS))
 	case wait != nil:
 		r.resolve(&g, wait)
 	case g.Cause == Finished:

@@ -8,8 +8,8 @@
 // Its driver asks for the Screen of what it writes to, once a verb: terminal.Of(c.OutOrStdout()) for a cobra
 // command, terminal.Of(os.Stderr) for progress. Prose goes through Screen.Wrap, names and what they stand for
 // through Screen.Facts, rows through Table, colours through Screen.Paint, which leaves texts as they are where
-// the Screen has none. Counts of things are Count, lengths of time Duration, amounts of memory Bytes, other numbers Number. Nothing here
-// is for machines: what --json writes is not laid out.
+// the Screen has none. Counts of things are Count, lengths of time Duration, amounts of memory Bytes, other
+// numbers Number. Nothing here is for machines: what --json writes is not laid out.
 //
 // Refused: nothing. A word that is wider than the screen stands whole on a line of its own in prose, so that
 // a path can be copied, and is broken in a table.

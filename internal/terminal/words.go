@@ -8,7 +8,10 @@ import (
 )
 
 // Count is a number of things in words: "1 worker", "3 micro-batches", "12,000 samples".
-func Count(n int, one string) string { return Number(float64(n), 0) + " " + Plural(n, one) }
+func Count(n int, one string) string { return Whole(n) + " " + Plural(n, one) }
+
+// Whole is a whole number with its thousands apart: "12,000".
+func Whole[N int | int64](n N) string { return Number(float64(n), 0) }
 
 // Plural is the word for so many of what one is called, of regular nouns: "worker", "micro-batches",
 // "entries".
@@ -94,16 +97,14 @@ func Duration(s float64) string {
 	return Number(s/86400, 3) + " days"
 }
 
-// Bytes is an amount of memory in binary units, three digits of what is no whole number of them: "512 B", "16 GiB",
-// "1.43 GiB".
+// Bytes is an amount of memory in binary units, three digits: "512 B", "16.0 GiB", "1.43 GiB".
 func Bytes[N int | int64 | uint64 | float64](n N) string {
-	v, units, i := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}, 0
+	v, units, i := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}, 0
 	for ; math.Abs(v) >= 999.5 && i < len(units)-1; i++ {
 		v /= 1024
 	}
-	digits := 3
-	if i == 0 || v == math.Trunc(v) {
-		digits = 0
+	if i == 0 || math.Abs(v) >= 999.5 {
+		return Number(v, 0) + " " + units[i]
 	}
-	return Number(v, digits) + " " + units[i]
+	return Number(v, 3) + " " + units[i]
 }

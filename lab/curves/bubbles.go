@@ -91,9 +91,11 @@ func (s *Comparison) fillingSection() error {
 	}{{"measured", f.Measured}, {"simulated", f.Simulated}} {
 		for i, c := range []*contender{one, avg} {
 			for w, x := range by.shares[i] {
-				table.Add(by.name, c.Name, w, terminal.Duration(x.LengthS()), terminal.Duration(x.ComputeS), terminal.Duration(x.UpdateS),
+				table.Add(by.name, c.Name, w, terminal.Duration(x.LengthS()), terminal.Duration(x.ComputeS),
+					terminal.Duration(x.UpdateS),
 					terminal.Duration(x.ReferenceS),
-					terminal.Duration(x.BubbleS), terminal.Duration(x.MessageS), terminal.Duration(x.CoreS), terminal.Duration(x.BetweenS),
+					terminal.Duration(x.BubbleS), terminal.Duration(x.MessageS), terminal.Duration(x.CoreS),
+					terminal.Duration(x.BetweenS),
 					report.Percent(x.BusyS()/x.LengthS()))
 			}
 		}

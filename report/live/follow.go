@@ -28,7 +28,6 @@ const (
 	mostSteps       = 2000
 	mostEvaluations = 500
 	mostEvents      = 200
-	mostRecent      = 64 // steps, for the numbers of a run that goes on
 )
 
 // Follower reads what a run leaves in its folder. Whoever has one guards it.
@@ -197,6 +196,7 @@ func (f *Follower) line(text []byte) {
 		return
 	}
 	if f.heard = later(f.heard, v.Time); v.Loss == nil {
+		f.now.AtS = max(f.now.AtS, f.at(v.Time, 0))
 		f.evaluations.add(*v.Step, f.now.AtS, f.now.Samples, []float64{*v.Evaluation, number(v.Accuracy)})
 		f.evaluated = &metrics.EvaluationValues{Loss: *v.Evaluation, Accuracy: v.Accuracy, Reported: v.Reported}
 		return
@@ -216,8 +216,8 @@ func (f *Follower) line(text []byte) {
 	f.steps.add(*v.Step, f.now.AtS, v.Samples, []float64{*v.Loss, known(v.SamplesPerSecond), known(v.StepS), v.Bubble,
 		known(v.GradientNorm), known(v.LearningRate), peak})
 	f.recent = append(f.recent, report.StepTook{Step: *v.Step, S: v.StepS, BusyS: v.BusyS, PeakBytes: v.PeakBytes})
-	if len(f.recent) > 2*mostRecent {
-		f.recent = slices.Delete(f.recent, 0, mostRecent)
+	if len(f.recent) > 2*report.Recent {
+		f.recent = slices.Delete(f.recent, 0, report.Recent)
 	}
 }
 
@@ -228,10 +228,15 @@ func number(x *float64) float64 {
 	return *x
 }
 
-// at is how long a run has trained when a step is done. The time between its end and its going on is left out.
+// at is how long a run has gone on, evaluations and checkpoints included, when a step or an evaluation is done: as a
+// report says what it took. The time between its end and its going on is left out.
 func (f *Follower) at(done time.Time, stepS float64) float64 {
 	if f.firstAt.IsZero() {
-		f.firstAt = done.Add(-time.Duration(stepS * float64(time.Second)))
+		if f.firstAt = done.Add(-time.Duration(stepS * float64(time.Second))); len(f.begins) > 0 {
+			if b := f.begins[0]; b.Before(f.firstAt) {
+				f.firstAt = b
+			}
+		}
 	} else {
 		from := f.lastAt
 		for _, b := range f.begins {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
@@ -269,7 +270,7 @@ func TestAFollowerIsBounded(t *testing.T) {
 	_, f := folderOf(t, map[string]string{"metrics.jsonl": b.String(),
 		"events.jsonl": strings.Repeat(eventLine(metrics.Slower, 1, 1), 5000)})
 	if f.now.Step != 29_999 || len(f.steps.parts) > mostSteps || len(f.evaluations.parts) > mostEvaluations ||
-		len(f.recent) > 2*mostRecent || len(f.happened) > mostEvents || cap(f.happened) > 4*mostEvents {
+		len(f.recent) > 2*report.Recent || len(f.happened) > mostEvents || cap(f.happened) > 4*mostEvents {
 		t.Errorf("%d parts of steps, %d of evaluations, %d recent, %d events", len(f.steps.parts), len(f.evaluations.parts),
 			len(f.recent), len(f.happened))
 	}

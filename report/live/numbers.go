@@ -27,11 +27,11 @@ func reported(dir string) (*numbers, error) {
 
 // ofTheLastSteps is the numbers while there is no report.
 func (f *Follower) ofTheLastSteps() numbers {
-	in := report.Inputs{Plan: f.about.plan, Took: f.recent[max(0, len(f.recent)-mostRecent):], Skip: -1}
+	in := report.Inputs{Plan: f.about.plan, Took: f.recent}
 	if len(f.evaluations.parts) > 0 {
 		in.Evaluations = []trace.Evaluation{{}} // their memory is predicted apart
 	}
-	rows, over, err := report.CompareOver(in)
+	rows, over, err := report.CompareRecent(in)
 	switch {
 	case err != nil:
 		return numbers{} // nothing is known yet

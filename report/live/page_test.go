@@ -95,7 +95,7 @@ func TestNumbersAreThoseOfTheReport(t *testing.T) {
 			if in.Unmeasured == "" || len(in.Took) != 120 {
 				t.Errorf("of a run without a Timeline the report says %q and has %d steps", in.Unmeasured, len(in.Took))
 			}
-			in.Took, in.Skip = in.Took[120-mostRecent:], -1
+			in.Took, in.Skip = in.Took[120-report.Recent:], -1
 		}
 		want, over, err := report.CompareOver(in)
 		if err != nil {
@@ -262,4 +262,31 @@ func TestAStepIsLookedAt(t *testing.T) {
 	}
 	p.Press("Escape")
 	p.Wait(`/^Point at a box/.test(document.querySelector(".details").textContent)`)
+}
+
+// All columns of the table of runs stand on a desk's screen, whatever the runs are called, and on a phone the last one
+// can be moved into sight.
+func TestNoColumnOfTheRunsIsCut(t *testing.T) {
+	root := t.TempDir()
+	trained(t, root, "a-run-with-a-name-that-says-all-of-its-settings-at-great-length", true)
+	trained(t, root, "b", false)
+	_, server := shelfOf(t, root)
+	for _, width := range []int{1280, 400} {
+		p := browsertest.Open(t, server.URL, browser.View{Width: width})
+		p.Wait(`document.querySelectorAll(".runs tbody tr").length === 2`)
+		p.Fits()
+		var box struct{ Room, Table, Last, Right float64 }
+		p.Eval(`(() => { const box = document.querySelector(".runs").parentElement
+			const room = box.clientWidth, table = box.scrollWidth
+			box.scrollLeft = table
+			const heads = [...document.querySelectorAll(".runs thead th")].filter(h => !h.hidden)
+			return { Room: room, Table: table, Last: heads.at(-1).getBoundingClientRect().right,
+				Right: box.getBoundingClientRect().right } })()`, &box)
+		if width == 1280 && box.Table > box.Room {
+			t.Errorf("the table needs %v pixels, and has %v", box.Table, box.Room)
+		}
+		if box.Last > box.Right+.5 {
+			t.Errorf("at %d the last column ends at %v, behind %v where its box does", width, box.Last, box.Right)
+		}
+	}
 }

@@ -38,11 +38,14 @@ export function moment(ns, step) {
 
 // byteText writes an amount of memory: "118 MiB".
 export function byteText(b) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let i = 0;
   for (; b >= 999.5 && i < units.length - 1; i++) b /= 1024;
-  return (i === 0 || Number.isInteger(b) ? fixed(b, 0) : three(b)) + " " + units[i];
+  return (i === 0 || b >= 999.5 ? whole(b) : three(b)) + " " + units[i];
 }
+
+// whole writes a whole number, its thousands apart: "12,000".
+export const whole = (n) => fixed(n, 0).replace(/\B(?=(\d{3})+$)/g, ",");
 
 // percent writes a relative difference with its sign: "+1.4 %".
 export function percent(x) {

@@ -1,5 +1,5 @@
 // Puts the page together.
-import { byteText, fixed } from "./format.js";
+import { byteText, fixed, whole } from "./format.js";
 import { onTheme, startPrint, startTheme } from "./theme.js";
 import { versionColour } from "./paint.js";
 import { makeTimeline } from "./timeline.js";
@@ -96,8 +96,8 @@ function addChart(parent, options) {
 }
 
 const textOf = (note) => typeof note === "string" ? note : note.map((part) => part.text).join(", ");
-const counted = (n, one) => `${n} ${one}${n === 1 ? "" : "s"}`;
-const atStep = Object.assign((x) => "step " + Math.round(x), { least: 1 });
+const counted = (n, one) => `${whole(n)} ${one}${n === 1 ? "" : "s"}`;
+const atStep = Object.assign((x) => "step " + whole(x), { least: 1 });
 const plain = (y, step) => fixed(y, Math.min(4, Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))));
 
 function startLearning(parent) {
@@ -105,9 +105,10 @@ function startLearning(parent) {
   const note = [["training", losses, "measured"], ["evaluation", tested, "dots"]].filter(([, c]) => c.y.length > 0)
     .map(([name, c, style]) => ({ style, text: `${name} ${fixed(c.y[c.y.length - 1], 4)}` }));
   const label = `Loss over the steps, at the end ${textOf(note)}`;
+  const means = data.loss_means || losses;
   addChart(parent, { title: "Loss", note, yText: plain, label, series: [
     { name: "", style: "raw", x: losses.x, y: losses.y },
-    { name: "training", style: "measured", x: losses.x, y: smooth(losses.y) },
+    { name: "training", style: "measured", x: means.x, y: smooth(means.y) },
     { name: "evaluation", style: "dots", x: tested.x, y: tested.y },
   ] });
   const right = accuracies.y.length ? fixed(100 * accuracies.y[accuracies.y.length - 1], 2) + " %" : "";
@@ -127,10 +128,6 @@ function startLearning(parent) {
     label: `How far the reference is from the average of the pipelines over the steps: ${far}`,
     series: [{ name: "apart", style: "dots", x: apart.x, y: apart.y }] });
   if (steps.x.length > 1) {
-    // A few steps, the first above all, take many times as long: the axis ends where all but a fiftieth do.
-    const sorted = [...steps.y].sort((a, b) => a - b);
-    const yMax = 1.15 * Math.max(sorted[Math.floor(0.98 * (sorted.length - 1))], steps.predicted);
-    const beyond = steps.y.filter((y) => y > yMax).length;
     const series = [{ name: "", style: "raw", x: steps.x, y: steps.y },
       { name: "measured", style: "measured", x: [steps.first, steps.last], y: [steps.measured, steps.measured] }];
     const note = [{ style: "measured", text: steps.text }];
@@ -139,8 +136,8 @@ function startLearning(parent) {
       series.push({ name: "predicted", style: "predicted", x: [steps.first, steps.last],
         y: [steps.predicted, steps.predicted] });
     }
-    if (beyond) note.push({ text: `${counted(beyond, "step")} longer than the axis` });
-    addChart(parent, { title: "Step time", note, yText: timeAxis, yMin: 0, yMax,
+    if (steps.beyond) note.push({ text: `${counted(steps.beyond, "step")} longer than the axis` });
+    addChart(parent, { title: "Step time", note, yText: timeAxis, yMin: 0, yMax: steps.most,
       label: `Time of each step: ${textOf(note)}`, series });
   }
 }

@@ -1,6 +1,7 @@
 // How values of runs are written, and small pieces of pages.
 import { byteAxis } from "./curves.js";
-import { byteText, duration, niceStep } from "./format.js";
+import { byteText, duration, niceStep, whole } from "./format.js";
+export { whole };
 
 // el makes an element. What is given is text, never markup.
 export function el(tag, { text, ...attributes } = {}, ...children) {
@@ -22,8 +23,7 @@ export const plain = (y, step) =>
 export const seconds = (s) => duration(s * 1e9);
 export const part = (y, step) => fixed(100 * y, 100 * (step ?? 0.001)) + " %";
 export const bytes = (b) => (b === 0 ? "0" : byteText(b));
-export const rate = (r) => (r >= 99.95 ? Math.round(r).toLocaleString("en") : r.toPrecision(3)) + " /s";
-export const whole = (n) => (Math.round(n) || 0).toLocaleString("en");
+export const rate = (r) => (r >= 99.95 ? whole(r) : r.toPrecision(3)) + " /s";
 export const four = (x) => plain(x, Math.abs(x) / 1000 || 1);
 
 const day = (t) => t.toLocaleDateString("en-CA");

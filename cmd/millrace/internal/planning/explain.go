@@ -140,8 +140,12 @@ func (v *view) choice() string {
 	if v.Cluster.SharesCores() && v.Cluster.AllCores() < len(pl.Devices()) {
 		workers += " that share " + terminal.Count(v.Cluster.AllCores(), "core")
 	}
-	return fmt.Sprintf("schedule %s on %s, %s a step as %s", pl.Schedule, workers, terminal.Count(pl.Batch(), "sample"),
-		pl.Micros())
+	micros := pl.Micros()
+	if n := pl.Together(); n > 1 {
+		micros += fmt.Sprintf(" for each of %d pipelines", n)
+	}
+	return fmt.Sprintf("schedule %s on %s, %s a step as %s", pl.Schedule, workers,
+		terminal.Count(pl.StepSamples(), "sample"), micros)
 }
 
 // fullest is what the worker with the most memory holds.

@@ -52,11 +52,13 @@ func (w *runDir) hooks() run.Hooks {
 					fields = append(fields, "evaluation_"+name, *v)
 				}
 			}
-			w.progress.say(text+e.Said(), fields...)
+			if !w.progress.summed(evaluating, e.Step+1) {
+				w.progress.say(text+e.Said(), fields...)
+			}
 			w.progress.behind()
 		},
 		OnCheckpoint: func(dir string, steps int) {
-			if steps < w.progress.steps || w.progress.to == nil { // on a terminal the end of the run names the last one
+			if !w.progress.summed(saving, steps) {
 				w.progress.say("saved " + dir)
 			}
 			w.progress.behind()
@@ -166,9 +168,9 @@ func (w *runDir) happened(kind, text string, lines ...string) error {
 
 // begins notes that the run does, and what has happened before.
 func (w *runDir) begins() error {
-	text := fmt.Sprintf("begins with step %d of %d", w.steps+1, w.Job.Steps)
+	text := fmt.Sprintf("begins with step %s of %s", terminal.Whole(w.steps+1), terminal.Whole(w.Job.Steps))
 	if w.steps == w.Job.Steps {
-		text = fmt.Sprintf("has all %d steps behind it, and evaluates", w.steps)
+		text = fmt.Sprintf("has all %s behind it, and evaluates", terminal.Count(w.steps, "step"))
 	}
 	err := w.happened(metrics.Begun, text)
 	for _, e := range w.early {
@@ -186,9 +188,10 @@ func (w *runDir) over(r *run.Result, ended error) error {
 	case ended != nil:
 		return w.happened(metrics.Failed, ended.Error())
 	case r.Stopped:
-		return w.happened(metrics.Stopped, fmt.Sprintf("stopped behind step %d of %d", r.Steps, w.Job.Steps))
+		return w.happened(metrics.Stopped, fmt.Sprintf("stopped behind step %s of %s",
+			terminal.Whole(r.Steps), terminal.Whole(w.Job.Steps)))
 	}
-	return w.happened(metrics.Finished, fmt.Sprintf("all %d steps are done", r.Steps))
+	return w.happened(metrics.Finished, fmt.Sprintf("all %s are done", terminal.Count(r.Steps, "step")))
 }
 
 // dropStep removes the Timeline of a step, which is in that of the run.

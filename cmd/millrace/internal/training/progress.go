@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 	work "github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
 )
 
@@ -24,8 +25,10 @@ type progress struct {
 	done     int      // steps
 	due      []string // behind the last step, not begun
 	last     time.Time
-	shown    string // of the last step
-	live     bool   // a line is on the screen that the next one is drawn over
+	recent   []report.StepTook // the last steps
+	batch    int               // samples of a step
+	shown    string            // of them
+	live     bool              // a line is on the screen that the next one is drawn over
 	interval time.Duration
 }
 
@@ -47,6 +50,9 @@ const (
 func newProgress(to *os.File, c *run.Config) *progress {
 	p := &progress{steps: c.Steps, interval: 5 * time.Second, every: map[string]int{},
 		cost: map[string]float64{stepping: 1, saving: .5}}
+	if c.Plan != nil {
+		p.batch = c.Plan.StepSamples()
+	}
 	if c.Checkpoint.Dir != "" {
 		p.every[saving] = c.Checkpoint.Every
 	}
@@ -131,6 +137,7 @@ func (p *progress) behind() {
 func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	now := time.Now()
 	p.done = s.Step + 1
+	p.keep(s)
 	p.due = slices.DeleteFunc([]string{saving, evaluating}, func(kind string) bool { return !p.isDue(kind, p.done) })
 	next := p.did(now, p.done)
 	if now.Sub(p.last) < p.interval && p.done < p.steps {
@@ -144,8 +151,7 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	case p.done < p.steps && state.Honest:
 		rest = "  " + cli.Left(state.Left)
 	}
-	p.shown = fmt.Sprintf("step %d/%d  loss %.4f  %s samples/s  bubble %.1f %%", p.done, p.steps, s.Loss,
-		terminal.Number(s.SamplesPerSecond, 4), 100*s.Bubble)
+	p.shown = fmt.Sprintf("step %s/%s  loss %.4f%s", terminal.Whole(p.done), terminal.Whole(p.steps), s.Loss, p.pace())
 	line := p.shown + rest
 	about := []any{"step", s.Step, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble}
@@ -167,6 +173,37 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	p.draw(line)
 }
 
+// keep notes what a step took.
+func (p *progress) keep(s run.StepReport) {
+	took := report.StepTook{Step: s.Step, S: s.Seconds}
+	for _, did := range s.Workers {
+		took.BusyS = append(took.BusyS, did.BusyS)
+	}
+	if p.recent = append(p.recent, took); len(p.recent) > 2*report.Recent {
+		p.recent = slices.Delete(p.recent, 0, report.Recent)
+	}
+}
+
+// pace is the numbers of the last steps, as a live page has them.
+func (p *progress) pace() (text string) {
+	rows, _, err := report.CompareRecent(report.Inputs{Took: p.recent, Batch: p.batch})
+	if err != nil {
+		return ""
+	}
+	for i := range rows {
+		switch c := &rows[i]; c.Unit {
+		case report.UnitPerSecond:
+			text += fmt.Sprintf("  %s samples/s", c.Unit.Format(*c.Measured))
+		case report.UnitPart:
+			text += fmt.Sprintf("  bubble %s", c.Unit.Format(*c.Measured))
+		}
+	}
+	if n := min(len(p.recent), report.Recent); n > 1 && text != "" {
+		text += fmt.Sprintf(" over %d steps", n)
+	}
+	return text
+}
+
 // say keeps a line; about is what a record of it has besides.
 func (p *progress) say(line string, about ...any) {
 	if p.to == nil {
@@ -175,6 +212,12 @@ func (p *progress) say(line string, about ...any) {
 	}
 	fmt.Fprintln(p.to, "\r"+names.Shown(line)+"\x1b[K") // whole, however long: it stays
 	p.live = false
+}
+
+// summed says whether the end of the run says what there is to say behind so many steps, the last ones or, of a save,
+// those that it was stopped behind: on a terminal it would stand there twice.
+func (p *progress) summed(what string, steps int) bool {
+	return p.to != nil && (steps == p.steps || what == saving && !p.isDue(saving, steps))
 }
 
 // draw draws a line over the live one.

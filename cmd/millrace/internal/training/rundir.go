@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/reporting"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
@@ -190,10 +191,12 @@ func (w *runDir) printPages(out io.Writer) error {
 func (w *runDir) printStopped(out io.Writer, r *run.Result) {
 	_ = w.printPages(out)
 	if r.Checkpoint == "" {
-		fmt.Fprintf(out, "stopped     behind step %d of %d; no checkpoint was saved\n", r.Steps, w.Job.Steps)
+		fmt.Fprintf(out, "stopped     behind step %s of %s; no checkpoint was saved\n", terminal.Whole(r.Steps),
+			terminal.Whole(w.Job.Steps))
 		return
 	}
-	fmt.Fprintf(out, "stopped     behind step %d of %d, saved %s\n", r.Steps, w.Job.Steps, r.Checkpoint)
+	fmt.Fprintf(out, "stopped     behind step %s of %s, saved %s\n", terminal.Whole(r.Steps),
+		terminal.Whole(w.Job.Steps), r.Checkpoint)
 	fmt.Fprintf(out, "goes on     with the same command and --resume %s\n", filepath.Dir(r.Checkpoint))
 }
 

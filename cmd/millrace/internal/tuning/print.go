@@ -97,7 +97,8 @@ func (t *tuned) printProfile(w io.Writer) error {
 			terminal.Duration(d.CommunicationS), terminal.Duration(d.BlockedS), terminal.Duration(d.BubbleS),
 			terminal.Bytes(d.ModelBytes), terminal.Bytes(d.DataBytes))
 	}
-	return section(w, fmt.Sprintf("profiled at %s, a batch of %s", t.Profiled.At, terminal.Duration(t.Profiled.StepS)), table,
+	return section(w, fmt.Sprintf("profiled at %s, a batch of %s", t.Profiled.At,
+		terminal.Duration(t.Profiled.StepS)), table,
 		nil)
 }
 
@@ -322,7 +323,8 @@ func (t *tuned) printAll(w io.Writer) error {
 		if len(r.Predicted.MemoryBytes) > 0 {
 			memory = terminal.Bytes(slices.Max(r.Predicted.MemoryBytes))
 		}
-		row := []any{kept.Title(), terminal.Duration(r.Predicted.StepS), terminal.Number(r.Predicted.SamplesPerSecond, 4), memory,
+		row := []any{kept.Title(), terminal.Duration(r.Predicted.StepS),
+			terminal.Number(r.Predicted.SamplesPerSecond, 4), memory,
 			micros, r.Why}
 		if tried {
 			measured := ""
