@@ -145,7 +145,8 @@ func TestPresets(t *testing.T) {
 		t.Errorf("%v, %v", c, err)
 	}
 	for name, want := range map[string]string{
-		"dapple-d": "presets are", "dapple-a:8": "it has 2 levels", "dapple-a:4x0": "is no number of members",
+		"dapple-d":   "did you mean dapple-a or dapple-b or dapple-c?",
+		"dapple-a:8": "it has 2 levels: give a size for each, like 2x8", "dapple-a:4x0": "is no number of members",
 		"workshop-3090-4090:2x2": "its nodes differ",
 	} {
 		if _, err := Read(name); err == nil || !strings.Contains(err.Error(), want) {

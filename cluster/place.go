@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // placeDevices names each device's type and notes what its node has of its own. A node is
@@ -25,8 +27,8 @@ func (f *file) placeDevices(c *Cluster, count int) error {
 				"nodes:", f.Name, i, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
 		}
 		if _, ok := c.DeviceTypes[t]; !ok {
-			return fmt.Errorf("cluster: %s: device %d is of type %q, which device_types does not have; there are %s",
-				f.Name, i, t, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
+			return fmt.Errorf("cluster: %s: device %d is of type %q, which device_types does not have; %s",
+				f.Name, i, t, registry.Instead(t, slices.Sorted(maps.Keys(c.DeviceTypes))))
 		}
 		c.Devices = append(c.Devices, t)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // The presets: every number with its source in a comment.
@@ -33,8 +35,8 @@ func Preset(name string) (*Cluster, error) {
 	base, shape, sized := strings.Cut(name, ":")
 	text, err := presetFiles.ReadFile("presets/" + base + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("cluster: there is no file and no preset %q; presets are %s", base,
-			strings.Join(Presets(), ", "))
+		return nil, fmt.Errorf("cluster: %w", registry.None("file and no preset", base, Presets(),
+			"the path of a cluster file"))
 	}
 	f, err := parse(text)
 	if err != nil {
@@ -52,8 +54,7 @@ func Preset(name string) (*Cluster, error) {
 func (f *file) resize(shape string) error {
 	words := strings.Split(shape, "x")
 	if len(words) != len(f.Levels) {
-		return fmt.Errorf("size %q names %d levels; it has %d levels, like %s", shape, len(words), len(f.Levels),
-			f.shape())
+		return fmt.Errorf("size %q; it has %d levels: give a size for each, like %s", shape, len(f.Levels), f.shape())
 	}
 	if len(f.Nodes) > 0 {
 		return fmt.Errorf("its nodes differ, so that it has one size, %s; write a file for another", f.shape())

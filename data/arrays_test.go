@@ -181,7 +181,7 @@ func TestArraysThatDoNotFit(t *testing.T) {
 		{ragged, []Field{x, y}, `array "x" has 2 rows and array "y" has 1`},
 		{ragged, nil, `array "x" has 2 rows and array "y" has 1`},
 		{"none.npz", []Field{x}, "none.npz: no such file"},
-		{"none.npy", nil, "neither digits, fashion-mnist nor a file"},
+		{"none.npy", nil, "there is no file and no data set"},
 		{writeFile(t, "a.npy", []byte("\x93NUMPY")), nil, "one array of numpy.save: write numpy.savez("},
 		{writeFile(t, "a.npz", []byte("\x02\x00\x00\x00\x00\x00\x00\x00{}")), nil,
 			"a file of safetensors: arrays for --data"},

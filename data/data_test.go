@@ -160,7 +160,7 @@ func TestOpenRefusals(t *testing.T) {
 	}
 	for spec, want := range map[string]string{
 		"":                             "no data set is named",
-		filepath.Join(dir, "none.txt"): "neither digits, fashion-mnist nor a file",
+		filepath.Join(dir, "none.txt"): "there is no file and no data set",
 		csv:                            `line 3, field 2 is "x"`,
 		dir:                            "train-images-idx3-ubyte",
 	} {

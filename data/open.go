@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/data/arrays"
 	"github.com/millrace-ml/millrace/internal/content"
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // fashionMNIST is where Debian's package dataset-fashion-mnist puts its files.
@@ -36,6 +37,9 @@ func Open(spec string, o Options) (*Set, error) {
 	return set, err
 }
 
+// others is what may be given in place of a data set's name.
+const others = "a folder of IDX files, a .csv, .npz or .safetensors file, or a text"
+
 func open(spec string, o Options) (*Set, error) {
 	is := content.Of(spec)
 	if arrays.Is(spec) {
@@ -59,12 +63,18 @@ func open(spec string, o Options) (*Set, error) {
 		}
 		return set, err
 	case "":
-		return nil, fmt.Errorf("data: no data set is named; give digits, fashion-mnist, a folder of IDX files, a .csv, " +
-			".npz or .safetensors file, or a text")
+		return nil, fmt.Errorf("data: no data set is named; give digits, fashion-mnist or " + others)
 	}
 	info, err := os.Stat(spec)
+	if errors.Is(err, fs.ErrNotExist) {
+		var names []string
+		for _, b := range Builtins() {
+			names = append(names, b.Name)
+		}
+		return nil, fmt.Errorf("data: %w", registry.None("file and no data set", spec, names, others))
+	}
 	if err != nil {
-		return nil, fmt.Errorf("data: %s is neither digits, fashion-mnist nor a file: %w", spec, err)
+		return nil, fmt.Errorf("data: %w", err)
 	}
 	if info.IsDir() { // which may have a file by chance that says something else
 		set, err := openIDX(spec, spec, o)

@@ -43,13 +43,13 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 	for _, scale := range []string{ScaleSplit} {
 		j := Default()
 		j.Model, j.RateScale = "mlp", scale
-		if err := j.Complete(); err == nil || !strings.Contains(err.Error(), "give pipelines too") {
+		if err := j.Complete(); err == nil || !strings.Contains(err.Error(), "give --pipelines too") {
 			t.Errorf("%s without pipelines: %v", scale, err)
 		}
 	}
 	j := Default()
 	j.Model, j.RateScale = "mlp", "steep"
-	if err := j.Complete(); err == nil || !strings.Contains(err.Error(), "pipelines, split, or left out") {
+	if err := j.Complete(); err == nil || !strings.Contains(err.Error(), `rate_scale is "steep"; there are pipelines, split, or`) {
 		t.Errorf("steep: %v", err)
 	}
 }

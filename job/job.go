@@ -13,13 +13,13 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
-	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -88,18 +88,45 @@ type Job struct {
 
 	frozen bool // a flag has named patterns of Freeze, which wins over those of a file
 
-	given map[string]bool // keys that a file, a flag or a checkpoint has set, like rate.base
+	given map[string]string // keys that are set, like rate.base, and by whom: --lr, job.yaml, or empty
 }
 
 // Given says whether somebody has set a key, such as batch or rate.base, to whatever value.
-func (j *Job) Given(key string) bool { return j.given[key] }
+func (j *Job) Given(key string) bool {
+	_, given := j.given[key]
+	return given
+}
 
 // Give notes that a key is set.
-func (j *Job) Give(key string) {
+func (j *Job) Give(key string) { j.giveBy(key, "") }
+
+// giveBy notes that a key is set by a flag or a file.
+func (j *Job) giveBy(key, by string) {
 	if j.given == nil {
-		j.given = map[string]bool{}
+		j.given = map[string]string{}
 	}
-	j.given[key] = true
+	if by != "" || !j.Given(key) {
+		j.given[key] = by
+	}
+}
+
+// Called is a key as whoever has set it knows it: by the flag, or with the job file that it stands in.
+func (j *Job) Called(key string) string {
+	switch by := j.given[key]; {
+	case strings.HasPrefix(by, "--"):
+		return by
+	case by != "":
+		return key + " in " + by
+	}
+	return key
+}
+
+// wrong refuses a key's value and says what would be right.
+func (j *Job) wrong(key string, value any, right string) error {
+	if word, is := value.(string); is {
+		value = strconv.Quote(word)
+	}
+	return fmt.Errorf("%s is %v; give %s", j.Called(key), value, right)
 }
 
 // PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
@@ -185,13 +212,14 @@ func (j *Job) Read(path string) error {
 	if err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
-	if err := j.decode(text); err != nil {
+	if err := j.decode(text, path); err != nil {
 		return fmt.Errorf("job: %s: %w", path, err)
 	}
 	return nil
 }
 
-func (j *Job) decode(text []byte) error {
+// decode lays a text over j; by is what its keys are set by.
+func (j *Job) decode(text []byte, by string) error {
 	err := strictyaml.Decode(text, j)
 	if errors.Is(err, io.EOF) {
 		return nil // an empty file asks for nothing
@@ -203,18 +231,18 @@ func (j *Job) decode(text []byte) error {
 	if err := strictyaml.Decode(text, &keys); err != nil {
 		return err
 	}
-	j.giveAll("", keys)
+	j.giveAll("", by, keys)
 	return nil
 }
 
 // giveAll notes the keys of a file. One without a value is not set.
-func (j *Job) giveAll(within string, keys map[string]any) {
+func (j *Job) giveAll(within, by string, keys map[string]any) {
 	for name, value := range keys {
 		switch below, isMap := value.(map[string]any); {
 		case isMap && within+name != "settings":
-			j.giveAll(within+name+".", below)
+			j.giveAll(within+name+".", by, below)
 		case value != nil:
-			j.Give(within + name)
+			j.giveBy(within+name, by)
 		}
 	}
 }
@@ -222,107 +250,38 @@ func (j *Job) giveAll(within string, keys map[string]any) {
 // Complete fills in what depends on other settings, and refuses what cannot be.
 func (j *Job) Complete() error {
 	if j.Model == "" {
-		return fmt.Errorf("job: no model is named; give one that millrace model ls lists, a .yaml file or a PyTorch network")
+		return errors.New("no model is named; give --model: a name that millrace model ls lists, a .yaml file or a PyTorch " +
+			"network")
 	}
 	if j.Cluster != "" && j.Wire != "" {
-		return fmt.Errorf("job: wire puts workers of this machine behind the links of %s, "+
-			"and cluster %s is other hardware; leave one out", j.Wire, j.Cluster)
+		return fmt.Errorf("%s puts workers of this machine behind the links of %s, and %s %s is other hardware; leave one "+
+			"out", j.Called("wire"), j.Wire, j.Called("cluster"), j.Cluster)
 	}
 	all := j.Workers == Auto && !j.Given("workers") && j.Cluster != ""
 	if j.Workers == Auto && !j.Given("workers") {
 		j.Workers = 2
 	}
-	for name, v := range map[string]int{"workers": j.Workers, "batch": j.Batch, "steps": j.Steps,
-		"threads_per_worker": j.ThreadsPerWorker} {
-		if v < 1 {
-			return fmt.Errorf("job: %s is %d; it must be 1 at least", name, v)
-		}
-	}
-	if j.Batch > plan.MaxBatch {
-		return fmt.Errorf("job: batch is %d; give 1 to %d", j.Batch, plan.MaxBatch)
-	}
-	if j.Workers > mostWorkers {
-		return fmt.Errorf("job: workers is %d; give 1 to %d", j.Workers, mostWorkers)
+	if err := j.checkCounts(); err != nil {
+		return err
 	}
 	if all {
 		j.Workers = cluster.MaxDevices
 	}
-	for name, v := range map[string]int{"cores": j.Cores, "stages": j.Stages, "micro_batch": j.MicroBatch,
-		"micro_batches": j.MicroBatches, "pipelines": j.Pipelines} {
-		if v < 0 || v == 0 && j.Given(name) {
-			return fmt.Errorf("job: %s is %d; it is 1 at least, or left out", name, v)
-		}
+	if err := j.checkChoices(); err != nil {
+		return err
 	}
-	for name, v := range map[string]int{"eval_every": j.EvalEvery, "save_every": j.SaveEvery, "keep": j.Keep} {
-		if v < 0 {
-			return fmt.Errorf("job: %s is %d; it must not be negative", name, v)
-		}
-	}
-	if !(j.TrainPart >= 0 && j.TrainPart <= 1) || j.TrainPart == 0 && j.Given("train_part") {
-		return fmt.Errorf("job: train_part is %v; it is above 0, and with 1 all rows train", j.TrainPart)
-	}
-	if j.TrainPart == 1 && j.EvalEvery > 0 {
-		return fmt.Errorf("job: with train_part 1 all rows train, and eval_every is %d; leave one of them out", j.EvalEvery)
-	}
-	if j.Alpha == Auto && j.Given("alpha") {
-		return fmt.Errorf("job: alpha is %v; it is from 0 to 1, or left out", j.Alpha)
-	}
-	if (j.Alpha != Auto || j.Averaging != "") && j.Pipelines == 0 {
-		return fmt.Errorf("job: alpha and averaging are of pipelines side by side; give pipelines too")
-	}
-	if j.PostValidate && !(j.Clip > 0) {
-		return fmt.Errorf("job: post_validate is of updates that clip gradients, and would wait for their norm; give clip " +
-			"too")
-	}
-	switch j.Collectives {
-	case "", Ordered, Native:
-	default:
-		return fmt.Errorf("job: collectives is %q; it is %s, %s, or left out", j.Collectives, Ordered, Native)
-	}
-	switch j.RateScale {
-	case "", ScaleByPipelines:
-	case ScaleSplit:
-		if j.Pipelines == 0 {
-			return fmt.Errorf("job: rate_scale %s sets alpha for pipelines side by side; give pipelines too", j.RateScale)
-		}
-	default:
-		return fmt.Errorf("job: rate_scale is %q; it is %s, %s, or left out", j.RateScale, ScaleByPipelines, ScaleSplit)
-	}
-	if j.ResumeAveraged && j.Resume == "" {
-		return fmt.Errorf("job: resume_averaged is of a checkpoint to go on from; give resume too")
-	}
-	if j.Advance != "" && j.Advance != AutoAdvance {
-		if n, err := strconv.Atoi(j.Advance); err != nil || n < 0 {
-			return fmt.Errorf("job: advance is %q; it is a number of forwards, 0 or more, or %s", j.Advance, AutoAdvance)
-		}
-	}
-	if j.Bind != "" && j.Bind != BindAlways && j.Bind != BindNever {
-		return fmt.Errorf("job: bind is %q; it is %s or %s, or left out to bind workers where no other run has", j.Bind,
-			BindAlways, BindNever)
-	}
-	if j.BatchNorm != "" && j.BatchNorm != PerSlice {
-		return fmt.Errorf("job: batch_norm is %q; it is %s, or left out", j.BatchNorm, PerSlice)
-	}
-	if !(j.Clip >= 0) || math.IsInf(j.Clip, 0) {
-		return fmt.Errorf("job: clip is %v; it is the gradient norm to clip to, above 0, or 0 for none", j.Clip)
-	}
-	if j.EvalRows < 0 && (j.EvalRows != Auto || j.Given("eval_rows")) {
-		return fmt.Errorf("job: eval_rows is %d; it is a number of test samples, or 0 for all", j.EvalRows)
+	if err := j.checkTogether(); err != nil {
+		return err
 	}
 	if err := j.completeOptimizer(); err != nil {
-		return fmt.Errorf("job: %w", err)
+		return err
 	}
 	if err := j.completeRate(); err != nil {
-		return fmt.Errorf("job: %w", err)
+		return err
 	}
 	if j.MemoryLimit != "" {
-		n, err := cluster.ParseBytes(j.MemoryLimit)
-		if err != nil {
-			return fmt.Errorf("job: memory_limit: %w", err)
-		}
-		if n == 0 {
-			return fmt.Errorf("job: memory_limit is %s; it must be over 0, or left out where memory is not limited",
-				j.MemoryLimit)
+		if n, err := cluster.ParseBytes(j.MemoryLimit); err != nil || n == 0 {
+			return j.wrong("memory_limit", j.MemoryLimit, "a size over 0 with its unit, like 512MiB, or leave it out")
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func TestSchemaIsCurrent(t *testing.T) {
 
 func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 	j := Default()
-	if err := j.decode([]byte("model: gpt\nbatch: 64\nworkers: 4\noptimizer: {kind: adam}\n")); err != nil {
+	if err := j.decode([]byte("model: gpt\nbatch: 64\nworkers: 4\noptimizer: {kind: adam}\n"), ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range PlanOptions {
@@ -74,7 +74,7 @@ func TestDefaultsDependOnTheRest(t *testing.T) {
 			if !strings.Contains(s, "model") {
 				s += "\nmodel: gpt"
 			}
-			if err := jobs[i].decode([]byte(s)); err != nil {
+			if err := jobs[i].decode([]byte(s), ""); err != nil {
 				t.Fatalf("%q: %v", s, err)
 			}
 			if err := jobs[i].Complete(); err != nil {
@@ -92,18 +92,18 @@ func TestRefusals(t *testing.T) {
 	for text, want := range map[string]string{
 		"modle: gpt\n":                                  `unknown field "modle"`,
 		"model: gpt\nworkers: 0\n":                      "workers is 0",
-		"model: gpt\noptimizer: {kind: lion}\n":         `no optimizer "lion"`,
+		"model: gpt\noptimizer: {kind: lion}\n":         `optimizer.kind is "lion"; there are sgd`,
 		"model: gpt\nrate: {kind: cosine, warmup: 300}": "total must be more",
-		"model: gpt\nmemory_limit: 5\n":                 "no unit",
+		"model: gpt\nmemory_limit: 5\n":                 `memory_limit is "5"; give a size`,
 		"model: [gpt\n":                                 "[1:8]",
 		"settings: !x {layers: 3}\n":                    `[1:11] tags like "!x" are not read`,
 		"workers: [1]\n":                                "[1:10] it must be a whole number",
 		"split: block1.mlp\n":                           "[1:8] string was used where sequence",
 		"batch: 32\n":                                   "no model is named",
-		"model: gpt\npost_validate: true\n":             "give clip too",
+		"model: gpt\npost_validate: true\n":             "give --clip too",
 	} {
 		j := Default()
-		err := j.decode([]byte(text))
+		err := j.decode([]byte(text), "")
 		if err == nil {
 			err = j.Complete()
 		}
@@ -117,7 +117,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("model: gpt\nbatch: 64\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		j := Default()
-		if j.decode([]byte(text)) == nil {
+		if j.decode([]byte(text), "") == nil {
 			_ = j.Complete() // it must come back, whatever it says
 		}
 	})
@@ -175,16 +175,16 @@ func TestWhatIsGivenIsTaken(t *testing.T) {
 		},
 		"evaluated rows":          {flag: "eval-rows", value: "0", of: func(j *Job) any { return j.EvalRows }, want: 0},
 		"no factor":               {text: "rate: {kind: step, every: 3}", want: "rate.factor is missing"},
-		"no stages in a file":     {text: "stages: 0", want: "stages is 0; it is 1 at least, or left out"},
+		"no stages in a file":     {text: "stages: 0", want: "stages is 0; give a whole number, 1 or more"},
 		"no total":                {text: "rate: {kind: cosine, total: 0}", want: "the total must be more"},
-		"no power":                {text: "rate: {kind: polynomial, power: 0}", want: "power 0; it must be above 0"},
+		"no power":                {text: "rate: {kind: polynomial, power: 0}", want: "rate.power is 0; give a number"},
 		"Auto's value as rate":    {flag: "lr", value: "-2147483648", want: "learning rate"},
-		"Auto's value as rows":    {flag: "eval-rows", value: "-2147483648", want: "eval_rows is -2147483648"},
+		"Auto's value as rows":    {flag: "eval-rows", value: "-2147483648", want: "--eval-rows is -2147483648"},
 		"a rate beyond float32":   {flag: "lr", value: "1e308", want: "the largest number of float32"},
 		"an epsilon 0 in float32": {text: "optimizer: {kind: adam, epsilon: 1e-60}", want: "in float32 it must be above 0"},
 	} {
 		j := Default()
-		err := j.decode([]byte("model: convnet\n" + c.text))
+		err := j.decode([]byte("model: convnet\n"+c.text), "")
 		if err == nil && c.flag != "" {
 			err = option(&j, c.flag, c.value)
 		}
@@ -217,7 +217,7 @@ func TestLearningSaysWhatIsTheDefault(t *testing.T) {
 			"momentum 0.9, learning rate 0.1 (cosine)",
 	} {
 		j := Default()
-		if err := j.decode([]byte(text)); err != nil {
+		if err := j.decode([]byte(text), ""); err != nil {
 			t.Fatal(err)
 		}
 		if err := j.Complete(); err != nil {

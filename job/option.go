@@ -1,7 +1,6 @@
 package job
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -28,18 +27,20 @@ var keys = map[string]string{
 }
 
 // Key is what a job file calls the option.
-func (o Option) Key() string {
-	if key, ok := keys[o.Name]; ok {
+func (o Option) Key() string { return keyOf(o.Name) }
+
+func keyOf(name string) string {
+	if key, ok := keys[name]; ok {
 		return key
 	}
-	return strings.ReplaceAll(o.Name, "-", "_")
+	return strings.ReplaceAll(name, "-", "_")
 }
 
 // noted has options note in the job that they were given.
 func noted(options []Option) []Option {
 	for i, o := range options {
 		options[i].Set = func(j *Job, v string) error {
-			j.Give(o.Key())
+			j.giveBy(o.Key(), "--"+o.Name)
 			return o.Set(j, v)
 		}
 	}
@@ -50,12 +51,15 @@ func whole(doc, name string, at func(*Job) *int) Option {
 	return Option{Name: name, Doc: doc, Set: func(j *Job, v string) error {
 		n, err := strconv.Atoi(v)
 		if err != nil {
-			return fmt.Errorf("job: --%s %q is not a whole number", name, v)
+			return j.wrong(keyOf(name), v, "a whole number")
 		}
 		*at(j) = n
 		return nil
 	}}
 }
+
+// atLeastOne is what is right for numbers that the planner chooses where they are left out.
+const atLeastOne = "a whole number, 1 or more, or leave it out"
 
 // fixed is a whole number of 1 at least, which the planner chooses where it is left out.
 func fixed(doc, name string, at func(*Job) *int) Option {
@@ -66,7 +70,7 @@ func fixed(doc, name string, at func(*Job) *int) Option {
 			return err
 		}
 		if n := *at(j); n < 1 {
-			return fmt.Errorf("job: --%s is %d; it is 1 at least, or left out", name, n)
+			return j.wrong(keyOf(name), n, atLeastOne)
 		}
 		return nil
 	}
@@ -86,7 +90,7 @@ func number(doc, name string, at func(*Job) *float64) Option {
 	return Option{Name: name, Doc: doc, Set: func(j *Job, v string) error {
 		f, err := strconv.ParseFloat(v, 64)
 		if err != nil {
-			return fmt.Errorf("job: --%s %q is not a number", name, v)
+			return j.wrong(keyOf(name), v, "a number")
 		}
 		*at(j) = f
 		return nil
@@ -97,7 +101,7 @@ func truth(doc, name string, at func(*Job) *bool) Option {
 	return Option{Name: name, Doc: doc, Bool: true, Set: func(j *Job, v string) error {
 		on, err := strconv.ParseBool(v)
 		if err != nil {
-			return fmt.Errorf("job: --%s %q is neither true nor false", name, v)
+			return j.wrong(keyOf(name), v, "true or false")
 		}
 		*at(j) = on
 		return nil
@@ -168,7 +172,7 @@ var (
 			Set: func(j *Job, v string) error {
 				n, err := strconv.Atoi(v)
 				if err != nil || n < 1 {
-					return fmt.Errorf("job: --pipelines %q; it is a number of pipelines, 1 (plain training) or more", v)
+					return j.wrong("pipelines", v, "a number of pipelines, 1 (plain training) or more")
 				}
 				j.Pipelines = n
 				return nil
@@ -199,7 +203,7 @@ var (
 		{Name: "seed", Doc: "of weights, masks and the order of data (default: 1)", Set: func(j *Job, v string) error {
 			n, err := strconv.ParseUint(v, 10, 64)
 			if err != nil {
-				return fmt.Errorf("job: --seed %q is not a number from 0 on", v)
+				return j.wrong("seed", v, "a whole number, 0 or more")
 			}
 			j.Seed = n
 			return nil
@@ -238,7 +242,7 @@ var (
 func setSetting(j *Job, v string) error {
 	name, value, ok := strings.Cut(v, "=")
 	if !ok || name == "" {
-		return fmt.Errorf("job: --set %q; write name=value, like layers=4", v)
+		return j.wrong("settings", v, "NAME=VALUE, like layers=4")
 	}
 	if j.Settings == nil {
 		j.Settings = map[string]any{}

@@ -45,14 +45,23 @@ func (j *Job) completeOptimizer() error {
 	}
 	usual, err := optim.Default(o.Kind)
 	if err != nil {
-		return err
+		return j.inField("optimizer", err)
 	}
 	fill(j, "optimizer.momentum", &o.Momentum, 0)
 	fill(j, "optimizer.weight_decay", &o.WeightDecay, usual.WeightDecay)
 	fill(j, "optimizer.beta1", &o.Beta1, usual.Beta1)
 	fill(j, "optimizer.beta2", &o.Beta2, usual.Beta2)
 	fill(j, "optimizer.epsilon", &o.Epsilon, usual.Epsilon)
-	return o.Check()
+	return j.inField("optimizer", o.Check())
+}
+
+// inField names the setting that optim refuses as the job's user has given it.
+func (j *Job) inField(within string, err error) error {
+	var field *optim.FieldError
+	if errors.As(err, &field) {
+		return fmt.Errorf("%s %w", j.Called(within+"."+field.Field), field.Err)
+	}
+	return err
 }
 
 // completeRate fills in the learning rate and its schedule.
@@ -62,7 +71,7 @@ func (j *Job) completeRate() error {
 		r.Kind = optim.Constant
 	}
 	if r.Kind == optim.StepDecay && r.Factor == 0 && !j.Given("rate.factor") {
-		return fmt.Errorf("rate.factor is missing; the step schedule multiplies the rate by it every %d steps", r.Every)
+		return fmt.Errorf("rate.factor is missing: the step schedule multiplies the rate by it every %d steps", r.Every)
 	}
 	usual := j.usual()
 	if isSGD := j.Optimizer.Kind == optim.SGD; isSGD != (usual.Optimizer == optim.SGD) {
@@ -79,7 +88,15 @@ func (j *Job) completeRate() error {
 		warmup = min(warmup, r.Total/10)
 	}
 	fill(j, "rate.warmup", &r.Warmup, warmup)
-	return errors.Join(r.Check(), optim.FitFloat32(j.Optimizer, *r))
+	if err := r.Check(); err != nil {
+		return j.inField("rate", err)
+	}
+	var field *optim.FieldError
+	err := optim.FitFloat32(j.Optimizer, *r)
+	if errors.As(err, &field) && field.Field != "base" {
+		return j.inField("optimizer", err)
+	}
+	return j.inField("rate", err)
 }
 
 // Learning says how the job's model is trained by so many pipelines, and what of that is the model's default. The Job

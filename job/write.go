@@ -40,7 +40,7 @@ func textOf(keys map[string]any) (string, error) {
 // Parse is the complete job that a text says, as Text writes it.
 func Parse(text string) (*Job, error) {
 	j := Default()
-	if err := j.decode([]byte(text)); err != nil {
+	if err := j.decode([]byte(text), ""); err != nil {
 		return nil, fmt.Errorf("job: %w", err)
 	}
 	return &j, j.Complete()

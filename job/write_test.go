@@ -21,7 +21,7 @@ func TestAWrittenJobIsTheSame(t *testing.T) {
 		"odd names": "model: gpt\ndata: \"a: 'b' #c\\u2028d\"\nout: \"~\"\nbatch: 64\nworkers: 1",
 	} {
 		j := Default()
-		if err := j.decode([]byte(text)); err != nil {
+		if err := j.decode([]byte(text), ""); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if err := j.Complete(); err != nil {

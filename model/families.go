@@ -3,7 +3,8 @@ package model
 import (
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // Family is a built-in model with settings.
@@ -95,6 +96,14 @@ var families = []Family{
 // Families lists the built-in models.
 func Families() []Family { return slices.Clone(families) }
 
+// Names is what they are called.
+func Names() (names []string) {
+	for _, f := range families {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
 // Build makes a built-in model. Settings left out take their defaults.
 func Build(name string, settings map[string]any) (*Model, error) {
 	for _, f := range families {
@@ -111,12 +120,8 @@ func Build(name string, settings map[string]any) (*Model, error) {
 		}
 		return assemble(name, inputs, nodes)
 	}
-	var names []string
-	for _, f := range families {
-		names = append(names, f.Name)
-	}
-	return nil, fmt.Errorf("model: there is no model %q; there are %s, or give the path of a .yaml file", name,
-		strings.Join(names, ", "))
+	return nil, fmt.Errorf("model: %w", registry.None("model", name, Names(), "the path of a .yaml file",
+		"of a PyTorch network"))
 }
 
 // chain adds a layer that reads the one before it.

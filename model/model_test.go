@@ -94,7 +94,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%q for %q: got %v, want it to say %q", c.to, c.from, err, c.want)
 		}
 	}
-	if _, err := Build("gtp", nil); err == nil || !strings.Contains(err.Error(), "mlp, convnet, gpt") {
+	if _, err := Build("gtp", nil); err == nil || !strings.Contains(err.Error(), `no model "gtp"; did you mean gpt?`) {
 		t.Errorf("got %v", err)
 	}
 }

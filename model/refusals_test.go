@@ -77,7 +77,7 @@ func TestFamiliesRefuse(t *testing.T) {
 		{"mlp", "dropout", "0.5x", "not a number"},
 		{"mlp", "inputs", 0, "it is 0; give a whole number from 1 to 2^30"},
 		{"mlp", "hidden", "64,x", `"x" is not a whole number`},
-		{"mlp", "width", 3, "it has inputs, hidden, classes, activation, dropout"},
+		{"mlp", "width", 3, "there are inputs, hidden, classes, activation, dropout"},
 		{"convnet", "image", "28,28", "channels, height, width"},
 		{"convnet", "image", "1,0,28", "it is 1,0,28; give whole numbers, each 1 or more"},
 		{"convnet", "widths", "4,4,4,4,4,4", "does not fit an image of 1x1"},

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // Setting is one setting of a kind or a family. Default's type is the setting's
@@ -159,7 +161,7 @@ func settle(what string, known []Setting, given map[string]any) (map[string]any,
 			if len(names) == 0 {
 				return nil, fmt.Errorf("%s has no settings, and %q is given", what, name)
 			}
-			return nil, fmt.Errorf("%s has no setting %q; it has %s", what, name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("%s has no setting %q; %s", what, name, registry.Instead(name, names))
 		}
 	}
 	return out, nil

@@ -95,6 +95,8 @@ type Plan struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`
 	ModelID string `json:"model_id"`
+	// Asked is how to make that model again; nil where its name is enough.
+	Asked   *Asked `json:"asked,omitempty"`
 	Cluster string `json:"cluster"`
 	// Hardware is that cluster as its file has it, line by line; absent of a machine whose workers are threads.
 	Hardware []string `json:"hardware,omitempty"`
@@ -121,6 +123,13 @@ type Plan struct {
 	Why        []string    `json:"why,omitempty"` // what was compared and what decided, one sentence each
 	// Rivals are what it was preferred to, the best first.
 	Rivals []Rival `json:"rivals,omitempty"`
+}
+
+// Asked is how the model of a Plan was asked for: a file of it, settings of a built-in one, what is frozen.
+type Asked struct {
+	File     string         `json:"file,omitempty"`
+	Settings map[string]any `json:"settings,omitempty"`
+	Freeze   []string       `json:"freeze,omitempty"`
 }
 
 // Batch is the samples of one step of one pipeline.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // Setting is one knob of a planner.
@@ -38,7 +39,7 @@ func (p Planner) CheckSettings(set map[string]string) error {
 			for _, s := range p.Settings {
 				names = append(names, s.Name)
 			}
-			return wrongSetting("planner %s has no setting %q: it has %s", p.Name, name, strings.Join(names, ", "))
+			return wrongSetting("planner %s has no setting %q; %s", p.Name, name, registry.Instead(name, names))
 		}
 	}
 	return nil

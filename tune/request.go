@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -114,6 +115,19 @@ func (e *MemoryError) Error() string {
 	return text
 }
 
+// SettingError refuses what is fixed of a plan.
+type SettingError struct {
+	Key string // of a job, which fixes it
+	Err error  // what it is, and what would be right
+}
+
+func (e *SettingError) Error() string { return "tune: " + e.Key + ": " + e.Err.Error() }
+func (e *SettingError) Unwrap() error { return e.Err }
+
+func wrong(key, format string, args ...any) error {
+	return &SettingError{key, fmt.Errorf(format, args...)}
+}
+
 // Check refuses requests that contradict themselves, and settles micro-batch sizes.
 func (r *Request) Check() error {
 	known := r.Profile.DeviceTypes()
@@ -145,15 +159,17 @@ func (r *Request) Check() error {
 func (o Overrides) Check(model string, layers, workers, batch int) error {
 	if m := o.MicroBatches; m > 0 {
 		if batch%m != 0 {
-			return fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",
-				batch, m)
+			return wrong("micro_batches", "a batch of %d samples does not divide into %d micro-batches; give a divisor of %d",
+				batch, m, batch)
 		}
 		if o.MicroBatch > 0 && o.MicroBatch*m != batch {
-			return fmt.Errorf("tune: %d micro-batches of %d samples are not a batch of %d", m, o.MicroBatch, batch)
+			return wrong("micro_batches", "%d micro-batches of %d samples are not a batch of %d; leave one of them out", m,
+				o.MicroBatch, batch)
 		}
 	}
 	if o.MicroBatch > 0 && batch%o.MicroBatch != 0 {
-		return fmt.Errorf("tune: a batch of %d samples is no multiple of the micro-batch, %d", batch, o.MicroBatch)
+		return wrong("micro_batch", "a batch of %d samples does not divide into micro-batches of %d; give a divisor of %d",
+			batch, o.MicroBatch, batch)
 	}
 	return o.checkStages(model, layers, workers)
 }
@@ -166,18 +182,22 @@ func severalStages(name string) bool {
 
 func (o Overrides) checkStages(model string, layers, workers int) error {
 	if o.Split != nil && o.Stages > 0 && len(o.Split)+1 != o.Stages {
-		return fmt.Errorf("tune: split %v makes %d stages, not %d", o.Split, len(o.Split)+1, o.Stages)
+		return wrong("split", "it makes %d stages, and %d are asked for; leave one of them out", len(o.Split)+1, o.Stages)
 	}
 	if n := max(o.Stages, len(o.Split)+1); n > workers && n > 1 && !severalStages(o.Schedule) {
-		return fmt.Errorf("tune: %d stages for %d workers; give as many workers at least", n, workers)
+		key := "stages"
+		if o.Split != nil {
+			key = "split"
+		}
+		return wrong(key, "%d stages for %d workers; give as many workers at least", n, workers)
 	}
 	if o.Stages > layers {
-		return fmt.Errorf("tune: %d stages; %s has %d layers, so give 1 to %d", o.Stages, model, layers, layers)
+		return wrong("stages", "%d stages; %s has %d layers, so give 1 to %d", o.Stages, model, layers, layers)
 	}
 	before := 0
 	for _, cut := range o.Split {
 		if cut <= before || cut >= layers {
-			return fmt.Errorf("tune: split %v: stages begin with rising layers between 1 and %d", o.Split, layers-1)
+			return wrong("split", "%v; give rising layers between 1 and %d", o.Split, layers-1)
 		}
 		before = cut
 	}
@@ -187,15 +207,29 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 	if n := max(o.Stages, len(o.Split)+1); o.Warmup != nil && len(o.Warmup) != n {
 		return fmt.Errorf("tune: %d warm-up depths for %d stages; give one for each", len(o.Warmup), n)
 	}
+	return o.CheckNames()
+}
+
+// CheckNames refuses what no model and no machine has: schedules and weight policies that there are none of. Check does
+// too; this needs nothing else.
+func (o Overrides) CheckNames() error {
 	if o.Schedule != "" {
-		if _, err := family.Lookup(o.Schedule); err != nil {
-			return fmt.Errorf("tune: %w", err)
+		if _, err := family.Named(o.Schedule); err != nil {
+			return &SettingError{"schedule", err}
 		}
 	}
-	if _, _, err := o.FixedRecompute(); err != nil {
-		return err
+	if err := registry.OneOf(string(o.Weights), policies()); o.Weights != "" && err != nil {
+		return &SettingError{"weights", err}
 	}
-	return nil
+	_, _, err := o.FixedRecompute()
+	return err
+}
+
+func policies() (names []string) {
+	for _, w := range schedule.Policies() {
+		names = append(names, string(w))
+	}
+	return names
 }
 
 // FixedRecompute is what is fixed for every stage; ok is false where the search decides.
@@ -208,8 +242,8 @@ func (o Overrides) FixedRecompute() (fixed plan.Recompute, ok bool, err error) {
 	}
 	fixed, err = plan.ParseRecompute(o.Recompute)
 	if err != nil {
-		return fixed, false, fmt.Errorf("tune: recompute is %q; it is auto, none, stage (or all), or every:K for K layers "+
-			"at a time", o.Recompute)
+		return fixed, false, wrong("recompute", "%q; give auto, none, stage (or all), or every:K for K layers at a time",
+			o.Recompute)
 	}
 	return fixed, true, nil
 }
@@ -236,7 +270,7 @@ func (r *Request) settleWeights() error {
 			_, r.Fix.Weights = roles.Averaging()
 		}
 		if _, own := roles.Averaging(); r.Fix.Weights != own {
-			return fmt.Errorf("tune: %d pipelines side by side have the weight policy %q, not %q", e.Pipelines, own,
+			return wrong("weights", "%d pipelines side by side have %q, not %q; leave it out", e.Pipelines, own,
 				r.Fix.Weights)
 		}
 	}
@@ -244,16 +278,13 @@ func (r *Request) settleWeights() error {
 	if w == "" {
 		return nil
 	}
-	if !slices.Contains(schedule.Policies(), w) {
-		return fmt.Errorf("tune: weight policy %q; there are %q", w, schedule.Policies())
-	}
 	if r.Fix.Schedule != "" {
 		f, err := family.Lookup(r.Fix.Schedule)
 		if err == nil {
 			err = f.Keeps(w)
 		}
 		if err != nil {
-			return fmt.Errorf("tune: schedule %s: %w", r.Fix.Schedule, err)
+			return &SettingError{"schedule", fmt.Errorf("%s: %w", r.Fix.Schedule, err)}
 		}
 		return nil
 	}
@@ -266,7 +297,7 @@ func (r *Request) settleWeights() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("tune: no schedule keeps the weight policy %q", w)
+	return wrong("weights", "no schedule keeps %q", w)
 }
 
 // maxSizes bounds the micro-batch sizes that are tried.

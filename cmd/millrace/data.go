@@ -30,7 +30,7 @@ func dataCommand() *cobra.Command {
 }
 
 const dataHelp = `show says what train --data reads: how many rows train and how many are evaluated, and of each array
-its name, the shape of a row and the type of its elements, their range where there are 2^24 at most, and the
+its name, the shape of a row and the type of its elements, their range where there are 2^26 at most, and the
 first values of a row. Tables, images and texts are shown as a model of an input and a target reads them:
 numbers are scaled, and a text has windows of 128 bytes, or tokens.
 
@@ -99,7 +99,7 @@ type seenArray struct {
 }
 
 const (
-	rangedNumbers = 1 << 24 // of an array, over all rows
+	rangedNumbers = 1 << 26 // of an array, over all rows
 	firstValues   = 8
 	atOnce        = 1 << 20 // numbers that are read at once
 )
@@ -210,11 +210,14 @@ func (s *seenData) print(w io.Writer) error {
 	if err := writeFacts(w, facts); err != nil {
 		return err
 	}
+	unread := false
 	t := &report.Table{Head: []string{"array", "a row", "type", "in the file", " least", " greatest", "a row begins"}}
 	for _, a := range s.Arrays {
 		least, greatest := "", ""
 		if a.Least != nil {
 			least, greatest = fmt.Sprintf("%.6g", *a.Least), fmt.Sprintf("%.6g", *a.Greatest)
+		} else if a.NotFinite == 0 {
+			least, greatest, unread = "-", "-", true
 		}
 		if a.NotFinite > 0 {
 			greatest += fmt.Sprintf(", %d not finite", a.NotFinite)
@@ -234,6 +237,9 @@ func (s *seenData) print(w io.Writer) error {
 	}
 	if err := section(w, t); err != nil {
 		return err
+	}
+	if unread {
+		fmt.Fprint(w, terminal.Of(w).Wrap("", "", "- is of more than 2^26 numbers, whose range is not looked for"))
 	}
 	if len(s.Refused) == 0 {
 		return nil

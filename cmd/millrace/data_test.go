@@ -82,7 +82,7 @@ func TestDataShow(t *testing.T) {
 		t.Errorf("%+v", seen)
 	}
 	for args, want := range map[string]string{
-		"none.npz":                       "millrace: data: open none.npz: no such file or directory\nexit 2\n",
+		"none.npz":                       "millrace: data: there is no none.npz\nexit 2\n",
 		"digits --train-part 0.5":        "digits has test rows of its own\nexit 2\n",
 		"a.safetensors --train-part abc": "--train-part \"abc\"; give a number; see millrace data show -h\nexit 2\n",
 		"a.safetensors --json=maybe":     "--json \"maybe\"; give true or false; see millrace data show -h\nexit 2\n",

@@ -95,7 +95,7 @@ func writeLinks(out io.Writer, screen terminal.Screen, rows []hosts.Row) error {
 		{Heading: "there", Unit: "B/s", Group: "bandwidth", Number: true},
 		{Heading: "back", Unit: "B/s", Group: "bandwidth", Number: true},
 		{Heading: "between", Wraps: true, Spare: 1}}}
-	for _, r := range rows {
+	for _, r := range hosts.OutermostFirst(rows) {
 		t.Add(r.Level, r.Carrier, strconv.Itoa(r.Streams), terminal.Duration(r.LatencyS),
 			terminal.Scaled(r.ThereBytesPerSecond), terminal.Scaled(r.BackBytesPerSecond), names.Shown(r.Between))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -60,7 +62,7 @@ A plan that the other runtime has no words for is refused with the reason.`,
 					})
 				}
 			default:
-				err = fmt.Errorf("export: --to %q; there are %s", to, words.Names(words.Exports()))
+				err = fmt.Errorf("--to is %w", registry.OneOf(to, words.Names(words.Exports())))
 			}
 			if err != nil {
 				return cli.BadInput(err)
@@ -70,7 +72,7 @@ A plan that the other runtime has no words for is refused with the reason.`,
 	}
 	flags.Add(c, job.ModelOptions)
 	f := c.Flags()
-	f.StringVar(&to, "to", "", words.Names(words.Exports()))
+	f.StringVar(&to, "to", "", strings.Join(words.Names(words.Exports()), ", "))
 	f.StringVar(&planFile, "plan", "", "the plan to write")
 	f.StringVar(&programFile, "program", "", "a Program's text file, for "+words.TorchCSV)
 	f.StringVar(&profileFile, "profile", "", "the profile that the plan was made with, in place of a model")

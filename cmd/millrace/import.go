@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model/aten/rules"
@@ -29,26 +30,14 @@ func importCommand() *cobra.Command {
 		Use: "import FILE", Short: "Read another planner's profile, another runtime's schedule or stages, or a network",
 		Long: `import reads what others wrote.
 
-` + words.List("--from", words.Imports()) + `
-A network is shown: layers, which a plan may cut apart, operators, what of them millrace has its own for
-and what was left alone. What cannot be trained is refused by name. -o makes a folder of it, which --model
-takes as it takes the file.
-
-Where stages begin (split-points, megatron, deepspeed) becomes a plan with a device for each stage. Give
-the model, or a profile of it, and the --batch that a step has.
-
-No profile says what minibatch it was measured with: --batch does. Costs for other
-micro-batch sizes are those in proportion. They hold for every device type unless
---device names one. A schedule is written as millrace schedule writes one.`,
+` + words.List("--from", words.Imports()) + ``,
 		Example: "  millrace import --from pipedream --batch 128 vgg16/graph.txt -o vgg16.json\n" +
-			"  millrace import --from piper --batch 1 --time-unit ms resnet.json -o resnet-profile.json\n" +
-			"  millrace import --from torch-csv schedule.csv -o schedule.json\n" +
 			"  millrace import --from megatron --model gpt --batch 32 layout.txt -o plan.json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if !words.IsImport(options.Format) {
-				return cli.BadInput(fmt.Errorf("import: --from %q; there are %s", options.Format,
-					words.Names(words.Imports())))
+				return cli.BadInput(fmt.Errorf("--from is %w", registry.OneOf(options.Format,
+					words.Names(words.Imports()))))
 			}
 			if options.Format == imported.Torch || options.Format == imported.PT2 {
 				return importNetwork(c, args[0], output, imported.Options{From: options.Format, Loss: loss,
@@ -106,6 +95,17 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 	cli.WritesEither(c, "out")
 	c.Flags().StringVar(&loss, "loss", "", "of outputs of a .pt2 without one: "+strings.Join(rules.Losses, ", "))
 	cli.JSON(c, &asJSON)
+	cli.More(c, `A network is shown: layers, which a plan may cut apart, operators, what of them millrace has its own for
+and what was left alone. What cannot be trained is refused by name. -o makes a folder of it, which --model
+takes as it takes the file.
+
+Where stages begin (split-points, megatron, deepspeed) becomes a plan with a device for each stage. Give
+the model, or a profile of it, and the --batch that a step has.
+
+No profile says what minibatch it was measured with: --batch does. Costs for other
+micro-batch sizes are those in proportion. They hold for every device type unless
+--device names one. A schedule is written as millrace schedule writes one.`)
+	cli.Unasked(c, "job")
 	return c
 }
 

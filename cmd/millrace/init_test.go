@@ -29,7 +29,7 @@ func TestTrainingBeginsWithGivenValues(t *testing.T) {
 		"--set hidden=64":     "millrace: init: w.safetensors: head.weight is F32[10 32]; head.weight of this",
 		"--set hidden=64,33":  "millrace: init: w.safetensors: dense1.weight is F32[32 64]; dense1.weight of this model ",
 		"--init whole":        "millrace: init: whole: it has neither model.safetensors",
-		"--init w.safetensor": "millrace: init: w.safetensor: no such file or directory",
+		"--init w.safetensor": "millrace: init: w.safetensor: there is no such file",
 	} {
 		out := p.Run(t, strings.Fields("train --model mlp --data digits"+still+" "+args), false)
 		if !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "exit 2\n") {

@@ -176,7 +176,7 @@ func TestWhatLaunchRefuses(t *testing.T) {
 		"launch -n 0 -- doctor":                       "--processes is 0",
 		"launch --restarts -1 -- doctor":              "--restarts is -1",
 		"launch --token-file open -- doctor":          "can be read or changed by others",
-		"launch --token-file none -- doctor":          "no such file",
+		"launch --token-file none -- doctor":          "there is no none",
 		"launch -n two -- doctor":                     `--processes "two"; give a whole number`,
 		"launch -n 3 --hosts a:2,b:2 -- doctor":       "--processes is 3, and --hosts a:2,b:2 has 4",
 		"launch --hosts a:2,-oProxyCommand -- doctor": `--hosts: "-oProxyCommand" is no host`,

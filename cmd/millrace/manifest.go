@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
@@ -65,9 +66,13 @@ func manifestCommand() *cobra.Command {
   millrace manifest jobset job.yaml --cluster cluster.yaml --plan plan.json --image IMAGE -o jobset.yaml`,
 		ValidArgsFunction: words.Each(words.One(manifest.Kinds()...), words.JobFiles),
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 1 || len(args) > 2 || !slices.Contains(manifest.Kinds(), args[0]) {
-				return cli.BadInput(fmt.Errorf("give one of the kinds %s, and the job file where there is one; not %q",
-					strings.Join(manifest.Kinds(), ", "), args))
+			switch {
+			case len(args) == 0:
+				return cli.BadInput(fmt.Errorf("manifest: KIND is missing; give one of %s", strings.Join(manifest.Kinds(), ", ")))
+			case len(args) > 2:
+				return cli.BadInput(fmt.Errorf("manifest: %q is too many: it takes KIND and a job file", args[2]))
+			case !slices.Contains(manifest.Kinds(), args[0]):
+				return cli.BadInput(fmt.Errorf("manifest: %w", registry.None("kind", args[0], manifest.Kinds())))
 			}
 			return nil
 		},

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,15 +149,12 @@ an earlier millrace left and damaged files included.`,
 					return cli.BadInput(fmt.Errorf("nothing of %s has been measured; see millrace profile ls", arg))
 				}
 			}
-			n := 0
-			for _, m := range measured {
-				if !all && !slices.ContainsFunc(args, func(arg string) bool { return isOf(m, arg) }) {
-					continue
-				}
-				if err := os.Remove(m.Path); err != nil {
-					return fmt.Errorf("profile: %w", err)
-				}
-				n++
+			gone := slices.DeleteFunc(measured, func(m prepare.Measured) bool {
+				return !all && !slices.ContainsFunc(args, func(arg string) bool { return isOf(m, arg) })
+			})
+			n, err := removeMeasured(c, gone)
+			if err != nil {
+				return err
 			}
 			fmt.Fprintf(c.OutOrStdout(), "removed %s\n", terminal.Count(n, "file"))
 			return nil
@@ -163,6 +162,30 @@ an earlier millrace left and damaged files included.`,
 	}
 	c.Flags().BoolVar(&all, "all", false, "everything")
 	return c
+}
+
+// removeMeasured removes files while nobody adds to them, and says how many there still were.
+func removeMeasured(c *cobra.Command, gone []prepare.Measured) (n int, err error) {
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	meter := cli.StartMeter("profile rm")
+	defer meter.Stop()
+	waits := func() { meter.Doing("waiting for a millrace that measures on this machine") }
+	err = prepare.WithoutMeasurers(c.Context(), waits, func() error {
+		for _, m := range gone {
+			err := os.Remove(m.Path)
+			if errors.Is(err, fs.ErrNotExist) { // somebody else was faster
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("profile: %w", err)
+			}
+			n++
+		}
+		return nil
+	})
+	return n, err
 }
 
 // isOf says whether a file is meant by a word.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/listing"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/picture"
@@ -118,7 +120,7 @@ func (s *shape) drawing(p *schedule.Program, rep check.Report, t *trace.Timeline
 	facts, err := s.facts(p, rep, sum)
 	facts = append(facts, report.Fact{Name: "weights", Value: string(p.Weights)},
 		report.Fact{Name: "costs", Value: s.costsInWords(p)})
-	return &report.Grid{Title: titleOf(p), Timeline: t, Stages: stageTable(p), Facts: facts}, err
+	return &report.Grid{Title: s.titleOf(p), Timeline: t, Stages: stageTable(p), Facts: facts}, err
 }
 
 // stageTable is what each stage keeps and sends. Messages are counted for the micro-batches
@@ -167,7 +169,7 @@ const mostRows = 32
 func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *trace.Timeline, sum sim.Summary) error {
 	screen := terminal.Of(w)
 	var b strings.Builder
-	b.WriteString(screen.Wrap("", "", screen.Paint(terminal.Bold, titleOf(p))))
+	b.WriteString(screen.Wrap("", "", screen.Paint(terminal.Bold, s.titleOf(p))))
 	if s.file == "" {
 		f, err := family.Lookup(s.family)
 		if err != nil {
@@ -295,9 +297,13 @@ func drawn(screen terminal.Screen, t *trace.Timeline) string {
 			terminal.Count(boxes.Columns, "column")))
 }
 
-// titleOf says what a Program is: its family and its size.
-func titleOf(p *schedule.Program) string {
-	return fmt.Sprintf("%s: %s on %s, %s", p.Name, terminal.Count(p.Stages, "stage"),
+// titleOf says what a Program is: its family, or of a file the file's name, as in a plan; and its size.
+func (s *shape) titleOf(p *schedule.Program) string {
+	name := p.Name
+	if s.file != "" {
+		name = names.Shown(filepath.Base(s.file))
+	}
+	return fmt.Sprintf("%s: %s on %s, %s", name, terminal.Count(p.Stages, "stage"),
 		terminal.Count(p.Workers, "worker"), terminal.Count(trained(p), "micro-batch"))
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
@@ -102,14 +103,13 @@ func (s *shape) name(c *cobra.Command, args []string) error {
 			return fmt.Errorf("schedule: both %s and --%s %s are named; one can be drawn", args[0], flag, f.Value)
 		}
 	}
-	_, unknown := family.Lookup(args[0])
-	if unknown == nil {
+	if _, unknown := family.Lookup(args[0]); unknown == nil {
 		s.family = args[0]
 		return nil
 	}
 	s.file = args[0]
 	if _, err := os.Stat(s.file); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w; and there is no file %s", unknown, s.file)
+		return fmt.Errorf("schedule: %w", registry.None("file and no schedule", s.file, family.Names()))
 	}
 	return nil
 }

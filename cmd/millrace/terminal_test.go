@@ -1,7 +1,7 @@
 package main
 
 import (
-	"io"
+	"bytes"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,9 +15,20 @@ import (
 // onTerminal is what a terminal of so many columns is sent by a verb, up to its end.
 func onTerminal(t *testing.T, columns uint16, args string, env ...string) string {
 	t.Helper()
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	text, err := at(t, p, columns, args, "", "", env...)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", args, err, text)
+	}
+	return text
+}
+
+// at is what a terminal of so many columns is sent by a verb, and how it ends; once a word is there, what is typed is
+// typed.
+func at(t *testing.T, p *clitest.Program, columns uint16, args, word, typed string, env ...string) (string, error) {
+	t.Helper()
 	at, other := openTerminal(t, columns)
 	defer at.Close()
-	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	c := p.Command(t, strings.Fields(args))
 	c.Env = append(append(c.Env, "TERM=xterm", "NO_COLOR="), env...)
 	c.Stdin, c.Stdout, c.Stderr = other, other, other
@@ -26,11 +37,74 @@ func onTerminal(t *testing.T, columns uint16, args string, env ...string) string
 		t.Fatal(err)
 	}
 	other.Close()
-	text, _ := io.ReadAll(at) // which ends with an error where the other side is closed
-	if err := c.Wait(); err != nil {
-		t.Fatalf("%s: %v\n%s", args, err, text)
+	var text []byte
+	for piece, heard := make([]byte, 4096), word == ""; ; {
+		n, err := at.Read(piece)
+		text = append(text, piece[:n]...)
+		if !heard && bytes.Contains(text, []byte(word)) {
+			heard = true
+			if _, err := at.WriteString(typed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err != nil { // also where the other side is closed
+			break
+		}
 	}
-	return strings.ReplaceAll(string(text), "\r\n", "\n")
+	return strings.ReplaceAll(string(text), "\r\n", "\n"), c.Wait()
+}
+
+// brokenWords are the lines on a terminal that are wider than it, and could be broken.
+func brokenWords(text string, columns int) (wide []string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		line = escape.ReplaceAllString(line[strings.LastIndexByte(line, '\r')+1:], "")
+		if terminal.Width(line) > columns && strings.Contains(strings.TrimSpace(line), " ") {
+			wide = append(wide, line)
+		}
+	}
+	return wide
+}
+
+// An error that is wider than the terminal is broken at its words, and nowhere where nobody's terminal is.
+func TestErrorsBreakAtWords(t *testing.T) {
+	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
+	const args = "plan --model nonsense"
+	text, err := at(t, p, 80, args, "", "")
+	if err == nil || len(brokenWords(text, 80)) > 0 || strings.Count(text, "\n") < 3 {
+		t.Errorf("%v:\n%s", err, text)
+	}
+	if piped := p.Run(t, strings.Fields(args), true); strings.Count(piped, "\n") != 2 { // and the code
+		t.Errorf("piped it is\n%s", piped)
+	}
+	text, _ = at(t, p, 80, args+" --log json", "", "")
+	if strings.Count(text, "\n") != 1 {
+		t.Errorf("records are\n%s", text)
+	}
+}
+
+// Ctrl-C at a terminal is answered in a line of its own, and the command that goes on can be copied.
+func TestStoppedAtATerminalATrainingGoesOn(t *testing.T) {
+	clitest.Obeyed(t, syscall.SIGINT)
+	p := profiled(t)
+	text, _ := at(t, p, 80, endless+"r --overwrite", "/100000000  loss", "\x03")
+	_, answer, stopped := strings.Cut(text, "^C")
+	if !stopped || !strings.HasPrefix(answer, "\r\x1b[Kmillrace: SIGINT: ") {
+		t.Fatalf("it answers %q", answer)
+	}
+	const lead = "goes on     "
+	_, line, said := strings.Cut(text, lead)
+	line, _, _ = strings.Cut(line, "\n")
+	if want := endless + "r --resume r/checkpoints"; !said || line != "millrace "+want {
+		t.Fatalf("it says %q, want %q in\n%s", line, want, text)
+	}
+	args := strings.Fields(strings.TrimPrefix(line, "millrace "))
+	text, err := at(t, p, 80, strings.Join(append(args, "--dry-run"), " "), "", "")
+	if err != nil || !strings.Contains(text, "goes on from r/checkpoints/step-") {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	if wide := brokenWords(text, 80); len(wide) > 0 {
+		t.Errorf("lines are broken inside words: %q", wide)
+	}
 }
 
 var escape = regexp.MustCompile("\x1b\\[[0-9;]*[a-zA-Z]")
@@ -47,11 +121,8 @@ func TestEveryVerbFitsItsTerminal(t *testing.T) {
 			t.Parallel()
 			for _, columns := range []uint16{80, 100, 200} {
 				coloured := onTerminal(t, columns, args)
-				for line := range strings.SplitSeq(coloured, "\n") {
-					line = escape.ReplaceAllString(line[strings.LastIndexByte(line, '\r')+1:], "")
-					if n := terminal.Width(line); n > int(columns) && strings.Contains(strings.TrimSpace(line), " ") {
-						t.Errorf("a line has %d of %d columns: %q", n, columns, line)
-					}
+				if wide := brokenWords(coloured, int(columns)); len(wide) > 0 {
+					t.Errorf("lines are wider than %d columns: %q", columns, wide)
 				}
 				if !strings.Contains(coloured, "\x1b[") && args != "data show digits" {
 					t.Errorf("no colours in\n%s", coloured)

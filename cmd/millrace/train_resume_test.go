@@ -157,10 +157,11 @@ func TestARateOfZeroIsZero(t *testing.T) {
 // The command that goes on from another checkpoint is the one that was given, as a shell takes it.
 func TestCommandFrom(t *testing.T) {
 	for given, want := range map[string]string{
-		"train|--resume|a|--out|b":  "train --resume c/d --out b",
-		"train|--resume=a|--out|b":  "train --resume=c/d --out b",
-		"train|job.yaml":            "train job.yaml --resume c/d",
-		"train|--out|it's [0.1]|-x": `train --out 'it'\''s [0.1]' -x --resume c/d`,
+		"train|--resume|a|--out|b":                    "train --resume c/d --out b",
+		"train|--resume=a|--out|b":                    "train --resume=c/d --out b",
+		"train|job.yaml":                              "train job.yaml --resume c/d",
+		"train|--overwrite|job.yaml|--overwrite=true": "train job.yaml --resume c/d",
+		"train|--out|it's [0.1]|-x":                   `train --out 'it'\''s [0.1]' -x --resume c/d`,
 	} {
 		if got := training.CommandFrom(strings.Split(given, "|"), "c/d"); got != want {
 			t.Errorf("%s: %s; want %s", given, got, want)

@@ -8,10 +8,11 @@ package tokens
 import (
 	"bytes"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/tiktoken-go/tokenizer"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // encoding is a published one, and how many tokens it has, special ones included.
@@ -42,7 +43,7 @@ func find(name string) (encoding, error) {
 			return e, nil
 		}
 	}
-	return encoding{}, fmt.Errorf("there is no tokenizer %.40q; there are %s", name, strings.Join(Names(), ", "))
+	return encoding{}, registry.None("tokenizer", name, Names())
 }
 
 // Vocabulary is how many tokens an encoding has.

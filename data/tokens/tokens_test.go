@@ -82,7 +82,7 @@ func TestPiecesAreTheWhole(t *testing.T) {
 
 func TestTextsThatAreNone(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
-		{"gpt3", "a", `there is no tokenizer "gpt3"; there are gpt2, r50k, p50k, cl100k, o200k`},
+		{"gpt3", "a", `there is no tokenizer "gpt3"; did you mean gpt2? there are gpt2, r50k, p50k, cl100k, o200k`},
 		{"gpt2", "a\xffb", "byte 1 is 0xff, and the text no UTF-8 there"},
 		{"o200k", "語\xe8\xaa", "byte 3 is 0xe8"},
 	} {

@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
@@ -50,7 +51,22 @@ func Decode(text []byte, version int, into any) error {
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
-	return dec.Decode(into)
+	return inWords(dec.Decode(into))
+}
+
+// inWords says of what JSON a value was not made, not how Go was to hold it.
+func inWords(err error) error {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return fmt.Errorf("%s is a JSON %s, which it cannot be", kind.Field, kind.Value)
+	}
+	if err == nil {
+		return nil
+	}
+	if unknown, is := strings.CutPrefix(err.Error(), "json: unknown field "); is {
+		return fmt.Errorf("unknown field %s; a file of another kind has such", unknown)
+	}
+	return err
 }
 
 // unfinished are the siblings that files are being written through. Whoever ends the process

@@ -25,7 +25,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{`{"name":"a"}`, "version is none; this millrace reads version 1"},
 		{`{"version":2,"other":{}}`, "version is 2; this millrace reads version 1"},
 		{`{"version":1,"nam":"a"}`, `unknown field "nam"`},
-		{`{"version":1,"name":3}`, "cannot unmarshal number"},
+		{`{"version":1,"name":3}`, "name is a JSON number"},
 	} {
 		var n noun
 		err := Decode([]byte(c.text), 1, &n)

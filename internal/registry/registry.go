@@ -1,14 +1,13 @@
 // Package registry holds what a room offers by name: kinds of layers, planners,
 // schedules, experiments. In go values, from init functions; out come all of them by
-// name, or one. Refused: names nobody registered, with the list of those that there are.
+// name, or one. Refused: names nobody registered, with the one that is meant (Nearest), or the list of those that there
+// are; None is that error for names of any other list.
 // A name taken twice is a bug and panics.
 package registry
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // Registry is a set of named values of one sort. Adding is for init functions: it is
@@ -50,7 +49,7 @@ func (r *Registry[T]) All() []T {
 func (r *Registry[T]) Find(name string) (T, error) {
 	v, ok := r.byName[name]
 	if !ok {
-		return v, fmt.Errorf("there is no %s %q; there are %s", r.sort, name, strings.Join(r.Names(), ", "))
+		return v, None(r.sort, name, r.Names())
 	}
 	return v, nil
 }

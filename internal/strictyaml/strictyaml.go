@@ -21,6 +21,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // MaxBytes is the longest text that is read.
@@ -68,7 +69,7 @@ func Decode(text []byte, v any) (err error) {
 	if said == 0 {
 		return io.EOF
 	}
-	return readable(yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(v))
+	return readable(yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(v), reflect.TypeOf(v))
 }
 
 // sizer counts the nodes that a tree stands for.
@@ -128,7 +129,15 @@ func (s *sizer) size(n ast.Node, depth int) (int, error) {
 func at(t *token.Token, message string) error { return &yaml.SyntaxError{Message: message, Token: t} }
 
 // readable says in a user's words what the library says in Go's.
-func readable(err error) error {
+func readable(err error, into reflect.Type) error {
+	var unknown *yaml.UnknownFieldError
+	if errors.As(err, &unknown) {
+		key := unknown.Token.Value
+		if near := registry.Nearest(key, keysOf(into, map[reflect.Type]bool{})); near != "" {
+			return at(unknown.Token, fmt.Sprintf("unknown field %q; did you mean %s?", key, near))
+		}
+		return at(unknown.Token, fmt.Sprintf("unknown field %q", key))
+	}
 	var kind *yaml.TypeError
 	if errors.As(err, &kind) {
 		return at(kind.Token, fmt.Sprintf("it must be %s", inWords(kind.DstType)))
@@ -138,6 +147,29 @@ func readable(err error) error {
 		return at(over.Token, fmt.Sprintf("%s is out of range; it must be %s", over.SrcNum, inWords(over.DstType)))
 	}
 	return err
+}
+
+// keysOf is the keys that a type and what is in it have; seen are types that were asked before.
+func keysOf(t reflect.Type, seen map[reflect.Type]bool) (keys []string) {
+	switch {
+	case seen[t]:
+		return nil
+	case t.Kind() == reflect.Pointer, t.Kind() == reflect.Slice, t.Kind() == reflect.Array, t.Kind() == reflect.Map:
+		return keysOf(t.Elem(), seen)
+	case t.Kind() != reflect.Struct:
+		return nil
+	}
+	seen[t] = true
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name != "" && name != "-" {
+			keys = append(keys, name)
+		}
+		if f.IsExported() {
+			keys = append(keys, keysOf(f.Type, seen)...)
+		}
+	}
+	return keys
 }
 
 // inWords is what a value of a Go type looks like in YAML.

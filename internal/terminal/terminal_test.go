@@ -86,6 +86,18 @@ func TestProseIsWrappedAtWordsWithAHangingIndent(t *testing.T) {
 	}
 }
 
+func TestLinesThatAreTooWideAreBrokenAtWordsBehindTheirOwnIndent(t *testing.T) {
+	s := Screen{Columns: 40}
+	text := "short  as it is\n  worker 1 waits for micro-batch 3 of worker 0, stage 0\n"
+	want := "[1] short  as it is\n[1]   worker 1 waits for micro-batch 3\n[1]   of worker 0, stage 0\n[1] "
+	if got := s.Fit("[1] ", text); got != want {
+		t.Errorf("got\n%s", got)
+	}
+	if got := s.Fit("", text); strings.Count(got, "\n") != 3 || !strings.HasSuffix(got, "\n") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 func TestAScreenThatIsNoTerminal(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {

@@ -34,6 +34,25 @@ func (s Screen) Wrap(first, hang, text string) string {
 	return b.String()
 }
 
+// Fit breaks those lines of a text that are wider than the screen's prose at their words; what is broken hangs behind
+// the spaces that its line begins with. A lead stands in front of every line. Lines that fit stay as they are.
+func (s Screen) Fit(lead, text string) string {
+	var b strings.Builder
+	for line := range strings.SplitSeq(text, "\n") {
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		body := strings.TrimLeft(line, " ")
+		hang := lead + line[:len(line)-len(body)]
+		if Width(lead)+Width(line) <= s.Prose() {
+			b.WriteString(lead + line)
+		} else {
+			b.WriteString(strings.TrimSuffix(s.Wrap(hang, hang, body), "\n"))
+		}
+	}
+	return b.String()
+}
+
 // nearer is a hang that leaves room for a line where it is blank and there is room at all.
 func (s Screen) nearer(hang, line string) string {
 	if over := Width(hang) + Width(line) - s.Columns; over > 0 && strings.Trim(hang, " ") == "" {

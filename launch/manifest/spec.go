@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // Spec is what is to be started.
@@ -95,7 +97,7 @@ func Write(kind string, s Spec) (string, error) {
 		}
 		return text, nil
 	}
-	return "", fmt.Errorf("manifest: there is no kind %q; give %s", kind, strings.Join(Kinds(), ", "))
+	return "", fmt.Errorf("manifest: %w", registry.None("kind", kind, Kinds()))
 }
 
 var (

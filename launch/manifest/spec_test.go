@@ -45,7 +45,7 @@ func TestWhatNoFileSays(t *testing.T) {
 		change func(*Spec)
 		want   string
 	}{
-		{"pbs", func(*Spec) {}, `there is no kind "pbs"; give slurm, mpirun, k8s, jobset, trainjob`},
+		{"pbs", func(*Spec) {}, `there is no kind "pbs"; there are slurm, mpirun, k8s, jobset, trainjob`},
 		{"k8s", func(s *Spec) { s.Name = "GPT" }, `name is "GPT"; give 1 to 46 lower-case letters`},
 		{"k8s", func(s *Spec) { s.Name = strings.Repeat("a", 47) }, "give 1 to 46"},
 		{"slurm", func(s *Spec) { s.Name = "a\nb" }, `name is "a\nb"`},

@@ -273,6 +273,9 @@ func unmarshal(text []byte, into any) error {
 // bare is what the system said, without the path.
 func bare(err error) error {
 	var path *fs.PathError
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("there is no such file; give a .safetensors file, or a folder of them")
+	}
 	if errors.As(err, &path) {
 		return path.Err
 	}

@@ -207,7 +207,8 @@ func TestPartsThatDoNotFit(t *testing.T) {
 		{what: "outside", index: func(of map[string]string) { of[names[0]] = "../" + a }, want: `in "../a.safetensors"; it is ` +
 			"a file of the same folder"},
 		{what: "nameless", index: func(of map[string]string) { of[names[0]] = "" }, want: `in ""`},
-		{what: "not there", index: func(of map[string]string) { of["x"] = "c.safetensors" }, want: "c.safetensors: no such"},
+		{what: "not there", index: func(of map[string]string) { of["x"] = "c.safetensors" },
+			want: "c.safetensors: there"},
 		{what: "in the other", index: func(of map[string]string) { of[names[0]] = b }, want: "lm_head.weight"},
 		{what: "left out", index: func(of map[string]string) { delete(of, names[0]) }, want: `tensor "lm_head.weight" is not in ` +
 			"the weight_map"},

@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -60,7 +61,7 @@ func Read(path string, o Options) (*profile.Profile, []string, error) {
 // Decode reads a profile from a file's text; errors name the path.
 func Decode(path string, text []byte, o Options) (*profile.Profile, []string, error) {
 	if !slices.Contains(Formats, o.Format) {
-		return nil, nil, fmt.Errorf("importer: unknown format %q: there are %s", o.Format, strings.Join(Formats, ", "))
+		return nil, nil, fmt.Errorf("importer: %w", registry.None("format", o.Format, Formats))
 	}
 	if o.Batch < 1 || o.Batch > maxBatch {
 		return nil, nil, fmt.Errorf("importer: a batch of %d samples; give the minibatch that %s was measured with, "+

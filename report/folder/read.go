@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/plan"
@@ -50,10 +51,27 @@ func Read(dir string) (*Run, error) {
 	return r, err
 }
 
+// runsIn is what may be given in place of a folder that is no run's: those of its folders that are, or where there are
+// none what leaves one.
+func runsIn(dir string) string {
+	plans, _ := filepath.Glob(filepath.Join(dir, "*", PlanName)) // a pattern that is none finds none
+	var runs []string
+	for _, p := range plans {
+		runs = append(runs, filepath.Dir(p))
+	}
+	if n := len(runs); n == 0 || n > mostRuns {
+		return "what train --out named"
+	}
+	return strings.Join(runs, " or ")
+}
+
+// mostRuns is how many runs are named in a line.
+const mostRuns = 4
+
 // ReadParts reads what Read does but for the lines of metrics.jsonl, of which there are as many as steps.
 func ReadParts(dir string) (*Run, error) {
 	if _, err := os.Stat(filepath.Join(dir, PlanName)); err != nil {
-		return nil, fmt.Errorf("%s is no folder of a run: %w; give what train --out named", dir, err)
+		return nil, fmt.Errorf("%s is no folder of a run: %w; give %s", dir, err, runsIn(dir))
 	}
 	r := &Run{Dir: dir}
 	earlier, err := kept(filepath.Join(dir, PartsName))

@@ -57,6 +57,9 @@ func Register(f Family) { families.Add(f.Name, f) }
 // All lists the registry by name.
 func All() []Family { return families.All() }
 
+// Names is what they are called.
+func Names() []string { return families.Names() }
+
 // depthsOf is the depths K_i that a family of this package gives.
 func depthsOf(family string, stages, microBatches int) []int {
 	f, err := families.Find(family)
@@ -105,13 +108,21 @@ func Systems() []System {
 
 // Lookup finds a family by name, or by the name that its paper gives it, in any case.
 func Lookup(name string) (Family, error) {
+	f, err := Named(name)
+	if err != nil {
+		return f, fmt.Errorf("schedule: %w", err)
+	}
+	return f, nil
+}
+
+// Named is Lookup for whoever says in front of an error what it is of.
+func Named(name string) (Family, error) {
 	lower := strings.ToLower(name)
 	f, err := families.Find(cmp.Or(aliases[lower], lower))
 	if err != nil {
 		_, err = families.Find(name) // names what was asked for
-		return f, fmt.Errorf("schedule: %w", err)
 	}
-	return f, nil
+	return f, err
 }
 
 // Generate writes a family's Program for these settings.

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // The optimizers.
@@ -31,6 +32,19 @@ type Settings struct {
 	Epsilon     float64 `json:"epsilon,omitempty" yaml:"epsilon"` // Adam, AdamW
 }
 
+// FieldError refuses a setting of an optimizer or a rate.
+type FieldError struct {
+	Field string // by its key
+	Err   error  // what it is, and what would be right
+}
+
+func (e *FieldError) Error() string { return "optim: " + e.Field + " " + e.Err.Error() }
+func (e *FieldError) Unwrap() error { return e.Err }
+
+func wrong(field, format string, args ...any) error {
+	return &FieldError{field, fmt.Errorf(format, args...)}
+}
+
 // Default is the usual coefficients of a kind.
 func Default(kind string) (Settings, error) {
 	switch kind {
@@ -41,7 +55,7 @@ func Default(kind string) (Settings, error) {
 	case AdamW:
 		return Settings{Kind: AdamW, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01}, nil
 	}
-	return Settings{}, fmt.Errorf("optim: there is no optimizer %q; there are sgd, adam and adamw", kind)
+	return Settings{}, wrong("kind", "is %w", registry.OneOf(kind, []string{SGD, Adam, AdamW}))
 }
 
 // Check refuses settings under which a step is not defined.
@@ -53,19 +67,22 @@ func (s Settings) Check() error {
 		if v >= lo && v < hi {
 			return nil
 		}
-		return fmt.Errorf("optim: %s: %s is %v; it must be at least %v and below %v", s.Kind, name, v, lo, hi)
+		if math.IsInf(hi, 1) {
+			return wrong(name, "is %v; give %v or more for %s", v, lo, s.Kind)
+		}
+		return wrong(name, "is %v; give %v or more for %s, and less than %v", v, lo, s.Kind, hi)
 	}
-	if err := in("weight decay", s.WeightDecay, 0, math.Inf(1)); err != nil {
+	if err := in("weight_decay", s.WeightDecay, 0, math.Inf(1)); err != nil {
 		return err
 	}
 	if s.Kind == SGD {
 		if s.Nesterov && s.Momentum == 0 {
-			return fmt.Errorf("optim: sgd: nesterov without momentum; set momentum, 0.9 for instance")
+			return wrong("nesterov", "is of sgd with momentum; set momentum, 0.9 for instance")
 		}
 		return in("momentum", s.Momentum, 0, 1)
 	}
 	if s.Momentum != 0 || s.Nesterov {
-		return fmt.Errorf("optim: %s has no momentum setting; beta1 plays its part", s.Kind)
+		return wrong("momentum", "is of sgd, and this is %s, where beta1 plays its part; leave it out", s.Kind)
 	}
 	if err := in("beta1", s.Beta1, 0, 1); err != nil {
 		return err
@@ -74,7 +91,7 @@ func (s Settings) Check() error {
 		return err
 	}
 	if s.Epsilon <= 0 || math.IsInf(s.Epsilon, 0) || math.IsNaN(s.Epsilon) {
-		return fmt.Errorf("optim: %s: epsilon is %v; it must be above 0", s.Kind, s.Epsilon)
+		return wrong("epsilon", "is %v; give a number above 0", s.Epsilon)
 	}
 	return nil
 }
@@ -83,13 +100,12 @@ func (s Settings) Check() error {
 func FitFloat32(s Settings, r Rate) error {
 	switch {
 	case r.Base > math.MaxFloat32:
-		return fmt.Errorf("optim: learning rate %v; it must be at most %.4g, the largest number of float32",
-			r.Base, math.MaxFloat32)
+		return wrong("base", "is %v; give at most %.4g, the largest number of float32", r.Base, math.MaxFloat32)
 	case s.WeightDecay > math.MaxFloat32:
-		return fmt.Errorf("optim: weight decay %v; it must be at most %.4g, the largest number of float32",
-			s.WeightDecay, math.MaxFloat32)
+		return wrong("weight_decay", "is %v; give at most %.4g, the largest number of float32", s.WeightDecay,
+			math.MaxFloat32)
 	case s.Epsilon > math.MaxFloat32, s.Epsilon > 0 && float32(s.Epsilon) == 0:
-		return fmt.Errorf("optim: epsilon %v; in float32 it must be above 0, and at most %.4g", s.Epsilon, math.MaxFloat32)
+		return wrong("epsilon", "is %v; in float32 it must be above 0, and at most %.4g", s.Epsilon, math.MaxFloat32)
 	}
 	return nil
 }

@@ -145,8 +145,8 @@ func TestSettingsAreChecked(t *testing.T) {
 	}{
 		{Settings{Kind: "lion"}, `"lion"`},
 		{Settings{Kind: SGD, Momentum: 1}, "momentum is 1"},
-		{Settings{Kind: SGD, Nesterov: true}, "nesterov without momentum"},
-		{Settings{Kind: SGD, WeightDecay: -1}, "weight decay is -1"},
+		{Settings{Kind: SGD, Nesterov: true}, "nesterov is of sgd with momentum"},
+		{Settings{Kind: SGD, WeightDecay: -1}, "weight_decay is -1"},
 		{Settings{Kind: SGD, WeightDecay: math.NaN()}, "NaN"},
 		{Settings{Kind: Adam, Beta1: 0.9, Beta2: 1, Epsilon: 1}, "beta2 is 1"},
 		{Settings{Kind: Adam, Beta1: -0.1, Beta2: 0.9, Epsilon: 1}, "beta1 is -0.1"},

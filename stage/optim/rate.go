@@ -1,8 +1,9 @@
 package optim
 
 import (
-	"fmt"
 	"math"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // The learning-rate schedules.
@@ -38,33 +39,32 @@ func (r Rate) Check() error {
 	finite := func(v float64) bool { return v >= 0 && !math.IsInf(v, 0) }
 	switch {
 	case !finite(r.Base):
-		return fmt.Errorf("optim: learning rate %v; it must be 0 or more", r.Base)
+		return wrong("base", "is %v; give a learning rate, 0 or more", r.Base)
 	case r.Warmup < 0:
-		return fmt.Errorf("optim: %d warm-up steps; there must be 0 or more", r.Warmup)
+		return wrong("warmup", "is %d; give a number of steps, 0 or more", r.Warmup)
 	}
 	switch r.Kind {
 	case Constant:
 		return nil
 	case StepDecay:
 		if r.Every < 1 || !finite(r.Factor) {
-			return fmt.Errorf("optim: step schedule: every %d steps times %v; it needs at least 1 step and a factor "+
-				"of 0 or more", r.Every, r.Factor)
+			return wrong("kind", "is step, every %d steps times %v; it needs every, 1 or more, and factor, 0 or more",
+				r.Every, r.Factor)
 		}
 		return nil
 	case Cosine, Polynomial:
 		switch {
 		case r.Total <= r.Warmup:
-			return fmt.Errorf("optim: %s schedule: %d steps in total with %d of warm-up; the total must be more", r.Kind,
-				r.Total, r.Warmup)
+			return wrong("warmup", "is %d of %d steps in total, and the %s schedule begins behind it; the total must be more",
+				r.Warmup, r.Total, r.Kind)
 		case !finite(r.Floor) || r.Floor > r.Base:
-			return fmt.Errorf("optim: %s schedule: floor %v; it must be between 0 and the base rate %v", r.Kind, r.Floor, r.Base)
+			return wrong("floor", "is %v; give a rate from 0 to the base rate, %v", r.Floor, r.Base)
 		case r.Kind == Polynomial && (r.Power <= 0 || math.IsInf(r.Power, 0) || math.IsNaN(r.Power)):
-			return fmt.Errorf("optim: polynomial schedule: power %v; it must be above 0", r.Power)
+			return wrong("power", "is %v; give a number above 0", r.Power)
 		}
 		return nil
 	}
-	return fmt.Errorf("optim: there is no learning-rate schedule %q; there are constant, step, cosine and polynomial",
-		r.Kind)
+	return wrong("kind", "is %w", registry.OneOf(r.Kind, []string{Constant, StepDecay, Cosine, Polynomial}))
 }
 
 // At is the learning rate of step, counted from 0.

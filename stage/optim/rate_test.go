@@ -44,7 +44,7 @@ func TestRatesAreChecked(t *testing.T) {
 		{Rate{Kind: "triangle", Base: 1}, `"triangle"`},
 		{Rate{Kind: Constant, Base: -1}, "-1"},
 		{Rate{Kind: Constant, Base: math.NaN()}, "NaN"},
-		{Rate{Kind: Constant, Base: 1, Warmup: -1}, "warm-up"},
+		{Rate{Kind: Constant, Base: 1, Warmup: -1}, "warmup is -1"},
 		{Rate{Kind: StepDecay, Base: 1, Factor: 1}, "every 0"},
 		{Rate{Kind: Cosine, Base: 1, Total: 5, Warmup: 5}, "total"},
 		{Rate{Kind: Cosine, Base: 1, Total: 5, Floor: 2}, "floor"},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 // argumentsAreInput makes wrong arguments of every verb below c the user's to mend, in words of ours where the verb has
@@ -102,11 +104,11 @@ func noVerb(c *cobra.Command, given string) error {
 	if !c.HasParent() {
 		text = fmt.Sprintf("there is no verb %q", given)
 	}
-	if near := nearest(given, names); near != "" {
+	if near := registry.Nearest(given, names); near != "" {
 		return fmt.Errorf("%s; did you mean %s?", text, strconv.Quote(c.CommandPath()+" "+near))
 	}
 	if c.HasParent() {
-		return fmt.Errorf("%s; there are %s", text, strings.Join(names, ", "))
+		return fmt.Errorf("%s; %s", text, registry.Instead(given, names))
 	}
 	return fmt.Errorf("%s; see %s -h", text, c.Name())
 }
@@ -125,52 +127,21 @@ func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
 			names = append(names, f.Name)
 		}
 	})
-	if near := nearest(err.GetSpecifiedName(), names); near != "" {
+	if near := registry.Nearest(err.GetSpecifiedName(), names); near != "" {
 		return fmt.Errorf("there is no flag --%s; did you mean --%s? see %s -h", err.GetSpecifiedName(), near,
 			c.CommandPath())
 	}
 	return fmt.Errorf("there is no flag --%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())
 }
 
-// nearest is the name that is meant by one that is none, where a few letters are wrong, or it is the beginning of one
-// alone; empty: nobody knows.
-func nearest(given string, names []string) string {
-	best, least := "", 1+min(2, len(given)/3)
-	for _, name := range names {
-		if d := distance(strings.ToLower(given), name); d < least {
-			best, least = name, d
+// Quoted is a command line as a shell takes it.
+func Quoted(args []string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%"
+	quoted := slices.Clone(args)
+	for i, a := range args {
+		if a == "" || strings.Trim(a, plain) != "" {
+			quoted[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
 		}
 	}
-	if best == "" && len(given) > 1 {
-		begin := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, given) })
-		if len(begin) == 1 {
-			return begin[0]
-		}
-	}
-	return best
-}
-
-// distance is how many letters must be put in, left out, replaced or swapped with the next for a to be b.
-func distance(a, b string) int {
-	var before []int
-	row := make([]int, len(b)+1)
-	for k := range row {
-		row[k] = k
-	}
-	for i := range len(a) {
-		next := make([]int, len(b)+1)
-		next[0] = i + 1
-		for k := range len(b) {
-			wrong := 1
-			if a[i] == b[k] {
-				wrong = 0
-			}
-			next[k+1] = min(row[k]+wrong, row[k+1]+1, next[k]+1)
-			if i > 0 && k > 0 && a[i] == b[k-1] && a[i-1] == b[k] {
-				next[k+1] = min(next[k+1], before[k-1]+1)
-			}
-		}
-		before, row = row, next
-	}
-	return row[len(b)]
+	return strings.Join(quoted, " ")
 }

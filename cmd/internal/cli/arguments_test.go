@@ -40,7 +40,7 @@ func TestWrongArguments(t *testing.T) {
 		"plan --nonsense":      "there is no flag --nonsense; see program plan -h",
 		"plan -x":              "there is no flag -x; see program plan -h",
 		"plan --model":         "--model has no value: give MODEL; see program plan -h",
-		"plan --workers two":   `--workers "two"; give a whole number; see program plan -h`,
+		"plan --workers two":   `--workers is "two"; give a whole number; see program plan -h`,
 		"cluster shwo":         `cluster: there is no verb "shwo"; did you mean "program cluster show"?`,
 		"cluster nonsense":     `cluster: there is no verb "nonsense"; there are ls, show`,
 		"cluster ls x":         `cluster ls: "x" is too many: it takes no argument; see program cluster ls -h`,

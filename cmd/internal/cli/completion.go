@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/internal/registry"
 )
 
 //go:embed completion.bash
@@ -61,7 +63,7 @@ func writeCompletion(w io.Writer, root *cobra.Command, shell string, described b
 			err = root.GenPowerShellCompletion(&script)
 		}
 	default:
-		return BadInput(fmt.Errorf("there is no completion for %q; give %s", shell, strings.Join(shells, ", ")))
+		return BadInput(fmt.Errorf("there is no completion for %q; %s", shell, registry.Instead(shell, shells)))
 	}
 	if err != nil {
 		return fmt.Errorf("completion: %w", err)

@@ -67,7 +67,7 @@ func plainly(c *cobra.Command, err error) error {
 	if errors.Is(err, strconv.ErrRange) {
 		takes += " that fits into 64 bits"
 	}
-	return fmt.Errorf("--%s %q; give %s; %s", invalid.GetFlag().Name, invalid.GetValue(), takes, see)
+	return fmt.Errorf("--%s is %q; give %s; %s", invalid.GetFlag().Name, invalid.GetValue(), takes, see)
 }
 
 // ExecuteAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 3 another process was lost,

@@ -14,8 +14,10 @@ import (
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/launch"
 )
 
@@ -167,13 +169,21 @@ func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
 		text = h.program + ": " + text
 	}
 	r.Attrs(func(a slog.Attr) bool { text += about(a); return true })
-	text = h.prefix + strings.ReplaceAll(names.Shown(text), "\n", "\n"+h.prefix) + "\n"
+	text = FitLines(h.to, h.prefix, names.Shown(text)) + "\n"
 	return makeRoom(func() error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		_, err := io.WriteString(h.to, text)
 		return err
 	})
+}
+
+// FitLines is a text in lines, each with a prefix in front, of which a terminal breaks none inside a word.
+func FitLines(w io.Writer, prefix, text string) string {
+	if f, is := w.(interface{ Fd() uintptr }); is && !Records() && term.IsTerminal(int(f.Fd())) {
+		return terminal.Of(w).Fit(prefix, text)
+	}
+	return prefix + strings.ReplaceAll(text, "\n", "\n"+prefix)
 }
 
 // about is an attribute in words.
@@ -207,15 +217,15 @@ func (b behind) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return behind{b.lineHandler, append(b.attrs[:len(b.attrs):len(b.attrs)], attrs...)}
 }
 
-// above writes lines to a terminal above the live line.
+// above writes lines to a terminal above the live line, broken at words.
 type above struct{ *os.File }
 
-func (a above) Write(text []byte) (n int, err error) {
-	err = makeRoom(func() error {
-		n, err = a.File.Write(text)
+func (a above) Write(text []byte) (int, error) {
+	err := makeRoom(func() error {
+		_, err := io.WriteString(a.File, FitLines(a.File, "", string(text)))
 		return err
 	})
-	return n, err
+	return len(text), err
 }
 
 // liner logs whole lines of what is written to it. Those that are records already, of another process, it passes on.

@@ -105,6 +105,9 @@ func (s *stopper) first(by *Stopped) {
 	saving, told := s.saving, s.told
 	s.mu.Unlock()
 	noMeter()
+	if Draws(os.Stderr) {
+		fmt.Fprint(os.Stderr, "\r\x1b[K") // a live line of the verb's own, and the ^C of the terminal
+	}
 	if saving {
 		slog.Warn(fmt.Sprintf("%s: %s; once more ends at once", by.name(), told))
 	} else {
@@ -220,7 +223,7 @@ func (s *stopper) code(err error, args []string) int {
 	case by != nil && !saving:
 		return s.say(by)
 	}
-	slog.Error(err.Error())
+	slog.Error(inWords(err))
 	return CodeOf(err)
 }
 

@@ -126,7 +126,7 @@ func (m *Measured) levels() []level {
 // Describe is the links in words.
 func (m *Measured) Describe() string {
 	text := ""
-	for _, level := range m.levels() {
+	for _, level := range slices.Backward(m.levels()) {
 		if level.l != nil {
 			text += fmt.Sprintf("link %s: %s, %sB/s there and %sB/s back, between ranks %d and %d\n", level.what,
 				terminal.Duration(level.l.LatencyS), terminal.Scaled(level.l.ThereBytesPerSecond),

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -38,6 +39,16 @@ const (
 	insideHost   = "inside a host"
 	betweenHosts = "between hosts"
 )
+
+// OutermostFirst is rows in the order in which levels are shown.
+func OutermostFirst(rows []Row) []Row {
+	rows = slices.Clone(rows)
+	order := []string{betweenHosts, insideHost, inProcess}
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return slices.Index(order, a.Level) - slices.Index(order, b.Level)
+	})
+	return rows
+}
 
 // Everything measures the link of every level of a survey by each carrier there is, one after the other, and says
 // which of them a run would use. It tells work how far it is.

@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/data"
@@ -49,16 +50,24 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	return set, nil
 }
 
-// asWide says which settings make an mlp fit data that it cannot read for its width; empty of anything else.
+// mlp is the model that reads rows of any width.
+const mlp = "mlp"
+
+// asWide says which settings make an mlp fit data that a built-in model cannot read for its shape; empty of anything
+// else.
 func asWide(j *job.Job, m *model.Model) string {
-	if j.Model != "mlp" {
+	if !slices.Contains(model.Names(), j.Model) || m.Inputs[0].DType != model.Float {
 		return ""
 	}
 	own, err := data.Open(j.Data, data.Options{Seed: j.Seed})
 	if err != nil || own.Tokens || own.Classes == 0 || own.Fields[0].Elements() == fieldsOf(m)[0].Elements() {
 		return ""
 	}
-	return fmt.Sprintf("; give --set inputs=%d --set classes=%d", own.Fields[0].Elements(), own.Classes)
+	with := ""
+	if j.Model != mlp {
+		with = "--model mlp, which reads it, with "
+	}
+	return fmt.Sprintf("; give %s--set inputs=%d --set classes=%d", with, own.Fields[0].Elements(), own.Classes)
 }
 
 // fieldsOf is what a model reads.

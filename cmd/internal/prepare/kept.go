@@ -171,8 +171,7 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Prof
 	}
 	meter := cli.StartMeter("profile")
 	defer func() { meter.Stop() }()
-	host := names.File(cli.HostName())
-	free, err := k.locked(ctx, "measuring-"+host, alone, func() {
+	free, err := k.locked(ctx, measuringLock(), alone, func() {
 		meter.Doing("waiting for another millrace that measures on this machine")
 	})
 	if err != nil {
@@ -181,8 +180,8 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Prof
 	defer free()
 	r, l := k.read(func(err error) { slog.Warn(err.Error() + "; what it held is measured again") })
 	write := func(f func() error) error {
-		free, err := k.locked(ctx, "writing", true, func() {}) // of hosts that share the folder, too
-		if ctx.Err() != nil {                                  // it was stopped, and keeps what it has
+		free, err := k.locked(ctx, writingLock, true, func() {}) // of hosts that share the folder, too
+		if ctx.Err() != nil {                                    // it was stopped, and keeps what it has
 			free, err = func() {}, nil
 		}
 		if err != nil {
@@ -260,11 +259,29 @@ func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()
 	if k.lost != nil {
 		return func() {}, nil
 	}
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(k.record), name+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := lockFile(filepath.Dir(k.record), name)
 	if err != nil {
-		k.lose(fmt.Errorf("profile: %w", err))
+		k.lose(err)
 		return func() {}, nil
 	}
+	return locked(ctx, f, alone, waits)
+}
+
+// The locks of the folder of measurements: of this host's processor, which whoever measures has, and of all files.
+func measuringLock() string { return "measuring-" + names.File(cli.HostName()) }
+
+const writingLock = "writing"
+
+func lockFile(dir, name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
+	return f, nil
+}
+
+// locked has a lock, and gives it back by free.
+func locked(ctx context.Context, f *os.File, alone bool, waits func()) (free func(), err error) {
 	how := syscall.LOCK_SH
 	if alone {
 		how = syscall.LOCK_EX
@@ -284,6 +301,27 @@ func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()
 		case <-time.After(lockedAgain):
 		}
 	}
+}
+
+// WithoutMeasurers calls remove while nobody measures on this host and nobody writes a file, on whichever host. Whoever
+// measures is waited for, and waits is told.
+func WithoutMeasurers(ctx context.Context, waits func(), remove func() error) error {
+	dir, err := KeptFolder()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{measuringLock(), writingLock} {
+		f, err := lockFile(dir, name)
+		if err != nil {
+			return err
+		}
+		free, err := locked(ctx, f, true, waits)
+		if err != nil {
+			return err
+		}
+		defer free()
+	}
+	return remove()
 }
 
 // lockedAgain is how often a lock is asked for.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/millrace-ml/millrace/job"
@@ -22,6 +23,44 @@ func TestAModelsNameIsNoPath(t *testing.T) {
 		}
 		if err := os.WriteFile(path, nil, 0o644); err != nil {
 			t.Errorf("%.30q: %v", name, err)
+		}
+	}
+}
+
+// What is measured is not removed under the hands of whoever measures it.
+func TestRemovingWaitsForWhoeverMeasures(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	dir, err := KeptFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{measuringLock(), writingLock} {
+		f, err := lockFile(dir, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free, err := locked(t.Context(), f, false, func() { t.Error("nobody else has the lock") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var removed atomic.Bool
+		waits, done := make(chan struct{}), make(chan error)
+		go func() {
+			done <- WithoutMeasurers(t.Context(), func() { close(waits) }, func() error {
+				removed.Store(true)
+				return nil
+			})
+		}()
+		<-waits
+		if removed.Load() {
+			t.Errorf("%s: removed while somebody measures", name)
+		}
+		free()
+		if err := <-done; err != nil || !removed.Load() {
+			t.Errorf("%s: behind it: removed %v, %v", name, removed.Load(), err)
 		}
 	}
 }

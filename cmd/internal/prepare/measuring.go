@@ -154,36 +154,39 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 	if _, err := OpenEngine(); err != nil {
 		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile", err)
 	}
-	if err := checkSizes(m, w.Sizes); err != nil {
-		return nil, err
-	}
-	k := keptIn(j, m, kind)
-	if p, err := k.profile(w); p != nil || err != nil {
-		return p, err
-	}
-	once := ", once for this machine"
-	if k.lost != nil {
-		once = ""
-	}
-	fmt.Fprintf(log, "profile: measuring %s%s\n", names.Shown(j.Model), once)
-	cli.Keeps(ctx, k.leaves)
-	defer cli.Keeps(ctx, nil)
-	args := []string{"--keep", "--kind", kind}
-	if w.Every {
-		args = append(args, "--every")
-	}
-	if !alone {
-		args = append(args, "--beside-others")
-	}
-	var p bytes.Buffer // it is handed over thus, for it may be that nothing can be kept
-	if err := inChild(ctx, j, w.Sizes, &p, args...); err != nil {
-		return nil, err
-	}
-	return profile.Decode(&p)
+	return completed(ctx, j, m, w, kind, func(k *kept) (*profile.Profile, error) {
+		once := ", once for this machine"
+		if k.lost != nil {
+			once = ""
+		}
+		fmt.Fprintf(log, "profile: measuring %s%s\n", names.Shown(j.Model), once)
+		args := []string{"--keep", "--kind", kind}
+		if w.Every {
+			args = append(args, "--every")
+		}
+		if !alone {
+			args = append(args, "--beside-others")
+		}
+		var p bytes.Buffer // it is handed over thus, for it may be that nothing can be kept
+		if err := inChild(ctx, j, w.Sizes, &p, args...); err != nil {
+			return nil, err
+		}
+		return profile.Decode(&p)
+	})
 }
 
 // Extend has this process measure what is missing of a profile, and gives the profile.
 func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string, alone bool) (*profile.Profile, error) {
+	return completed(c.Context(), j, m, w, kind, func(k *kept) (*profile.Profile, error) {
+		p, err := k.measure(c.Context(), w, alone)
+		return p, refusal(err)
+	})
+}
+
+// completed is the profile that measurements of a kind of machine make, behind measure where something is missing. A
+// verb that is stopped meanwhile says what is kept.
+func completed(ctx context.Context, j *job.Job, m *model.Model, w Wanted, kind string,
+	measure func(k *kept) (*profile.Profile, error)) (*profile.Profile, error) {
 	if err := checkSizes(m, w.Sizes); err != nil {
 		return nil, err
 	}
@@ -191,10 +194,9 @@ func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string,
 	if p, err := k.profile(w); p != nil || err != nil {
 		return p, err
 	}
-	cli.Keeps(c.Context(), k.leaves)
-	defer cli.Keeps(c.Context(), nil)
-	p, err := k.measure(c.Context(), w, alone)
-	return p, refusal(err)
+	cli.Keeps(ctx, k.leaves)
+	defer cli.Keeps(ctx, nil)
+	return measure(k)
 }
 
 // GivenProfile is the file that the job names.
@@ -268,7 +270,7 @@ func ReadSizes(text string) (sizes []int, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 1 {
-			return nil, cli.BadInput(fmt.Errorf("--sizes: %q is no micro-batch size", word))
+			return nil, cli.BadInput(fmt.Errorf("--sizes is %q; give sizes of micro-batches, 1 or more, with commas", text))
 		}
 		sizes = append(sizes, n)
 	}

@@ -5,10 +5,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
 )
+
+// jobFile is what names the file of a job.
+const jobFile = "job file"
 
 // What makes the files that flags name and no room reads by itself.
 const (
@@ -21,6 +26,9 @@ const (
 // missing refuses a file that is not there, and says what makes one; an empty path is no file.
 func missing(what, path, makes string) error {
 	if _, err := os.Stat(path); path != "" && errors.Is(err, fs.ErrNotExist) {
+		if what == jobFile && slices.Contains(model.Names(), path) {
+			makes = "a model is named with --model " + path
+		}
 		return cli.BadInput(fmt.Errorf("%s %s: there is no such file; %s", what, path, makes))
 	}
 	return nil

@@ -1,7 +1,10 @@
 package prepare
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/model/imported"
@@ -69,7 +73,7 @@ func (f *JobFlags) Add(c *cobra.Command, groups ...[]job.Option) {
 // given is the job as far as file and flags say it.
 func (f *JobFlags) given() (*job.Job, error) {
 	j := job.Default()
-	if err := missing("job file", f.File, makesJob); err != nil {
+	if err := missing(jobFile, f.File, makesJob); err != nil {
 		return nil, err
 	}
 	if f.File != "" {
@@ -121,25 +125,42 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// named gives a job without a model that of its plan, where that has a built-in one with its usual settings.
+// named gives a job the model of its plan where it names none, and that model's settings where it names none.
 func named(j *job.Job) error {
-	if j.Model != "" || j.Plan == "" {
+	if j.Plan == "" {
 		return nil
 	}
 	p, err := plan.Read(j.Plan)
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	m, err := model.Build(p.Model, nil)
+	asked := p.Asked
+	if asked == nil {
+		asked = &plan.Asked{}
+	}
+	usual := cmp.Or(asked.File, p.Model)
+	if j.Model == "" {
+		j.Model = usual
+		if _, err := os.Stat(asked.File); asked.File != "" && err != nil {
+			return cli.BadInput(fmt.Errorf("%s %s is for the model of %s, which is not there: name its file with --model",
+				j.Called("plan"), j.Plan, asked.File))
+		}
+	}
+	if j.Model == usual && len(j.Settings) == 0 && len(j.Freeze) == 0 {
+		j.Settings, j.Freeze = asked.Settings, asked.Freeze
+	}
+	if asked.File != "" || j.Model != p.Model {
+		return nil
+	}
+	m, err := model.Build(p.Model, j.Settings)
 	switch {
-	case err != nil:
+	case err != nil && len(j.Settings) == 0:
 		return cli.BadInput(fmt.Errorf("plan %s is for the model %s, which is not built in: name its file with --model",
 			j.Plan, names.Shown(p.Model)))
-	case p.ModelID != "" && p.ModelID != m.ID() && len(j.Settings) == 0 && len(j.Freeze) == 0:
-		return cli.BadInput(fmt.Errorf("plan %s is for %s with other settings than the usual ones: give --model %s, "+
-			"and --set NAME=VALUE as it was made with", j.Plan, p.Model, p.Model))
+	case err == nil && p.ModelID != "" && p.ModelID != m.ID() && len(j.Settings) == 0 && len(j.Freeze) == 0:
+		return cli.BadInput(fmt.Errorf("plan %s is for %s with other settings than the usual ones, and does not say which: "+
+			"give --set NAME=VALUE as it was made with", j.Plan, p.Model))
 	}
-	j.Model = p.Model
 	return nil
 }
 
@@ -240,17 +261,30 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 			return o, cli.BadInput(fmt.Errorf("--pipelines, --alpha, --averaging: %w", err))
 		}
 	}
+	if err := o.CheckNames(); err != nil { // before anything is measured
+		return o, Refused(j, err)
+	}
 	for _, at := range j.Split {
 		at = strings.TrimSpace(at)
 		n, err := strconv.Atoi(at)
 		if err != nil {
 			if n = slices.Index(layers, at); n < 0 {
-				return o, cli.BadInput(fmt.Errorf("--split: %s has no layer %q; it has %s", j.Model, at, strings.Join(layers, " ")))
+				return o, cli.BadInput(fmt.Errorf("%s: %s has no layer %q; %s", j.Called("split"), j.Model, at,
+					registry.Instead(at, layers)))
 			}
 		}
 		o.Split = append(o.Split, n)
 	}
 	return o, nil
+}
+
+// Refused is what a search refuses, for the user to mend: a setting is called as it was given.
+func Refused(j *job.Job, err error) error {
+	var setting *tune.SettingError
+	if errors.As(err, &setting) {
+		err = fmt.Errorf("%s: %w", j.Called(setting.Key), setting.Err)
+	}
+	return cli.BadInput(err)
 }
 
 // DataOption is --data alone, for verbs that take nothing else of a training.

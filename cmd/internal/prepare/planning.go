@@ -59,7 +59,7 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 	}
 	if (trains || j.Cluster == "") && j.Plan == "" { // before anything is measured
 		if err := fix.Check(m.Name, len(m.Layers), j.Workers, j.Batch); err != nil {
-			return nil, cli.BadInput(err)
+			return nil, Refused(j, err)
 		}
 	}
 	p := &Prepared{Job: j, Model: m}
@@ -89,7 +89,7 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 		err = p.tooMuch(source, memory)
 	}
 	if err != nil {
-		return nil, cli.BadInput(err)
+		return nil, Refused(j, err)
 	}
 	p.Plan = p.Result.Best
 	if note != "" {
@@ -107,8 +107,18 @@ func (p *Prepared) NoteSpread() {
 	}
 }
 
-// Placed notes in a plan the hardware that it is for. On a machine whose workers are threads any plan is at home.
+// Placed notes in a plan how its model was asked for, and the hardware that it is for. On a machine whose workers are
+// threads any plan is at home.
 func (p *Prepared) Placed(pl *plan.Plan) {
+	if j := p.Job; p.Model != nil {
+		asked := plan.Asked{Settings: j.Settings, Freeze: j.Freeze}
+		if j.Model != p.Model.Name {
+			asked.File = j.Model
+		}
+		if pl.Asked = nil; asked.File != "" || len(j.Settings) > 0 || len(j.Freeze) > 0 {
+			pl.Asked = &asked
+		}
+	}
 	if p.Job.Cluster != "" || p.Cluster.PerHost != nil {
 		pl.On(cmp.Or(p.unlimited, p.Cluster))
 	}

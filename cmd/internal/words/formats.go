@@ -53,13 +53,12 @@ func IsImport(name string) bool {
 	return slices.ContainsFunc(Imports(), func(f Format) bool { return f.Name == name })
 }
 
-// Names lists formats with commas.
-func Names(formats []Format) string {
-	var names []string
+// Names are what formats are called.
+func Names(formats []Format) (names []string) {
 	for _, f := range formats {
 		names = append(names, f.Name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // List is a line for each format: how it is asked for, and what it is.

@@ -3,8 +3,8 @@ package rules
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
@@ -16,7 +16,7 @@ var Losses = []string{"cross_entropy", "mse", "bce"}
 func WithLoss(g *aten.Graph, loss string) (*aten.Graph, error) {
 	switch {
 	case !slices.Contains(Losses, loss):
-		return nil, fmt.Errorf("loss %.40q; give one of %s", loss, strings.Join(Losses, ", "))
+		return nil, registry.None("loss", loss, Losses)
 	case !g.NoLoss:
 		return nil, fmt.Errorf("the module returns its loss, %s; leave out --loss %s", g.Outputs[0].Name, loss)
 	case len(g.Outputs) == 0:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
+	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/nn"
@@ -68,7 +69,7 @@ func kindOf(all []model.Kind, name string) (model.Kind, error) {
 		}
 		known = append(known, k.Name)
 	}
-	return model.Kind{}, fmt.Errorf("there is no kind %q; there are %s", name, strings.Join(known, ", "))
+	return model.Kind{}, registry.None("kind", name, known)
 }
 
 func listedKinds(all []model.Kind) []listedKind {

@@ -175,6 +175,11 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 		if f.fix, err = prepare.Overrides(j, prepare.NamesOf(p.Model)); err != nil {
 			return nil, err
 		}
+		if j.Cluster == "" { // before anything is measured
+			if err := f.fix.Check(p.Model.Name, len(p.Model.Layers), j.Workers, j.Batch); err != nil {
+				return nil, prepare.Refused(j, err)
+			}
+		}
 		if err := p.Hardware(c); err != nil {
 			return nil, err
 		}
@@ -212,7 +217,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 		p.Placed(p.Plan)
 		return p, nil
 	case err != nil:
-		return p, cli.BadInput(err)
+		return p, prepare.Refused(p.Job, err)
 	}
 	if p.Job.Cluster != "" {
 		if f.why, err = p.Result.Explain(within); err != nil {

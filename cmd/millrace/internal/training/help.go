@@ -11,10 +11,9 @@ from there, also with another number of workers or under another plan.`
 
 	trainMore = `SIGINT, SIGTERM and SIGHUP stop it alike.
 
---resume goes on from a checkpoint, or from the newest one in a folder, also under another plan and
-with another number of processes. Hosts may share the folder or have one each: the newest checkpoint is
-taken that is whole over all of them, and files go where they are needed. Settings that neither a flag
-nor the job file gives are the checkpoint's, and train says which. From an earlier checkpoint of --out,
+Of a folder --resume takes the newest checkpoint that is whole; hosts may share the folder or have one
+each, and files go where they are needed. The number of processes may be another. Settings that neither a
+flag nor the job file gives are the checkpoint's, and train says which. From an earlier checkpoint of --out,
 the later ones are set aside there. --overwrite sets an earlier run aside and deletes it once the new one
 has a checkpoint.
 

@@ -210,7 +210,7 @@ func (p *progress) say(line string, about ...any) {
 		cli.Say(line, about...)
 		return
 	}
-	fmt.Fprintln(p.to, "\r"+names.Shown(line)+"\x1b[K") // whole, however long: it stays
+	fmt.Fprint(p.to, "\r\x1b[K"+cli.FitLines(p.to, "", names.Shown(line))+"\n") // whole, however long: it stays
 	p.live = false
 }
 

@@ -64,7 +64,9 @@ func (r *resumption) fits(m *model.Model) error {
 		return nil
 	}
 	how := ""
-	if r.manifest.Model == m.Name {
+	if r.manifest.Model != m.Name {
+		how = "; name its model with --model"
+	} else {
 		how = "; name the --set and --freeze that it was trained with (of a PyTorch network, its file and --fuse), " +
 			"or begin another training with its weights: " +
 			"checkpoint export, then --init"
@@ -363,12 +365,23 @@ func remedied(err error) error {
 	if !errors.As(err, &damaged) || damaged.Whole == "" {
 		return err
 	}
-	return cli.BadInput(fmt.Errorf("%w; go on from that with: millrace %s", err, CommandFrom(os.Args[1:], damaged.Whole)))
+	return cli.BadInput(fmt.Errorf("%w; go on from that with: %s", err, CommandFrom(commandLine(), damaged.Whole)))
 }
 
-// CommandFrom is a command line with --resume set to a path, as a shell takes it.
+// commandLine is what this process was started with, the program as it was called where that is its name.
+func commandLine() []string {
+	args := slices.Clone(os.Args)
+	if filepath.Base(args[0]) != "millrace" { // that of a test
+		args[0] = "millrace"
+	}
+	return args
+}
+
+// CommandFrom is a command line with --resume set to a path and nothing written over, as a shell takes it.
 func CommandFrom(args []string, path string) string {
-	args = slices.Clone(args)
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
+		return a == "--overwrite" || strings.HasPrefix(a, "--overwrite=")
+	})
 	at := slices.IndexFunc(args, func(a string) bool { return a == "--resume" || strings.HasPrefix(a, "--resume=") })
 	switch {
 	case at < 0:
@@ -378,10 +391,5 @@ func CommandFrom(args []string, path string) string {
 	default:
 		args[at] = "--resume=" + path
 	}
-	for i, a := range args {
-		if a == "" || strings.Trim(a, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%") != "" {
-			args[i] = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(args, " ")
+	return cli.Quoted(args)
 }

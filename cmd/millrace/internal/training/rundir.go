@@ -188,7 +188,7 @@ func (w *runDir) printPages(out io.Writer) error {
 }
 
 // printStopped says what a run leaves that was stopped: the rest is in its report.
-func (w *runDir) printStopped(out io.Writer, r *run.Result) {
+func (w *runDir) printStopped(out io.Writer, r *run.Result, alone bool) {
 	_ = w.printPages(out)
 	if r.Checkpoint == "" {
 		fmt.Fprintf(out, "stopped     behind step %s of %s; no checkpoint was saved\n", terminal.Whole(r.Steps),
@@ -197,7 +197,11 @@ func (w *runDir) printStopped(out io.Writer, r *run.Result) {
 	}
 	fmt.Fprintf(out, "stopped     behind step %s of %s, saved %s\n", terminal.Whole(r.Steps),
 		terminal.Whole(w.Job.Steps), r.Checkpoint)
-	fmt.Fprintf(out, "goes on     with the same command and --resume %s\n", filepath.Dir(r.Checkpoint))
+	if at := filepath.Dir(r.Checkpoint); alone {
+		fmt.Fprintf(out, "goes on     %s\n", CommandFrom(commandLine(), at)) // whole, to be copied
+	} else {
+		fmt.Fprintf(out, "goes on     with the same command and --resume %s\n", at)
+	}
 }
 
 // Outcome is what train prints with --json.

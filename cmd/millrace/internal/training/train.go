@@ -235,7 +235,7 @@ func (t *training) lead(world *launch.World) error {
 	case t.asJSON:
 		err = cli.WriteJSON(t.OutOrStdout(), w.outcome(in, result))
 	case result.Stopped:
-		w.printStopped(t.OutOrStdout(), result)
+		w.printStopped(t.OutOrStdout(), result, world.Size == 1)
 	default:
 		err = w.print(t.OutOrStdout(), in, result)
 	}
@@ -248,7 +248,7 @@ func (t *training) lead(world *launch.World) error {
 // say prints what is for people.
 func (t *training) say(text string) {
 	if !t.asJSON {
-		fmt.Fprint(t.OutOrStdout(), text)
+		fmt.Fprint(t.OutOrStdout(), cli.FitLines(t.OutOrStdout(), "", text))
 	}
 }
 

@@ -130,7 +130,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 	general, err := tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: &limited, Batch: p.Job.Batch,
 		Clip: p.Job.Clip > 0, Fix: fix, Runnable: p.Job.Cluster == ""})
 	if err != nil {
-		return nil, err
+		return nil, prepare.Refused(p.Job, err)
 	}
 	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits })
 	if found == nil { // other schedules fit where AvgPipe's degrees do not

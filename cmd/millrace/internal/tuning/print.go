@@ -47,6 +47,7 @@ func (t *tuned) print(w io.Writer) error {
 		memory += ", of " + terminal.Bytes(t.LimitBytes)
 	}
 	line("memory", memory)
+	line("train it", t.train)
 	for _, print := range []func(io.Writer) error{t.printProfile, t.printGrid, t.printChoices, t.printErrors,
 		t.printBaselines} {
 		if err := print(w); err != nil {
@@ -90,16 +91,16 @@ func section(w io.Writer, title string, table *report.Table, marked func(row int
 
 // printProfile is what equations 1 to 8 were asked from, a batch on each worker.
 func (t *tuned) printProfile(w io.Writer) error {
-	table := &report.Table{Head: []string{" worker", " computes", " at", " sends", " blocked", " bubble",
-		" models", " data"}}
+	table := &report.Table{Head: []string{" worker", " computes", " using", " sends", " blocked", " bubble",
+		" memory: models", " memory: data"}}
 	for k, d := range t.Profiled.Devices {
 		table.Add(k, terminal.Duration(d.Utilisation.Length()), report.Percent(d.Utilisation.Mean()),
 			terminal.Duration(d.CommunicationS), terminal.Duration(d.BlockedS), terminal.Duration(d.BubbleS),
 			terminal.Bytes(d.ModelBytes), terminal.Bytes(d.DataBytes))
 	}
-	return section(w, fmt.Sprintf("profiled at %s, a batch of %s", t.Profiled.At,
-		terminal.Duration(t.Profiled.StepS)), table,
-		nil)
+	return section(w, fmt.Sprintf("profiled at %s, a batch of %s (using: how much of a worker is at work while it "+
+		"computes; models: weights, gradients and optimizer states; data: what a batch takes beside them)", t.Profiled.At,
+		terminal.Duration(t.Profiled.StepS)), table, nil)
 }
 
 // listed is how many settings of a large grid are listed: the best by simulation.

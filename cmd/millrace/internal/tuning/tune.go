@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ stages from that profile too, and with --rivals tries the best in turn.`,
 		Example: `  millrace tune --model gpt --data text.txt --batch 32 --most-pipelines 2 --rivals
   millrace tune --model gnmt --cluster avgpipe --batch 128 --most-pipelines 8 --memory-limit 16GiB --rivals
   millrace tune --model bert --cluster avgpipe --batch 32 --all --json
-  millrace tune --model gpt --batch 32 -o plan.json && millrace train --model gpt --data text.txt --plan plan.json`,
+  millrace tune --model gpt --batch 32 -o plan.json && millrace train --plan plan.json --data text.txt`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			flags.Given = append(flags.Given, own.check)
@@ -115,6 +116,7 @@ type tuned struct {
 	// Baselines is each rival system beside AvgPipe at its memory, with --baselines.
 	Baselines []avgpipe.EqualMemory `json:"baselines,omitempty"`
 
+	train   string              // the command that trains what is chosen
 	whole   bool                // list the whole grid
 	refused *avgpipe.LimitError // why AvgPipe has no Result
 }
@@ -231,6 +233,7 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), out)
 	}
+	out.train = f.trains(p.Job)
 	return out.print(c.OutOrStdout())
 }
 
@@ -250,6 +253,25 @@ func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) (
 		return nil, err
 	}
 	return w.AtEqualMemory(ctx, grid, baselines)
+}
+
+// trains is the command that trains the chosen plan, as a shell takes it.
+func (f *tuneFlags) trains(j *job.Job) string {
+	args := []string{"millrace", "train", "--plan", cmp.Or(f.output, "plan.json"), "--data", cmp.Or(j.Data, "DATA")}
+	for _, o := range []struct {
+		key, flag string
+		value     any
+	}{{"optimizer.kind", "--optimizer", j.Optimizer.Kind}, {"optimizer.momentum", "--momentum", j.Optimizer.Momentum},
+		{"optimizer.weight_decay", "--weight-decay", j.Optimizer.WeightDecay}, {"clip", "--clip", j.Clip}} {
+		if j.Given(o.key) {
+			args = append(args, o.flag, fmt.Sprint(o.value))
+		}
+	}
+	text := cli.Quoted(args)
+	if f.output == "" {
+		return text + ", behind tune -o plan.json, which writes it"
+	}
+	return text
 }
 
 // write files the chosen plan with its prediction: AvgPipe's, or with --all the fastest of all.
@@ -347,7 +369,7 @@ func (f *tuneFlags) workload(c *cobra.Command, p *prepare.Prepared) (*avgpipe.Wo
 		return nil, err
 	}
 	if w.Base, err = avgpipe.Partition(c.Context(), w, fix); err != nil {
-		return nil, cli.BadInput(err)
+		return nil, prepare.Refused(p.Job, err)
 	}
 	return w, nil
 }

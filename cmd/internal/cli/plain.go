@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// inWords is what an error says, with what Go and the system call things in a user's words.
+func inWords(err error) string {
+	text := err.Error()
+	for _, e := range within(err) {
+		if plain := plain(e); plain != "" {
+			text = strings.ReplaceAll(text, e.Error(), plain)
+		}
+	}
+	return text
+}
+
+// within is an error and all that it wraps.
+func within(err error) []error {
+	all := []error{err}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if next := e.Unwrap(); next != nil {
+			all = append(all, within(next)...)
+		}
+	case interface{ Unwrap() []error }:
+		for _, next := range e.Unwrap() {
+			all = append(all, within(next)...)
+		}
+	}
+	return all
+}
+
+// plain is an error of Go's own in a user's words; empty of any other.
+func plain(err error) string {
+	switch e := err.(type) {
+	case *strconv.NumError:
+		if errors.Is(e.Err, strconv.ErrRange) {
+			return strconv.Quote(e.Num) + " is beyond what a number may be"
+		}
+		return strconv.Quote(e.Num) + " is no number"
+	case *json.UnmarshalTypeError:
+		return "it is a JSON " + e.Value + ", which it cannot be"
+	case *fs.PathError:
+		path := e.Path
+		if path == "" {
+			path = `""`
+		}
+		switch {
+		case errors.Is(e.Err, syscall.ENOENT):
+			return "there is no " + path
+		case errors.Is(e.Err, syscall.ENOTDIR):
+			return "there is no " + path + ": a part of that path is a file, no folder"
+		case errors.Is(e.Err, syscall.EISDIR):
+			return path + " is a folder"
+		case errors.Is(e.Err, syscall.EACCES), errors.Is(e.Err, syscall.EPERM), errors.Is(e.Err, syscall.EROFS):
+			return "this user may not use " + path
+		case errors.Is(e.Err, syscall.ENAMETOOLONG):
+			return "the name is too long: " + path
+		}
+	case syscall.Errno: // that somebody has named the file of
+		switch {
+		case e == syscall.ENOENT:
+			return "there is no such file"
+		case errors.Is(e, fs.ErrPermission):
+			return "this user may not use it"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,103 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// None refuses a name of a sort that there is none of, and says which is meant, or which there are; others is what may
+// be given besides, like "the path of a file".
+func None(sort, given string, names []string, others ...string) error {
+	return fmt.Errorf("there is no %s %q; %s", sort, given, Instead(given, names, others...))
+}
+
+// OneOf refuses a word that is none of these, and says which is meant, or which there are.
+func OneOf(given string, words []string) error {
+	if slices.Contains(words, given) {
+		return nil
+	}
+	if given == "" {
+		return fmt.Errorf("missing; give %s", strings.Join(words, ", "))
+	}
+	return fmt.Errorf("%q; %s", given, Instead(given, words))
+}
+
+// shortList is how long a list of names is at most that stands beside the one that is meant.
+const shortList = 60
+
+// Instead says which of these names is meant by one that is none of them, and which there are where nobody knows.
+func Instead(given string, names []string, others ...string) string {
+	all := "there are " + strings.Join(names, ", ")
+	if len(names) == 1 {
+		all = "there is " + names[0]
+	}
+	near := meant(given, names)
+	switch question := "did you mean " + strings.Join(near, " or ") + "?"; {
+	case len(near) == 0 && len(others) > 0:
+		return all + ", or give " + strings.Join(others, " or ")
+	case len(near) == 0:
+		return all
+	case len(all) <= shortList:
+		return question + " " + all
+	default:
+		return question
+	}
+}
+
+// Nearest is the name that is meant by one that is none, where a few letters are wrong, or it is the beginning of one
+// alone; empty: nobody knows.
+func Nearest(given string, names []string) string {
+	if near := meant(given, names); len(near) > 0 {
+		return near[0]
+	}
+	return ""
+}
+
+// meant is the names that are as near as any to one that is none.
+func meant(given string, names []string) (near []string) {
+	least := 1 + min(2, len(given)/3)
+	for _, name := range names {
+		switch d := distance(strings.ToLower(given), strings.ToLower(name)); {
+		case d < least:
+			near, least = []string{name}, d
+		case d == least && near != nil:
+			near = append(near, name)
+		}
+	}
+	if near == nil && len(given) > 1 {
+		near = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, given) })
+	}
+	if len(near) > mostMeant {
+		return nil
+	}
+	return near
+}
+
+// mostMeant is how many names may be meant by one: of more nobody knows which.
+const mostMeant = 3
+
+// distance is how many letters must be put in, left out, replaced or swapped with the next for a to be b.
+func distance(a, b string) int {
+	var before []int
+	row := make([]int, len(b)+1)
+	for k := range row {
+		row[k] = k
+	}
+	for i := range len(a) {
+		next := make([]int, len(b)+1)
+		next[0] = i + 1
+		for k := range len(b) {
+			wrong := 1
+			if a[i] == b[k] {
+				wrong = 0
+			}
+			next[k+1] = min(row[k]+wrong, row[k+1]+1, next[k]+1)
+			if i > 0 && k > 0 && a[i] == b[k-1] && a[i-1] == b[k] {
+				next[k+1] = min(next[k+1], before[k-1]+1)
+			}
+		}
+		before, row = row, next
+	}
+	return row[len(b)]
+}

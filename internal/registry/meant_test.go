@@ -1,0 +1,33 @@
+package registry
+
+import "testing"
+
+func TestWhichNameIsMeant(t *testing.T) {
+	few := []string{"sgd", "adam", "adamw"}
+	many := []string{"afab", "1f1b", "1f1b-as", "interleaved", "chimera", "elastic", "zb-h1", "zb-h2", "zb-v", "v-half"}
+	for _, c := range []struct {
+		given string
+		names []string
+		want  string
+	}{
+		{"adm", few, "did you mean adam? there are sgd, adam, adamw"},
+		{"ADAMW", few, "did you mean adamw? there are sgd, adam, adamw"},
+		{"lion", few, "there are sgd, adam, adamw, or give the path of a file"},
+		{"1f1", many, "did you mean 1f1b?"},
+		{"zb-h3", many, "did you mean zb-h1 or zb-h2?"},
+		{"inter", many, "did you mean interleaved?"},
+		{"", few, "there are sgd, adam, adamw, or give the path of a file"},
+		{"x", few[:1], "there is sgd, or give the path of a file"},
+	} {
+		if got := Instead(c.given, c.names, "the path of a file"); got != c.want {
+			t.Errorf("%q: %q, want %q", c.given, got, c.want)
+		}
+	}
+	if err := OneOf("adam", few); err != nil {
+		t.Error(err)
+	}
+	want := `there is no optimizer "sdg"; did you mean sgd? there are sgd, adam, adamw`
+	if err := None("optimizer", "sdg", few); err.Error() != want {
+		t.Errorf("got %v", err)
+	}
+}
