@@ -161,7 +161,7 @@ func (j *Job) RateFactor(pipelines int) float64 {
 	switch {
 	case pipelines > 1 && j.RateScale == ScaleByPipelines:
 		return float64(pipelines)
-	case pipelines > 1 && j.RateScale == ScaleSplit && (j.Clip > 0 || j.Optimizer.Kind != optim.SGD):
+	case pipelines > 1 && j.RateScale == ScaleSplit && (j.Clip > 0 || likeRates(j.Optimizer.Kind) != optim.SGD):
 		return math.Sqrt(float64(pipelines))
 	}
 	return 1
@@ -201,8 +201,9 @@ const mostWorkers = 4096
 func Default() Job {
 	return Job{
 		Workers: Auto, ThreadsPerWorker: 1, Batch: 32, Steps: 200, Recompute: "auto", Keep: 3, Seed: 1,
-		Optimizer: optim.Settings{Momentum: Auto, WeightDecay: Auto, Beta1: Auto, Beta2: Auto, Epsilon: Auto},
-		Rate:      optim.Rate{Base: Auto, Warmup: Auto, Total: Auto, Power: Auto}, EvalRows: Auto, Alpha: Auto,
+		Optimizer: optim.Settings{Momentum: Auto, WeightDecay: Auto, Beta1: Auto, Beta2: Auto, Epsilon: Auto,
+			Trust: Auto, AverageFrom: Auto},
+		Rate: optim.Rate{Base: Auto, Warmup: Auto, Total: Auto, Power: Auto}, EvalRows: Auto, Alpha: Auto,
 	}
 }
 

@@ -22,8 +22,24 @@ func fill[T int | float64](j *Job, key string, at *T, usual T) {
 // transformer's loss jumps by half within the first ten of them, with every implementation: so it rises to that.
 var anyModel = model.Training{Optimizer: optim.AdamW, Rate: 3e-4, Warmup: 20}
 
-// anySGD is the same where SGD is asked for.
-var anySGD = model.Training{Optimizer: optim.SGD, Rate: 0.05}
+// anyRates is the same by optimizers whose rates are alike, where one of them is asked for.
+var anyRates = map[string]model.Training{
+	optim.AdamW: anyModel,
+	optim.SGD:   {Optimizer: optim.SGD, Rate: 0.05},
+	// A step of LARS changes a weight by the rate times its trust coefficient, 0.1 % at rate 1.
+	optim.LARS: {Optimizer: optim.LARS, Rate: 4, Warmup: 20},
+}
+
+// likeRates is the optimizer that stands for those whose rates mean the same.
+func likeRates(kind string) string {
+	switch kind {
+	case optim.Adam:
+		return optim.AdamW
+	case optim.ASGD:
+		return optim.SGD
+	}
+	return kind
+}
 
 // usual is how the job's model is trained where neither the job nor a checkpoint says otherwise.
 func (j *Job) usual() model.Training {
@@ -47,11 +63,17 @@ func (j *Job) completeOptimizer() error {
 	if err != nil {
 		return j.inField("optimizer", err)
 	}
-	fill(j, "optimizer.momentum", &o.Momentum, 0)
+	fill(j, "optimizer.momentum", &o.Momentum, usual.Momentum)
 	fill(j, "optimizer.weight_decay", &o.WeightDecay, usual.WeightDecay)
 	fill(j, "optimizer.beta1", &o.Beta1, usual.Beta1)
 	fill(j, "optimizer.beta2", &o.Beta2, usual.Beta2)
 	fill(j, "optimizer.epsilon", &o.Epsilon, usual.Epsilon)
+	fill(j, "optimizer.trust", &o.Trust, usual.Trust)
+	half := 0 // of the steps: what came before is far from where training ends
+	if usual.AverageFrom > 0 {
+		half = max(usual.AverageFrom, j.Steps/2)
+	}
+	fill(j, "optimizer.average_from", &o.AverageFrom, half)
 	return j.inField("optimizer", o.Check())
 }
 
@@ -74,11 +96,8 @@ func (j *Job) completeRate() error {
 		return fmt.Errorf("rate.factor is missing: the step schedule multiplies the rate by it every %d steps", r.Every)
 	}
 	usual := j.usual()
-	if isSGD := j.Optimizer.Kind == optim.SGD; isSGD != (usual.Optimizer == optim.SGD) {
-		usual = anyModel // a rate of one says nothing of the other
-		if isSGD {
-			usual = anySGD
-		}
+	if kind := likeRates(j.Optimizer.Kind); kind != likeRates(usual.Optimizer) {
+		usual = anyRates[kind] // a rate of one says nothing of the other
 	}
 	warmup := usual.Warmup
 	fill(j, "rate.base", &r.Base, usual.Rate)
@@ -105,6 +124,9 @@ func (j *Job) Learning(pipelines int) string {
 	text := j.Optimizer.Kind
 	if j.Optimizer.Momentum != 0 {
 		text += fmt.Sprintf(" with momentum %v", j.Optimizer.Momentum)
+	}
+	if j.Optimizer.AverageFrom > 0 {
+		text += fmt.Sprintf(" that averages from update %d on", j.Optimizer.AverageFrom)
 	}
 	if by := j.RateFactor(pipelines); by == 1 {
 		text += fmt.Sprintf(", learning rate %v", j.Rate.Base)

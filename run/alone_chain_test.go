@@ -147,17 +147,40 @@ func (m *memories) step(s optim.Settings, w, grads values, count func(name strin
 		if !strings.HasSuffix(name, ".weight") {
 			decay = 0
 		}
+		local := 1.0
+		if s.Kind == optim.LARS && strings.HasSuffix(name, ".weight") {
+			if ofX, ofG := length(x), length(grads[name]); ofX > 0 && ofG > 0 {
+				local = s.Trust * ofX / (ofG + decay*ofX)
+			}
+		}
 		y := make([]float64, len(x))
 		for k, p := range x {
-			y[k] = m.number(s, name, k, p, grads[name][k], decay, count(name), rate)
+			y[k] = m.number(s, name, k, p, grads[name][k], decay, count(name), rate, local)
 		}
 		out[name] = y
 	}
 	return out
 }
 
+// length is the Euclidean norm.
+func length(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v * v
+	}
+	return math.Sqrt(sum)
+}
+
+// shown is what is evaluated of weights: their averages, where the optimizer keeps any.
+func (m *memories) shown(s optim.Settings, w values) values {
+	if s.Kind == optim.ASGD && m.a != nil {
+		return m.a
+	}
+	return w
+}
+
 // number is one parameter's next value.
-func (m *memories) number(s optim.Settings, name string, k int, p, g, decay, count, rate float64) float64 {
+func (m *memories) number(s optim.Settings, name string, k int, p, g, decay, count, rate, local float64) float64 {
 	a, b := &m.a[name][k], &m.b[name][k]
 	switch s.Kind {
 	case optim.SGD: // Sutskever et al., ICML 2013
@@ -167,6 +190,17 @@ func (m *memories) number(s optim.Settings, name string, k int, p, g, decay, cou
 			return p - rate*(g+s.Momentum**a)
 		}
 		return p - rate**a
+	case optim.LARS: // You et al., 2017, Algorithm 1
+		*a = s.Momentum**a + rate*local*(g+decay*p)
+		return p - *a
+	case optim.ASGD: // Polyak and Juditsky, 1992: the mean of what the updates from one on left
+		p -= rate * (g + decay*p)
+		if n := count - float64(s.AverageFrom) + 1; n > 1 {
+			*a += (p - *a) / n
+		} else {
+			*a = p
+		}
+		return p
 	case optim.Adam: // Kingma and Ba, ICLR 2015, Algorithm 1
 		g += decay * p
 	case optim.AdamW: // Loshchilov and Hutter, ICLR 2019, Algorithm 2

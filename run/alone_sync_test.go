@@ -21,6 +21,8 @@ var (
 		{Kind: optim.SGD, Momentum: 0.8, Nesterov: true, WeightDecay: 0.01},
 		{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-4, WeightDecay: 0.02},
 		{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-4, WeightDecay: 0.1},
+		{Kind: optim.LARS, Momentum: 0.9, WeightDecay: 0.05, Trust: 0.1},
+		{Kind: optim.ASGD, WeightDecay: 0.01, AverageFrom: 3},
 	}
 	rates = []optim.Rate{
 		{Kind: optim.Constant, Base: 0.1},
@@ -62,7 +64,7 @@ func clippedAlone(t *testing.T, c chain, config Config, tolerance float64) (clip
 	if config.EvalEvery > 0 && len(got.Timeline.Evaluations) != (config.Steps+config.EvalEvery-1)/config.EvalEvery {
 		return clipped, fmt.Errorf("evaluated %d times", len(got.Timeline.Evaluations))
 	}
-	loss, correct, err := twin.evaluate(config.Data.Test, config.EvalRows, twin.weights(), running)
+	loss, correct, err := twin.evaluate(config.Data.Test, config.EvalRows, twin.shown(), running)
 	if err != nil {
 		return clipped, err
 	}
@@ -92,7 +94,7 @@ func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 				}
 				m := c.model(t)
 				config := basic(t, e, m, randomPlan(g, m), 3, 10)
-				config.Optimizer, config.Rate = optimizers[g.IntN(len(optimizers))], rates[g.IntN(len(rates))]
+				config.Optimizer, config.Rate = optimizers[ran%len(optimizers)], rates[g.IntN(len(rates))]
 				config.Clip = []float64{0, 0.3, 1}[g.IntN(3)]
 				if !config.placed(f, g) {
 					continue
@@ -111,11 +113,11 @@ func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 				if n > 0 && n < config.Steps {
 					clipped++
 				}
-				if ran++; ran >= 6 && clipped > 0 {
+				if ran++; ran >= len(optimizers) && clipped > 0 {
 					break
 				}
 			}
-			if ran < 5 || clipped == 0 {
+			if ran < len(optimizers) || clipped == 0 {
 				t.Errorf("%d cases, %d of them clipped now and then", ran, clipped)
 			}
 		})

@@ -303,6 +303,19 @@ func (a *alone) evaluate(d data.Split, rows int, w, running values) (loss float6
 	return total / float64(rows), correct, nil
 }
 
+// shown is what an evaluation of the weights goes through.
+func (a *alone) shown() values {
+	out := a.weights()
+	for i := range a.memories {
+		for name, x := range a.memories[i].shown(a.optimizer, nil) {
+			if x != nil {
+				out[name] = x
+			}
+		}
+	}
+	return out
+}
+
 // weights is the newest of all stages.
 func (a *alone) weights() values {
 	out := values{}

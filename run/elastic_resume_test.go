@@ -18,7 +18,7 @@ import (
 func settingsOf(t testing.TB) []optim.Settings {
 	t.Helper()
 	all := []optim.Settings{{Kind: optim.SGD}, {Kind: optim.SGD, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01}}
-	for _, kind := range []string{optim.Adam, optim.AdamW} {
+	for _, kind := range []string{optim.Adam, optim.AdamW, optim.LARS, optim.ASGD} {
 		s, err := optim.Default(kind)
 		if err != nil {
 			t.Fatal(err)

@@ -70,6 +70,7 @@ func randomOptimizer(g *rand.Rand) optim.Settings {
 			Nesterov: true},
 		{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.01}, {Kind: optim.AdamW, Beta1: 0.9,
 			Beta2: 0.99, Epsilon: 1e-6, WeightDecay: 0.1},
+		{Kind: optim.LARS, Momentum: 0.9, WeightDecay: 0.01, Trust: 0.1}, {Kind: optim.ASGD, AverageFrom: 2},
 	}
 	return s[g.IntN(len(s))]
 }

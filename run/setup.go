@@ -86,6 +86,9 @@ func (c *Config) fits(from *checkpoint.Checkpoint) error {
 		return refuse("optimizer", m.Optimizer.Kind, c.Optimizer.Kind)
 	case len(m.Optimizer.States()) != len(c.Optimizer.States()): // with momentum or without
 		return refuse("the optimizer's state", m.Optimizer.States(), c.Optimizer.States())
+	case m.Optimizer.AverageFrom != c.Optimizer.AverageFrom &&
+		min(m.Optimizer.AverageFrom, c.Optimizer.AverageFrom) <= m.Steps: // the average has begun, or should have
+		return refuse("the first update in the average", m.Optimizer.AverageFrom, c.Optimizer.AverageFrom)
 	case m.Steps > c.Steps:
 		return refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Steps))
 	}

@@ -358,16 +358,16 @@ func (s *Stage) freePast(made, kept Tensors, l int) {
 	}
 }
 
-// Evaluate computes a micro-batch without training: no gradients, nothing kept. given
-// is the stage's from now on. On the last stage it returns the micro-batch's Scores, which are the caller's; out is
-// as Forward's.
+// Evaluate computes a micro-batch without training: no gradients, nothing kept. given is the stage's from now on.
+// Where Shown names a state, layers read it. On the last stage it returns the micro-batch's Scores, which are the
+// caller's; out is as Forward's.
 func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, scores Scores, err error) {
 	defer given.Free()
 	if err := s.checkGiven(given); err != nil {
 		return nil, Scores{}, err
 	}
 	err = s.dev.NoGrad(func() error {
-		out, scores, err = s.pass(&flight{micro: micro, given: given, params: s.leaves}, false)
+		out, scores, err = s.pass(&flight{micro: micro, given: given, params: s.shown()}, false)
 		return err
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/model"
@@ -98,6 +99,33 @@ func (s *Stage) makeParams() error {
 }
 
 func (p *Param) learned() bool { return !p.Buffer && !p.Frozen }
+
+// shown is what layers read in an evaluation: the state that Shown names in the place of every parameter that has had
+// an update, which gave the state its first value.
+func (s *Stage) shown() [][]engine.Tensor {
+	at := slices.Index(s.States, s.Shown)
+	if at < 0 {
+		return s.leaves
+	}
+	states := map[engine.Tensor]engine.Tensor{}
+	for _, p := range s.params {
+		for _, u := range p.Uses {
+			if s.Updates(p) > 0 {
+				states[u.leaf] = p.State[at]
+			}
+		}
+	}
+	all := make([][]engine.Tensor, len(s.leaves))
+	for l, leaves := range s.leaves {
+		for _, leaf := range leaves {
+			if state, ok := states[leaf]; ok {
+				leaf = state
+			}
+			all[l] = append(all[l], leaf)
+		}
+	}
+	return all
+}
 
 // ownerOf follows a tie to the layer and position that own parameter i of layer l.
 func ownerOf(m *model.Model, l, i int) (name string, layer, index int, err error) {

@@ -17,6 +17,7 @@ type Config struct {
 	Layers      []nn.Layer // of the whole model
 	Seed        uint64
 	States      []string // names of the tensors the optimizer keeps for each parameter; nil keeps none
+	Shown       string   // of States: what Evaluate reads in the place of parameters that were updated; empty: nothing
 	// Segment: 0 holds what layers made until the backward. k holds what every k-th layer of
 	// the stage reads, and the backward computes k layers at a time once more.
 	Segment int

@@ -2,6 +2,7 @@ package ref
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -24,6 +25,7 @@ func init() {
 	operators["aten::narrow"] = narrow
 	operators["aten::stack"] = stack
 	operators["millrace::square_sum"] = squareSum
+	operators["millrace::lars_"] = trust
 	operators["millrace::mask"] = mask
 }
 
@@ -79,14 +81,42 @@ func squareSum(c *call) []value {
 		return nil
 	}
 	y, xs := c.d.fresh(engine.Float64, nil), x.value.floats
-	c.loop(func() {
-		var part [8]float64
-		for i, v := range xs {
-			part[i%8] += v * v
-		}
-		y.floats[0] = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
-	})
+	c.loop(func() { y.floats[0] = squares(xs) })
 	return []value{y}
+}
+
+// squares is the sum of squares in the order that engine.SquareSum promises.
+func squares(xs []float64) float64 {
+	var part [8]float64
+	for i, v := range xs {
+		part[i%8] += v * v
+	}
+	return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
+}
+
+// trust turns a gradient into LARS's direction: coefficient w / (g + decay w) (grad + decay weight), with w and g the
+// norms of the weight and of the gradient; the first factor is 1 where one of them is 0.
+func trust(c *call) []value {
+	grad, weight := c.floats(0, false), c.floats(1, false)
+	coefficient, decay := c.number(2, 1), c.number(3, 0)
+	if c.err == nil && !slices.Equal(grad.shape, weight.shape) {
+		c.fail("a gradient of shape %v and a weight of shape %v; they must be the same", grad.shape, weight.shape)
+	}
+	if c.err != nil {
+		return nil
+	}
+	g, w := grad.value.floats, weight.value.floats
+	c.loop(func() {
+		by, ofW, ofG := 1.0, math.Sqrt(squares(w)), math.Sqrt(squares(g))
+		if ofW > 0 && ofG > 0 {
+			by = coefficient * ofW / (ofG + decay*ofW)
+		}
+		for i := range g {
+			g[i] = by * (g[i] + decay*w[i])
+		}
+	})
+	c.same = grad
+	return nil
 }
 
 // mask is engine.Mask, one number after the other.

@@ -108,6 +108,26 @@ func TestSquareSumHasItsOrder(t *testing.T) {
 	}
 }
 
+// LARS's direction is coefficient w / (g + decay w) (grad + decay weight), and the norm of zeros divides nothing.
+func TestLARSDirection(t *testing.T) {
+	d := device(t, 0)
+	m := d.Begin()
+	defer d.End(m)
+	for _, c := range []struct{ weight, grad, want []float32 }{
+		{[]float32{3, 4}, []float32{0, 12}, []float32{0.06, 2.48}}, // norms 5 and 12: 0.5 x 5 / (12 + 0.1 x 5) is 0.2
+		{[]float32{0, 0}, []float32{1, -2}, []float32{1, -2}},
+		{[]float32{3, 4}, []float32{0, 0}, []float32{0.3, 0.4}},
+	} {
+		weight, grad := f32(d, []int64{2}, c.weight...), f32(d, []int64{2}, c.grad...)
+		call(d, "millrace::lars_", grad, weight, 0.5, 0.1)
+		for i, got := range engine.Numbers[float32](must(viewOf(d, grad))) {
+			if math.Abs(float64(got-c.want[i])) > 1e-6 {
+				t.Errorf("weight %v, gradient %v: element %d is %v; it must be %v", c.weight, c.grad, i, got, c.want[i])
+			}
+		}
+	}
+}
+
 // Verbs make no graph, copies share no memory, parts do.
 func TestVerbs(t *testing.T) {
 	d := device(t, 0)

@@ -77,9 +77,21 @@ Tensor square_sum(const Tensor& given) {
   return x.to(at::kDouble).square().sum();
 }
 
+// lars_ turns a gradient into the direction of layer-wise adaptive rate scaling: with w the weight's norm and g the
+// gradient's, grad = coefficient w / (g + decay w) (grad + decay weight); the first factor is 1 where w or g is 0.
+Tensor& lars_(Tensor& grad, const Tensor& weight, double coefficient, double decay) {
+  const c10::AutoGradMode off(false);
+  const Tensor w = square_sum(weight).sqrt(), g = square_sum(grad).sqrt();
+  const Tensor moves = w.mul(g).gt(0);
+  const Tensor below = at::where(moves, g + w * decay, at::ones_like(w));
+  const Tensor trust = at::where(moves, w * coefficient / below, at::ones_like(w));
+  return grad.add_(weight, decay).mul_(trust.to(grad.scalar_type()));
+}
+
 TORCH_LIBRARY_FRAGMENT(millrace, m) {
   m.def("mask(Tensor like, int[] shape, int key, int first_row, int threshold, float keep) -> Tensor", mask);
   m.def("square_sum(Tensor x) -> Tensor", square_sum);
+  m.def("lars_(Tensor(a!) grad, Tensor weight, float coefficient, float decay) -> Tensor(a!)", lars_);
 }
 
 }  // namespace

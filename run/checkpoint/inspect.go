@@ -215,8 +215,9 @@ func (m *Manifest) tensors() map[string]entry {
 // PipelinePrefix is what stands in front of the names of a pipeline's tensors, where several train side by side.
 func PipelinePrefix(pipeline int) string { return fmt.Sprintf("pipeline-%d/", pipeline) }
 
-// Export writes all parameters and buffers that the model saves, by each of their names, as one safetensors file, and
-// with optimizer also what that keeps, that of pipelines side by side with each one's parameters.
+// Export writes all parameters and buffers that the model saves, by each of their names, as one safetensors file:
+// parameters as evaluations read them, ASGD's averages for instance. With optimizer it writes every tensor as training
+// goes on from it, and what the optimizer keeps, that of pipelines side by side with each one's parameters.
 func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 	of := map[string]Parameter{}
 	for _, p := range c.Manifest.Parameters {
@@ -230,14 +231,19 @@ func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 		if !weight && !optimizer || param.Inner {
 			continue
 		}
-		p := c.parts[c.where[name]]
+		values := name
+		shown := name + "#" + c.Manifest.Optimizer.Shown()
+		if _, kept := c.where[shown]; kept && !optimizer && c.Manifest.Steps > 0 {
+			values = shown
+		}
+		p := c.parts[c.where[values]]
 		if err := p.begin(c.ctx); err != nil {
 			return fmt.Errorf("checkpoint: %s: %w", p.want.Name, err)
 		}
-		e := p.index.entries[name]
+		e := p.index.entries[values]
 		for _, written := range append([]string{name}, param.Also...) {
 			all = append(all, Tensor{Name: written, DType: dtypes[e.DType], Shape: e.Shape})
-			from[written] = name
+			from[written] = values
 		}
 	}
 	if err := writeHeader(w, all, map[string]string{"format": "pt"}); err != nil {

@@ -76,11 +76,11 @@ func (j *Job) stageConfig(dev engine.Device, at position) stage.Config {
 	p := j.Plan.Stages[at.stage]
 	c := stage.Config{
 		Device: dev, Float: j.Engine.Float(), Graph: j.Graph, First: p.FirstLayer, Last: p.LastLayer,
-		Layers: j.Layers, Seed: j.Seed, States: j.Optimizer.States(),
+		Layers: j.Layers, Seed: j.Seed, States: j.Optimizer.States(), Shown: j.Optimizer.Shown(),
 		Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
 	if at.pipeline > 0 && at.pipeline == j.shown() {
-		c.States = nil // the reference has no optimizer
+		c.States, c.Shown = nil, "" // the reference has no optimizer
 	}
 	if j.From != nil {
 		c.Initial = func(name string) (engine.DType, []int64, []byte, error) {

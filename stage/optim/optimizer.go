@@ -14,7 +14,12 @@ const (
 	SGD   = "sgd"
 	Adam  = "adam"
 	AdamW = "adamw"
+	LARS  = "lars"
+	ASGD  = "asgd"
 )
+
+// Kinds is the optimizers by name.
+func Kinds() []string { return []string{SGD, Adam, AdamW, LARS, ASGD} }
 
 // ErrRange is what a step fails with that would multiply float32 parameters by a number which float32 does
 // not hold.
@@ -24,12 +29,16 @@ var ErrRange = errors.New("beyond the numbers of float32")
 // it comes with every step.
 type Settings struct {
 	Kind        string  `json:"kind" yaml:"kind"`
-	Momentum    float64 `json:"momentum,omitempty" yaml:"momentum"` // SGD: 0 keeps no state
+	Momentum    float64 `json:"momentum,omitempty" yaml:"momentum"` // SGD, LARS: 0 keeps no state
 	Nesterov    bool    `json:"nesterov,omitempty" yaml:"nesterov"` // SGD with momentum
 	WeightDecay float64 `json:"weight_decay,omitempty" yaml:"weight_decay"`
 	Beta1       float64 `json:"beta1,omitempty" yaml:"beta1"`     // Adam, AdamW
 	Beta2       float64 `json:"beta2,omitempty" yaml:"beta2"`     // Adam, AdamW
 	Epsilon     float64 `json:"epsilon,omitempty" yaml:"epsilon"` // Adam, AdamW
+	// Trust is LARS's coefficient: the part of a weight's norm by which a step at rate 1 changes it.
+	Trust float64 `json:"trust,omitempty" yaml:"trust"`
+	// AverageFrom is ASGD's first update, from 1, whose result enters the average that evaluations go by.
+	AverageFrom int `json:"average_from,omitempty" yaml:"average_from"`
 }
 
 // FieldError refuses a setting of an optimizer or a rate.
@@ -45,6 +54,9 @@ func wrong(field, format string, args ...any) error {
 	return &FieldError{field, fmt.Errorf(format, args...)}
 }
 
+// average is the state that ASGD keeps.
+const average = "average"
+
 // Default is the usual coefficients of a kind.
 func Default(kind string) (Settings, error) {
 	switch kind {
@@ -54,8 +66,12 @@ func Default(kind string) (Settings, error) {
 		return Settings{Kind: Adam, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8}, nil
 	case AdamW:
 		return Settings{Kind: AdamW, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, WeightDecay: 0.01}, nil
+	case LARS:
+		return Settings{Kind: LARS, Momentum: 0.9, WeightDecay: 5e-4, Trust: 1e-3}, nil
+	case ASGD:
+		return Settings{Kind: ASGD, AverageFrom: 1}, nil
 	}
-	return Settings{}, wrong("kind", "is %w", registry.OneOf(kind, []string{SGD, Adam, AdamW}))
+	return Settings{}, wrong("kind", "is %w", registry.OneOf(kind, Kinds()))
 }
 
 // Check refuses settings under which a step is not defined.
@@ -75,14 +91,36 @@ func (s Settings) Check() error {
 	if err := in("weight_decay", s.WeightDecay, 0, math.Inf(1)); err != nil {
 		return err
 	}
-	if s.Kind == SGD {
+	switch {
+	case s.Trust != 0 && s.Kind != LARS:
+		return wrong("trust", "is of lars, and this is %s; leave it out", s.Kind)
+	case s.AverageFrom != 0 && s.Kind != ASGD:
+		return wrong("average_from", "is of asgd, and this is %s; leave it out", s.Kind)
+	case s.Nesterov && s.Kind != SGD:
+		return wrong("nesterov", "is of sgd, and this is %s; leave it out", s.Kind)
+	}
+	switch s.Kind {
+	case SGD:
 		if s.Nesterov && s.Momentum == 0 {
 			return wrong("nesterov", "is of sgd with momentum; set momentum, 0.9 for instance")
 		}
 		return in("momentum", s.Momentum, 0, 1)
+	case LARS:
+		if !(s.Trust > 0) || math.IsInf(s.Trust, 0) {
+			return wrong("trust", "is %v; give more than 0", s.Trust)
+		}
+		return in("momentum", s.Momentum, 0, 1)
+	case ASGD:
+		if s.Momentum != 0 {
+			return wrong("momentum", "is of sgd and lars, and this is asgd; leave it out")
+		}
+		if s.AverageFrom < 1 {
+			return wrong("average_from", "is %d; give an update, 1 for the first", s.AverageFrom)
+		}
+		return nil
 	}
-	if s.Momentum != 0 || s.Nesterov {
-		return wrong("momentum", "is of sgd, and this is %s, where beta1 plays its part; leave it out", s.Kind)
+	if s.Momentum != 0 {
+		return wrong("momentum", "is of sgd and lars, and this is %s, where beta1 plays its part; leave it out", s.Kind)
 	}
 	if err := in("beta1", s.Beta1, 0, 1); err != nil {
 		return err
@@ -104,6 +142,8 @@ func FitFloat32(s Settings, r Rate) error {
 	case s.WeightDecay > math.MaxFloat32:
 		return wrong("weight_decay", "is %v; give at most %.4g, the largest number of float32", s.WeightDecay,
 			math.MaxFloat32)
+	case s.Trust > math.MaxFloat32:
+		return wrong("trust", "is %v; give at most %.4g, the largest number of float32", s.Trust, math.MaxFloat32)
 	case s.Epsilon > math.MaxFloat32, s.Epsilon > 0 && float32(s.Epsilon) == 0:
 		return wrong("epsilon", "is %v; in float32 it must be above 0, and at most %.4g", s.Epsilon, math.MaxFloat32)
 	}
@@ -114,12 +154,22 @@ func FitFloat32(s Settings, r Rate) error {
 // optimizer keeps for every parameter.
 func (s Settings) States() []string {
 	switch {
-	case s.Kind != SGD:
+	case s.Kind == Adam || s.Kind == AdamW:
 		return []string{"mean", "variance"}
+	case s.Kind == ASGD:
+		return []string{average}
 	case s.Momentum != 0:
 		return []string{"momentum"}
 	}
 	return nil
+}
+
+// Shown names the state that evaluations and exports read in a parameter's place; empty: they read the parameter.
+func (s Settings) Shown() string {
+	if s.Kind == ASGD {
+		return average
+	}
+	return ""
 }
 
 // Slot is one parameter about to be stepped.
@@ -174,8 +224,43 @@ func (s Settings) apply(dev engine.Device, step Step, p *Slot) error {
 			c.call("aten::mul_.Scalar", p.Param, 1-step.Rate*decay)
 		}
 		s.adam(&c, step, p)
+	case LARS:
+		s.lars(&c, step, p, decay)
+	case ASGD:
+		s.sgd(&c, step, p, decay)
+		s.average(&c, p)
 	}
 	return c.err
+}
+
+// lars: v = momentum v + rate trust |w| / (|g| + decay |w|) (g + decay w); w -= v. You, Gitman and Ginsburg, Large
+// Batch Training of Convolutional Networks, 2017, Algorithm 1, each parameter for a layer. Biases, gains and shifts,
+// whose norms say nothing of their gradients', go the same way without trust and decay.
+func (s Settings) lars(c *caller, step Step, p *Slot, decay float64) {
+	if !p.NoDecay {
+		c.call("millrace::lars_", p.Grad, p.Param, s.Trust, decay)
+	}
+	if s.Momentum == 0 {
+		c.call("aten::add_.Tensor", p.Param, p.Grad, -step.Rate)
+		return
+	}
+	v := p.State[0]
+	c.call("aten::mul_.Scalar", v, s.Momentum)
+	c.call("aten::add_.Tensor", v, p.Grad, step.Rate)
+	c.call("aten::add_.Tensor", p.Param, v, -1.0)
+}
+
+// average keeps the mean of what the updates from AverageFrom on left, and before that the parameter itself: Polyak
+// and Juditsky, Acceleration of Stochastic Approximation by Averaging, SIAM J. Control Optim. 30 (1992), as Merity,
+// Keskar and Socher use it (Regularizing and Optimizing LSTM Language Models, 2017, section 3).
+func (s Settings) average(c *caller, p *Slot) {
+	mean, n := p.State[0], max(1, p.Count-s.AverageFrom+1)
+	if n == 1 {
+		c.call("aten::copy_", mean, p.Param)
+		return
+	}
+	c.call("aten::mul_.Scalar", mean, 1-1/float64(n))
+	c.call("aten::add_.Tensor", mean, p.Param, 1/float64(n))
 }
 
 // sgd: g += decay p; b = momentum b + g; p -= rate b, or with Nesterov rate (g + momentum b).

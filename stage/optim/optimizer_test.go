@@ -152,12 +152,19 @@ func TestSettingsAreChecked(t *testing.T) {
 		{Settings{Kind: Adam, Beta1: -0.1, Beta2: 0.9, Epsilon: 1}, "beta1 is -0.1"},
 		{Settings{Kind: AdamW, Beta1: 0.9, Beta2: 0.9}, "epsilon is 0"},
 		{Settings{Kind: Adam, Momentum: 0.9}, "momentum"},
+		{Settings{Kind: LARS}, "trust is 0"},
+		{Settings{Kind: LARS, Trust: math.Inf(1)}, "trust is +Inf"},
+		{Settings{Kind: LARS, Trust: 1, Nesterov: true, Momentum: 0.5}, "nesterov is of sgd"},
+		{Settings{Kind: SGD, Trust: 1}, "trust is of lars"},
+		{Settings{Kind: ASGD}, "average_from is 0"},
+		{Settings{Kind: ASGD, AverageFrom: 1, Momentum: 0.5}, "momentum"},
+		{Settings{Kind: AdamW, Beta1: 0.9, Beta2: 0.9, Epsilon: 1, AverageFrom: 3}, "average_from is of asgd"},
 	} {
 		if err := c.s.Check(); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v", c.s, err)
 		}
 	}
-	for _, kind := range []string{SGD, Adam, AdamW} {
+	for _, kind := range Kinds() {
 		s, err := Default(kind)
 		if err != nil || s.Check() != nil {
 			t.Error(kind, err, s.Check())

@@ -269,14 +269,20 @@ func (r *resumption) inheritOptimizer(j *job.Job, was optim.Settings) {
 		return
 	}
 	take(r, j, "optimizer.weight_decay", &o.WeightDecay, was.WeightDecay)
-	if was.Kind == optim.SGD {
+	switch was.Kind {
+	case optim.SGD:
 		take(r, j, "optimizer.momentum", &o.Momentum, was.Momentum)
 		take(r, j, "optimizer.nesterov", &o.Nesterov, was.Nesterov)
-		return
+	case optim.LARS:
+		take(r, j, "optimizer.momentum", &o.Momentum, was.Momentum)
+		take(r, j, "optimizer.trust", &o.Trust, was.Trust)
+	case optim.ASGD:
+		take(r, j, "optimizer.average_from", &o.AverageFrom, was.AverageFrom)
+	default:
+		take(r, j, "optimizer.beta1", &o.Beta1, was.Beta1)
+		take(r, j, "optimizer.beta2", &o.Beta2, was.Beta2)
+		take(r, j, "optimizer.epsilon", &o.Epsilon, was.Epsilon)
 	}
-	take(r, j, "optimizer.beta1", &o.Beta1, was.Beta1)
-	take(r, j, "optimizer.beta2", &o.Beta2, was.Beta2)
-	take(r, j, "optimizer.epsilon", &o.Epsilon, was.Epsilon)
 }
 
 // inheritRate takes over the learning rate and its schedule, as they were before a rate scale multiplied them.
