@@ -33,7 +33,7 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 	if o.server == 0 {
 		o.server = servers.SizeOf(r.Cluster)
 	}
-	at := servers.New(len(r.Cluster.Devices), o.server)
+	at := servers.New(len(r.Cluster.Devices), o.server, servers.Used)
 	places := newPlaces(r.Cluster, at)
 	sizes := []int{r.MicroBatch}
 	if r.MicroBatch == 0 {

@@ -114,7 +114,7 @@ func TestSearchAgainstTwins(t *testing.T) {
 	better, optimal, plans := 0, 0, 0
 	for n := range 3000 {
 		p, c, batch, mb := plantest.ChainCase(r)
-		at := servers.New(len(c.Devices), c.Levels[0].Size)
+		at := servers.New(len(c.Devices), c.Levels[0].Size, servers.Used)
 		costs, err := newCosts(p, newPlaces(c, at), batch, mb, []string{"auto", "no", "yes"}[r.IntN(3)])
 		if err != nil {
 			t.Fatal(err)

@@ -15,7 +15,7 @@ func TestSaysThatSetsWereLeftOut(t *testing.T) {
 		devices, each int
 		limited       bool
 	}{{16, 8, false}, {1024, 8, true}} {
-		s := servers.New(c.devices, c.each)
+		s := servers.New(c.devices, c.each, servers.Left)
 		half := s.None() // of every other server
 		for i := 0; i < len(half); i += 2 {
 			half[i] = uint32(c.each / 2)

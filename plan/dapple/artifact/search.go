@@ -120,7 +120,7 @@ func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*
 			"--formula paper", p.Model, len(states.List), maxStates)
 	}
 	order := publishedOrder(p, states)
-	a := &input{Constants: k, batch: batch, at: servers.New(len(c.Devices), k.Server)}
+	a := &input{Constants: k, batch: batch, at: servers.New(len(c.Devices), k.Server, servers.Left)}
 	scale := float64(batch) / float64(k.ProfileBatch)
 	for _, i := range order {
 		s := states.List[i]

@@ -16,9 +16,20 @@ import (
 type Layout struct {
 	first []int // of each server, its lowest device; one more entry ends the last
 	Of    []int // the server of each device
+	over  Scatter
 	// Limited says that PlaceEach left some sets out.
 	Limited bool
 }
+
+// Scatter says over which servers Scatter First spreads a stage.
+type Scatter int
+
+const (
+	// Used is the paper's rule (§4.2.2): over the servers of which something is taken, over all where nothing is.
+	Used Scatter = iota
+	// Left is the published code's: over every server that has a device left.
+	Left
+)
 
 // Taken is how many devices of each server earlier stages have.
 type Taken []uint32
@@ -33,8 +44,8 @@ func (t Taken) Key() string {
 }
 
 // New is so many devices in servers of so many each; the last may have fewer.
-func New(devices, each int) *Layout {
-	s := &Layout{}
+func New(devices, each int, over Scatter) *Layout {
+	s := &Layout{over: over}
 	for d := range devices {
 		if d%each == 0 {
 			s.first = append(s.first, d)
@@ -83,10 +94,7 @@ func (s *Layout) All() Taken {
 //
 //	fresh first:   servers of which nothing is taken, in order, each as far as needed
 //	append first:  servers of which something is taken, likewise
-//	scatter first: one device of each server that has some left, round and round
-//
-// The paper scatters over used servers unless all are fresh; the published code over all
-// that have a device left. This does as the code.
+//	scatter first: one device of each server of the Scatter rule that has some left, round and round
 func (s *Layout) Place(before Taken, n int) []Taken {
 	var out []Taken
 	keep := func(t Taken, left int) {
@@ -105,11 +113,12 @@ func (s *Layout) Place(before Taken, n int) []Taken {
 		}
 		keep(t, left)
 	}
+	used := slices.ContainsFunc(before, func(n uint32) bool { return n > 0 })
 	t, left := slices.Clone(before), n
 	for moved := true; moved && left > 0; {
 		moved = false
 		for i := range t {
-			if left > 0 && int(t[i]) < s.Size(i) {
+			if spread := s.over == Left || before[i] > 0 || !used; spread && left > 0 && int(t[i]) < s.Size(i) {
 				t[i]++
 				left--
 				moved = true

@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -8,7 +9,7 @@ import (
 
 // TestOneServerOfAllDevices: of the most devices that a cluster may have, each is counted.
 func TestOneServerOfAllDevices(t *testing.T) {
-	s := New(cluster.MaxDevices, cluster.MaxDevices)
+	s := New(cluster.MaxDevices, cluster.MaxDevices, Used)
 	for _, some := range []int{1, cluster.MaxDevices - 1} {
 		first := s.Place(s.None(), some)[0]
 		rest := s.Place(first, cluster.MaxDevices-some)[0]
@@ -17,6 +18,30 @@ func TestOneServerOfAllDevices(t *testing.T) {
 		}
 		if n := len(s.Between(rest, s.All())); n != 0 {
 			t.Errorf("behind all devices there are %d", n)
+		}
+	}
+}
+
+// TestScatterFirst: worked out by hand from §4.2.2's sentence, and from the published code's loop.
+func TestScatterFirst(t *testing.T) {
+	for _, c := range []struct {
+		before Taken
+		n      int
+		used   string // by the paper: fresh first, append first, scatter first, each set once
+		left   string // by the code
+	}{
+		{Taken{0, 0, 0}, 6, "[[4 2 0] [2 2 2]]", "[[4 2 0] [2 2 2]]"},                 // all are fresh
+		{Taken{2, 1, 0}, 2, "[[2 1 2] [4 1 0] [3 2 0]]", "[[2 1 2] [4 1 0] [3 2 0]]"}, // two of the used
+		{Taken{2, 1, 0}, 4, "[[2 1 4] [4 3 0]]", "[[2 1 4] [4 3 0] [4 2 1]]"},         // used ones suffice
+		{Taken{3, 3, 0}, 3, "[[3 3 3]]", "[[3 3 3] [4 4 1]]"},                         // used ones have two left
+		{Taken{4, 0, 0}, 4, "[[4 4 0]]", "[[4 4 0] [4 2 2]]"},                         // used ones are full
+		{Taken{1, 0, 0}, 3, "[[1 3 0] [4 0 0]]", "[[1 3 0] [4 0 0] [2 1 1]]"},         // one is used
+		{Taken{1, 1, 1}, 6, "[[4 4 1] [3 3 3]]", "[[4 4 1] [3 3 3]]"},                 // none is fresh
+	} {
+		for over, want := range map[Scatter]string{Used: c.used, Left: c.left} {
+			if got := fmt.Sprint(New(12, 4, over).Place(c.before, c.n)); got != want {
+				t.Errorf("rule %d: %d more behind %v: %v; want %v", over, c.n, c.before, got, want)
+			}
 		}
 	}
 }
