@@ -22,7 +22,7 @@ var says = map[string]string{
 	"cluster":   "a cluster file to plan for instead of this machine",
 	"batch":     "samples of one step",
 	"steps":     "training steps in all",
-	"optimizer": "sgd, adam or adamw and its coefficients",
+	"optimizer": "sgd, adam, adamw, lars or asgd and its coefficients",
 	"rate":      "learning rate and its schedule",
 	"clip":      "limit of the gradients' global norm; 0 is none",
 	"post_validate": "with clip: updates do not wait for the gradient norm; they are validated in the next step and " +

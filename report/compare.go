@@ -196,12 +196,15 @@ func (in Inputs) memoryNote() string {
 	if predicted == nil || in.Plan == nil || in.Plan.Predicted == nil || len(in.Plan.Predicted.MemoryBytes) == 0 {
 		return ""
 	}
-	training, shown := slices.Max(in.Plan.Predicted.MemoryBytes), slices.Max(predicted.PeakBytes)
-	if training == shown {
+	training, shown := in.Plan.Predicted.MemoryBytes, predicted.PeakBytes
+	switch most := slices.Max(training); {
+	case slices.Equal(training, shown):
 		return ""
+	case most < slices.Max(shown):
+		return fmt.Sprintf("Peak memory is with evaluations: %s is predicted on the fullest worker, and %s in training.",
+			terminal.Bytes(slices.Max(shown)), terminal.Bytes(most))
 	}
-	return fmt.Sprintf("Peak memory is with evaluations: %s is predicted on the fullest worker, and %s in training.",
-		terminal.Bytes(shown), terminal.Bytes(training))
+	return "Peak memory is with evaluations; what a plan's workers hold is of training alone."
 }
 
 // Unit is what a number of a Comparison counts.

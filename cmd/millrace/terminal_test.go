@@ -107,6 +107,22 @@ func TestStoppedAtATerminalATrainingGoesOn(t *testing.T) {
 	}
 }
 
+// What a training prints at its end, behind the signals that it has come to answer, fits as well.
+func TestATrainingFitsItsTerminal(t *testing.T) {
+	t.Parallel()
+	p := profiled(t)
+	for _, columns := range []uint16{80, 200} {
+		args := strings.Replace(endless, "100000000", "12", 1) + "r --overwrite"
+		text, err := at(t, p, columns, args, "", "")
+		if wide := brokenWords(text, int(columns)); err != nil || len(wide) > 0 {
+			t.Errorf("%v; lines are wider than %d columns: %q", err, columns, wide)
+		}
+		if !strings.Contains(text, "\x1b[1mPredicted against measured") {
+			t.Errorf("no heading is bold in\n%s", text)
+		}
+	}
+}
+
 var escape = regexp.MustCompile("\x1b\\[[0-9;]*[a-zA-Z]")
 
 // No line is wider than the terminal, but a path that has one for itself; colours are there, and not with NO_COLOR.

@@ -240,3 +240,11 @@ func (p patient) Write(text []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Fd is what it writes to, so that a terminal stays one; nothing's where that is no file.
+func (p patient) Fd() uintptr {
+	if f, ok := p.to.(interface{ Fd() uintptr }); ok {
+		return f.Fd()
+	}
+	return ^uintptr(0)
+}

@@ -88,7 +88,7 @@ func Groups() []cli.Group {
 		}},
 		{Name: "Train", Words: []cli.Word{
 			{Name: "steps", Takes: "N"},
-			{Name: "optimizer", Takes: "NAME", Values: One(optim.SGD, optim.Adam, optim.AdamW)},
+			{Name: "optimizer", Takes: "NAME", Values: One(optim.Kinds()...)},
 			{Name: "lr", Takes: "RATE"},
 			{Name: "lr-schedule", Takes: "NAME", Rare: true,
 				Values: One(optim.Constant, optim.StepDecay, optim.Cosine, optim.Polynomial)},
