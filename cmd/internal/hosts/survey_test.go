@@ -229,9 +229,9 @@ func TestFits(t *testing.T) {
 		{1, "a:01 a:01", "device: cpu\nlevels: [{name: process, size: 2, one_memory: true" + link + "}]",
 			"has devices 0 and 1 in one process; each process has 1 worker"},
 		{1, "a:01 b:01", "nodes: [{device: cpu, memory: 9GiB}]\n" + two,
-			"devices up to 0 have 9 GiB of memory on host a; it has 8 GiB for 1 workers"},
+			"devices up to 0 have 9.00 GiB of memory on host a; it has 8.00 GiB for 1 workers"},
 		{1, "a:01 a:01", "nodes: [{devices: [cpu, cpu], memory: 5GiB}]\n" + levels,
-			"devices up to 1 have 10 GiB of memory on host a; it has 8 GiB for 2 workers"},
+			"devices up to 1 have 10.0 GiB of memory on host a; it has 8.00 GiB for 2 workers"},
 	} {
 		err := world(k.workers, k.processes).Fits(cluster2(t, k.c))
 		if (err == nil) != (k.want == "") || err != nil && !strings.Contains(err.Error(), k.want) {
