@@ -33,7 +33,8 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 		kind string
 		clip float64
 		want float64
-	}{{optim.SGD, 0, 1}, {optim.SGD, 0.25, 2}, {optim.Adam, 0, 2}, {optim.AdamW, 1, 2}, {optim.ASGD, 0, 1}, {optim.LARS, 0, 2}} {
+	}{{optim.SGD, 0, 1}, {optim.SGD, 0.25, 2}, {optim.Adam, 0, 2}, {optim.AdamW, 1, 2},
+		{optim.ASGD, 0, 1}, {optim.LARS, 0, 2}} {
 		j := Job{RateScale: ScaleSplit, Alpha: Auto, Clip: c.clip}
 		j.Optimizer.Kind = c.kind
 		if f, a := j.RateFactor(4), j.AlphaOf(4); f != c.want || a != 0.375 || j.RateFactor(1) != 1 {

@@ -31,8 +31,8 @@ func (w *larsTwin) step(s Settings, rate float64, p, g []float64, noDecay bool) 
 }
 
 // stepped makes five updates with gradients of their own and says what the parameter and its states are after each.
-func stepped(t *testing.T, s Settings, first []float64, noDecay bool, seen func(count int, rate float64, grads []float64,
-	param []float64, states [][]float64)) {
+func stepped(t *testing.T, s Settings, first []float64, noDecay bool, seen func(
+	count int, rate float64, grads, param []float64, states [][]float64)) {
 	t.Helper()
 	runtime.LockOSThread()
 	e := testEngine(t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -156,4 +157,17 @@ func (t *training) holdOthers(j *job.Job) error {
 		}
 	}
 	return nil
+}
+
+// isOwn says whether a job goes on from the checkpoints of its own folder, which is there: a run that was
+// killed before its first checkpoint leaves none in it.
+func isOwn(j *job.Job) bool {
+	return isFolder(j.Out) && filepath.Clean(j.Resume) == checkpoints(j)
+}
+
+// sameFolder says whether two paths name one folder.
+func sameFolder(a, b string) bool {
+	one, err := os.Stat(a)
+	other, errB := os.Stat(b)
+	return err == nil && errB == nil && os.SameFile(one, other)
 }

@@ -175,19 +175,6 @@ func (t *training) forget(w *launch.World, j job.Job) error {
 	return noteRun(j.Out, "")
 }
 
-// isOwn says whether a job goes on from the checkpoints of its own folder, which is there: a run that was
-// killed before its first checkpoint leaves none in it.
-func isOwn(j *job.Job) bool {
-	return isFolder(j.Out) && filepath.Clean(j.Resume) == checkpoints(j)
-}
-
-// sameFolder says whether two paths name one folder.
-func sameFolder(a, b string) bool {
-	one, err := os.Stat(a)
-	other, errB := os.Stat(b)
-	return err == nil && errB == nil && os.SameFile(one, other)
-}
-
 // take gives a job a setting as the checkpoint has it, unless the job says another.
 func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (taken bool) {
 	var zero T
