@@ -84,8 +84,8 @@ func TestDataShow(t *testing.T) {
 	for args, want := range map[string]string{
 		"none.npz":                       "millrace: data: there is no none.npz\nexit 2\n",
 		"digits --train-part 0.5":        "digits has test rows of its own\nexit 2\n",
-		"a.safetensors --train-part abc": "--train-part \"abc\"; give a number; see millrace data show -h\nexit 2\n",
-		"a.safetensors --json=maybe":     "--json \"maybe\"; give true or false; see millrace data show -h\nexit 2\n",
+		"a.safetensors --train-part abc": "--train-part is \"abc\"; give a number; see millrace data show -h\nexit 2\n",
+		"a.safetensors --json=maybe":     "--json is \"maybe\"; give true or false; see millrace data show -h\nexit 2\n",
 		"a.safetensors --train-part 0":   "millrace: --train-part 0; it is above 0, and with 1 all rows train\nexit 2\n",
 		"a.safetensors --train-part NaN": "millrace: --train-part NaN; it is above 0, and with 1 all rows train\nexit 2\n",
 	} {

@@ -79,7 +79,7 @@ func TestEveryProcessSaysWhatIsWrong(t *testing.T) {
 	for line, want := range map[string]string{
 		"train --model mlp --data digits --workers 3": "--workers is 3, and there are 2 workers (processes 2, " +
 			"workers of each 1)",
-		"train --model mlp --data none": "data: none is neither digits",
+		"train --model mlp --data none": `data: there is no file and no data set "none"`,
 		"train none.yaml":               "none.yaml",
 		"train job.yaml":                "engine torch: ",
 	} {

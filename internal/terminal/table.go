@@ -81,6 +81,9 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 				t.Columns[i].Group == t.Columns[last].Group && t.Columns[i].Spare == t.Columns[last].Spare
 		}
 		name, before := t.Columns[last].name(), len(shown)
+		if !slices.ContainsFunc(shown, func(i int) bool { return !gone(i) }) { // the last one stays
+			gone = func(i int) bool { return i == last }
+		}
 		if shown = slices.DeleteFunc(shown, gone); len(shown) < before-1 {
 			name = t.Columns[last].Group
 		}

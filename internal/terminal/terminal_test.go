@@ -178,6 +178,16 @@ func TestUnitsOfAGroupThatDifferStandBelowTheHeadings(t *testing.T) {
 	}
 }
 
+// Of a group that is all there is, and too wide, a column stays.
+func TestATableOfOneGroupIsNotEmpty(t *testing.T) {
+	table := &Table{Columns: []Column{{Heading: "here", Group: "step", Spare: 1}, {Heading: "there", Group: "step",
+		Spare: 1}}}
+	table.Add("a", strings.Repeat("b", 39))
+	if got := drawn(table, Screen{Columns: 40}); !strings.Contains(got, "here\n  a\n  (step there: not shown in 40 columns)") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 // Whatever is in it, no line of a table is wider than its screen, and what is not said to be left out is
 // there.
 func TestAnyTableFits(t *testing.T) {
