@@ -1,10 +1,11 @@
 package cluster
 
 import (
-	"github.com/millrace-ml/millrace/internal/terminal"
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 const dappleA = `

@@ -2,12 +2,13 @@ package cluster
 
 import (
 	"fmt"
-	"github.com/millrace-ml/millrace/internal/terminal"
 	"slices"
 	"strings"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Summary says in a line what the cluster is: "16 x v100, 16 GiB each: rack of 2, server of 8".
+// Summary says in a line what the cluster is: "16 x v100, 16.0 GiB each: rack of 2, server of 8".
 func (c *Cluster) Summary() string {
 	var parts []string
 	for _, name := range c.Types() {

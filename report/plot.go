@@ -3,12 +3,13 @@ package report
 import (
 	_ "embed" // the style and the templates of a plot
 	"fmt"
-	"github.com/millrace-ml/millrace/internal/terminal"
 	"html/template"
 	"io"
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 //go:embed web/plot.html

@@ -9,6 +9,7 @@ package document
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,13 +59,13 @@ func Decode(text []byte, version int, into any) error {
 func inWords(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
-		return fmt.Errorf("%s is a JSON %s, which it cannot be", kind.Field, kind.Value)
+		return fmt.Errorf("%s is a JSON %s, which it cannot be", cmp.Or(kind.Field, "it"), kind.Value)
 	}
 	if err == nil {
 		return nil
 	}
 	if unknown, is := strings.CutPrefix(err.Error(), "json: unknown field "); is {
-		return fmt.Errorf("unknown field %s; a file of another kind has such", unknown)
+		return fmt.Errorf("unknown field %s; a file of another kind, or of a newer millrace, has such", unknown)
 	}
 	return err
 }

@@ -307,8 +307,9 @@ func (w *Work) expected(p *Piece) span {
 // rest is how long the piece under way takes beside what it took, and whether it says so itself.
 func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool) {
 	if w.now.Far != nil {
-		w.record(now, Event{Far: w.now.Far()})
-		if far := w.now.Far(); far >= leastFar {
+		far := w.now.Far()
+		w.record(now, Event{Far: far})
+		if far >= leastFar {
 			return around(gone*(1-min(far, 1))/far, 1), true
 		}
 	}

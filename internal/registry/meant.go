@@ -45,8 +45,8 @@ func Instead(given string, names []string, others ...string) string {
 	}
 }
 
-// Nearest is the name that is meant by one that is none, where a few letters are wrong, or it is the beginning of one
-// alone; empty: nobody knows.
+// Nearest is the first of the names that Instead asks for: a few letters are wrong, or it begins like few of them.
+// Empty: nobody knows.
 func Nearest(given string, names []string) string {
 	if near := meant(given, names); len(near) > 0 {
 		return near[0]

@@ -183,7 +183,8 @@ func TestATableOfOneGroupIsNotEmpty(t *testing.T) {
 	table := &Table{Columns: []Column{{Heading: "here", Group: "step", Spare: 1}, {Heading: "there", Group: "step",
 		Spare: 1}}}
 	table.Add("a", strings.Repeat("b", 39))
-	if got := drawn(table, Screen{Columns: 40}); !strings.Contains(got, "here\n  a\n  (step there: not shown in 40 columns)") {
+	want := "here\n  a\n  (step there: not shown in 40 columns)"
+	if got := drawn(table, Screen{Columns: 40}); !strings.Contains(got, want) {
 		t.Errorf("got\n%s", got)
 	}
 }

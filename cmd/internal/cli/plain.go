@@ -58,7 +58,9 @@ func plain(err error) string {
 			return "there is no " + path + ": a part of that path is a file, no folder"
 		case errors.Is(e.Err, syscall.EISDIR):
 			return path + " is a folder"
-		case errors.Is(e.Err, syscall.EACCES), errors.Is(e.Err, syscall.EPERM), errors.Is(e.Err, syscall.EROFS):
+		case errors.Is(e.Err, syscall.EROFS):
+			return path + " is on a disk that can only be read"
+		case errors.Is(e.Err, syscall.EACCES), errors.Is(e.Err, syscall.EPERM):
 			return "this user may not use " + path
 		case errors.Is(e.Err, syscall.ENAMETOOLONG):
 			return "the name is too long: " + path

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -146,8 +147,14 @@ func named(j *job.Job) error {
 				j.Called("plan"), j.Plan, asked.File))
 		}
 	}
-	if j.Model == usual && len(j.Settings) == 0 && len(j.Freeze) == 0 {
-		j.Settings, j.Freeze = asked.Settings, asked.Freeze
+	if j.Model == usual {
+		if own := maps.Clone(asked.Settings); len(own) > 0 {
+			maps.Copy(own, j.Settings)
+			j.Settings = own
+		}
+		if len(j.Freeze) == 0 {
+			j.Freeze = asked.Freeze
+		}
 	}
 	if asked.File != "" || j.Model != p.Model {
 		return nil
