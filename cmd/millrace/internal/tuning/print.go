@@ -30,13 +30,18 @@ func (t *tuned) print(w io.Writer) error {
 	best := t.Best
 	fmt.Fprint(w, s.Wrap("", "  ", head+", "+terminal.Count(len(best.Plan.Stages), "stage")))
 	line := func(label, text string) {
+		if text == "" {
+			return
+		}
 		fmt.Fprint(w, s.Wrap(s.Paint(terminal.Faint, fmt.Sprintf("%-12s", label)), strings.Repeat(" ", 12), text))
 	}
 	line("chosen", fmt.Sprintf("%s, %s, %s in advance of 1F1B", best.Plan.Micros(),
 		terminal.Count(best.At.Pipelines, "pipeline"), terminal.Count(best.Advance(), "forward")))
 	line("predicted", fmt.Sprintf("%s ms a batch, %s samples/s", terminal.Number(1e3*best.StepS, 4),
 		terminal.Number(float64(t.Batch)/best.StepS, 4)))
-	if over, chosen, ok := t.PassedOver(t.LimitBytes); ok {
+	if over, chosen, ok := t.PassedOver(t.LimitBytes); !ok {
+		line("why", t.why())
+	} else {
 		line("passed over", fmt.Sprintf("%s, predicted to be %s faster and, when what micro-batches cost however small they "+
 			"are takes %d times as long for a while, %s slower", over.At,
 			report.Percent(chosen.Simulated.StepS/over.Simulated.StepS-1), avgpipe.Strain,
@@ -58,6 +63,32 @@ func (t *tuned) print(w io.Writer) error {
 		return nil
 	}
 	return t.printAll(w)
+}
+
+// why says how the chosen setting stands among those that the simulator knows.
+func (t *tuned) why() string {
+	fits, fastest := 0, (*avgpipe.Scored)(nil)
+	var chosen *avgpipe.Scored
+	for i := range t.Grid {
+		s := &t.Grid[i].Simulated.Scored
+		if !t.fits(s) {
+			continue
+		}
+		if fits++; fastest == nil || s.StepS < fastest.StepS {
+			fastest = s
+		}
+		if t.Grid[i].At == t.Best.At {
+			chosen = s
+		}
+	}
+	switch {
+	case chosen == nil || fastest.StepS < chosen.StepS*0.99: // by what was measured, or at risk: said in its own line
+		return ""
+	case fastest.StepS < chosen.StepS:
+		return fmt.Sprintf("%s is predicted to be %s faster, less than a prediction can tell apart, and holds %s",
+			fastest.At, report.Percent(chosen.StepS/fastest.StepS-1), terminal.Bytes(fastest.Peak()))
+	}
+	return fmt.Sprintf("of %s that fit this is predicted to be the fastest", terminal.Count(fits, "setting"))
 }
 
 // section prints a table under a title. Columns whose head is "group: heading" stand in groups; marked says

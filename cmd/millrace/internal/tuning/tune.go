@@ -269,7 +269,7 @@ func (f *tuneFlags) trains(j *job.Job) string {
 	}
 	text := cli.Quoted(args)
 	if f.output == "" {
-		return text + ", behind tune -o plan.json, which writes it"
+		return "give tune -o plan.json too, then: " + text
 	}
 	return text
 }
