@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 	"github.com/millrace-ml/millrace/internal/terminal"
@@ -37,6 +38,7 @@ func at(t *testing.T, p *clitest.Program, columns uint16, args, word, typed stri
 		t.Fatal(err)
 	}
 	other.Close()
+	defer time.AfterFunc(2*time.Minute, func() { _ = c.Process.Kill() }).Stop() // of one that never says the word
 	var text []byte
 	for piece, heard := make([]byte, 4096), word == ""; ; {
 		n, err := at.Read(piece)
@@ -86,7 +88,7 @@ func TestErrorsBreakAtWords(t *testing.T) {
 func TestStoppedAtATerminalATrainingGoesOn(t *testing.T) {
 	clitest.Obeyed(t, syscall.SIGINT)
 	p := profiled(t)
-	text, _ := at(t, p, 80, endless+"r --overwrite", "/100000000  loss", "\x03")
+	text, _ := at(t, p, 80, endless+"r --overwrite", "/100,000,000  loss", "\x03")
 	_, answer, stopped := strings.Cut(text, "^C")
 	if !stopped || !strings.HasPrefix(answer, "\r\x1b[Kmillrace: SIGINT: ") {
 		t.Fatalf("it answers %q", answer)
