@@ -124,7 +124,7 @@ func TestScheduleCountsWorkers(t *testing.T) {
 		"schedule --stages 5000":                      "--stages 5000; give 1 to 4096",
 		"schedule compare --workers 2 --only GPipe":   "afab",
 		"schedule compare --stages 2 --workers 2":     "give --workers alone",
-		"schedule Gpype":                              `there is no schedule "Gpype"`,
+		"schedule Gpype":                              `there is no file and no schedule "Gpype"; there are 1f1b`,
 		"schedule 1f1b --micro-batches 1 --workers 1": "1f1b: 1 stage on 1 worker, 1 micro-batch",
 	} {
 		if out, errs, _ := ran(t, strings.Fields(args)...); !strings.Contains(out+errs, want) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -45,7 +46,7 @@ func plain(err error) string {
 		}
 		return strconv.Quote(e.Num) + " is no number"
 	case *json.UnmarshalTypeError:
-		return "it is a JSON " + e.Value + ", which it cannot be"
+		return cmp.Or(e.Field, "it") + " is a JSON " + e.Value + ", which it cannot be"
 	case *fs.PathError:
 		path := e.Path
 		if path == "" {

@@ -56,7 +56,7 @@ const mlp = "mlp"
 // asWide says which settings make an mlp fit data that a built-in model cannot read for its shape; empty of anything
 // else.
 func asWide(j *job.Job, m *model.Model) string {
-	if !slices.Contains(model.Names(), j.Model) || m.Inputs[0].DType != model.Float {
+	if !slices.Contains(model.Names(), j.Model) || m.Inputs[0].DType != model.Float || len(fieldsOf(m)) != 2 {
 		return ""
 	}
 	own, err := data.Open(j.Data, data.Options{Seed: j.Seed})

@@ -91,7 +91,7 @@ func TestLossesAreAdded(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ loss, want string }{
-		{"hinge", "give one of cross_entropy, mse, bce"},
+		{"hinge", `there is no loss "hinge"; there are cross_entropy, mse, bce`},
 	} {
 		if _, err := rules.WithLoss(g, c.loss); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.loss, err)
