@@ -147,6 +147,9 @@ func TestTorchElasticGoesOn(t *testing.T) {
 		if err := sameWeights(whole.Weights, train(t, again).Weights); err != nil {
 			t.Errorf("%s %v: %v", o.Kind, o.Momentum, err)
 		}
+		if o.Kind == optim.LARS {
+			continue // its momentum has the rates of past steps in it, and moves weights at rate 0 too
+		}
 		for _, n := range []int{1, 4} {
 			other := config(o, n, 4)
 			other.Resume, other.AverageResumed, other.Rate.Base = half.Checkpoint, true, 0

@@ -244,7 +244,7 @@ func TestRefusals(t *testing.T) {
 		{"steps kept", func(c *Config) { c.KeepSteps = -1 }, "-1 steps kept"},
 		{"rows evaluated", func(c *Config) { c.EvalRows = -1 }, "-1 rows evaluated"},
 		{"optimizer", func(c *Config) { c.Optimizer.Kind = "lion" }, `"lion"`},
-		{"rate", func(c *Config) { c.Rate.Base = -1 }, "learning rate -1"},
+		{"rate", func(c *Config) { c.Rate.Base = -1 }, "give a learning rate, 0 or more"},
 		{"evaluation without data", func(c *Config) { c.EvalEvery = 1 }, "without test data"},
 		{"plan of another model", func(c *Config) { c.Plan.ModelID = "x" }, "is for model"},
 		{"plan with a hole", func(c *Config) { c.Plan.Stages[1].FirstLayer++ }, "must begin with layer"},
