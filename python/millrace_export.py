@@ -19,8 +19,10 @@ try:
     import torch, torch.utils.checkpoint
     from millrace_graph import Graph, Refused, alike, check_tensor, place, strays, walk
 except ImportError as missing:
-    print("millrace_export: %s; give a Python with torch (Debian: python3-torch), and keep millrace_graph.py beside "
-          "this file" % missing, file=sys.stderr)
+    debians = "/usr/bin/python3"
+    other = ", which %s reads" % debians if os.path.exists(debians) and sys.executable != debians else ""
+    print("millrace_export: %s; this is %s: give a Python with torch (Debian: python3-torch%s), and keep "
+          "millrace_graph.py beside this file" % (missing, sys.executable or "some Python", other), file=sys.stderr)
     sys.exit(2)
 
 def load(spec):

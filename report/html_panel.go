@@ -83,7 +83,7 @@ func (in Inputs) measuredPanels() []panel {
 		mark  trace.StepMark
 		which string
 	}{{steps[0], "fastest"}, {steps[len(steps)-1], "slowest"}, {first, "earliest"}} {
-		s := shownStep{more.mark, took[more.mark.Step], more.which + " of those kept"}
+		s := shownStep{mark: more.mark, tookS: took[more.mark.Step], which: more.which + " of those kept"}
 		panels = append(panels, in.panelOf(t, s, true))
 	}
 	return panels

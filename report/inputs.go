@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
@@ -192,8 +193,12 @@ func (in Inputs) skip(n int) int {
 type shownStep struct {
 	mark  trace.StepMark
 	tookS float64
-	which string // "median": what the numbers are, and it is that; or how near it is
+	ofS   float64 // what the numbers say that a step takes
+	which string  // "median": what the numbers are, and it is that; or how near it is
 }
+
+// predicted is what a drawn step of several simulations is near to.
+const predicted = "prediction"
 
 // name is "step 17 (median)".
 func (s shownStep) name() string { return stepName(s.mark.Step, s.which) }
@@ -209,6 +214,10 @@ func stepName(step int, what string) string {
 // text says what the step took and, where that is another length, how long it is from its first instruction on.
 func (s shownStep) text() string {
 	took, span := terminal.Duration(s.tookS), terminal.Duration(s.mark.EndS-s.mark.StartS)
+	if off := s.ofS - s.tookS; strings.HasSuffix(s.which, predicted) && math.Abs(off) > .02*s.ofS {
+		took += fmt.Sprintf(" (the prediction, %s, is the mean over runs in each of which another worker is slow, as the "+
+			"profile found them; one run is drawn)", terminal.Duration(s.ofS))
+	}
 	if math.Abs(s.beforeS()) < .01*s.tookS {
 		return fmt.Sprintf("%s, %s", s.name(), took)
 	}
@@ -231,7 +240,7 @@ func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, boo
 		skip = within
 	}
 	mark, tookS, ok := t.Nearest(skip, n.StepS)
-	s := shownStep{mark: mark, tookS: tookS}
+	s := shownStep{mark: mark, tookS: tookS, ofS: n.StepS}
 	switch {
 	case !ok || len(t.Steps) == 1:
 	case math.Abs(tookS-n.StepS) <= 1e-9*n.StepS:
@@ -251,7 +260,7 @@ func (in Inputs) compute() *sides {
 	if t := in.Simulated; t != nil {
 		whole := "median"
 		if own := NumbersOf(t, 0, 0); math.Abs(own.StepS-s.predicted.StepS) > 1e-9*own.StepS {
-			whole = "prediction" // of several simulations
+			whole = predicted
 		}
 		s.simulated, s.has[0] = show(t, 0, s.predicted, whole)
 	}

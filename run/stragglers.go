@@ -50,8 +50,8 @@ func (l *leader) paceText(c pace.Change) string {
 	case c.Worker == pace.All:
 		return fmt.Sprintf("%d of %d workers are slower alike: they compute %.2f times as long %s", c.Slow, all, c.Times, off)
 	case c.Over:
-		return fmt.Sprintf("%s is a straggler no more: for %d steps it has computed %.2f times as long as its profile says",
-			l.nameOf(c.Worker), c.To-c.From+1, c.Times)
+		return fmt.Sprintf("%s is a straggler no more: for %d steps it has computed %.2f times as long as its profile "+
+			"says, and the others %.2f times", l.nameOf(c.Worker), c.To-c.From+1, c.Times, c.Others)
 	}
 	return fmt.Sprintf("%s is a straggler: for %d steps it has computed %.2f times as long as its profile says (%s a "+
 		"step, not %s), and the others %.2f times", l.nameOf(c.Worker), c.To-c.From+1, c.Times, terminal.Duration(c.BusyS),

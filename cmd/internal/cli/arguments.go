@@ -48,7 +48,14 @@ func wrongArguments(c *cobra.Command, given []string) error {
 	if most > 0 {
 		takes = "no more than " + strings.Join(arguments(c), " ")
 	}
-	if f := c.Flags().Lookup("model"); f != nil && !f.Hidden && most == 0 {
+	named := func(flag string) bool {
+		f := c.Flags().Lookup(flag)
+		return f != nil && !f.Hidden && most == 0
+	}
+	switch {
+	case named("plan") && strings.HasSuffix(extra, ".json"):
+		takes += "; a plan is given with --plan " + extra
+	case named("model"):
 		takes += "; a model is named with --model " + extra
 	}
 	return fmt.Errorf("%s: %q is too many: it takes %s; see %s -h", nameOf(c), extra, takes, c.CommandPath())

@@ -159,6 +159,9 @@ func (t *tracing) note(now time.Time, write func() error) error {
 // happened notes in the run's folder what has happened beside its steps.
 func (w *runDir) happened(kind, text string, lines ...string) error {
 	e := metrics.Event{Time: time.Now(), Step: w.steps, Kind: kind, Text: text, Lines: lines}
+	if kind == metrics.Begun { // when the report says that it began
+		e.Time = w.start.Began
+	}
 	if w.events == nil {
 		w.early = append(w.early, e)
 		return nil

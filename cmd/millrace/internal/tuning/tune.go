@@ -233,7 +233,9 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), out)
 	}
-	out.train = f.trains(p.Job)
+	if prepare.CheckRunnable(p.Model) == nil {
+		out.train = f.trains(p.Job)
+	}
 	return out.print(c.OutOrStdout())
 }
 
