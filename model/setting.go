@@ -136,7 +136,18 @@ func oneOf(words []string) string {
 
 // settle checks given settings against the known ones and fills in defaults.
 func settle(what string, known []Setting, given map[string]any) (map[string]any, error) {
-	out := map[string]any{}
+	out, names := map[string]any{}, make([]string, len(known))
+	for i, s := range known {
+		names[i] = s.Name
+	}
+	for _, name := range sortedKeys(given) {
+		switch {
+		case len(names) == 0:
+			return nil, fmt.Errorf("%s has no settings, and %q is given", what, name)
+		case !slices.Contains(names, name):
+			return nil, fmt.Errorf("%s has no setting %q; %s", what, name, registry.Instead(name, names))
+		}
+	}
 	for _, s := range known {
 		v, ok := given[s.Name]
 		if !ok {
@@ -151,18 +162,6 @@ func settle(what string, known []Setting, given map[string]any) (map[string]any,
 			return nil, fmt.Errorf("%s: setting %q: %w", what, s.Name, err)
 		}
 		out[s.Name] = typed
-	}
-	for _, name := range sortedKeys(given) {
-		if _, ok := out[name]; !ok {
-			var names []string
-			for _, s := range known {
-				names = append(names, s.Name)
-			}
-			if len(names) == 0 {
-				return nil, fmt.Errorf("%s has no settings, and %q is given", what, name)
-			}
-			return nil, fmt.Errorf("%s has no setting %q; %s", what, name, registry.Instead(name, names))
-		}
 	}
 	return out, nil
 }

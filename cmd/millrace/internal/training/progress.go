@@ -129,7 +129,7 @@ func (p *progress) did(now time.Time, done int) (next string) {
 func (p *progress) behind() {
 	next := p.did(time.Now(), p.done)
 	if p.to != nil && p.done == p.steps && next != "" {
-		p.draw(p.shown + "  " + next)
+		p.draw(p.shown + "  " + next + p.pace())
 	}
 }
 
@@ -151,8 +151,8 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	case p.done < p.steps && state.Honest:
 		rest = "  " + cli.Left(state.Left)
 	}
-	p.shown = fmt.Sprintf("step %s/%s  loss %.4f%s", terminal.Whole(p.done), terminal.Whole(p.steps), s.Loss, p.pace())
-	line := p.shown + rest
+	p.shown = fmt.Sprintf("step %s/%s  loss %.4f", terminal.Whole(p.done), terminal.Whole(p.steps), s.Loss)
+	line := p.shown + rest // what a narrow terminal cuts comes last
 	about := []any{"step", s.Step, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble}
 	if state.Honest {
@@ -166,6 +166,7 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 		}
 		about = append(about, "stragglers", who)
 	}
+	line += p.pace()
 	if p.to == nil {
 		cli.Say(line, about...)
 		return
