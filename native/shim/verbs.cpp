@@ -4,6 +4,7 @@
 //               the row alone, so any slice of a micro-batch gets the rows of the whole. It is composed of
 //               whole-number operators, which any device has; on CPUs a kernel does it in one pass.
 //   square_sum  the sum of squares in double precision. On CPUs in an order of its own, whatever the build.
+//   lars_       a gradient in place, as the direction of layer-wise adaptive rate scaling.
 
 #include <cmath>
 
