@@ -15,7 +15,7 @@ import (
 // a list that nobody knows is nil, a number that nobody knows is 0.
 type Numbers struct {
 	Steps            int       `json:"steps"`      // that step, busy time and bubble are all of
-	First            int       `json:"first_step"` // of these
+	First            int       `json:"first_step"` // of these, from 1
 	Last             int       `json:"last_step"`
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
@@ -62,7 +62,8 @@ func (n *Numbers) idle(workers int) {
 
 // over names the steps that the numbers are of.
 func (n *Numbers) over(steps []trace.StepMark) {
-	n.Steps, n.First, n.Last = len(steps), steps[0].Step, steps[len(steps)-1].Step
+	n.Steps, n.First = len(steps), trace.StepNumber(steps[0].Step)
+	n.Last = trace.StepNumber(steps[len(steps)-1].Step)
 }
 
 // steady fills in what a stream takes from step to step; false where no two of its steps follow each other.
@@ -114,7 +115,8 @@ func numbersOfSteps(steps []StepTook, skip, batch, workers int) *Numbers {
 		return nil
 	}
 	last := steps[len(steps)-1]
-	n := &Numbers{Steps: len(steps), First: steps[0].Step, Last: last.Step, PeakBytes: last.PeakBytes}
+	n := &Numbers{Steps: len(steps), First: trace.StepNumber(steps[0].Step), Last: trace.StepNumber(last.Step),
+		PeakBytes: last.PeakBytes}
 	var took []float64
 	busy := make([][]float64, len(last.BusyS))
 	for _, s := range steps {
@@ -241,7 +243,7 @@ func Compare(in Inputs) ([]Comparison, error) {
 	return all, err
 }
 
-// CompareOver is Compare, and says of which steps the measured numbers are, "medians over 90 steps, 10 to 99"; nothing
+// CompareOver is Compare, and says of which steps the measured numbers are, "medians over 90 steps, 11 to 100"; nothing
 // of fewer than two.
 func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	if in, err = in.filled(); err != nil {

@@ -134,7 +134,7 @@ func (g *Grid) view() (*gridView, error) {
 	v.Ticks = g.ticks(begin, end, x)
 	if len(t.Steps) > 1 {
 		for _, s := range t.Steps {
-			v.Steps = append(v.Steps, gridLine{X: x(s.EndS), Text: fmt.Sprintf("step %d ends", s.Step)})
+			v.Steps = append(v.Steps, gridLine{X: x(s.EndS), Text: fmt.Sprintf("step %d ends", trace.StepNumber(s.Step))})
 		}
 	}
 	v.legend(events, held)

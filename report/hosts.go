@@ -150,7 +150,7 @@ func stragglers(t *trace.Timeline) []string {
 	var all []string
 	for _, s := range t.Stragglers {
 		all = append(all, fmt.Sprintf("%s in steps %d to %d: at first %.2f times as long as by its profile, the others %.2f "+
-			"times", named(t, s.Worker), s.From, s.To, s.Times, s.Others))
+			"times", named(t, s.Worker), trace.StepNumber(s.From), trace.StepNumber(s.To), s.Times, s.Others))
 	}
 	return all
 }

@@ -30,7 +30,7 @@ type pageData struct {
 	PeakTexts   []string          `json:"peak_texts"` // of both, by worker
 	StageLabels []string          `json:"stage_labels"`
 	Groups      []group           `json:"groups"`          // rows in their order, by host
-	Resumed     []int             `json:"resumed"`         // steps that later parts of the run began with
+	Resumed     []int             `json:"resumed"`         // StepNumbers that later parts of the run began with
 	Steps       stepCurve         `json:"steps"`           // what each took
 	Where       []string          `json:"where,omitempty"` // by worker, in a run of several processes
 }
@@ -52,13 +52,18 @@ type kindName struct {
 }
 
 type curve struct {
-	X []int     `json:"x"`
+	X []int     `json:"x"` // StepNumbers
 	Y []float64 `json:"y"`
+}
+
+// add adds the value of a step, which counts from 0.
+func (c *curve) add(step int, y float64) {
+	c.X, c.Y = append(c.X, trace.StepNumber(step)), append(c.Y, y)
 }
 
 // stepCurve is what steps took, in nanoseconds, beside what the tile says of them and of their prediction.
 type stepCurve struct {
-	X           []int   `json:"x"`
+	X           []int   `json:"x"` // StepNumbers, as First and Last
 	Y           []int64 `json:"y"`
 	First       int     `json:"first"` // of the steps of the numbers
 	Last        int     `json:"last"`
@@ -91,7 +96,7 @@ func (in Inputs) stepCurveOf() stepCurve {
 	}
 	var all []point
 	for _, step := range slices.Sorted(maps.Keys(took)) {
-		all = append(all, point{step, took[step]})
+		all = append(all, point{trace.StepNumber(step), took[step]})
 	}
 	for _, p := range thinned(all, mostPoints, func(p point) float64 { return p.y }) {
 		c.X, c.Y = append(c.X, p.x), append(c.Y, nanoseconds(p.y))
@@ -155,7 +160,7 @@ func pageDataOf(in Inputs) pageData {
 	var losses []point
 	for _, l := range in.Losses {
 		if !math.IsNaN(l.Value) && !math.IsInf(l.Value, 0) {
-			losses = append(losses, point{l.Step, l.Value})
+			losses = append(losses, point{trace.StepNumber(l.Step), l.Value})
 		}
 	}
 	d.Losses, d.LossMeans = curveOf(losses), meansOf(losses)
@@ -166,12 +171,12 @@ func pageDataOf(in Inputs) pageData {
 		if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
 			continue
 		}
-		d.EvalLosses.X, d.EvalLosses.Y = append(d.EvalLosses.X, e.Step), append(d.EvalLosses.Y, e.Loss)
+		d.EvalLosses.add(e.Step, e.Loss)
 		if e.Samples > 0 {
-			d.Accuracies.X, d.Accuracies.Y = append(d.Accuracies.X, e.Step), append(d.Accuracies.Y, e.Accuracy())
+			d.Accuracies.add(e.Step, e.Accuracy())
 		}
 		if e.Apart != nil && !math.IsNaN(*e.Apart) && !math.IsInf(*e.Apart, 0) {
-			d.Apart.X, d.Apart.Y = append(d.Apart.X, e.Step), append(d.Apart.Y, *e.Apart)
+			d.Apart.add(e.Step, *e.Apart)
 		}
 	}
 	for _, e := range in.Evaluations {
@@ -185,11 +190,13 @@ func pageDataOf(in Inputs) pageData {
 			if d.Reported[name] == nil {
 				d.Reported[name] = &curve{}
 			}
-			c := d.Reported[name]
-			c.X, c.Y = append(c.X, e.Step), append(c.Y, *v)
+			d.Reported[name].add(e.Step, *v)
 		}
 	}
-	d.Resumed = append([]int{}, in.Resumed...)
+	d.Resumed = []int{}
+	for _, first := range in.Resumed {
+		d.Resumed = append(d.Resumed, trace.StepNumber(first))
+	}
 	d.Steps = in.stepCurveOf()
 	for _, h := range in.groups() {
 		if g := (group{Workers: h.Workers}); len(h.Workers) > 0 {

@@ -16,7 +16,7 @@ type panel struct {
 	Took    string        `json:"took"`
 	Text    string        `json:"text"`   // what it took, in a sentence
 	Before  int64         `json:"before"` // when the step before it ended; 0: not in it
-	Step    int           `json:"step"`
+	Step    int           `json:"step"`   // its StepNumber
 	Micros  int           `json:"micros"` // micro-batches of a step; 0 where that is not known
 	Workers int           `json:"workers"`
 	EndNS   int64         `json:"end"`
@@ -145,8 +145,8 @@ func (in Inputs) panelOf(whole *trace.Timeline, s shownStep, marked bool) panel 
 	t, text := cut(whole, s, marked)
 	count := counterOf(whole, s.mark.Step)
 	_, end := t.Extent()
-	p := panel{Name: "run", Took: terminal.Duration(end), Text: text, Step: s.mark.Step, Micros: count.micros(),
-		Workers: t.Workers, EndNS: nanoseconds(end), Memory: memoryCurves(t)}
+	p := panel{Name: "run", Took: terminal.Duration(end), Text: text, Step: trace.StepNumber(s.mark.Step),
+		Micros: count.micros(), Workers: t.Workers, EndNS: nanoseconds(end), Memory: memoryCurves(t)}
 	if marked {
 		p.Name, p.Took, p.Before = s.name(), terminal.Duration(s.tookS), max(0, nanoseconds(s.beforeS()))
 	}

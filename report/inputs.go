@@ -201,9 +201,9 @@ type shownStep struct {
 const predicted = "prediction"
 
 // name is "step 17 (median)".
-func (s shownStep) name() string { return stepName(s.mark.Step, s.which) }
+func (s shownStep) name() string { return stepName(trace.StepNumber(s.mark.Step), s.which) }
 
-// stepName is "step 17" or "step 17 (median)".
+// stepName is "step 17" or "step 17 (median)", of a StepNumber.
 func stepName(step int, what string) string {
 	if what == "" {
 		return "step " + terminal.Whole(step)
@@ -235,7 +235,7 @@ func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.to
 // show chooses the step that is drawn of a Timeline whose numbers are n, among those that they are of where one of
 // these is kept; false where it marks no step.
 func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, bool) {
-	within := slices.IndexFunc(t.Steps, func(s trace.StepMark) bool { return s.Step >= n.First })
+	within := slices.IndexFunc(t.Steps, func(s trace.StepMark) bool { return trace.StepNumber(s.Step) >= n.First })
 	if within > skip && len(t.Kept(within)) > 0 {
 		skip = within
 	}

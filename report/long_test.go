@@ -48,8 +48,8 @@ func TestThePageOfAMillionSteps(t *testing.T) {
 			t.Errorf("%d %s", c, what)
 		}
 	}
-	at := func(step int, want float64) {
-		if i := slices.Index(d.Losses.X, step); i < 0 || d.Losses.Y[i] != want {
+	at := func(step int, want float64) { // from 0
+		if i := slices.Index(d.Losses.X, step+1); i < 0 || d.Losses.Y[i] != want {
 			t.Errorf("the loss of step %d is not drawn", step)
 		}
 	}
@@ -57,7 +57,7 @@ func TestThePageOfAMillionSteps(t *testing.T) {
 	at(123_456, 77)
 	at(654_321, -5)
 	at(n-1, 2/(1+float64(n-1)/1000))
-	if d.Steps.X[0] != 0 || d.Steps.X[len(d.Steps.X)-1] != n-1 || d.Steps.Beyond != n/1000 {
+	if d.Steps.X[0] != 1 || d.Steps.X[len(d.Steps.X)-1] != n || d.Steps.Beyond != n/1000 {
 		t.Errorf("steps %d to %d, and %d are longer than the axis", d.Steps.X[0], d.Steps.X[len(d.Steps.X)-1], d.Steps.Beyond)
 	}
 	sum := 0.0
@@ -71,7 +71,7 @@ func TestThePageOfAMillionSteps(t *testing.T) {
 	if math.Abs(sum-mean) > 1e-6 {
 		t.Errorf("the means have the mean %v, all losses %v", sum, mean)
 	}
-	for _, want := range []string{"100 ms", "40.0 %", "medians over 999,990 steps, 10 to 999,999"} {
+	for _, want := range []string{"100 ms", "40.0 %", "medians over 999,990 steps, 11 to 1,000,000"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the page does not say %q", want)
 		}

@@ -49,7 +49,7 @@ func TestReferenceIsReportedOverTraining(t *testing.T) {
 			"TensorBoard": strings.Contains(events.String(), "evaluation/reference_apart"),
 			"Prometheus":  strings.Contains(scrape.Body.String(), "millrace_reference_apart_ratio 2.5e-08"),
 			"terminal":    strings.Contains(screen.String(), "reference off its average ▁ at most 2.5e-08"),
-			"page":        len(page.Apart.X) == 1 && page.Apart.X[0] == 7 && page.Apart.Y[0] == 2.5e-8,
+			"page":        len(page.Apart.X) == 1 && page.Apart.X[0] == 8 && page.Apart.Y[0] == 2.5e-8,
 		} {
 			if got != told {
 				t.Errorf("%s: %s tells of the reference: %v, want %v", c.name, what, got, told)

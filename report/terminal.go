@@ -306,7 +306,8 @@ func (d *drawing) learning() {
 	losses := d.in.Losses
 	if len(losses) > 0 {
 		first, last := losses[0], losses[len(losses)-1]
-		d.section("Loss", fmt.Sprintf("step %s to %s", terminal.Whole(first.Step), terminal.Whole(last.Step)))
+		d.section("Loss", fmt.Sprintf("step %s to %s", terminal.Whole(trace.StepNumber(first.Step)),
+			terminal.Whole(trace.StepNumber(last.Step))))
 		values := make([]float64, len(losses))
 		for i, l := range losses {
 			values[i] = l.Value
@@ -316,7 +317,7 @@ func (d *drawing) learning() {
 	}
 	if n := len(d.in.Evaluations); n > 0 {
 		e := d.in.Evaluations[n-1]
-		s := fmt.Sprintf("evaluation after %s: loss %.4f", terminal.Count(e.Step+1, "step"), e.Loss)
+		s := fmt.Sprintf("evaluation after %s: loss %.4f", terminal.Count(trace.StepNumber(e.Step), "step"), e.Loss)
 		if e.Samples > 0 {
 			s += fmt.Sprintf(", accuracy %.2f %% (%s of %s)", 100*e.Accuracy(), terminal.Whole(e.Correct),
 				terminal.Whole(e.Samples))

@@ -160,8 +160,8 @@ func TestNumbersOfOverlappingSteps(t *testing.T) {
 		tl.Steps = append(tl.Steps, trace.StepMark{Step: s, StartS: at - 1, EndS: at + 2})
 	}
 	n := NumbersOf(tl, 1, 10)
-	if n.StepS != 2 || n.SamplesPerSecond != 5 || n.Steps != 3 || n.First != 2 || n.Last != 4 {
-		t.Errorf("step %v s, %v samples/s over %d steps, %d to %d, want 2, 5 and 3, 2 to 4", n.StepS, n.SamplesPerSecond,
+	if n.StepS != 2 || n.SamplesPerSecond != 5 || n.Steps != 3 || n.First != 3 || n.Last != 5 {
+		t.Errorf("step %v s, %v samples/s over %d steps, %d to %d, want 2, 5 and 3, 3 to 5", n.StepS, n.SamplesPerSecond,
 			n.Steps, n.First, n.Last)
 	}
 	if n.Bubble != .25 || n.BusyS[0] != 1.5 {
@@ -212,7 +212,7 @@ func TestNumbersOfALongRun(t *testing.T) {
 			got = NumbersOf(tl, 2, 32)
 		}
 		if math.Abs(got.StepS-want.StepS) > .0021 || math.Abs(got.Bubble-want.Bubble) > .002 ||
-			math.Abs(got.BusyS[0]-want.BusyS[0]) > 1e-3 || got.Steps != steps || got.First != 12-steps {
+			math.Abs(got.BusyS[0]-want.BusyS[0]) > 1e-3 || got.Steps != steps || got.First != 13-steps {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}

@@ -20,7 +20,7 @@ type slice struct {
 	name, kind   string
 	startNS      int64
 	endNS        int64
-	step         int
+	step         int // its StepNumber
 	bytes        int64
 	why          string // of a wait
 	note         string // what the clocks cannot say of it
@@ -40,7 +40,7 @@ func tracksOf(t *trace.Timeline) []track {
 	for i := range t.Events {
 		e := &t.Events[i]
 		s := slice{name: e.Instruction, kind: e.Kind, startNS: nanoseconds(e.StartS), endNS: nanoseconds(e.EndS),
-			step: e.Step, bytes: e.Bytes}
+			step: trace.StepNumber(e.Step), bytes: e.Bytes}
 		s.flowOut, s.flowIn = flow(e)
 		if s.flowOut != "" {
 			sent[s.flowOut] = true

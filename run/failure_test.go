@@ -150,7 +150,7 @@ func TestANaNLossStopsAndKeepsTheLastGoodCheckpoint(t *testing.T) {
 	res, err := Train(t.Context(), c)
 	var loss *process.LossError
 	if !errors.As(err, &loss) || loss.Step != 5 || loss.Stage != 2 || loss.Evaluation || !math.IsNaN(loss.Value) ||
-		!errors.Is(err, process.ErrNotFinite) {
+		!errors.Is(err, process.ErrNotFinite) || !strings.Contains(err.Error(), "the loss of step 6, ") {
 		t.Fatal(err)
 	}
 	if res.Steps != 5 || res.Leaked != 0 {
@@ -173,7 +173,7 @@ func TestANaNLossOfAnEvaluationStops(t *testing.T) {
 	res, err := Train(t.Context(), c)
 	var loss *process.LossError
 	if !errors.As(err, &loss) || loss.Step != 3 || loss.Stage != 2 || !loss.Evaluation ||
-		!strings.Contains(err.Error(), "evaluation loss after step 3") {
+		!strings.Contains(err.Error(), "evaluation loss after step 4") {
 		t.Fatal(err)
 	}
 	if res.Steps != 4 || res.Leaked != 0 || len(res.Timeline.Evaluations) != 0 {
@@ -187,7 +187,7 @@ func TestAGradientNormThatIsNotFiniteStops(t *testing.T) {
 	c.Optimizer, c.Clip = optim.Settings{Kind: optim.SGD}, 1
 	c.Rate = optim.Rate{Kind: optim.Constant, Base: 1e60}
 	if _, err := Train(t.Context(), c); !errors.Is(err, process.ErrNotFinite) ||
-		!strings.Contains(err.Error(), "the gradient norm of step 1 is +Inf on stage") {
+		!strings.Contains(err.Error(), "the gradient norm of step 2 is +Inf on stage") {
 		t.Error(err)
 	}
 }

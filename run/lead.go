@@ -233,7 +233,7 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 func (l *leader) step(from int, part control.Step) error {
 	if end := l.done + l.program.Minibatches(); part.Step < l.done || part.Step >= end {
 		return fmt.Errorf("run: %s says that step %d stands; the program has steps %d to %d", l.job.World.Name(from),
-			part.Step, l.done, end-1)
+			trace.StepNumber(part.Step), trace.StepNumber(l.done), end)
 	}
 	f, whole, err := l.progress.Add(from, part, l.clocks[from].OffsetS(l.sinceS(time.Now())))
 	if err != nil || !whole {

@@ -93,7 +93,7 @@ func TestRefusals(t *testing.T) {
 		{"workers", `{"version":1,"workers":2000000000,"events":[]}`, "workers is 2000000000"},
 		{"memory", head + `"events":[],"memory":[{"worker":9}]}`, "memory[0]: worker is 9"},
 		{"peaks", head + `"events":[],"peak_bytes":[1]}`, "peak_bytes has 1 entries"},
-		{"step", head + `"events":[],"steps":[{"step":3,"start_s":2,"end_s":1}]}`, "steps[0] (step 3)"},
+		{"step", head + `"events":[],"steps":[{"step":3,"start_s":2,"end_s":1}]}`, `steps[0] ("step": 3)`},
 		{"evaluation", head + `"events":[],"evaluations":[{"step":3,"loss":1,"correct":3,"samples":2}]}`,
 			"3 correct of 2 samples"},
 		{"gzip", "\x1f\x8bnonsense that is no gzip at all", "gzip"},

@@ -164,10 +164,10 @@ func (t *Timeline) Mark(step int) (StepMark, error) {
 		}
 	}
 	if len(t.Steps) == 0 {
-		return StepMark{}, fmt.Errorf("trace: step %d: the Timeline marks no steps", step)
+		return StepMark{}, fmt.Errorf("trace: step %d: the Timeline marks no steps", StepNumber(step))
 	}
-	return StepMark{}, fmt.Errorf("trace: step %d is not in the Timeline, which has steps %d to %d", step,
-		t.Steps[0].Step, t.Steps[len(t.Steps)-1].Step)
+	return StepMark{}, fmt.Errorf("trace: step %d is not in the Timeline, which has steps %d to %d", StepNumber(step),
+		StepNumber(t.Steps[0].Step), StepNumber(t.Steps[len(t.Steps)-1].Step))
 }
 
 // Window is the part of a Timeline between startS and endS, with times counted from

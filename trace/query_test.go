@@ -105,7 +105,8 @@ func TestWindowIsOneStep(t *testing.T) {
 			t.Errorf("worker %d begins the step with %+v, want %d bytes", w, m, held)
 		}
 	}
-	if _, err := whole.Step(9); err == nil || !strings.Contains(err.Error(), "steps 0 to 2") {
+	_, err = whole.Step(9)
+	if err == nil || !strings.Contains(err.Error(), "step 10 is not in the Timeline, which has steps 1 to 3") {
 		t.Errorf("step 9: error %v", err)
 	}
 }

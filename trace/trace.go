@@ -13,6 +13,9 @@
 // like cut out, and for each gap on a worker what it was waiting for (AllGaps).
 // It knows no other room: an instruction is kept as its text,
 // and what a kind of instruction is, it reads in internal/kind.
+//
+// Steps count from 0 here, in memory and in the JSON form, and wherever this code computes. Whatever a person or
+// another tool reads counts them from 1: StepNumber and StepIndex convert, at the edge.
 package trace
 
 import (
@@ -25,6 +28,14 @@ import (
 
 // Version of the JSON form.
 const Version = 1
+
+// StepNumber is what a step is called wherever it is read: the first one is step 1.
+//
+// Behind step 400 so many are done, as a checkpoint's name says.
+func StepNumber(index int) int { return index + 1 }
+
+// StepIndex is the step that a StepNumber calls so.
+func StepIndex(number int) int { return number - 1 }
 
 // Event is one instruction on one worker. Times are seconds since the Timeline began.
 type Event struct {

@@ -54,43 +54,43 @@ func (t *Timeline) Validate() error {
 	}
 	for i, s := range t.Steps {
 		if !finite(s.StartS) || !finite(s.EndS) || s.EndS < s.StartS {
-			return fmt.Errorf("trace: steps[%d] (step %d) runs from %v s to %v s, want an end that is not before the start",
-				i, s.Step, s.StartS, s.EndS)
+			return fmt.Errorf("trace: steps[%d] (\"step\": %d) runs from %v s to %v s, want an end that is not before the "+
+				"start", i, s.Step, s.StartS, s.EndS)
 		}
 	}
 	for i, c := range t.Computed {
 		if n := len(c.BusyS); n != t.Workers {
-			return fmt.Errorf("trace: computed[%d] (step %d): busy_s has %d entries, want one for each of %d workers",
+			return fmt.Errorf("trace: computed[%d] (\"step\": %d): busy_s has %d entries, want one for each of %d workers",
 				i, c.Step, n, t.Workers)
 		}
 		for w, b := range c.BusyS {
 			if !finite(b) || b < 0 {
-				return fmt.Errorf("trace: computed[%d] (step %d): busy_s of worker %d is %v, want 0 or more seconds",
+				return fmt.Errorf("trace: computed[%d] (\"step\": %d): busy_s of worker %d is %v, want 0 or more seconds",
 					i, c.Step, w, b)
 			}
 		}
 	}
 	for i, l := range t.Losses {
 		if !finite(l.Value) {
-			return fmt.Errorf("trace: losses[%d] (step %d) is %v, want a finite number", i, l.Step, l.Value)
+			return fmt.Errorf("trace: losses[%d] (\"step\": %d) is %v, want a finite number", i, l.Step, l.Value)
 		}
 	}
 	for i, s := range t.Stragglers {
 		if s.Worker < 0 || s.Worker >= t.Workers || s.To < s.From || !finite(s.Times) || !finite(s.Others) {
-			return fmt.Errorf("trace: stragglers[%d]: worker %d in steps %d to %d, %v times its profile, others %v: want a "+
+			return fmt.Errorf("trace: stragglers[%d]: worker %d, from %d to %d, %v times its profile, others %v: want a "+
 				"worker from 0 to %d, steps in order, and finite numbers", i, s.Worker, s.From, s.To, s.Times, s.Others,
 				t.Workers-1)
 		}
 	}
 	for i, e := range t.Evaluations {
 		if !finite(e.Loss) || e.Samples < 0 || e.Correct < 0 || e.Correct > e.Samples {
-			return fmt.Errorf("trace: evaluations[%d] (step %d): loss %v, %d correct of %d samples: want a finite loss and "+
-				"correct from 0 to samples", i, e.Step, e.Loss, e.Correct, e.Samples)
+			return fmt.Errorf("trace: evaluations[%d] (\"step\": %d): loss %v, %d correct of %d samples: want a finite loss "+
+				"and correct from 0 to samples", i, e.Step, e.Loss, e.Correct, e.Samples)
 		}
 		for name, v := range e.Reported {
 			if v != nil && !finite(*v) {
-				return fmt.Errorf("trace: evaluations[%d] (step %d): %.80q is %v: want a finite number or none", i, e.Step, name,
-					*v)
+				return fmt.Errorf("trace: evaluations[%d] (\"step\": %d): %.80q is %v: want a finite number or none", i, e.Step,
+					name, *v)
 			}
 		}
 	}

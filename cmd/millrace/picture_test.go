@@ -48,7 +48,7 @@ func TestHostsLeaveOnePicture(t *testing.T) {
 			return r["rank"] == rank && strings.HasPrefix(r["msg"].(string), message) && r["step"] == step
 		})
 	}
-	if !has(0, "step 30/30  loss ", 29.0) || !has(1, "the run begins", nil) || !has(1, "the run has ended", 29.0) {
+	if !has(0, "step 30/30  loss ", 30.0) || !has(1, "the run begins", nil) || !has(1, "the run has ended", 30.0) {
 		t.Errorf("records %v", all)
 	}
 	for _, says := range []string{"  127.0.0.2     0  worker 0 (stage 0)\n",

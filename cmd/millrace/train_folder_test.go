@@ -59,7 +59,7 @@ func TestGoingBackThroughALink(t *testing.T) {
 			write(t, filepath.Join(p.Dir, "run", training.RecordName), `{"version": 1, "run": "launched", "files": []}`)
 		}
 		back := learn(t, p, "--steps 2 --out run --resume best")
-		if len(back.Evaluations) != 1 || back.Evaluations[0].Step != 1 ||
+		if len(back.Evaluations) != 1 || back.Evaluations[0].Step != 2 ||
 			filepath.Base(back.Checkpoint) != "step-00000002" {
 			t.Errorf("%+v", back)
 		}
@@ -97,11 +97,11 @@ func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
 	if a, b := first.Parts[0].Plan.Stages[0].LastLayer, whole.Shown().Plan.Stages[0].LastLayer; a != 0 || b != 1 {
 		t.Errorf("the parts' plans end their first stages with layers %d and %d", a, b)
 	}
-	if n := len(whole.Losses()); n != 4 || whole.Parts[1].Start.FirstStep != 2 ||
+	if n := len(whole.Losses()); n != 4 || whole.Parts[1].Start.Done != 2 ||
 		!strings.HasSuffix(whole.Parts[1].Start.From, "step-00000002") {
 		t.Errorf("%d losses; %+v", n, whole.Parts[1].Start)
 	}
-	for run, steps := range map[string]string{"run": "step 0 to 3", "run/parts/step-00000000": "step 0 to 1"} {
+	for run, steps := range map[string]string{"run": "step 1 to 4", "run/parts/step-00000000": "step 1 to 2"} {
 		if out := p.Run(t, []string{"report", run}, false); !strings.Contains(out, steps) {
 			t.Errorf("the report of %s has no losses of %s:\n%s", run, steps, out)
 		}

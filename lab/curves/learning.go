@@ -64,11 +64,12 @@ func (t *Task) Training(evaluations []trace.Evaluation, diverged string) Trainin
 	one := Training{Method: t.Method.Name, Seed: t.Job.Seed, Diverged: diverged, Points: []Point{}}
 	for _, e := range evaluations {
 		if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
-			one.Diverged = fmt.Sprintf("the evaluation behind step %d gave %v", e.Step+1, e.Loss)
+			one.Diverged = fmt.Sprintf("the evaluation behind step %d gave %v", trace.StepNumber(e.Step), e.Loss)
 			break
 		}
-		one.Points = append(one.Points, Point{Epoch: float64((e.Step+1)*t.Plan.StepSamples()) / float64(t.rows),
-			Loss: e.Loss, Accuracy: e.Accuracy()})
+		one.Points = append(one.Points, Point{
+			Epoch: float64(trace.StepNumber(e.Step)*t.Plan.StepSamples()) / float64(t.rows),
+			Loss:  e.Loss, Accuracy: e.Accuracy()})
 	}
 	return one
 }

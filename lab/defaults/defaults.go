@@ -52,7 +52,7 @@ type Result struct {
 	Training model.Training `json:"training"`
 	First    float64        `json:"first_loss"`
 	Highest  float64        `json:"highest_loss"`
-	At       int            `json:"highest_at"`   // the step, counted from 0
+	At       int            `json:"highest_at"`   // the step, counted from 1
 	Reached  float64        `json:"reached_loss"` // the mean of the last ten steps
 	Accuracy *float64       `json:"accuracy,omitempty"`
 }
@@ -156,7 +156,7 @@ func resultOf(p Pair, run *folder.Run) (Result, error) {
 			res.First = l.Value
 		}
 		if l.Value > res.Highest {
-			res.Highest, res.At = l.Value, l.Step
+			res.Highest, res.At = l.Value, l.Step+1 // which counts from 0
 		}
 		if l.Step >= p.Steps-10 {
 			last = append(last, l.Value)

@@ -80,9 +80,9 @@ func write(dir string) (*written, error) {
 func (w *written) add(steps int) error {
 	var text []byte
 	for range steps {
-		k := w.steps
+		k := w.steps // from 0; the file counts from 1
 		s := .5 + .1*math.Sin(float64(k)*1.7)
-		line, err := json.Marshal(metrics.StepValues{Time: time.Now(), Step: k, Loss: 6/math.Sqrt(float64(k+1)) + .1*s,
+		line, err := json.Marshal(metrics.StepValues{Time: time.Now(), Step: k + 1, Loss: 6/math.Sqrt(float64(k+1)) + .1*s,
 			LearningRate: 1e-3, GradientNorm: s, StepS: s, SamplesPerSecond: 32 / s, Bubble: .2 * s,
 			Samples: int64(32 * (k + 1)), BusyS: []float64{.8 * s, .7 * s}, PeakBytes: []int64{2e8, 1e8},
 			LiveBytes: []int64{1e8, 5e7}})
@@ -91,8 +91,8 @@ func (w *written) add(steps int) error {
 		}
 		text = append(append(text, line...), '\n')
 		if w.steps++; w.steps%100 == 0 {
-			if line, err = json.Marshal(metrics.EvaluationValues{Time: time.Now(), Step: k, Loss: 6 / math.Sqrt(float64(k)),
-				Accuracy: new(.5)}); err != nil {
+			if line, err = json.Marshal(metrics.EvaluationValues{Time: time.Now(), Step: k + 1,
+				Loss: 6 / math.Sqrt(float64(k)), Accuracy: new(.5)}); err != nil {
 				return err
 			}
 			text = append(append(text, line...), '\n')

@@ -9,6 +9,9 @@
 // parts with the steps that count, and the values of every step. A file that is not there is nil, since a run may have
 // been killed before it wrote one. Refused: files that are damaged, by name.
 //
+// Steps count from 0 here, so that a part begins with the step that is called by how many are done; in metrics.jsonl
+// they count from 1.
+//
 // Whoever starts a part holds the folder, calls Keep, then writes the Start, before any other file of the part.
 package folder
 
@@ -50,13 +53,13 @@ var Files = append(slices.Clone(Drawn), StepName, TimelineName, PredictedName, P
 	JobName, StartName)
 
 // StartVersion is the version of a Start's JSON form.
-const StartVersion = 1
+const StartVersion = 2
 
 // Start says how a part began.
 type Start struct {
-	Version   int       `json:"version"`
-	FirstStep int       `json:"first_step"`
-	Began     time.Time `json:"began"`
+	Version int       `json:"version"`
+	Done    int       `json:"steps_done"` // by the parts before
+	Began   time.Time `json:"began"`
 	// From is the checkpoint that it went on from; empty: none.
 	From string `json:"from,omitempty"`
 	// Engine computes, on these Hosts: a line for each, or for those that are alike.
@@ -70,8 +73,8 @@ var starts = document.Store[Start]{
 }
 
 func (s *Start) check() error {
-	if s.FirstStep < 0 {
-		return fmt.Errorf("folder: first_step is %d; it is 0 at least", s.FirstStep)
+	if s.Done < 0 {
+		return fmt.Errorf("folder: steps_done is %d; it is 0 at least", s.Done)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 // part writes what a part that took these steps leaves; the loss of a step is its number and a tenth for each part.
 func part(t *testing.T, dir string, from, to int, mark float64, lives bool) {
 	t.Helper()
-	start := Start{FirstStep: from, Began: time.Unix(int64(from), 0)}
+	start := Start{Done: from, Began: time.Unix(int64(from), 0)}
 	if err := start.Write(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +86,13 @@ func TestPartsAreKeptAndReadAsOneRun(t *testing.T) {
 	part(t, dir, 2, 4, .2, false)
 	keep(t, dir, 3, "")
 	part(t, dir, 3, 5, .3, true)
-	write(t, dir, MetricsName, `{"step":1,"loss":9}
-{"step":2,"loss":2.2}
-{"step":2,"evaluation_loss":7,"evaluation_correct":3,"evaluation_samples":4}
+	write(t, dir, MetricsName, `{"step":0,"loss":8}
+{"step":2,"loss":9}
+{"step":3,"loss":2.2}
+{"step":3,"evaluation_loss":7,"evaluation_correct":3,"evaluation_samples":4}
 not of a run
-{"step":3,"loss":9}
-{"step":4,"lo`)
+{"step":4,"loss":9}
+{"step":5,"lo`)
 	if parts, losses := said(t, dir); parts != " 0.1:0-2 0.2:2-3 0.3:3--1" || losses != " 0.1 1.1 2.2 3.3 4.3" {
 		t.Error(parts, losses)
 	}
@@ -102,7 +103,7 @@ not of a run
 	if r.Shown().First != 3 || len(r.Parts[0].Measured.Steps) != 2 || r.Parts[1].Measured != nil {
 		t.Errorf("%+v", r.Parts)
 	}
-	// The evaluation behind step 2 is that of the metrics: the first part's was of a step 2 that is taken anew.
+	// The evaluation behind the third step is that of the metrics: the first part's was of one that is taken anew.
 	var got []string
 	for _, e := range r.Evaluations() {
 		got = append(got, fmt.Sprintf("%d: %v, %d of %d", e.Step, e.Loss, e.Correct, e.Samples))
@@ -218,7 +219,7 @@ func TestReadNamesWhatIsDamaged(t *testing.T) {
 	}
 	part(t, dir, 0, 3, .1, true)
 	for name, text := range map[string]string{
-		StartName: `{"version":1,"first_step":-1}`, PlanName: "{", TimelineName: "nothing",
+		StartName: `{"version":2,"steps_done":-1}`, PlanName: "{", TimelineName: "nothing",
 	} {
 		dir := t.TempDir()
 		part(t, dir, 0, 3, .1, true)

@@ -177,7 +177,7 @@ func beginning(dir string) (first int, there bool, err error) {
 		if err != nil {
 			return 0, false, err
 		}
-		return s.FirstStep, true, nil
+		return s.Done, true, nil
 	}
 	for _, name := range Files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
@@ -208,7 +208,8 @@ func (r *Run) Inputs() report.Inputs {
 	in := report.Inputs{Title: r.Dir, Plan: p.Plan, LayerNames: p.LayerNames, Simulated: p.Simulated,
 		Measured: p.Measured, Losses: r.Losses(), Evaluations: r.Evaluations(), LayerS: p.LayerS}
 	for _, s := range r.Steps {
-		in.Took = append(in.Took, report.StepTook{Step: s.Step, S: s.StepS, BusyS: s.BusyS, PeakBytes: s.PeakBytes})
+		in.Took = append(in.Took, report.StepTook{Step: trace.StepIndex(s.Step), S: s.StepS, BusyS: s.BusyS,
+			PeakBytes: s.PeakBytes})
 	}
 	for _, later := range r.Parts[1:] {
 		in.Resumed = append(in.Resumed, later.First)
@@ -224,7 +225,8 @@ func (r *Run) Inputs() report.Inputs {
 func (r *Run) Losses() []trace.Loss {
 	all := map[int]trace.Loss{}
 	for _, s := range r.Steps {
-		all[s.Step] = trace.Loss{Step: s.Step, Value: s.Loss}
+		l := trace.Loss{Step: trace.StepIndex(s.Step), Value: s.Loss}
+		all[l.Step] = l
 	}
 	for _, p := range r.Parts {
 		if p.Measured != nil {
@@ -240,8 +242,9 @@ func (r *Run) Losses() []trace.Loss {
 func (r *Run) Evaluations() []trace.Evaluation {
 	all := map[int]trace.Evaluation{}
 	for _, e := range r.Evaluated {
-		all[e.Step] = trace.Evaluation{Step: e.Step, Loss: e.Loss, Correct: e.Correct, Samples: e.Samples,
-			Reported: e.Reported, Apart: e.Apart}
+		at := trace.StepIndex(e.Step)
+		all[at] = trace.Evaluation{Step: at, Loss: e.Loss, Correct: e.Correct, Samples: e.Samples, Reported: e.Reported,
+			Apart: e.Apart}
 	}
 	for _, p := range r.Parts {
 		if p.Measured != nil {
@@ -285,7 +288,7 @@ func readMetrics(path string) (steps []metrics.StepValues, evaluated []metrics.E
 			Step       *int     `json:"step"`
 			Evaluation *float64 `json:"evaluation_loss"`
 		}
-		if json.Unmarshal(line, &which) != nil || which.Step == nil {
+		if json.Unmarshal(line, &which) != nil || which.Step == nil || *which.Step < 1 {
 			continue
 		}
 		if which.Evaluation == nil {

@@ -212,7 +212,7 @@ func (f *Follower) state(now time.Time) string {
 		return waits
 	case now.Sub(f.heard) > max(silentAfter, f.usual(silentSteps)):
 		return silent
-	case f.now.Step < 0:
+	case f.now.Step == 0:
 		return begun
 	}
 	return goesOn
@@ -251,12 +251,12 @@ type summary struct {
 }
 
 func (f *Follower) summary(id, name string, at time.Time) summary {
-	s := summary{ID: id, Name: name, State: f.state(at), Step: f.now.Step + 1, Total: f.about.total,
+	s := summary{ID: id, Name: name, State: f.state(at), Step: f.now.Step, Total: f.about.total,
 		Samples: f.now.Samples, AtS: round(f.now.AtS), Wrong: len(f.wrong)}
 	if !f.heard.IsZero() {
 		s.Heard = float64(f.heard.UnixMilli()) / 1000
 	}
-	if f.now.Step >= 0 {
+	if f.now.Step > 0 {
 		s.Loss = finite(f.now.loss)
 	}
 	if e := f.evaluated; e != nil {

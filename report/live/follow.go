@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/metrics"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // Columns of the series of steps, and of that of evaluations.
@@ -62,7 +63,7 @@ type Follower struct {
 
 // now is the last step.
 type now struct {
-	Step       int             `json:"step"` // -1: none yet
+	Step       int             `json:"step"` // from 1; 0: none yet
 	Samples    int64           `json:"samples"`
 	AtS        float64         `json:"at"`
 	BusyS      []float64       `json:"busy,omitempty"`
@@ -91,7 +92,7 @@ func (f *Follower) path(name string) string { return filepath.Join(f.dir, name) 
 func (f *Follower) forget() {
 	f.replaced++
 	f.steps, f.evaluations = newSeries(mostSteps, len(stepColumns)), newSeries(mostEvaluations, len(evaluationColumns))
-	f.now, f.recent, f.evaluated, f.bad[0] = now{Step: -1}, nil, nil, 0
+	f.now, f.recent, f.evaluated, f.bad[0] = now{}, nil, nil, 0
 	f.paused, f.lastAt, f.firstAt, f.heard = 0, time.Time{}, time.Time{}, time.Time{}
 	if n := len(f.happened); n > 0 {
 		f.heard = f.happened[n-1].Time
@@ -191,7 +192,7 @@ func (f *Follower) line(text []byte) {
 		Reported   map[string]*float64 `json:"evaluation_reported"`
 	}
 	err := json.Unmarshal(text, &v)
-	if err != nil || v.Step == nil || *v.Step < 0 || v.Loss == nil && v.Evaluation == nil {
+	if err != nil || v.Step == nil || *v.Step < 1 || v.Loss == nil && v.Evaluation == nil {
 		f.bad[0]++
 		return
 	}
@@ -215,7 +216,8 @@ func (f *Follower) line(text []byte) {
 	}
 	f.steps.add(*v.Step, f.now.AtS, v.Samples, []float64{*v.Loss, known(v.SamplesPerSecond), known(v.StepS), v.Bubble,
 		known(v.GradientNorm), known(v.LearningRate), peak})
-	f.recent = append(f.recent, report.StepTook{Step: *v.Step, S: v.StepS, BusyS: v.BusyS, PeakBytes: v.PeakBytes})
+	f.recent = append(f.recent, report.StepTook{Step: trace.StepIndex(*v.Step), S: v.StepS, BusyS: v.BusyS,
+		PeakBytes: v.PeakBytes})
 	if len(f.recent) > 2*report.Recent {
 		f.recent = slices.Delete(f.recent, 0, report.Recent)
 	}

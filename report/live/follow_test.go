@@ -17,9 +17,9 @@ import (
 // noon is when the runs of these tests begin.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// stepLine is what a run writes of a step that ends so many seconds behind noon.
+// stepLine is what a run writes of a step, which counts from 0, that ends so many seconds behind noon.
 func stepLine(step int, afterS float64) string {
-	v := metrics.StepValues{Time: noon.Add(time.Duration(afterS * float64(time.Second))), Step: step,
+	v := metrics.StepValues{Time: noon.Add(time.Duration(afterS * float64(time.Second))), Step: step + 1,
 		Loss: 1 / float64(step+1), StepS: 1,
 		SamplesPerSecond: 4, Bubble: .25, Samples: int64(4 * (step + 1)), PeakBytes: []int64{100, 200},
 		LiveBytes: []int64{50, 60}, BusyS: []float64{.7, .8}}
@@ -75,7 +75,7 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	path, next := filepath.Join(dir, "metrics.jsonl"), stepLine(1, 2)
 	for i := range len(next) {
-		if f.now.Step != 0 {
+		if f.now.Step != 1 {
 			t.Fatalf("%q is taken for a line", next[:i])
 		}
 		add(t, path, next[i:i+1])
@@ -83,12 +83,12 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 			t.Fatalf("byte %d is not read", i)
 		}
 	}
-	if f.Poll(true) || f.now.Step != 1 || f.now.Samples != 8 || f.now.AtS != 2 || len(f.wrong) != 0 {
+	if f.Poll(true) || f.now.Step != 2 || f.now.Samples != 8 || f.now.AtS != 2 || len(f.wrong) != 0 {
 		t.Errorf("%+v, %v", f.now, f.wrong)
 	}
-	add(t, path, "{\"step\": \n\n[]\n"+stepLine(2, 3)+`{"step": -1, "loss": 2}`+"\n")
+	add(t, path, "{\"step\": \n\n[]\n"+stepLine(2, 3)+`{"step": 0, "loss": 2}`+"\n")
 	f.Poll(true)
-	if f.now.Step != 2 || len(f.steps.parts) != 3 ||
+	if f.now.Step != 3 || len(f.steps.parts) != 3 ||
 		!strings.Contains(f.wrong["metrics.jsonl"], "4 lines of metrics.jsonl are not of") {
 		t.Errorf("%+v, %v", f.now, f.wrong)
 	}
@@ -98,7 +98,7 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	for range 2 { // it goes on to be said, and the rest of the line is no other one
 		f.Poll(true)
 		if said := f.wrong["metrics.jsonl"]; !strings.Contains(said, "line 8 is longer than") || f.bad[0] != 4 ||
-			f.now.Step != 3 {
+			f.now.Step != 4 {
 			t.Errorf("step %d, %d bad lines: %q", f.now.Step, f.bad[0], said)
 		}
 	}
@@ -113,25 +113,25 @@ func TestAFileThatIsReplacedIsReadAnew(t *testing.T) {
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
-	if f.Poll(true); f.now.Step != 1 || len(f.steps.parts) != 2 || f.replaced == replaced {
+	if f.Poll(true); f.now.Step != 2 || len(f.steps.parts) != 2 || f.replaced == replaced {
 		t.Errorf("trimmed: %+v", f.now)
 	}
 	replaced = f.replaced
 	write(t, path, stepLine(0, 10)) // shorter, in place
-	if f.Poll(true); f.now.Step != 0 || f.replaced == replaced {
+	if f.Poll(true); f.now.Step != 1 || f.replaced == replaced {
 		t.Errorf("shorter: %+v", f.now)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if f.Poll(true); f.now.Step != -1 || f.state(noon) != waits {
+	if f.Poll(true); f.now.Step != 0 || f.state(noon) != waits {
 		t.Errorf("gone: %+v, %s", f.now, f.state(noon))
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	write(t, path, stepLine(0, 1))
-	if f.Poll(true); f.now.Step != 0 {
+	if f.Poll(true); f.now.Step != 1 {
 		t.Errorf("again: %+v", f.now)
 	}
 }
@@ -202,7 +202,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 			t.Errorf("%s: %q", name, f.wrong[name])
 		}
 	}
-	if f.now.Step != 0 {
+	if f.now.Step != 1 {
 		t.Errorf("%+v", f.now)
 	}
 	one := tracetest.TwoStages().Timeline()
@@ -264,12 +264,13 @@ func TestAFollowerIsBounded(t *testing.T) {
 	for i := range 30_000 {
 		b.WriteString(stepLine(i, float64(i)))
 		if i%2 == 0 {
-			fmt.Fprintf(&b, `{"time":"2026-03-01T12:00:00Z","step":%d,"evaluation_loss":1,"evaluation_accuracy":0.5}`+"\n", i)
+			fmt.Fprintf(&b, `{"time":"2026-03-01T12:00:00Z","step":%d,"evaluation_loss":1,"evaluation_accuracy":0.5}`+"\n",
+				i+1)
 		}
 	}
 	_, f := folderOf(t, map[string]string{"metrics.jsonl": b.String(),
 		"events.jsonl": strings.Repeat(eventLine(metrics.Slower, 1, 1), 5000)})
-	if f.now.Step != 29_999 || len(f.steps.parts) > mostSteps || len(f.evaluations.parts) > mostEvaluations ||
+	if f.now.Step != 30_000 || len(f.steps.parts) > mostSteps || len(f.evaluations.parts) > mostEvaluations ||
 		len(f.recent) > 2*report.Recent || len(f.happened) > mostEvents || cap(f.happened) > 4*mostEvents {
 		t.Errorf("%d parts of steps, %d of evaluations, %d recent, %d events", len(f.steps.parts), len(f.evaluations.parts),
 			len(f.recent), len(f.happened))

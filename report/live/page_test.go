@@ -48,15 +48,15 @@ func trained(t *testing.T, root, name string, ended bool) string {
 	began := time.Now().Add(-time.Duration(measured.Steps[119].EndS * float64(time.Second)))
 	busy, took := measured.StepBusy(), measured.Took(0)
 	for k, s := range measured.Steps {
-		v := metrics.StepValues{Time: began.Add(time.Duration(s.EndS * float64(time.Second))), Step: k, StepS: took[k],
+		v := metrics.StepValues{Time: began.Add(time.Duration(s.EndS * float64(time.Second))), Step: k + 1, StepS: took[k],
 			Loss: 3 / float64(k+1), LearningRate: 1e-3, SamplesPerSecond: 32 / took[k], BusyS: busy[k], Bubble: .2,
 			Samples: int64(32 * (k + 1)), PeakBytes: measured.PeakBytes, LiveBytes: measured.PeakBytes, GradientNorm: 1}
 		if err := out.Encode(v); err != nil {
 			t.Fatal(err)
 		}
 		if k%40 == 39 {
-			if err := out.Encode(metrics.EvaluationValues{Time: v.Time, Step: k, Loss: 4 / float64(k), Accuracy: new(.5),
-				Correct: 5, Samples: 10}); err != nil {
+			if err := out.Encode(metrics.EvaluationValues{Time: v.Time, Step: k + 1, Loss: 4 / float64(k),
+				Accuracy: new(.5), Correct: 5, Samples: 10}); err != nil {
 				t.Fatal(err)
 			}
 		}

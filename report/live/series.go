@@ -17,7 +17,7 @@ type series struct {
 // part is some rows in a row.
 type part struct {
 	rows     int
-	from, to int     // steps
+	from, to int     // steps, from 1
 	atS      float64 // of training, behind the last
 	samples  int64
 	of       []spread // by column

@@ -125,7 +125,7 @@ func TestAStreamGoesOnWhereItWas(t *testing.T) {
 	}
 	add(t, path, stepLine(2, 3))
 	n := l.until(drew)
-	if s := stepsOf(t, n); s.From != 2 || fmt.Sprint(s.Step) != "[2]" || n.All || n.Drawn[0].Fresh || len(n.Details) != 0 {
+	if s := stepsOf(t, n); s.From != 2 || fmt.Sprint(s.Step) != "[3]" || n.All || n.Drawn[0].Fresh || len(n.Details) != 0 {
 		t.Errorf("another step: %+v", n)
 	}
 	l.end()
@@ -133,7 +133,7 @@ func TestAStreamGoesOnWhereItWas(t *testing.T) {
 	add(t, path, stepLine(3, 4)+stepLine(4, 5))
 	l = listen(t, server.URL, id, "", l.id)
 	n = l.until(drew)
-	if s := stepsOf(t, n); s.From != 3 || fmt.Sprint(s.Step) != "[3 4]" || n.All || n.Drawn[0].Fresh {
+	if s := stepsOf(t, n); s.From != 3 || fmt.Sprint(s.Step) != "[4 5]" || n.All || n.Drawn[0].Fresh {
 		t.Errorf("it goes on with %+v", n)
 	}
 	last := l.id
@@ -142,7 +142,7 @@ func TestAStreamGoesOnWhereItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = l.until(drew)
-	if s := stepsOf(t, n); s.From != 0 || fmt.Sprint(s.Step) != "[0]" || !n.Drawn[0].Fresh {
+	if s := stepsOf(t, n); s.From != 0 || fmt.Sprint(s.Step) != "[1]" || !n.Drawn[0].Fresh {
 		t.Errorf("written over: %+v", n)
 	}
 	l.end()
@@ -211,7 +211,7 @@ func TestNobodyLooksNothingIsRead(t *testing.T) {
 	s.mu.Lock()
 	rounds, step := s.rounds, s.byID[IDOf(dir)].follower.now.Step
 	s.mu.Unlock()
-	if rounds != 0 || step != -1 {
+	if rounds != 0 || step != 0 {
 		t.Errorf("%d rounds, step %d", rounds, step)
 	}
 	l := listen(t, server.URL, "", "", "")

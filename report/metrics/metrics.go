@@ -9,7 +9,7 @@ import (
 // not know are 0 or nil, and sinks leave them out.
 type StepValues struct {
 	Time             time.Time `json:"time"`
-	Step             int       `json:"step"` // from 0
+	Step             int       `json:"step"` // from 1
 	Loss             float64   `json:"loss"`
 	LearningRate     float64   `json:"learning_rate,omitempty"`
 	GradientNorm     float64   `json:"gradient_norm,omitempty"` // before clipping
@@ -34,7 +34,7 @@ type Worker struct{ Host, Stage string }
 // EvaluationValues is what a held-out set said of the weights after Step.
 type EvaluationValues struct {
 	Time time.Time `json:"time"`
-	Step int       `json:"step"`
+	Step int       `json:"step"` // from 1: so many are done
 	Loss float64   `json:"evaluation_loss"`
 	// Accuracy is the part of the predictions that was right; nil where the model does not count them.
 	Accuracy *float64 `json:"evaluation_accuracy,omitempty"`

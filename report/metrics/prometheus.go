@@ -85,7 +85,7 @@ func NewPrometheus(labels map[string]string, workers []Worker) *Prometheus {
 		p.registry.MustRegister(c)
 		return byWorker{counters: c, totals: map[int]*total{}, total: total{Counter: laterCounter(name, all)}}
 	}
-	p.step = laterGauge("step", "Number of the newest step, from 0.")
+	p.step = laterGauge("step", "Number of the newest step, from 1.")
 	p.steps = laterCounter("steps_total", "Steps done by this process.")
 	p.registry.MustRegister(p.steps)
 	p.samples = total{Counter: laterCounter("samples_total", "Samples trained on since the run began.")}

@@ -22,10 +22,16 @@ import (
 type drawing struct {
 	Predicted, Measured []step
 
-	Losses     struct{ Y []float64 }
-	EvalLosses struct{ Y []float64 } `json:"eval_losses"`
-	PeakBytes  [2][]float64          `json:"peak_bytes"`
+	Losses     curve
+	EvalLosses curve        `json:"eval_losses"`
+	PeakBytes  [2][]float64 `json:"peak_bytes"`
 	Steps      struct{ X []int }
+}
+
+// curve is values over steps.
+type curve struct {
+	X []int
+	Y []float64
 }
 
 // step is one that is drawn.
@@ -153,9 +159,9 @@ func (g *page) drawnStep() {
 	}
 	tile := g.rows["step time"][1]
 	step, _ := strconv.Atoi(m[1])
-	took := map[int]float64{}
+	took := map[int]float64{} // by number, as the page counts
 	for k, s := range g.measured.Took(0) {
-		took[g.measured.Steps[k].Step] = s
+		took[trace.StepNumber(g.measured.Steps[k].Step)] = s
 	}
 	if math.Abs(took[step]-Value(g, m[3])) > .006*took[step] {
 		g.Errorf("%q; the step took %v s", m[0], took[step])
@@ -168,7 +174,10 @@ func (g *page) drawnStep() {
 			last, _ = strconv.Atoi(w[4])
 		}
 	}
-	counts := func(s trace.StepMark) bool { return s.Step >= first && s.Step <= last }
+	counts := func(s trace.StepMark) bool {
+		n := trace.StepNumber(s.Step)
+		return n >= first && n <= last
+	}
 	if (step < first || step > last) && slices.ContainsFunc(g.measured.Kept(0), counts) {
 		g.Errorf("drawn is step %d; the numbers are of steps %d to %d", step, first, last)
 	}
@@ -176,9 +185,10 @@ func (g *page) drawnStep() {
 		g.Errorf("the %s step took %s, and the tile says %s", average, m[3], tile)
 	} else if off > 0 {
 		for _, e := range g.measured.Events {
-			if s, counts := took[e.Step]; counts && trace.OfStep(&e) && e.Step >= first &&
+			n := trace.StepNumber(e.Step)
+			if s, counts := took[n]; counts && trace.OfStep(&e) && n >= first &&
 				math.Abs(s-Value(g, tile)) < off-.006*Value(g, tile) {
-				g.Fatalf("step %d took %v s, step %d %v s; the tile says %s", step, took[step], e.Step, s, tile)
+				g.Fatalf("step %d took %v s, step %d %v s; the tile says %s", step, took[step], n, s, tile)
 			}
 		}
 	}
@@ -229,11 +239,15 @@ func (g *page) learning() {
 		}
 		return ""
 	}
-	for name, ys := range map[string][]float64{"training": g.data.Losses.Y, "evaluation": g.data.EvalLosses.Y} {
-		if len(ys) == 0 {
+	for name, c := range map[string]curve{"training": g.data.Losses, "evaluation": g.data.EvalLosses} {
+		n := len(c.Y)
+		if n == 0 {
 			continue
 		}
-		if want := fmt.Sprintf("%s %.4f", name, ys[len(ys)-1]); !strings.Contains(find("Loss"), want) {
+		if of := g.lastOf(name); of > 0 && c.X[n-1] != of {
+			g.Errorf("the last %s loss is drawn at step %d, not %d", name, c.X[n-1], of)
+		}
+		if want := fmt.Sprintf("%s %.4f", name, c.Y[n-1]); !strings.Contains(find("Loss"), want) {
 			g.Errorf("the loss is captioned %q; the last is %s", find("Loss"), want)
 		}
 	}
@@ -249,6 +263,18 @@ func (g *page) learning() {
 		"document.querySelector('#learning figure canvas')?.ariaLabel ?? ''") != "" {
 		g.Errorf("one loss is drawn as a chart: %q", charts)
 	}
+}
+
+// lastOf is the number of the step behind which the last loss is, as the page counts; 0: the Timeline has none.
+func (g *page) lastOf(name string) int {
+	switch {
+	case g.measured == nil:
+	case name == "training" && len(g.measured.Losses) > 0:
+		return trace.StepNumber(g.measured.Losses[len(g.measured.Losses)-1].Step)
+	case name == "evaluation" && len(g.measured.Evaluations) > 0:
+		return trace.StepNumber(g.measured.Evaluations[len(g.measured.Evaluations)-1].Step)
+	}
+	return 0
 }
 
 // plan holds what stages compute against what their workers do.

@@ -92,7 +92,7 @@ function addChart(parent, options) {
   }
   const [one] = shown.filter((s) => s.x.length === 1);
   makeNumber(parent, { title: options.title, value: options.value ?? textOf(options.note),
-    note: [options.unit, `after ${counted(one.x[0] + 1, "step")}`].filter(Boolean).join(" ") });
+    note: [options.unit, `after ${counted(one.x[0], "step")}`].filter(Boolean).join(" ") });
 }
 
 const textOf = (note) => typeof note === "string" ? note : note.map((part) => part.text).join(", ");

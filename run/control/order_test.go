@@ -222,7 +222,7 @@ func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 		t.Fatal(whole, err)
 	}
 	if _, whole, err := progress.Add(1, part, 0); whole || err == nil ||
-		!strings.Contains(err.Error(), "process 1 has said before that its part of step 4 stands") {
+		!strings.Contains(err.Error(), "process 1 has said before that its part of step 5 stands") {
 		t.Error(whole, err)
 	}
 	if _, whole, err := progress.Add(0, part, 0); !whole || err != nil {

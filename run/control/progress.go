@@ -88,13 +88,13 @@ func (p *Progress) Mark(step int) (trace.StepMark, bool) {
 func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, error) {
 	workers := p.of[process]
 	if n := len(part.Workers); n != len(workers) {
-		return Finished{}, false, fmt.Errorf("control: step %d of process %d says what %d workers did; it has %d", part.Step,
-			process, n, len(workers))
+		return Finished{}, false, fmt.Errorf("control: step %d of process %d says what %d workers did; it has %d",
+			trace.StepNumber(part.Step), process, n, len(workers))
 	}
 	for _, l := range part.Losses {
 		if l.Index < 0 || l.Index >= p.slices {
-			return Finished{}, false, fmt.Errorf("control: step %d of process %d has loss %d; there are %d", part.Step, process,
-				l.Index, p.slices)
+			return Finished{}, false, fmt.Errorf("control: step %d of process %d has loss %d; there are %d",
+				trace.StepNumber(part.Step), process, l.Index, p.slices)
 		}
 	}
 	s := p.open[part.Step]
@@ -105,7 +105,7 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	}
 	if s.said[process] {
 		return Finished{}, false, fmt.Errorf("control: process %d has said before that its part of step %d stands", process,
-			part.Step)
+			trace.StepNumber(part.Step))
 	}
 	s.said[process] = true
 	s.mark.StartS, s.mark.EndS = min(s.mark.StartS, part.StartS+shiftS), max(s.mark.EndS, part.EndS+shiftS)

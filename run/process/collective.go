@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
 )
 
@@ -200,7 +201,7 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 		v := verdict{scale: optim.ClipScale(total, w.job.Clip)}
 		if !isFinite(total) {
 			v.forGood = &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate",
-				step, total, in.Stage)}
+				trace.StepNumber(step), total, in.Stage)}
 		}
 		w.x.mu.Lock()
 		w.x.record.Norm(step, total)

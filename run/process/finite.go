@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // ErrNotFinite is what every error is of a run whose numbers have left the finite ones: a
@@ -24,9 +25,9 @@ type LossError struct {
 }
 
 func (e *LossError) Error() string {
-	of := fmt.Sprintf("the loss of step %d", e.Step)
+	of := fmt.Sprintf("the loss of step %d", trace.StepNumber(e.Step))
 	if e.Evaluation {
-		of = fmt.Sprintf("the evaluation loss after step %d", e.Step)
+		of = fmt.Sprintf("the evaluation loss after step %d", trace.StepNumber(e.Step))
 	}
 	remedy := "lower the learning rate or clip gradients"
 	if e.Step == 0 && !e.Evaluation { // no update was before it

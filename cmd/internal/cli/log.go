@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/launch"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // LogVar is the environment variable that says how programs log, where --log does not.
@@ -30,11 +31,11 @@ const (
 	asJSON = "json"
 )
 
-// step is the step that this process is at, for its records; -1: none.
+// step is what this process has done last, for its records, from 1; 0: none.
 var step atomic.Int64
 
-// AtStep says which step this process has done last.
-func AtStep(n int) { step.Store(int64(n)) }
+// AtStep says which step, from 0, this process has done last. Its records have the trace.StepNumber.
+func AtStep(index int) { step.Store(int64(trace.StepNumber(index))) }
 
 // records says that the log is for machines.
 var records atomic.Bool
@@ -97,7 +98,7 @@ func HostName() string {
 
 // startLog begins the log of a program as the environment says.
 func startLog(program string) {
-	step.Store(-1)
+	step.Store(0)
 	if err := logTo(os.Stderr, os.Getenv(LogVar), program, true, os.Environ()); err != nil {
 		_ = logTo(os.Stderr, human, program, true, os.Environ()) // which every verb then refuses
 	}
@@ -138,7 +139,7 @@ type stepHandler struct{ slog.Handler }
 func (h stepHandler) Handle(ctx context.Context, r slog.Record) error {
 	has := false
 	r.Attrs(func(a slog.Attr) bool { has = a.Key == "step"; return !has })
-	if n := step.Load(); n >= 0 && !has {
+	if n := step.Load(); n > 0 && !has {
 		r.AddAttrs(slog.Int64("step", n))
 	}
 	return h.Handler.Handle(ctx, r)

@@ -16,12 +16,12 @@ func logged(t *testing.T, form string, environment ...string) string {
 	before, at, was := slog.Default(), step.Load(), Records()
 	t.Cleanup(func() { slog.SetDefault(before); step.Store(at); records.Store(was) })
 	var out bytes.Buffer
-	step.Store(-1)
+	step.Store(0)
 	if err := logTo(&out, form, "millrace", true, environment); err != nil {
 		t.Fatal(err)
 	}
 	Say("nothing yet", "loss", 2.5)
-	AtStep(7)
+	AtStep(6) // the seventh
 	slog.Error("it broke:\n  worker 1\n  worker 2 \x1b[2J", "error", errors.New("disk full"))
 	Say("saved", "step", 5)
 	slog.Debug("for machines alone")

@@ -110,10 +110,10 @@ func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 			}
 		}
 		for _, s := range r.Steps {
-			note(s.Step, s.Time)
+			note(trace.StepIndex(s.Step), s.Time)
 		}
 		for _, e := range r.Evaluated {
-			note(e.Step, e.Time)
+			note(trace.StepIndex(e.Step), e.Time)
 		}
 		took += end.Sub(p.Start.Began)
 	}

@@ -1,7 +1,6 @@
 package training
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -217,8 +216,7 @@ func (w *runDir) setLaterAside() (aside string, err error) {
 // holdsOthers says whether a file of metrics has lines that no run has written, but for a last one cut short.
 func holdsOthers(text []byte) bool {
 	for line := range strings.Lines(string(text)) {
-		var at struct{ Step *int }
-		if strings.HasSuffix(line, "\n") && (json.Unmarshal([]byte(line), &at) != nil || at.Step == nil) {
+		if _, is := ofStep([]byte(line)); !is && strings.HasSuffix(line, "\n") {
 			return true
 		}
 	}

@@ -31,16 +31,16 @@ func (w *runDir) hooks() run.Hooks {
 	return run.Hooks{
 		OnPart: cli.AtStep,
 		OnStep: func(s run.StepReport) {
-			w.steps = s.Step + 1
+			w.steps = trace.StepNumber(s.Step)
 			keep(incomplete(w.sinks.Step(v.step(s))))
 			w.progress.step(s, v.stragglers)
 		},
 		OnEvaluation: func(e trace.Evaluation) {
-			values := metrics.EvaluationValues{Time: time.Now(), Step: e.Step, Loss: e.Loss, Apart: e.Apart,
+			done := trace.StepNumber(e.Step)
+			values := metrics.EvaluationValues{Time: time.Now(), Step: done, Loss: e.Loss, Apart: e.Apart,
 				Reported: e.Reported}
-			text := fmt.Sprintf("after %s: evaluation loss %.4f", terminal.Count(e.Step+1, "step"), e.Loss)
-			fields := []any{"step", e.Step,
-				"evaluation_loss", e.Loss}
+			text := fmt.Sprintf("after %s: evaluation loss %.4f", terminal.Count(done, "step"), e.Loss)
+			fields := []any{"step", done, "evaluation_loss", e.Loss}
 			if e.Samples > 0 {
 				values.Accuracy, values.Correct, values.Samples = new(e.Accuracy()), e.Correct, e.Samples
 				text += fmt.Sprintf(", accuracy %.2f %%", 100*e.Accuracy())
@@ -52,7 +52,7 @@ func (w *runDir) hooks() run.Hooks {
 					fields = append(fields, "evaluation_"+name, *v)
 				}
 			}
-			if !w.progress.summed(evaluating, e.Step+1) {
+			if !w.progress.summed(evaluating, done) {
 				w.progress.say(text+e.Said(), fields...)
 			}
 			w.progress.behind()
@@ -74,7 +74,7 @@ func (w *runDir) hooks() run.Hooks {
 			keep(w.happened(metrics.Waiting, text, chain...))
 		},
 		OnLate: func(late, usual time.Duration, chain []string) {
-			text := fmt.Sprintf("step %d has taken %v so far, and others took %s", w.steps,
+			text := fmt.Sprintf("step %d has taken %v so far, and others took %s", w.steps+1,
 				late.Round(100*time.Millisecond), terminal.Duration(usual.Seconds()))
 			w.progress.say(text)
 			for _, line := range chain {

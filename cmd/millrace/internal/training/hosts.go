@@ -141,7 +141,7 @@ func (t *training) started(p *prepare.Prepared) folder.Start {
 			engines = append(engines, name)
 		}
 	}
-	s := folder.Start{FirstStep: t.from.steps(), From: t.from.at(), Engine: strings.Join(engines, ", ")}
+	s := folder.Start{Done: t.from.steps(), From: t.from.at(), Engine: strings.Join(engines, ", ")}
 	if t.survey == nil {
 		own := prepare.Own()
 		s.Hosts = []string{fmt.Sprintf("%s: %s, %s", cli.HostName(), cmp.Or(own.CPU, "a CPU"),

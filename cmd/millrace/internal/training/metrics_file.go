@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// openMetrics opens a file of metrics for the steps from the given one on. Lines that an earlier run
+// openMetrics opens a file of metrics for the steps behind so many that are done. Lines that an earlier run
 // left about these steps, which it did and did not save, go: every step stands there once. So do
-// a last line that was cut short and, where the step before is evaluated again, its evaluation.
-func openMetrics(path string, from int, evaluates bool) (*os.File, error) {
+// a last line that was cut short and, where the last step done is evaluated again, its evaluation.
+func openMetrics(path string, done int, evaluates bool) (*os.File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	kept := metricsBefore(text, from, evaluates)
+	kept := metricsUpTo(text, done, evaluates)
 	if len(kept) < len(text) {
 		err := document.Write(path, func(w io.Writer) error {
 			_, err := w.Write(kept)
@@ -33,22 +33,27 @@ func openMetrics(path string, from int, evaluates bool) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 }
 
-// metricsBefore is the whole lines of text that are about steps below from, without the evaluation of the
-// last of them where that comes again.
-func metricsBefore(text []byte, from int, evaluates bool) (kept []byte) {
+// metricsUpTo is the whole lines of text that are about the first so many steps, which they count from 1, without the
+// evaluation of the last of them where that comes again.
+func metricsUpTo(text []byte, done int, evaluates bool) (kept []byte) {
 	for line := range bytes.Lines(text) {
-		var at struct {
-			Step       *int     `json:"step"`
-			Evaluation *float64 `json:"evaluation_loss"`
-		}
-		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &at) != nil || at.Step == nil ||
-			*at.Step >= from {
-			continue
-		}
-		if evaluates && *at.Step == from-1 && at.Evaluation != nil {
+		of, is := ofStep(line)
+		if !is || !bytes.HasSuffix(line, []byte("\n")) || of.Step > done ||
+			evaluates && of.Step == done && of.Evaluation != nil {
 			continue
 		}
 		kept = append(kept, line...)
 	}
 	return kept
+}
+
+// metric is what a line of metrics is about.
+type metric struct {
+	Step       int      `json:"step"`
+	Evaluation *float64 `json:"evaluation_loss"`
+}
+
+// ofStep is what a line is about; false where no run has written it.
+func ofStep(line []byte) (of metric, is bool) {
+	return of, json.Unmarshal(line, &of) == nil && of.Step >= 1
 }

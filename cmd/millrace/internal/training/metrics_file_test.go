@@ -11,19 +11,19 @@ import (
 func TestMetricsHoldEveryStepOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		was   string
-		from  int
+		done  int
 		want  string
-		again bool // the step before is evaluated again
+		again bool // the last step done is evaluated again
 	}{
 		"a new run":          {"", 0, "new\n", false},
-		"begun anew":         {"{\"step\":0}\n{\"step\":1}\n", 0, "new\n", false},
-		"from the last step": {"{\"step\":0}\n{\"step\":1}\n", 2, "{\"step\":0}\n{\"step\":1}\nnew\n", false},
-		"from an earlier checkpoint": {"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\n{\"step\":1}\n{\"step\":2}\n", 1,
-			"{\"step\":0}\n{\"step\":0,\"evaluation_loss\":1}\nnew\n", false},
-		"cut short":             {"{\"step\":0}\n{\"step\":1,\"lo", 5, "{\"step\":0}\nnew\n", false},
-		"not all of it metrics": {"hello\n{\"loss\":1}\n{\"step\":0}\n", 1, "{\"step\":0}\nnew\n", false},
-		"evaluated again": {"{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\n{\"step\":1,\"evaluation_loss\":1}\n",
-			2, "{\"step\":0,\"evaluation_loss\":2}\n{\"step\":1}\nnew\n", true},
+		"begun anew":         {"{\"step\":1}\n{\"step\":2}\n", 0, "new\n", false},
+		"from the last step": {"{\"step\":1}\n{\"step\":2}\n", 2, "{\"step\":1}\n{\"step\":2}\nnew\n", false},
+		"from an earlier checkpoint": {"{\"step\":1}\n{\"step\":1,\"evaluation_loss\":1}\n{\"step\":2}\n{\"step\":3}\n", 1,
+			"{\"step\":1}\n{\"step\":1,\"evaluation_loss\":1}\nnew\n", false},
+		"cut short":             {"{\"step\":1}\n{\"step\":2,\"lo", 5, "{\"step\":1}\nnew\n", false},
+		"not all of it metrics": {"hello\n{\"loss\":1}\n{\"step\":0}\n{\"step\":1}\n", 1, "{\"step\":1}\nnew\n", false},
+		"evaluated again": {"{\"step\":1,\"evaluation_loss\":2}\n{\"step\":2}\n{\"step\":2,\"evaluation_loss\":1}\n",
+			2, "{\"step\":1,\"evaluation_loss\":2}\n{\"step\":2}\nnew\n", true},
 	} {
 		path := filepath.Join(t.TempDir(), "metrics.jsonl")
 		if c.was != "" {
@@ -31,7 +31,7 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f, err := openMetrics(path, c.from, c.again)
+		f, err := openMetrics(path, c.done, c.again)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,19 +47,19 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 	}
 }
 
-// What is kept of any file is a line of JSON each, about earlier steps, and is kept again.
+// What is kept of any file is a line of JSON each, about steps that are done, and is kept again.
 func FuzzMetrics(f *testing.F) {
-	f.Add([]byte("{\"step\":0}\n{\"step\":1,\"lo"), 5)
+	f.Add([]byte("{\"step\":1}\n{\"step\":2,\"lo"), 5)
 	f.Add([]byte("hello\n{\"step\":null}\n{\"step\":3}\n"), 3)
-	f.Fuzz(func(t *testing.T, text []byte, from int) {
-		kept := metricsBefore(text, from, false)
-		if again := metricsBefore(kept, from, false); !bytes.Equal(again, kept) {
+	f.Fuzz(func(t *testing.T, text []byte, done int) {
+		kept := metricsUpTo(text, done, false)
+		if again := metricsUpTo(kept, done, false); !bytes.Equal(again, kept) {
 			t.Errorf("of %q %q is kept, and of that %q", text, kept, again)
 		}
 		for line := range bytes.Lines(kept) {
 			var at struct{ Step int }
-			if err := json.Unmarshal(line, &at); err != nil || at.Step >= from {
-				t.Errorf("%q is kept before step %d: %v", line, from, err)
+			if err := json.Unmarshal(line, &at); err != nil || at.Step < 1 || at.Step > done {
+				t.Errorf("%q is kept behind %d steps: %v", line, done, err)
 			}
 		}
 	})

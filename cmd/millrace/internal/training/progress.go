@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // progress is one line on a terminal, and elsewhere a line of the log every few seconds.
@@ -136,7 +137,7 @@ func (p *progress) behind() {
 // step says how far a run is, and who is a straggler.
 func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	now := time.Now()
-	p.done = s.Step + 1
+	p.done = trace.StepNumber(s.Step)
 	p.keep(s)
 	p.due = slices.DeleteFunc([]string{saving, evaluating}, func(kind string) bool { return !p.isDue(kind, p.done) })
 	next := p.did(now, p.done)
@@ -153,7 +154,7 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	}
 	p.shown = fmt.Sprintf("step %s/%s  loss %.4f", terminal.Whole(p.done), terminal.Whole(p.steps), s.Loss)
 	line := p.shown + rest // what a narrow terminal cuts comes last
-	about := []any{"step", s.Step, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
+	about := []any{"step", p.done, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble}
 	if state.Honest {
 		about = append(about, "eta_s", state.Left.Seconds())

@@ -332,7 +332,7 @@ func (r *resumption) explain(j *job.Job) string {
 		return ""
 	}
 	if r.anew {
-		return fmt.Sprintf("%s has no checkpoint yet: training begins with step 0\n", checkpoints(j))
+		return fmt.Sprintf("%s has no checkpoint yet: training begins with step 1\n", checkpoints(j))
 	}
 	text := fmt.Sprintf("goes on from %s with its %s\n", r.path, strings.Join(r.taken, ", "))
 	if len(r.changed) > 0 {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -31,7 +32,7 @@ type runDir struct {
 	workers   []metrics.Worker
 	start     folder.Start
 	run       string      // its launcher's name of it, the same for every start; empty: none
-	from      *resumption // nil: the run begins with step 0
+	from      *resumption // nil: the run begins with its first step
 	begun     bool        // the folder is this run's
 	replaced  string      // where the run is that this one replaces; empty: nowhere
 	sinks     metrics.Sinks
@@ -209,7 +210,7 @@ type Outcome struct {
 	Out         string             `json:"out"`
 	Steps       int                `json:"steps"`
 	Loss        float64            `json:"loss"`
-	Evaluations []trace.Evaluation `json:"evaluations,omitempty"`
+	Evaluations []trace.Evaluation `json:"evaluations,omitempty"` // their steps from 1
 	Checkpoint  string             `json:"checkpoint,omitempty"`
 	Predicted   float64            `json:"predicted_step_s"`
 	Measured    float64            `json:"measured_step_s"`
@@ -222,8 +223,12 @@ type Outcome struct {
 
 // outcome is what is printed for machines.
 func (w *runDir) outcome(in report.Inputs, r *run.Result) Outcome {
+	evaluations := slices.Clone(r.Timeline.Evaluations)
+	for i := range evaluations {
+		evaluations[i].Step = trace.StepNumber(evaluations[i].Step)
+	}
 	o := Outcome{
-		Out: w.Job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: r.Timeline.Evaluations, Checkpoint: r.Checkpoint,
+		Out: w.Job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: evaluations, Checkpoint: r.Checkpoint,
 		Predicted: w.Plan.Predicted.StepS, Measured: report.MeasuredStep(in),
 		Report: w.page(), Stopped: r.Stopped,
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/report/metrics"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/pace"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // values are what a run says of itself while it lasts, for its sinks.
@@ -24,8 +25,9 @@ type values struct {
 func (v *values) step(s run.StepReport) metrics.StepValues {
 	v.samples += v.each
 	out := metrics.StepValues{
-		Time: time.Now(), Step: s.Step, Loss: s.Loss, LearningRate: s.Rate, GradientNorm: s.GradientNorm, StepS: s.Seconds,
-		SamplesPerSecond: s.SamplesPerSecond, Bubble: s.Bubble, Samples: v.samples, Stragglers: v.stragglers,
+		Time: time.Now(), Step: trace.StepNumber(s.Step), Loss: s.Loss, LearningRate: s.Rate,
+		GradientNorm: s.GradientNorm, StepS: s.Seconds, SamplesPerSecond: s.SamplesPerSecond, Bubble: s.Bubble,
+		Samples: v.samples, Stragglers: v.stragglers,
 	}
 	for _, did := range s.Workers {
 		out.BusyS = append(out.BusyS, did.BusyS)
