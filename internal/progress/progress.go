@@ -8,7 +8,7 @@
 // machine that others use is faster now and slower then: what is left is taken to go as the last part of the work went
 // that took as long as is left. No time left is given in the first fifth of the work, nor while what is known of the
 // rest leaves more than a factor of 1.5 open: of groups that nobody has seen, of a pace that changes, of a piece that
-// takes longer than expected.
+// takes longer than expected. Nor is one given of less than three seconds, which are over before it is of use.
 //
 // Whoever drives it says what is left again whenever that has changed, and may ask at any time from any goroutine.
 package progress
@@ -29,10 +29,18 @@ type Piece struct {
 	Cost  float64 // about how long it takes, in a unit that all pieces have
 	Sure  bool    `json:",omitempty"` // it takes Cost seconds, because it is told to
 	Times int     `json:",omitempty"` // in a Plan: so many alike; 0 is one
+	// Within is between which seconds it takes, as far as is known before one of its kind was seen; nil: Cost says about
+	// how many.
+	Within *Within `json:",omitempty"`
+	// Fills says that it lasts until so many seconds behind the Plan as Within says, whatever else is left.
+	Fills bool `json:",omitempty"`
 	// Far is the part of it that is done while it is under way, from 0 to 1; nil: nobody knows. It is asked while others
 	// wait for a State.
 	Far func() float64 `json:"-"`
 }
+
+// Within is a range of seconds.
+type Within struct{ Least, Most float64 }
 
 // Unknown is the Cost of a piece in a Plan of which nobody knows how long it takes: while it is left no time left is
 // said.
@@ -57,7 +65,8 @@ type Work struct {
 // part is the pieces of one who says what is left.
 type part struct {
 	name string
-	left []Piece // not begun
+	at   time.Time // it was said
+	left []Piece   // not begun
 }
 
 // piece is one that has ended, or several neighbours of a kind.
@@ -84,7 +93,7 @@ type State struct {
 	// Done is the part of all work that is behind, by time; 0 before anything can be said.
 	Done float64
 	Left time.Duration // until all is done
-	// Honest says that Left is worth saying: the first fifth is over.
+	// Honest says that Left is worth saying: the first fifth is over, and what is known leaves little open.
 	Honest bool
 }
 
@@ -99,7 +108,7 @@ func (w *Work) Plan(at time.Time, name string, left ...Piece) {
 		i = len(w.parts)
 		w.parts = append(w.parts, &part{name: name})
 	}
-	w.parts[i].left = slices.Clone(left)
+	w.parts[i].at, w.parts[i].left = at, slices.Clone(left)
 	w.record(at, Event{Plan: name, Left: slices.Clone(left)})
 }
 
@@ -199,12 +208,8 @@ func (w *Work) seconds(p *Piece) float64 {
 func (w *Work) slower(gone, seconds float64) float64 {
 	took, expected := 0.0, 0.0
 	see := func(p *piece) {
-		known := w.kinds[p.kind]
-		if known == nil || known.pieces <= p.pieces {
-			known = w.groups[p.group]
-		}
-		if known != nil && known.pieces > p.pieces && known.costs > 0 && known.seconds > 0 {
-			took, expected = took+p.seconds, expected+p.costs*known.seconds/known.costs
+		if like := w.like(p); like > 0 {
+			took, expected = took+p.seconds, expected+like
 		}
 	}
 	if w.now != nil && !w.now.Sure && gone > w.seconds(w.now) {
@@ -219,6 +224,55 @@ func (w *Work) slower(gone, seconds float64) float64 {
 	return min(max(took/expected, 1/mostSlower), mostSlower)
 }
 
+// unsteady is by what factor the rest may go faster or slower than the work so far, as far as is known from how unlike
+// parts of that went that took equally long: by two standard errors, of their mean and of that of as many as the rest
+// has.
+func (w *Work) unsteady(seconds float64) float64 {
+	var all pace
+	var parts []pace
+	for i := range w.past {
+		if p, expected := &w.past[i], w.like(&w.past[i]); expected > 0 {
+			parts = append(parts, pace{p.pieces, expected, p.seconds})
+			all.add(parts[len(parts)-1])
+		}
+	}
+	each := all.seconds / min(mostWindows, float64(len(parts)))
+	var logs []float64
+	var window pace
+	for _, p := range parts {
+		if window.add(p); window.seconds >= 0.999*each {
+			logs, window = append(logs, math.Log(window.seconds/window.costs)), pace{}
+		}
+	}
+	if len(logs) < leastWindows || seconds <= 0 {
+		return 1
+	}
+	n, mean, squares := float64(len(logs)), 0.0, 0.0
+	for _, l := range logs {
+		mean += l / n
+	}
+	for _, l := range logs {
+		squares += (l - mean) * (l - mean)
+	}
+	return math.Exp(2.0 * math.Sqrt(squares/(n-1)*(1/n+each/seconds)))
+}
+
+// The work so far is looked at in windows of time.
+const mostWindows, leastWindows = 10, 3
+
+// like is how long a piece that has ended was to take as others of its kind did, or of its group where it is the only
+// one; 0: there is no other.
+func (w *Work) like(p *piece) float64 {
+	known := w.kinds[p.kind]
+	if known == nil || known.pieces <= p.pieces {
+		known = w.groups[p.group]
+	}
+	if known == nil || known.pieces <= p.pieces || known.costs <= 0 || known.seconds <= 0 {
+		return 0
+	}
+	return p.costs * known.seconds / known.costs
+}
+
 // mostSlower bounds what the last pieces say of the rest.
 const mostSlower = 3
 
@@ -227,8 +281,11 @@ const (
 	fromPart = 0.2
 	// honest is by what factor a time left that is said may be wrong, as far as is known.
 	honest = 1.5
-	// By likeGroup a piece may be wrong of a kind that nobody has seen, by likeNobody one of such a group.
-	likeGroup, likeNobody = 1.3, 4.0
+	// By likeOther a piece may be wrong of a kind that was seen once, or of a group of which others were, by likeGroup
+	// where one was, and by likeNobody where none was.
+	likeOther, likeGroup, likeNobody = 1.3, 2.0, 4.0
+	// leastSaid is the shortest time left that is said, in seconds.
+	leastSaid = 3.0
 )
 
 // At is how far the work is at a time.
@@ -238,8 +295,8 @@ func (w *Work) At(now time.Time) State {
 	if w.began.IsZero() {
 		return State{}
 	}
-	var left span
-	sure := 0.0
+	var left, told span // the paced, and what does not go with the pace
+	var filled span
 	open := false
 	for _, of := range w.parts {
 		for i := range of.left {
@@ -247,14 +304,17 @@ func (w *Work) At(now time.Time) State {
 			switch times := float64(max(1, p.Times)); {
 			case math.IsInf(p.Cost, 1):
 				open = true
-			case p.Sure:
-				sure += times * p.Cost
+			case p.Fills:
+				gone := now.Sub(of.at).Seconds()
+				filled = span{max(filled.least, p.Within.Least-gone), max(filled.most, p.Within.Most-gone)}
+			case w.told(p):
+				told.add(w.expected(p), times)
 			default:
 				left.add(w.expected(p), times)
 			}
 		}
 	}
-	if w.now == nil && left.most+sure == 0 {
+	if w.now == nil && left.most+told.most+filled.most == 0 {
 		return State{} // what comes now, nobody has said
 	}
 	var s State
@@ -267,12 +327,14 @@ func (w *Work) At(now time.Time) State {
 		left.add(rest, 1)
 		known = known || measured
 	}
-	left.least, left.most = min(1, slower)*left.least+sure, max(1, slower)*left.most+sure
+	likely, may := math.Sqrt(slower), max(math.Sqrt(max(slower, 1/slower)), w.unsteady(left.middle()))
+	left.least = max(filled.least, likely/may*left.least+told.least)
+	left.most = max(filled.most, likely*may*left.most+told.most)
 	seconds := left.middle()
 	s.Left = time.Duration(seconds * float64(time.Second))
 	if gone := now.Sub(w.began).Seconds(); known && !open && gone+seconds > 0 {
 		s.Done = gone / (gone + seconds)
-		s.Honest = s.Done >= fromPart && left.most <= honest*honest*left.least
+		s.Honest = s.Done >= fromPart && seconds >= leastSaid && left.most <= honest*honest*left.least
 	}
 	return s
 }
@@ -291,13 +353,20 @@ func (s span) middle() float64 { return math.Sqrt(s.least * s.most) }
 // around is a number of seconds that may be wrong by a factor.
 func around(seconds, factor float64) span { return span{seconds / factor, seconds * factor} }
 
+// told says whether nothing that was seen counts for a piece.
+func (w *Work) told(p *Piece) bool { return p.Sure || p.Within != nil && w.kinds[p.Kind] == nil }
+
 // expected is between which seconds a piece is expected to take.
 func (w *Work) expected(p *Piece) span {
 	switch {
 	case p.Sure:
 		return around(p.Cost, 1)
-	case w.kinds[p.Kind] != nil:
+	case w.told(p):
+		return span{p.Within.Least, p.Within.Most}
+	case w.kinds[p.Kind] != nil && w.kinds[p.Kind].pieces > 1:
 		return around(w.seconds(p), 1)
+	case w.kinds[p.Kind] != nil, w.groups[p.Group] != nil && w.groups[p.Group].pieces > 1:
+		return around(w.seconds(p), likeOther)
 	case w.groups[p.Group] != nil:
 		return around(w.seconds(p), likeGroup)
 	}

@@ -109,3 +109,87 @@ func TestASurePiece(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// A tail of which no more is known than a range is in the time left as far as the range, and where that is too wide
+// nothing is said.
+func TestATailThatIsKnownWithinARange(t *testing.T) {
+	for _, c := range []struct {
+		tail  Within
+		took  float64
+		quiet bool
+	}{{Within{1, 3}, 1, false}, {Within{1, 3}, 3, false}, {Within{1, 300}, 100, true}} {
+		var all []did
+		for range 100 {
+			all = append(all, did{Piece{What: "step", Kind: "step", Group: "step", Cost: 1}, 0.1})
+		}
+		all = append(all, did{Piece{What: "save", Kind: "save", Group: "save", Within: &c.tail}, c.took})
+		if !c.quiet {
+			if off := worst(t, all); off > 1.5 {
+				t.Errorf("%v of %v s: off by a factor of %.2f", c.tail, c.took, off)
+			}
+			continue
+		}
+		var w Work
+		at := time.Unix(0, 0)
+		for i := range 50 {
+			w.Begin(at.Add(time.Duration(i)*time.Second), all[0].Piece)
+			w.Plan(at.Add(time.Duration(i)*time.Second), "all", Piece{What: "step", Kind: "step", Cost: 1, Times: 100},
+				all[100].Piece)
+			if s := w.At(at.Add(time.Duration(i) * time.Second)); s.Honest {
+				t.Errorf("%v: %v is said to be left", c.tail, s.Left)
+			}
+		}
+	}
+}
+
+// Seconds that are over before anybody can use them are not counted.
+func TestTheLastSecondsAreNotCounted(t *testing.T) {
+	var w Work
+	at := time.Unix(0, 0)
+	w.Begin(at, Piece{What: "searching", Cost: 10, Sure: true})
+	for gone, honest := range map[float64]bool{6.9: true, 7.1: false, 9: false} {
+		if s := w.At(at.Add(time.Duration(gone * 1e9))); s.Honest != honest {
+			t.Errorf("behind %v of 10 s: %+v", gone, s)
+		}
+	}
+}
+
+// What fills a time ends with it, however long the pieces take that are before; those that take longer end last.
+func TestAPieceThatFillsATime(t *testing.T) {
+	at := time.Unix(0, 0)
+	on := func(s float64) time.Time { return at.Add(time.Duration(s * 1e9)) }
+	fills := Piece{What: "visits", Kind: "visits", Group: "visits", Within: &Within{20, 20}, Fills: true}
+	for second, left := range map[float64]float64{2: 14, 12: 20} {
+		var w Work
+		for i, kind := range []string{"one", "another"} {
+			w.Begin(on(float64(i)), Piece{What: kind, Kind: kind, Group: "visits", Cost: 0.5})
+		}
+		w.Plan(at, "visits", fills, Piece{What: "second", Kind: "second", Group: "visits", Cost: second})
+		w.Begin(on(2), Piece{What: "second", Kind: "second", Group: "visits", Cost: second})
+		s := w.At(on(6))
+		if got := s.Left.Seconds(); !s.Honest || got/left > 1.1 || left/got > 1.1 {
+			t.Errorf("of a piece of cost %v: %+v; want %v s", second, s, left)
+		}
+	}
+}
+
+// A pace that changes much says that it will again: no time left is given until the rest is short beside it.
+func TestAPaceThatChangesLeavesMuchOpen(t *testing.T) {
+	for changes, want := range map[float64]bool{1: true, 1.2: true, 6: false} {
+		var w Work
+		at := time.Unix(0, 0)
+		for i := range 40 {
+			w.Begin(at, Piece{What: "step", Kind: "step", Group: "step", Cost: 1})
+			took := 1.0
+			if i/8%2 == 1 {
+				took = changes
+			}
+			at = at.Add(time.Duration(took * 1e9))
+			w.End(at)
+		}
+		w.Plan(at, "steps", Piece{What: "step", Kind: "step", Group: "step", Cost: 1, Times: 8})
+		if s := w.At(at); s.Honest != want {
+			t.Errorf("a pace that changes by %v: %+v", changes, s)
+		}
+	}
+}

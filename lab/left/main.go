@@ -113,7 +113,9 @@ func run(ctx context.Context, program string, args []string, dir, name string) (
 	}
 	slices.SortFunc(texts, func(a, b []byte) int { return beginning(a).Compare(beginning(b)) })
 	for i, text := range texts {
-		if i == len(texts)-1 { // the work is not done before the command is: what it does behind its last piece counts
+		// The work is not done before the command is: what it does behind its last piece counts. Other recordings are of
+		// what it started, and end before.
+		if i == len(texts)-1 || underWay(text) {
 			text = fmt.Appendf(text, "{\"at\":%.4f,\"end\":true}\n", ended.Sub(beginning(text)).Seconds())
 		}
 		to := filepath.Join(dir, fmt.Sprintf("%s-%d.jsonl", name, len(files)))
@@ -123,6 +125,12 @@ func run(ctx context.Context, program string, args []string, dir, name string) (
 		files = append(files, to)
 	}
 	return files, errors.Join(failed, err)
+}
+
+// underWay says whether a recording breaks off in a piece.
+func underWay(text []byte) bool {
+	events, err := progress.ReadRecording(strings.NewReader(string(text)))
+	return err == nil && len(events) > 0 && events[len(events)-1].Begin != nil
 }
 
 // beginning is when a recording began.

@@ -134,14 +134,18 @@ func (s *sitting) thorough(size int) bool {
 	if s.Passes > 0 {
 		return false
 	}
-	tookS := 0.0
-	for _, other := range s.MicroBatches {
-		for _, v := range s.visits(other) {
+	n := len(s.visits(size))
+	return n >= mostRounds || n >= leastRounds && s.visitedS() > enoughS
+}
+
+// visitedS is how long all visits took to the sizes that are asked for.
+func (s *sitting) visitedS() (tookS float64) {
+	for _, size := range s.MicroBatches {
+		for _, v := range s.visits(size) {
 			tookS += v.TookS
 		}
 	}
-	n := len(s.visits(size))
-	return n >= mostRounds || n >= leastRounds && tookS > enoughS
+	return tookS
 }
 
 // chosen is the sizes that are measured of those asked for: of a quick sitting the smaller ones, as many as can be
@@ -287,32 +291,38 @@ func (s *sitting) piece(size, round int) progress.Piece {
 	return p
 }
 
-// left is the visits that are to be made from the i-th of a round on. A quick sitting fills its time with visits behind
-// the first ones, however many.
+// left is the visits that are to be made from the i-th of a round on. A quick sitting fills its time, of which so much
+// is left, with visits behind the first ones, however many.
 func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 	var pieces []progress.Piece
 	if s.Quick {
-		leftS -= s.piece(s.at(round, i), round).Cost
 		for n := i + 1; round == 0 && n < len(s.sizes); n++ {
 			if slices.Contains(s.chosen(), s.sizes[n]) || len(s.visits(s.sizes[n])) > 0 {
-				p := s.piece(s.sizes[n], 0)
-				leftS -= p.Cost
-				pieces = append(pieces, p)
+				pieces = append(pieces, s.piece(s.sizes[n], 0))
 			}
 		}
-		return append(pieces, progress.Piece{What: visits, Kind: visits, Group: visits, Cost: max(0, leftS), Sure: true})
-	}
-	roundS := 0.0
-	for _, size := range s.sizes {
-		roundS += s.laterS(size)
+		shortS := math.Inf(1)
+		for _, size := range s.sizes {
+			shortS = min(shortS, s.laterS(size))
+		}
+		return append(pieces, until(leftS-shortS, leftS))
 	}
 	rounds := s.rounds
-	if s.Passes == 0 && roundS > 0 {
-		visited := 0
+	if s.Passes == 0 {
+		roundS, visited := 0.0, 0
+		for _, size := range s.sizes {
+			roundS += s.laterS(size)
+		}
 		for _, size := range s.MicroBatches {
 			visited = max(visited, mostRounds-len(s.visits(size)))
 		}
-		rounds = min(rounds, round+visited, max(leastRounds, int(math.Ceil(enoughS/roundS))))
+		rounds = min(rounds, round+visited)
+		if timeS := enoughS - s.visitedS(); float64(rounds-round)*roundS > timeS {
+			rounds = min(rounds, round+max(1, leastRounds-len(s.visits(s.at(round, i)))))
+			if timeS > 0 { // and the round in which it is over is made to its end
+				pieces = append(pieces, until(timeS, timeS+roundS))
+			}
+		}
 	}
 	for k := round; k < rounds; k++ {
 		for n := range s.sizes {
@@ -322,6 +332,12 @@ func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 		}
 	}
 	return pieces
+}
+
+// until is visits that go on until a moment between those that are so many seconds away.
+func until(least, most float64) progress.Piece {
+	return progress.Piece{What: visits, Kind: visits, Group: visits, Within: &progress.Within{Least: least, Most: most},
+		Fills: true}
 }
 
 // at is the n-th size of a round.

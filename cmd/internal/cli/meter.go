@@ -207,8 +207,6 @@ func (m *Meter) line(now time.Time, bar bool) string {
 // Left is a time left in words: as many digits as an estimate has.
 func Left(d time.Duration) string {
 	switch s := d.Seconds(); {
-	case s < 1:
-		return "about 1 s left"
 	case s < 90:
 		return fmt.Sprintf("about %.0f s left", s)
 	case s < 90*60:

@@ -20,6 +20,7 @@ import (
 type progress struct {
 	to       *os.File // the terminal; nil: there is none
 	steps    int
+	bytes    float64        // of a checkpoint
 	every    map[string]int // steps between two saves and two evaluations; 0: only at the end
 	cost     map[string]float64
 	work     work.Work
@@ -41,11 +42,17 @@ const (
 	drawing    = "drawing the report"
 )
 
-// Drawing takes so long, of runs of few steps and more with each: what page and Timeline have of it.
-const (
-	drawingS     = 0.2
-	drawingStepS = 2.5e-5
-)
+// saves is between which seconds a save of so many bytes takes, before one was seen: what disks are like, idle and
+// busy.
+func saves(bytes float64) *work.Within {
+	return &work.Within{Least: 0.002 + bytes/3e9, Most: 0.5 + bytes/5e7}
+}
+
+// draws is between which seconds it takes to draw a run of so many steps, whatever the machine does besides: page and
+// Timeline of runs of few steps, and a line of each step.
+func draws(steps int) *work.Within {
+	return &work.Within{Least: 0.1 + 1e-5*float64(steps), Most: 1 + 1e-4*float64(steps)}
+}
 
 // newProgress is that of a run. What an evaluation takes is guessed at first, from its rows, which have no backward.
 func newProgress(to *os.File, c *run.Config) *progress {
@@ -56,6 +63,7 @@ func newProgress(to *os.File, c *run.Config) *progress {
 	}
 	if c.Checkpoint.Dir != "" {
 		p.every[saving] = c.Checkpoint.Every
+		p.bytes = float64(4 * c.Model.ParameterElements() * int64(1+len(c.Optimizer.States())))
 	}
 	if c.Data.Test != nil {
 		rows := c.Data.Test.Len()
@@ -91,10 +99,14 @@ func (p *progress) times(what string, done int) int {
 
 // piece is work of a kind, so many times.
 func (p *progress) piece(kind string, times int) work.Piece {
-	if kind == drawing {
-		return work.Piece{What: kind, Kind: kind, Group: kind, Cost: drawingS + drawingStepS*float64(p.steps), Sure: true}
+	one := work.Piece{What: kind, Kind: kind, Group: kind, Cost: p.cost[kind], Times: times}
+	switch kind {
+	case drawing:
+		one.Within = draws(p.steps)
+	case saving:
+		one.Within = saves(p.bytes)
 	}
-	return work.Piece{What: kind, Kind: kind, Group: kind, Cost: p.cost[kind], Times: times}
+	return one
 }
 
 // did says that what was under way is done, at a time, and what is left behind so many steps: next is what is begun.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/control"
@@ -58,5 +59,57 @@ func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 	}
 	if got, want := p.pace(), "  100.0 samples/s  bubble 25.0 % over 64 steps"; got != want {
 		t.Errorf("it says %q; want %q", got, want)
+	}
+}
+
+// Runs of seconds on a clock of their own, which step evenly or twice as slowly for a while, and end with a save, an
+// evaluation and a report that nobody has seen before: what is said of the time left holds within a factor of 1.5, and
+// nothing is said as they begin.
+func TestATrainingsTimeLeftIsHonest(t *testing.T) {
+	for name, c := range map[string]struct {
+		steps                             int
+		stepS, slowS, saveS, evalS, drawS float64
+		says                              bool
+	}{
+		"of three seconds":             {6000, 0.0004, 0.0004, 0.15, 0.02, 0.4, false},
+		"with a long tail":             {6000, 0.001, 0.001, 0.5, 0.1, 1, true},
+		"with a short tail":            {6000, 0.001, 0.001, 0.01, 0.01, 0.3, true},
+		"that others slow for a while": {2000, 0.01, 0.02, 0.1, 0.1, 0.3, true},
+	} {
+		p := &progress{steps: c.steps, bytes: 4e5, every: map[string]int{saving: 0, evaluating: 0},
+			cost: map[string]float64{stepping: 1, saving: .5, evaluating: 4}}
+		zero := time.Unix(0, 0)
+		total := float64(c.steps)*c.stepS + c.saveS + c.evalS + c.drawS
+		slow := func(step int) bool { return step > c.steps/2 && step < c.steps*6/10 }
+		for step := range c.steps {
+			if slow(step) {
+				total += c.slowS - c.stepS
+			}
+		}
+		gone, said := 0.0, false
+		for step := range c.steps {
+			if gone += c.stepS; slow(step) {
+				gone += c.slowS - c.stepS
+			}
+			now := zero.Add(time.Duration(gone * 1e9))
+			if p.due = nil; step == c.steps-1 {
+				p.due = []string{saving, evaluating}
+			}
+			p.did(now, step+1)
+			if step%20 != 0 {
+				continue
+			}
+			s := p.work.At(now)
+			if !s.Honest {
+				continue
+			}
+			said = true
+			if off := s.Left.Seconds() / (total - gone); off > 1.5 || off < 1/1.5 || gone < total/6 {
+				t.Fatalf("a run %s: behind %.1f of %.1f s %v are left", name, gone, total, s.Left)
+			}
+		}
+		if said != c.says {
+			t.Errorf("a run %s: a time left is said: %v", name, said)
+		}
 	}
 }
