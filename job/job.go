@@ -11,7 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -312,4 +314,13 @@ func Schema() ([]byte, error) {
 	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	return append(text, '\n'), err
+}
+
+// SettingsText says with which settings the model is built, by name: "context 64, layers 3"; empty where none is given.
+func (j *Job) SettingsText() string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(j.Settings)) {
+		all = append(all, fmt.Sprintf("%s %v", name, j.Settings[name]))
+	}
+	return strings.Join(all, ", ")
 }

@@ -224,7 +224,7 @@ var (
 			func(j *Job) *bool { return &j.AnyOrder }),
 		word("who sums gradients: ordered, or native (Gloo: no encryption)",
 			"collectives", func(j *Job) *string { return &j.Collectives }),
-		word("a checkpoint, or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
+		word("a run, a checkpoint or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
 		truth("go on with another --pipelines, all from the reference", "resume-averaged",
 			func(j *Job) *bool { return &j.ResumeAveraged }),
 		word("scale the rate for several pipelines: pipelines or split", "lr-scale",

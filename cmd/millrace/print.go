@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/terminal"
@@ -21,7 +22,7 @@ func writeOut(c *cobra.Command, file string, text []byte) error {
 	if err := document.WriteText(file, string(text)); err != nil {
 		return err
 	}
-	return wrote(c.OutOrStdout(), file)
+	return cli.Wrote(c.OutOrStdout(), file)
 }
 
 // say says what came of a verb, and where it was written, if it was.
@@ -29,16 +30,7 @@ func say(w io.Writer, text, file string) error {
 	if _, err := io.WriteString(w, terminal.Of(w).Wrap("", "  ", names.Shown(text))); err != nil {
 		return err
 	}
-	return wrote(w, file)
-}
-
-// wrote says which file a verb has written; empty: none.
-func wrote(w io.Writer, file string) error {
-	if file == "" {
-		return nil
-	}
-	_, err := fmt.Fprintf(w, "wrote %s\n", names.Shown(file))
-	return err
+	return cli.Wrote(w, file)
 }
 
 // writeFacts writes names and what each stands for.

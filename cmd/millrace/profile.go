@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -78,13 +77,11 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), p)
 			}
-			if output == "" || cli.IsTerminal(os.Stdout) {
-				if err := printProfile(c, p); err != nil {
-					return err
-				}
-				printMeasured(c, p, want.Sizes)
+			if err := printProfile(c, p); err != nil {
+				return err
 			}
-			return nil
+			printMeasured(c, p, want.Sizes)
+			return cli.Wrote(c.OutOrStdout(), output)
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions)

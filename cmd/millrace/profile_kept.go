@@ -23,6 +23,7 @@ type keptRow struct {
 	File    string    `json:"file"`
 	Bytes   int64     `json:"bytes"`
 	Model   string    `json:"model,omitempty"`
+	Built   string    `json:"settings,omitempty"` // of the model
 	ModelID string    `json:"model_id,omitempty"`
 	Machine string    `json:"machine,omitempty"`
 	AtOnce  int       `json:"at_once,omitempty"` // workers
@@ -49,7 +50,7 @@ func rowOf(m prepare.Measured) keptRow {
 		}
 	default:
 		of := m.Record
-		r.Model, r.ModelID, r.Machine = of.Model, of.ModelID, of.Machine
+		r.Model, r.ModelID, r.Machine, r.Built = of.Model, of.ModelID, of.Machine, of.Settings
 		r.AtOnce, r.Threads, r.TookS = of.Concurrency, of.Threads, of.TookS()
 		r.Sizes, r.Visits = of.Sizes()
 		for _, s := range of.Sittings {
@@ -91,7 +92,7 @@ func printKept(c *cobra.Command, rows []keptRow) error {
 		_, err := fmt.Fprintln(out, "nothing has been measured on this machine yet; profile, plan and train measure")
 		return err
 	}
-	table := terminal.Table{Columns: []terminal.Column{{Heading: "model"}, {Heading: "workers", Number: true},
+	table := terminal.Table{Columns: []terminal.Column{{Heading: "model"}, {Heading: "settings", Wraps: true}, {Heading: "workers", Number: true},
 		{Heading: "threads", Number: true, Spare: 4}, {Heading: "micro-batches", Wraps: true},
 		{Heading: "took", Number: true, Spare: 2}, {Heading: "measured", Spare: 1},
 		{Heading: "size", Number: true, Spare: 3}, {Heading: "file"}}}
@@ -102,12 +103,12 @@ func printKept(c *cobra.Command, rows []keptRow) error {
 			problems = append(problems, r.File+": "+r.Problem)
 			continue
 		case r.Model == "":
-			table.Add("(messages)", strings.Trim(fmt.Sprint(r.Workers), "[]"), "", "", "", day(r.Last),
+			table.Add("(messages)", "", strings.Trim(fmt.Sprint(r.Workers), "[]"), "", "", "", day(r.Last),
 				terminal.Bytes(r.Bytes), strings.TrimSuffix(r.File, prepare.Ending))
 			continue
 		}
 		file := strings.TrimSuffix(r.File, prepare.Ending)
-		table.Add(names.Shown(r.Model), fmt.Sprint(r.AtOnce), fmt.Sprint(r.Threads), strings.Trim(fmt.Sprint(r.Sizes), "[]"),
+		table.Add(names.Shown(r.Model), names.Shown(r.Built), fmt.Sprint(r.AtOnce), fmt.Sprint(r.Threads), strings.Trim(fmt.Sprint(r.Sizes), "[]"),
 			terminal.Duration(r.TookS), day(r.Last), terminal.Bytes(r.Bytes), file)
 	}
 	if len(problems) < len(rows) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -95,7 +96,7 @@ millrace schedule ls lists the families.`,
 					Summary sim.Summary        `json:"summary"`
 				}{p, rep, p.Holdings(), sum})
 			}
-			return s.print(out, p, rep, t, sum)
+			return errors.Join(s.print(out, p, rep, t, sum), cli.Wrote(out, svg, page))
 		},
 	}
 	s.add(c)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,8 +49,9 @@ func simulateCommand() *cobra.Command {
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), p.Plan.Predicted)
 			}
-			return report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.Plan, LayerNames: prepare.NamesOf(p.Model),
+			err = report.Terminal(c.OutOrStdout(), report.Inputs{Plan: p.Plan, LayerNames: prepare.NamesOf(p.Model),
 				Simulated: t})
+			return errors.Join(err, cli.Wrote(c.OutOrStdout(), output))
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions,

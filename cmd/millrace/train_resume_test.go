@@ -129,6 +129,24 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 }
 
 // The size of micro-batches decides bits: a run that goes on with another one says so, whichever setting brought it.
+// A run goes on with its own job, in its own folder, where no other job is named: as with that job named in full.
+func TestARunGoesOnWithItsOwnJob(t *testing.T) {
+	t.Parallel()
+	p := profiled(t)
+	for _, name := range []string{"a", "b", "c"} {
+		learn(t, p, "--batch 4 --steps 4 --seed 3 --overwrite --out "+name)
+	}
+	p.Run(t, strings.Fields("train --job a/job.yaml --model mlp --data digits --resume a --steps 6 --seed 3"), true)
+	p.Run(t, strings.Fields("train --resume b --steps 6"), true)
+	p.Run(t, strings.Fields("train --resume c/checkpoints/step-00000004 --steps 6"), true)
+	for _, name := range []string{"b", "c"} {
+		sameTensors(t, p, "a/checkpoints/step-00000006", name+"/checkpoints/step-00000006")
+	}
+	if out := p.Run(t, strings.Fields("train --resume mlp.json --steps 6"), false); !strings.Contains(out, "no model is named") {
+		t.Errorf("a file that is no run: %s", out)
+	}
+}
+
 func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

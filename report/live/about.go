@@ -240,14 +240,16 @@ type summary struct {
 	Loss     *float64 `json:"loss,omitempty"` // of the last step
 	Held     *float64 `json:"held,omitempty"` // loss of the last evaluation
 	Accuracy *float64 `json:"accuracy,omitempty"`
-	Rate     *float64 `json:"rate,omitempty"` // samples per second
-	StepS    *float64 `json:"step_s,omitempty"`
-	Bubble   *float64 `json:"bubble,omitempty"`
-	Peak     *float64 `json:"peak,omitempty"` // bytes
-	Model    string   `json:"model,omitempty"`
-	Schedule string   `json:"schedule,omitempty"`
-	Workers  int      `json:"workers,omitempty"`
-	Wrong    int      `json:"wrong,omitempty"` // files with which something is
+	// Reported is what the model said of itself at the last evaluation, by name.
+	Reported map[string]*float64 `json:"reported,omitempty"`
+	Rate     *float64            `json:"rate,omitempty"` // samples per second
+	StepS    *float64            `json:"step_s,omitempty"`
+	Bubble   *float64            `json:"bubble,omitempty"`
+	Peak     *float64            `json:"peak,omitempty"` // bytes
+	Model    string              `json:"model,omitempty"`
+	Schedule string              `json:"schedule,omitempty"`
+	Workers  int                 `json:"workers,omitempty"`
+	Wrong    int                 `json:"wrong,omitempty"` // files with which something is
 }
 
 func (f *Follower) summary(id, name string, at time.Time) summary {
@@ -260,7 +262,7 @@ func (f *Follower) summary(id, name string, at time.Time) summary {
 		s.Loss = finite(f.now.loss)
 	}
 	if e := f.evaluated; e != nil {
-		s.Held, s.Accuracy = finite(e.Loss), e.Accuracy
+		s.Held, s.Accuracy, s.Reported = finite(e.Loss), e.Accuracy, e.Reported
 	}
 	n := f.measured()
 	s.StepS, s.Rate, s.Bubble, s.Peak = n.of("step time"), n.of("samples per second"), n.of("bubble"), n.peak()
@@ -292,16 +294,15 @@ func round(x float64) float64 {
 
 // details is what a page shows of a run beside its steps.
 type details struct {
-	ID        string              `json:"id"`
-	Path      string              `json:"path"`
-	Settings  map[string]string   `json:"settings,omitempty"`
-	Plan      *planned            `json:"plan,omitempty"`
-	Events    []metrics.Event     `json:"events,omitempty"`
-	Reported  map[string]*float64 `json:"reported,omitempty"`
-	Cause     string              `json:"cause,omitempty"`
-	Wrong     []string            `json:"wrong,omitempty"`
-	Report    bool                `json:"report,omitempty"`
-	Predicted *plan.Predicted     `json:"predicted,omitempty"`
+	ID        string            `json:"id"`
+	Path      string            `json:"path"`
+	Settings  map[string]string `json:"settings,omitempty"`
+	Plan      *planned          `json:"plan,omitempty"`
+	Events    []metrics.Event   `json:"events,omitempty"`
+	Cause     string            `json:"cause,omitempty"`
+	Wrong     []string          `json:"wrong,omitempty"`
+	Report    bool              `json:"report,omitempty"`
+	Predicted *plan.Predicted   `json:"predicted,omitempty"`
 }
 
 // planned is a plan as a page draws it.
@@ -322,9 +323,6 @@ type planned struct {
 func (f *Follower) detail(id string) details {
 	d := details{ID: id, Path: f.dir, Settings: f.about.settings, Events: slices.Clone(f.happened),
 		Cause: f.about.cause, Report: f.about.report}
-	if f.evaluated != nil {
-		d.Reported = f.evaluated.Reported
-	}
 	for _, name := range sortedNames(f.wrong) {
 		d.Wrong = append(d.Wrong, f.wrong[name])
 	}

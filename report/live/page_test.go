@@ -290,3 +290,49 @@ func TestNoColumnOfTheRunsIsCut(t *testing.T) {
 		}
 	}
 }
+
+// What a model says of itself at an evaluation is a column of the table, which sorts, and a tile of its run.
+func TestWhatAModelSaysOfItself(t *testing.T) {
+	root := t.TempDir()
+	for i, name := range []string{"a", "b", "c"} {
+		dir := trained(t, root, name, true)
+		if name == "c" {
+			continue
+		}
+		line, err := json.Marshal(metrics.EvaluationValues{Time: time.Now(), Step: 119, Loss: 1,
+			Reported: map[string]*float64{"recall": new(.25 * float64(2-i)), "none": nil}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, folder.MetricsName)
+		was, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, string(was)+string(line)+"\n")
+	}
+	_, server := shelfOf(t, root)
+	p := browsertest.Open(t, server.URL, browser.View{Width: 1280})
+	p.Wait(`document.querySelectorAll(".runs tbody tr").length === 3`)
+	const column = `[...document.querySelectorAll(".runs thead th")].filter(h => h.textContent === "recall" && !h.hidden)`
+	p.Wait(column + `.length === 1`)
+	cells := func() string {
+		return p.Text(`[...document.querySelectorAll(".runs tbody tr")].map(r => r.querySelector("a").textContent + " " +
+			r.cells[` + column + `[0].cellIndex].textContent).join(", ")`)
+	}
+	if got := cells(); got != "a 0.5000, b 0.2500, c –" {
+		t.Errorf("the column says %s", got)
+	}
+	if got := p.Text(`String([...document.querySelectorAll(".runs thead th")].filter(h => !h.hidden &&
+		h.textContent === "none").length)`); got != "0" {
+		t.Error("a column has no number at all")
+	}
+	p.Eval(column+`[0].querySelector("button").click()`, nil)
+	p.Eval(column+`[0].querySelector("button").click()`, nil)
+	p.Wait(`document.querySelector(".runs tbody a").textContent === "b"`)
+	if got := cells(); got != "b 0.2500, a 0.5000, c –" {
+		t.Errorf("sorted, the column says %s", got)
+	}
+	one := browsertest.Open(t, server.URL+"/#run="+IDOf(filepath.Join(root, "a")), browser.View{Width: 1280})
+	one.Wait(`[...document.querySelectorAll(".card")].some(c => /recall/.test(c.textContent) && /0\.5/.test(c.textContent))`)
+}

@@ -3,12 +3,15 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/millrace-ml/millrace/internal/names"
 )
 
 // writtenTo marks flags that name a file which the verb writes once its work is done.
@@ -54,6 +57,19 @@ func checkOutputs(c *cobra.Command, _ []string) error {
 		s.mu.Unlock()
 	}
 	return refused
+}
+
+// Wrote says which files a verb has written; an empty name is of none.
+func Wrote(w io.Writer, files ...string) error {
+	for _, file := range files {
+		if file == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "wrote %s\n", names.Shown(file)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // longestName is what the name of a file may have, with room for that of the sibling that it is written through.

@@ -99,6 +99,7 @@ func loadOf(j *job.Job) timing.Load {
 // read is what has been measured so far; empty where nothing was, or it cannot be read, which unreadable is told.
 func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	fresh := timing.NewRecord(k.model, k.machine, loadOf(k.job))
+	fresh.Settings = k.job.SettingsText()
 	none := &timing.Links{Version: timing.Version, Machine: k.wires}
 	if k.lost != nil {
 		return fresh, none

@@ -80,8 +80,28 @@ func Spread(p *profile.Profile) string {
 	if s == nil {
 		return ""
 	}
-	return fmt.Sprintf("costs are medians of %d measured passes; the middle half of those took from %.1f %% less to "+
-		"%.1f %% more", s.Passes, 100*s.Below, 100*s.Above)
+	return fmt.Sprintf("%s%d measured passes%s; the middle half of those took from %.1f %% less to %.1f %% more",
+		costsAre, s.Passes, sizesOf(p), 100*s.Below, 100*s.Above)
+}
+
+// costsAre begins what Spread says.
+const costsAre = "costs are medians of "
+
+// sizesOf says what micro-batches a profile of one device type is of.
+func sizesOf(p *profile.Profile) string {
+	types := p.DeviceTypes()
+	if len(types) != 1 {
+		return ""
+	}
+	sizes := p.Sizes(types[0])
+	if len(sizes) == 0 {
+		return ""
+	}
+	least, most := slices.Min(sizes), slices.Max(sizes)
+	if least == most {
+		return " of micro-batches of " + terminal.Count(most, "sample")
+	}
+	return fmt.Sprintf(" of micro-batches of %d to %s", least, terminal.Count(most, "sample"))
 }
 
 // refusal marks what the network itself does wrong: samples are made up here, so that it is not the data.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,27 @@ type Prepared struct {
 
 // Prepare profiles and plans a job, which is then trained or not.
 func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
-	return PrepareOn(c, j, trains, func(p *Prepared) error { return p.Hardware(c) })
+	return PrepareOn(c, j, trains, func(p *Prepared) error {
+		if !trains && j.Cluster == "" && p.Plan != nil && len(p.Plan.Hardware) > 0 {
+			return p.planned(c)
+		}
+		return p.Hardware(c)
+	})
+}
+
+// planned fills in the cluster that the given plan says it is for, and what the model costs on it.
+func (p *Prepared) planned(c *cobra.Command) (err error) {
+	if p.Cluster, err = p.Plan.For(); err != nil {
+		return cli.BadInput(fmt.Errorf("%s: %w", p.Job.Plan, err))
+	}
+	p.Job.Workers = len(p.Cluster.Devices)
+	p.Limit()
+	fmt.Fprintf(c.ErrOrStderr(), "millrace: on %s, which %s is for; --cluster names another cluster\n", p.Cluster.Name,
+		p.Job.Plan)
+	if err := p.described(); err != nil {
+		return fmt.Errorf("%s, which %s is for: %w", p.Cluster.Name, p.Job.Plan, err)
+	}
+	return nil
 }
 
 // PrepareOn is Prepare on hardware that is filled in otherwise: the Profile and the Cluster.
@@ -172,6 +193,11 @@ func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	if err := p.Describe(c); err != nil {
 		return err
 	}
+	return p.described()
+}
+
+// described fills in what the model costs on the cluster: what the job's profile says, or a roofline.
+func (p *Prepared) described() (err error) {
 	if p.Job.Profile != "" {
 		p.Profile, err = GivenProfile(p.Job, p.Model)
 		return err
@@ -300,6 +326,9 @@ func (p *Prepared) given() error {
 	}
 	pl.Predicted = &predicted
 	p.Job.Batch = pl.Batch()
+	// What its file says of costs was true of those that it was planned with.
+	pl.Why = slices.DeleteFunc(pl.Why, func(why string) bool { return strings.HasPrefix(why, costsAre) })
+	p.NoteSpread()
 	for _, size := range pl.Sizes() {
 		if basis := p.Profile.Basis(p.Cluster.Devices[pl.Stages[0].Devices[0]], size); basis != "" &&
 			!slices.Contains(pl.Why, basis) {

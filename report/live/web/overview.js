@@ -11,7 +11,7 @@ let tooMany = false; // were asked for
 
 // fields are the columns of the table. Numbers sort the other way first, as larger ones are what one looks for, but for
 // those that are better small.
-const fields = [
+let fields = [
   { key: "name", title: "run", of: (r) => r.name.toLowerCase(), up: true },
   { key: "state", title: "state", of: (r) => Object.keys(states).indexOf(r.state), up: true },
   {
@@ -33,6 +33,25 @@ const fields = [
   { key: "schedule", title: "schedule", of: (r) => r.schedule, up: true },
   { key: "workers", title: "workers", n: true, of: (r) => r.workers || undefined },
 ];
+
+// reports has a column for each number that a model says of itself at an evaluation, most of them at first.
+const mostReported = 4;
+function reports() {
+  const names = new Set();
+  for (const r of store.runs.values()) for (const name in r.reported ?? {}) names.add("reported " + name);
+  const keys = [...names].sort().slice(0, mostReported);
+  const now = fields.filter((f) => f.reported).map((f) => f.key);
+  if (keys.join("\n") === now.join("\n")) return;
+  const own = fields.filter((f) => !f.reported);
+  const at = own.findIndex((f) => f.key === "accuracy") + 1;
+  const columns = keys.map((key) => {
+    const name = key.slice("reported ".length);
+    return { key, title: name, n: true, reported: true, of: (r) => r.reported?.[name], text: (r) => four(r.reported[name]) };
+  });
+  fields = [...own.slice(0, at), ...columns, ...own.slice(at)];
+  rows.clear();
+  buildHead();
+}
 
 let first = []; // runs that are drawn where nobody has chosen: they stay while they are there
 
@@ -62,6 +81,7 @@ function choose(id, on) {
 
 const rows = new Map();
 let table,
+  head,
   body,
   find,
   note,
@@ -87,17 +107,22 @@ export function listed() {
   });
 }
 
+function buildHead() {
+  for (const f of fields) {
+    if (f.th) continue;
+    const b = el("button", { type: "button", text: f.title });
+    b.addEventListener("click", () => change({ sort: f.key, down: view.sort === f.key ? !view.down : !f.up }));
+    f.th = el("th", { scope: "col", class: f.n ? "n" : "" }, b);
+  }
+  head.replaceChildren(...fields.map((f) => f.th));
+}
+
 function build() {
   find = el("input", { type: "search", "aria-label": "Look for runs by name", placeholder: "Find a run" });
   find.addEventListener("input", () => change({ find: find.value }));
   note = el("p", { class: "muted" });
-  const head = el("tr");
-  for (const f of fields) {
-    const b = el("button", { type: "button", text: f.title });
-    b.addEventListener("click", () => change({ sort: f.key, down: view.sort === f.key ? !view.down : !f.up }));
-    f.th = el("th", { scope: "col", class: f.n ? "n" : "" }, b);
-    head.append(f.th);
-  }
+  head = el("tr");
+  buildHead();
   body = el("tbody");
   table = el("table", { class: "runs" }, el("thead", {}, head), body);
   const tools = curveTools();
@@ -164,6 +189,7 @@ function rowOf(r) {
 
 export function drawOverview() {
   if (!table) build();
+  reports();
   if (document.activeElement !== find) find.value = view.find;
   const all = listed(),
     drawn = chosen();

@@ -5,7 +5,7 @@ import { planStrip, planWords } from "./overview.js";
 import { stepsView } from "./steps.js";
 import { store } from "./store.js";
 import { view } from "./view-state.js";
-import { bytes, el, moment, part, seconds, states, whole } from "./words.js";
+import { bytes, el, four, moment, part, seconds, states, whole } from "./words.js";
 
 const parent = document.getElementById("single");
 let of = "",
@@ -181,7 +181,7 @@ function drawNotices(r, d) {
       notice(
         false,
         "Silent",
-        `The last sign of this run was at ${moment(r.heard * 1000)}, behind step ${whole(r.step)}` +
+        `The last sign of this run was at ${moment(r.heard * 1000)}, after step ${whole(r.step)}` +
           (r.total ? ` of ${whole(r.total)}` : "") +
           ". It has not said that it ended: its process may have been killed, or its host cannot be reached.",
       ),
@@ -214,6 +214,8 @@ function drawCards(r, d) {
     });
   if (r.accuracy !== undefined)
     shown.push({ name: "evaluation accuracy", value: part(r.accuracy, 0.0001), was: "at the last evaluation" });
+  for (const [name, value] of Object.entries(r.reported ?? {}).sort())
+    shown.push({ name, value: value === null ? "–" : four(value), was: "said by the model at the last evaluation" });
   parts.cards.hidden = shown.length === 0;
   if (!once("cards", shown)) return;
   parts.cards.replaceChildren(

@@ -68,8 +68,13 @@ hardware, from costs that it computes from the devices' peaks; --profile brings 
 			if err != nil {
 				return own.remedied(c, p, err)
 			}
-			if err := own.print(c, p); err != nil || own.stopped == nil {
+			switch err := own.print(c, p); {
+			case err != nil:
 				return err
+			case own.stopped == nil && own.asJSON:
+				return nil
+			case own.stopped == nil:
+				return cli.Wrote(c.OutOrStdout(), own.output)
 			}
 			kept := "this is the best plan so far"
 			if own.output != "" {

@@ -3,9 +3,7 @@ package reporting
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +26,7 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 	}
 	j := job.Default()
 	if errors.Join(j.Read(filepath.Join(p.Dir, folder.JobName)), j.Complete()) == nil {
-		add("model", j.Model+settings(j.Settings))
+		add("model", j.Model+settings(&j))
 		add("data", j.Data)
 		add("plan", planned(p.Plan, &j))
 		pipelines := 1
@@ -67,15 +65,11 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 }
 
 // settings is those of a model, in brackets.
-func settings(given map[string]any) string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		all = append(all, fmt.Sprintf("%s %v", name, given[name]))
-	}
-	if all == nil {
+func settings(j *job.Job) string {
+	if len(j.Settings) == 0 {
 		return ""
 	}
-	return " (" + strings.Join(all, ", ") + ")"
+	return " (" + j.SettingsText() + ")"
 }
 
 // planned is a plan in a few words, with where it is from.

@@ -334,7 +334,11 @@ func (r *resumption) explain(j *job.Job) string {
 	if r.anew {
 		return fmt.Sprintf("%s has no checkpoint yet: training begins with step 1\n", checkpoints(j))
 	}
-	text := fmt.Sprintf("goes on from %s with its %s\n", r.path, strings.Join(r.taken, ", "))
+	text := "goes on from " + r.path
+	if len(r.taken) > 0 {
+		text += " with its " + strings.Join(r.taken, ", ")
+	}
+	text += "\n"
 	if len(r.changed) > 0 {
 		text += fmt.Sprintf("changed: %s\n", strings.Join(r.changed, ", "))
 	}

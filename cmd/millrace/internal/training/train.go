@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/setup"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune/predict"
@@ -57,7 +59,7 @@ func TrainCommand() *cobra.Command {
 		Use: "train [JOB.yaml]", Short: "Profile, plan, check, simulate, train and report", Long: trainHelp,
 		Example: `  millrace train --model gpt --data FILE.txt --workers 2 --batch 32 --steps 200 --out runs/gpt
   millrace train --model convnet --data fashion-mnist --batch 128 --steps 500 --eval-every 100
-  millrace train job.yaml --resume runs/gpt/checkpoints`,
+  millrace train --resume runs/gpt --steps 400`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: words.Each(words.JobFiles),
 		RunE: func(c *cobra.Command, args []string) error {
 			w, err := worldOf(c, each)
@@ -66,6 +68,10 @@ func TrainCommand() *cobra.Command {
 			}
 			if len(args) == 1 {
 				t.flags.File = args[0]
+			}
+			flags := c.Flags()
+			if t.flags.File == "" && w.Size == 1 && flags.Changed("resume") && !flags.Changed("model") && !flags.Changed("plan") {
+				t.ofRun(flags.Lookup("resume").Value.String())
 			}
 			if n := w.Workers(); n > 0 {
 				t.flags.Given = append(t.flags.Given, func(j *job.Job) error { return workersOf(j, w, n) })
@@ -81,6 +87,30 @@ func TrainCommand() *cobra.Command {
 	c.Flags().IntVar(&each, workersFlag, 1, "workers of each process, where there are several")
 	c.Flags().BoolVar(&t.dry, "dry-run", false, "stop before the first step")
 	return c
+}
+
+// ofRun has the job of the run that a checkpoint, or a folder of them, lies in be the one that goes on there, where
+// the run's folder has one.
+func (t *training) ofRun(resume string) {
+	run := filepath.Clean(resume)
+	for _, inside := range []string{filepath.Dir(run), run} {
+		if filepath.Base(inside) == "checkpoints" {
+			run = filepath.Dir(inside)
+			break
+		}
+	}
+	file := filepath.Join(run, folder.JobName)
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return
+	}
+	t.flags.File = file
+	t.flags.Given = append(t.flags.Given, func(j *job.Job) error {
+		if !t.Flags().Changed("out") {
+			j.Out = run
+		}
+		j.Overwrite = j.Overwrite && t.Flags().Changed("overwrite")
+		return nil
+	})
 }
 
 // do trains in a world, and says in the run's folder why it has failed where it has.

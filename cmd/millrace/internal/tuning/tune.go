@@ -236,7 +236,7 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 	if prepare.CheckRunnable(p.Model) == nil {
 		out.train = f.trains(p.Job)
 	}
-	return out.print(c.OutOrStdout())
+	return errors.Join(out.print(c.OutOrStdout()), cli.Wrote(c.OutOrStdout(), f.output, f.page))
 }
 
 // compared is AvgPipe at the memory of each baseline; those cut a batch into as many
