@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -168,9 +169,9 @@ func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 			switch {
 			case measured == nil:
 			case settled:
-				fmt.Fprintf(out, "advance: depths %v took %.4g ms a step; settled on %v\n", measured, 1e3*stepS, next)
+				fmt.Fprintf(out, "advance: depths %v took %s a step; settled on %v\n", measured, terminal.Duration(stepS), next)
 			default:
-				fmt.Fprintf(out, "advance: depths %v took %.4g ms a step; next %v\n", measured, 1e3*stepS, next)
+				fmt.Fprintf(out, "advance: depths %v took %s a step; next %v\n", measured, terminal.Duration(stepS), next)
 			}
 		},
 	}

@@ -98,12 +98,12 @@ func (v *view) plan(why *tune.Explanation) {
 		v.line("planner", fmt.Sprintf("%s: %s %.6g %s", pl.Planner, pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit))
 	}
 	if q := pl.Predicted; q != nil {
-		v.line("predicted", fmt.Sprintf("%s ms a step, %s samples/s, bubble %.1f %%", terminal.Number(1e3*q.StepS, 4),
+		v.line("predicted", fmt.Sprintf("%s a step, %s samples/s, bubble %.1f %%", terminal.Duration(q.StepS),
 			terminal.Number(q.SamplesPerSecond, 4), 100*q.Bubble))
 	}
 	if b := pl.LowerBound; b != nil {
-		v.line("bound", fmt.Sprintf("no such plan on %s can take less than %s ms; this is %s",
-			terminal.Count(len(v.Cluster.Devices), "worker"), terminal.Number(1e3*b.StepS, 4), b.Above()))
+		v.line("bound", fmt.Sprintf("no such plan on %s can take less than %s; this is %s",
+			terminal.Count(len(v.Cluster.Devices), "worker"), terminal.Duration(b.StepS), b.Above()))
 	}
 	if pl.Predicted != nil {
 		v.line("memory", v.fullest())
@@ -113,8 +113,8 @@ func (v *view) plan(why *tune.Explanation) {
 		v.line("bottleneck", why.Bottleneck)
 		var levers []string
 		for _, l := range why.Levers {
-			levers = append(levers, fmt.Sprintf("%s: %s ms a step, %.1f %% more samples/s", l.Change,
-				terminal.Number(1e3*l.StepS, 4), 100*l.Gain))
+			levers = append(levers, fmt.Sprintf("%s: %s a step, %.1f %% more samples/s", l.Change,
+				terminal.Duration(l.StepS), 100*l.Gain))
 		}
 		v.line("would help", strings.Join(levers, "\n"))
 	}

@@ -74,8 +74,8 @@ func (f *planFlags) remedies(c *cobra.Command, p *prepare.Prepared) []string {
 		return nil
 	}
 	best := found.Best
-	return []string{fmt.Sprintf("these devices, by planner auto: %s, %.4g ms a step", best.Summary(),
-		1e3*best.Predicted.StepS)}
+	return []string{fmt.Sprintf("these devices, by planner auto: %s, %s a step", best.Summary(),
+		terminal.Duration(best.Predicted.StepS))}
 }
 
 // remedied adds to a plan that does not fit what would make it.

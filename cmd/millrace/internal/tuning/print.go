@@ -37,7 +37,7 @@ func (t *tuned) print(w io.Writer) error {
 	}
 	line("chosen", fmt.Sprintf("%s, %s, %s in advance of 1F1B", best.Plan.Micros(),
 		terminal.Count(best.At.Pipelines, "pipeline"), terminal.Count(best.Advance(), "forward")))
-	line("predicted", fmt.Sprintf("%s ms a batch, %s samples/s", terminal.Number(1e3*best.StepS, 4),
+	line("predicted", fmt.Sprintf("%s a batch, %s samples/s", terminal.Duration(best.StepS),
 		terminal.Number(float64(t.Batch)/best.StepS, 4)))
 	if over, chosen, ok := t.PassedOver(t.LimitBytes); !ok {
 		line("why", t.why())
