@@ -23,7 +23,7 @@ type Record struct {
 	Model       string `json:"model"`
 	ModelID     string `json:"model_id"`
 	Settings    string `json:"settings,omitempty"` // that the model was built with, as a person reads them
-	Machine     string `json:"machine"` // all that times depend on beside the rest; opaque here
+	Machine     string `json:"machine"`            // all that times depend on beside the rest; opaque here
 	Engine      string `json:"engine"`
 	Device      string `json:"device"`
 	Concurrency int    `json:"concurrency"` // workers that computed at once
