@@ -92,7 +92,8 @@ func printKept(c *cobra.Command, rows []keptRow) error {
 		_, err := fmt.Fprintln(out, "nothing has been measured on this machine yet; profile, plan and train measure")
 		return err
 	}
-	table := terminal.Table{Columns: []terminal.Column{{Heading: "model"}, {Heading: "settings", Wraps: true}, {Heading: "workers", Number: true},
+	table := terminal.Table{Columns: []terminal.Column{{Heading: "model"}, {Heading: "settings", Wraps: true},
+		{Heading: "workers", Number: true},
 		{Heading: "threads", Number: true, Spare: 4}, {Heading: "micro-batches", Wraps: true},
 		{Heading: "took", Number: true, Spare: 2}, {Heading: "measured", Spare: 1},
 		{Heading: "size", Number: true, Spare: 3}, {Heading: "file"}}}
@@ -108,7 +109,8 @@ func printKept(c *cobra.Command, rows []keptRow) error {
 			continue
 		}
 		file := strings.TrimSuffix(r.File, prepare.Ending)
-		table.Add(names.Shown(r.Model), names.Shown(r.Built), fmt.Sprint(r.AtOnce), fmt.Sprint(r.Threads), strings.Trim(fmt.Sprint(r.Sizes), "[]"),
+		table.Add(names.Shown(r.Model), names.Shown(r.Built), fmt.Sprint(r.AtOnce), fmt.Sprint(r.Threads),
+			strings.Trim(fmt.Sprint(r.Sizes), "[]"),
 			terminal.Duration(r.TookS), day(r.Last), terminal.Bytes(r.Bytes), file)
 	}
 	if len(problems) < len(rows) {

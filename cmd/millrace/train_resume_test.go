@@ -142,7 +142,8 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	for _, name := range []string{"b", "c"} {
 		sameTensors(t, p, "a/checkpoints/step-00000006", name+"/checkpoints/step-00000006")
 	}
-	if out := p.Run(t, strings.Fields("train --resume mlp.json --steps 6"), false); !strings.Contains(out, "no model is named") {
+	out := p.Run(t, strings.Fields("train --resume mlp.json --steps 6"), false)
+	if !strings.Contains(out, "no model is named") {
 		t.Errorf("a file that is no run: %s", out)
 	}
 }

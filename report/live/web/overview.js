@@ -46,7 +46,8 @@ function reports() {
   const at = own.findIndex((f) => f.key === "accuracy") + 1;
   const columns = keys.map((key) => {
     const name = key.slice("reported ".length);
-    return { key, title: name, n: true, reported: true, of: (r) => r.reported?.[name], text: (r) => four(r.reported[name]) };
+    const of = (r) => r.reported?.[name];
+    return { key, title: name, n: true, reported: true, of, text: (r) => four(of(r)) };
   });
   fields = [...own.slice(0, at), ...columns, ...own.slice(at)];
   rows.clear();

@@ -70,7 +70,8 @@ func TrainCommand() *cobra.Command {
 				t.flags.File = args[0]
 			}
 			flags := c.Flags()
-			if t.flags.File == "" && w.Size == 1 && flags.Changed("resume") && !flags.Changed("model") && !flags.Changed("plan") {
+			if t.flags.File == "" && w.Size == 1 && flags.Changed("resume") && !flags.Changed("model") &&
+				!flags.Changed("plan") {
 				t.ofRun(flags.Lookup("resume").Value.String())
 			}
 			if n := w.Workers(); n > 0 {
