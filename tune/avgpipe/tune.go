@@ -227,7 +227,7 @@ func (t *tuning) prediction(at Degrees) progress.Piece {
 
 // played is a piece of work that plays a setting, which takes so long for each micro-batch of each pipeline.
 func played(what, kind string, at Degrees, eachS float64) progress.Piece {
-	return progress.Piece{What: what + " " + at.String(), Kind: kind + " of " + at.String(), Group: "plays",
+	return progress.Piece{What: what + " " + at.String(), Kind: kind + " of " + at.String(), Group: kind,
 		Cost: eachS * float64(at.MicroBatches*at.Pipelines)}
 }
 

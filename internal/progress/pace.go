@@ -1,0 +1,84 @@
+package progress
+
+import "math"
+
+// slower is how much longer pieces took lately than at the pace of the whole work: those that ended last, which took so
+// many seconds together, and the one under way where it takes longer than expected. A piece is held against others of
+// its kind, or of its group where it is the only one.
+func (w *Work) slower(gone, seconds float64) float64 {
+	took, expected := 0.0, 0.0
+	see := func(p *piece) {
+		if like := w.like(p); like > 0 {
+			took, expected = took+p.seconds, expected+like
+		}
+	}
+	if w.now != nil && !w.now.Sure && gone > w.seconds(w.now) {
+		see(&piece{w.now.Kind, w.now.Group, pace{0, w.now.Cost, gone}})
+	}
+	for i := len(w.past) - 1; i >= 0 && took < seconds; i-- {
+		see(&w.past[i])
+	}
+	if expected == 0 {
+		return 1
+	}
+	return min(max(took/expected, 1/mostSlower), mostSlower)
+}
+
+// unsteady is by what factor the rest may go faster or slower than the work so far, as far as is known from how unlike
+// parts of that went that took equally long: by as much as their mean and that of as many as the rest has are apart 9
+// times of 10.
+func (w *Work) unsteady(seconds float64) float64 {
+	var all pace
+	var parts []pace
+	for i := range w.past {
+		if p, expected := &w.past[i], w.like(&w.past[i]); expected > 0 {
+			parts = append(parts, pace{p.pieces, expected, p.seconds})
+			all.add(parts[len(parts)-1])
+		}
+	}
+	each := all.seconds / min(mostWindows, float64(len(parts)))
+	var logs []float64
+	var window pace
+	for _, p := range parts {
+		if window.add(p); window.seconds >= 0.999*each {
+			logs, window = append(logs, math.Log(window.seconds/window.costs)), pace{}
+		}
+	}
+	if window.seconds >= each/3 {
+		logs = append(logs, math.Log(window.seconds/window.costs))
+	}
+	if len(logs) < leastWindows || seconds <= 0 {
+		return 1
+	}
+	n, mean, squares := float64(len(logs)), 0.0, 0.0
+	for _, l := range logs {
+		mean += l / n
+	}
+	for _, l := range logs {
+		squares += (l - mean) * (l - mean)
+	}
+	t := student[min(len(logs), len(student)-1)]
+	return math.Exp(t * math.Sqrt(squares/(n-1)*(1/n+each/seconds)))
+}
+
+// The work so far is looked at in windows of time.
+const mostWindows, leastWindows = 10, 3
+
+// student is between how many standard errors the mean of so many windows lies, 9 times of 10.
+var student = []float64{3: 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83}
+
+// like is how long a piece that has ended was to take as others of its kind did, or of its group where it is the only
+// one; 0: there is no other.
+func (w *Work) like(p *piece) float64 {
+	known := w.kinds[p.kind]
+	if known == nil || known.pieces <= p.pieces {
+		known = w.groups[p.group]
+	}
+	if known == nil || known.pieces <= p.pieces || known.costs <= 0 || known.seconds <= 0 {
+		return 0
+	}
+	return p.costs * known.seconds / known.costs
+}
+
+// mostSlower bounds what the last pieces say of the rest.
+const mostSlower = 3
