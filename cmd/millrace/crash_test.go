@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,6 +38,12 @@ func faultyCommands() []*cobra.Command {
 				fmt.Fprintln(os.Stderr, "writing")
 				select {}
 			})
+		}},
+		{Use: "saves-for-ever", RunE: func(c *cobra.Command, _ []string) error {
+			return errors.Join(cli.FinishesItsStep(c), document.Write("half.json", func(w io.Writer) error {
+				fmt.Fprintln(os.Stderr, "writing")
+				select {}
+			}))
 		}},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -64,6 +65,9 @@ func importCommand() *cobra.Command {
 			p, notes, err := importer.Read(args[0], options)
 			if err != nil {
 				return cli.BadInput(err)
+			}
+			if err := context.Cause(c.Context()); err != nil {
+				return err
 			}
 			if output != "" {
 				if err := p.Write(output); err != nil {

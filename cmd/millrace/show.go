@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -92,6 +93,9 @@ func reportCommand() *cobra.Command {
 			if err != nil {
 				return cli.BadInput(err)
 			}
+			if err := context.Cause(c.Context()); err != nil {
+				return err
+			}
 			in := reporting.Inputs(whole)
 			if in.Simulated == nil && in.Measured == nil && len(in.Took) == 0 {
 				return cli.BadInput(fmt.Errorf("%s has no step to draw: there is no %s of what was predicted, no %s and no step "+
@@ -105,10 +109,15 @@ func reportCommand() *cobra.Command {
 				return cli.WriteJSON(c.OutOrStdout(), rows)
 			}
 			meter.Doing("drawing " + page)
-			if err := document.Write(page, func(f io.Writer) error { return report.HTML(f, in) }); err != nil {
+			if err := document.Write(page, func(f io.Writer) error {
+				return report.HTML(document.Until(c.Context(), f), in)
+			}); err != nil {
 				return err
 			}
 			meter.Stop()
+			if err := context.Cause(c.Context()); err != nil {
+				return err
+			}
 			if err := report.Terminal(c.OutOrStdout(), in); err != nil {
 				return err
 			}

@@ -28,16 +28,8 @@ func onTerminal(t *testing.T, columns uint16, args string, env ...string) string
 // typed.
 func at(t *testing.T, p *clitest.Program, columns uint16, args, word, typed string, env ...string) (string, error) {
 	t.Helper()
-	at, other := openTerminal(t, columns)
+	at, c := startAt(t, p, columns, args, env...)
 	defer at.Close()
-	c := p.Command(t, strings.Fields(args))
-	c.Env = append(append(c.Env, "TERM=xterm", "NO_COLOR="), env...)
-	c.Stdin, c.Stdout, c.Stderr = other, other, other
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	other.Close()
 	defer time.AfterFunc(2*time.Minute, func() { _ = c.Process.Kill() }).Stop() // of one that never says the word
 	var text []byte
 	for piece, heard := make([]byte, 4096), word == ""; ; {

@@ -40,9 +40,9 @@ func (s *Stopped) name() string {
 	return "SIGTERM"
 }
 
-// sameSignal is how close two signals must be to be one: make, timeout and terminals signal
+// SameSignal is how close two signals must be to be one: make, timeout and terminals signal
 // a process and then its group, so that it hears of the same wish twice.
-const sameSignal = time.Second
+const SameSignal = time.Second
 
 // StopGrace is how long a verb that was stopped may take to return. What it reads or computes need not ask for
 // signals all the time: behind this the process ends, and files are whole or not there at any moment.
@@ -92,8 +92,8 @@ func (s *stopper) listen(signals <-chan os.Signal) {
 		if s.heard() == nil {
 			first = time.Now()
 			s.first(&Stopped{sig.(syscall.Signal)})
-		} else if time.Since(first) >= sameSignal {
-			s.exit(s.heard().code())
+		} else if time.Since(first) >= SameSignal {
+			s.exit(s.atOnce(&Stopped{sig.(syscall.Signal)}))
 		}
 	}
 }
@@ -131,6 +131,18 @@ func (s *stopper) say(by *Stopped) (code int) {
 		}
 	})
 	return by.code()
+}
+
+// atOnce says once that a second signal ends the process, whatever it was doing, and is what that ends with.
+func (s *stopper) atOnce(by *Stopped) (code int) {
+	s.said.Do(func() {
+		noMeter()
+		if Draws(os.Stderr) {
+			fmt.Fprint(os.Stderr, "\r\x1b[K")
+		}
+		slog.Error("ended at once by another " + by.name() + "; no file is half-written, and what was being saved is lost")
+	})
+	return s.heard().code()
 }
 
 // wrote says which of the verb's outputs it has written. Files are written whole, and replaced by another one.

@@ -69,7 +69,7 @@ func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Sig
 			t.Fatalf("%s: ended with %v before it said %q:\n%s", args, err, word, stderr.text)
 		}
 	}
-	for busy := time.Duration(0); word == "" && busy < atWork; busy = processorTime(t, c.Process.Pid) {
+	for word == "" && !AtWork(t, c.Process.Pid) {
 		time.Sleep(5 * time.Millisecond) // nothing tells when a process has worked for so long
 	}
 	told := time.Now()
@@ -101,6 +101,9 @@ func (l *listener) Write(text []byte) (int, error) {
 	}
 	return len(text), nil
 }
+
+// AtWork says whether a process is in the middle of what it was started for.
+func AtWork(t *testing.T, pid int) bool { return processorTime(t, pid) >= atWork }
 
 // processorTime is what a process and its children that have ended have used.
 func processorTime(t *testing.T, pid int) time.Duration {
