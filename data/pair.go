@@ -39,8 +39,8 @@ func (o Options) paired(name string, have pair) (pair, error) {
 // takes says whether what data has can be read as what is wanted.
 func takes(name, what string, have, want Field) error {
 	if want.DType != have.DType {
-		return fmt.Errorf("data: the %s of %s are %s, and %q is to be %s; gpt and lstm need a text, mlp and convnet "+
-			"images or tables, any other model an .npz or .safetensors file with its arrays",
+		return fmt.Errorf("data: the %s of %s are %s, and %q is to be %s; gpt, llama and lstm need a text, mlp and "+
+			"convnet images or tables, any other model an .npz or .safetensors file with its arrays",
 			what, name, have.DType, want.Name, want.DType)
 	}
 	if want.Elements() != have.Elements() {

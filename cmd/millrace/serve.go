@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/serving"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report/live"
 )
 
@@ -38,6 +39,11 @@ with Ctrl-C. See docs/live.md.`,
 			if _, err := fmt.Fprintf(c.OutOrStdout(), "live %s\n", server.URL()); err != nil {
 				return err
 			}
+			found := terminal.Count(shelf.Runs(), "run")
+			if shelf.Runs() == 0 {
+				found = "no run is there yet; one is shown as soon as its folder turns up"
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "millrace: %s; Ctrl-C ends this\n", found)
 			ended := make(chan error, 1)
 			server.Serve(shelf.Handler(), func(err error) { ended <- err })
 			select {

@@ -171,6 +171,13 @@ func below(dir string) (all []string) {
 // Watched says whether somebody looks. It waits for nobody.
 func (s *Shelf) Watched() bool { return s.looking.Load() > 0 }
 
+// Runs is how many runs are shown by now.
+func (s *Shelf) Runs() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.runs)
+}
+
 // Close ends all streams.
 func (s *Shelf) Close() error {
 	s.mu.Lock()
