@@ -30,6 +30,8 @@ var bounds = map[string]float64{
 	"tune-gpt":              1.5, // in eight minutes
 	"train-gpt":             1.5, // in two minutes, of which it speaks in the second one
 	"profile-gpt-quick":     1.5,
+	"train-gpt-saves":       1.5, // in twenty seconds, with a save every ten steps
+	"bench-mlp":             1.5, // four plans in four rounds
 	"profile-gpt-thorough":  1.5,
 	// The other programs end in its middle: what is left goes twice as fast as all before it.
 	"profile-gpt-halved": 1.5,
