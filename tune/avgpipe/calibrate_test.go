@@ -67,7 +67,7 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 		ran[p.At]++
 		return machine(ctx, p, iterations, record)
 	}
-	r.Anchored = true
+	r.Anchored, r.Settings = true, MostSettings
 	out, err := Tune(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +124,48 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 	}
 }
 
+// One setting is profiled, for the paper's twenty batches (section 5.2.1), unless more are asked for: the largest number
+// of micro-batches but one. What stages are off by there is put right at every size.
+func TestOneSettingIsProfiled(t *testing.T) {
+	for settings, want := range map[int][]Degrees{0: {{8, 1}}, 1: {{8, 1}}, 2: {{1, 2}, {4, 1}},
+		3: {{1, 2}, {16, 1}, {4, 1}}} {
+		w, truth := workload(), workload()
+		truth.Profile = dearer()
+		r := request(w, 3)
+		machine, batches := truth.Simulated(), map[Degrees]int{}
+		r.Machine = func(ctx context.Context, p *Pipelined, iterations int, record bool) (*Trial, error) {
+			batches[p.At] += iterations * p.At.Pipelines
+			return machine(ctx, p, iterations, record)
+		}
+		r.Anchored, r.Settings, r.Rivals = true, settings, false
+		out, err := Tune(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(out.Anchors, want) {
+			t.Errorf("of %d settings: anchors %v; want %v", settings, out.Anchors, want)
+		}
+		if settings > 1 {
+			continue
+		}
+		if len(batches) != 1 || batches[want[0]] != 20 {
+			t.Errorf("batches %v; want 20 of %v", batches, want[0])
+		}
+		for l, layer := range out.Calibrated.Profile.Layers {
+			for i, c := range layer.Costs {
+				of := truth.Profile.Layers[l].Costs[i]
+				f, b := of.ForwardS, of.BackwardS
+				if c.MicroBatch == 16 { // which 16 samples alone would show
+					f, b = f/1.25, b/1.25
+				}
+				if !near(c.ForwardS, f) || !near(c.BackwardS, b) {
+					t.Errorf("layer %d at %d samples: %v and %v s; want %v and %v", l, c.MicroBatch, c.ForwardS, c.BackwardS, f, b)
+				}
+			}
+		}
+	}
+}
+
 // Under a limit that two pipelines of the largest micro-batches do not keep to, one stands for them.
 func TestAnchorsKeepToTheLimit(t *testing.T) {
 	w := workload()
@@ -133,7 +175,7 @@ func TestAnchorsKeepToTheLimit(t *testing.T) {
 	}
 	w.LimitBytes = one.Peak()
 	r := request(w, 2)
-	r.Anchored, r.Rivals = true, false
+	r.Anchored, r.Settings, r.Rivals = true, MostSettings, false
 	out, err := Tune(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)

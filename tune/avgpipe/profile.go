@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Of an anchored profile's batches, fewer than twenty, these are at the profiled setting, in two
+// Of the batches of a profile of several settings, fewer than twenty, these are at the profiled setting, in two
 // visits. Iterations at the ends of the grid are few: three, of which the first is cold, and one of
 // several pipelines with most micro-batches, of which it has enough for half of them to be warm.
 const (
@@ -35,7 +35,7 @@ func (t *tuning) room() error {
 	return smallest(all, t.Workload.LimitBytes)
 }
 
-// profile runs one setting, or with Anchored up to four, and scales the layers' profile to them.
+// profile runs one setting, or with Anchored as many as were asked for, and scales the layers' profile to them.
 func (t *tuning) profile(ctx context.Context) error {
 	at := t.ProfileAt
 	var err error
@@ -62,20 +62,23 @@ func (t *tuning) profile(ctx context.Context) error {
 	return err
 }
 
-// anchor runs the ends of the grid, with a setting between, which most predictions lean on, visited
+// anchor runs one setting, or ends of the grid with it between: most predictions lean on it, so that it is visited
 // behind the first of them, when the process is warm, and behind the last: a machine is slow for a
 // second now and then. It scales the layers' profile. The equations are to be asked from the anchor
 // of one pipeline with most micro-batches: see profileAt.
 func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
-	settings := append(t.ends(at), at)
+	ends := t.ends(at)
+	settings := append(ends[:min(len(ends), max(t.Settings, 1)-1)], at)
 	if len(settings) > 1 {
 		settings = slices.Insert(settings, 1, at)
 	}
 	iterationsOf := func(one Degrees) int {
 		switch {
+		case len(settings) == 1:
+			return max(Iterations(at, ProfileBatches), anchorIterations)
 		case one == at:
-			return max(Iterations(at, anchoredBatches/min(len(settings), 2)), anchorIterations)
+			return max(Iterations(at, anchoredBatches/2), anchorIterations)
 		case one.Pipelines > 1 && one.MicroBatches >= manyMicros:
 			return 1
 		}
@@ -188,13 +191,13 @@ func (t *tuning) ends(profiled Degrees) []Degrees {
 	return ends
 }
 
-// profileAt is what an anchored profile has between its ends: one pipeline and the size of
-// micro-batches in the middle of all, the smaller of two, or the next one below that fits. Of others it
+// profileAt is what a profile of several settings has between its ends: one pipeline and the size of
+// micro-batches in the middle of all, the smaller of two, or the next one below that fits. Of one setting it
 // is one pipeline and the largest number of micro-batches but one: "a rather large
 // M and a small N so that GPUs are not fully utilized" (section 5.2.1). Equation 2 holds for
 // larger micro-batches than the profiled ones, and takes smaller ones to be slower than they
 // are; but the smallest of all are the slowest to profile. Where devices are full even so,
-// it is the largest number of all.
+// or where that is over the limit, it is the largest number of all.
 func (t *tuning) profileAt() (Degrees, error) {
 	var micros []int // rising
 	for _, c := range t.out.Grid {
@@ -206,7 +209,7 @@ func (t *tuning) profileAt() (Degrees, error) {
 	if len(micros) < 2 {
 		return most, nil
 	}
-	if t.Anchored {
+	if t.Anchored && t.Settings > 1 {
 		at := Degrees{micros[len(micros)/2], 1}
 		for _, m := range micros[len(micros)/2:] {
 			if p, err := t.Workload.simulate(Degrees{m, 1}, 0); err == nil && p.fits(t.Workload.LimitBytes) {
@@ -216,6 +219,9 @@ func (t *tuning) profileAt() (Degrees, error) {
 		return at, nil
 	}
 	at := Degrees{micros[len(micros)-2], 1}
+	if p, err := t.Workload.simulate(at, 0); err != nil || !p.fits(t.Workload.LimitBytes) {
+		return most, nil
+	}
 	var o Observing
 	if err := t.Workload.known(&Pipelined{Scored: Scored{At: at}, Plan: t.Workload.plan(at, 0)}, &o); err != nil {
 		return at, err

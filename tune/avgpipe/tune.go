@@ -21,6 +21,9 @@ const (
 	TraversalBatches = 10
 )
 
+// MostSettings is how many settings there are to profile.
+const MostSettings = 4
+
 // DegreesRequest is a search for AvgPipe's degrees.
 type Request struct {
 	Workload  *Workload
@@ -32,11 +35,13 @@ type Request struct {
 	ProfileAt Degrees
 	// ProfileS is what measuring the layers took.
 	ProfileS float64
-	// Anchored spends the profile's batches on up to four settings instead of one, the smallest (of
-	// one pipeline and of two) and the largest micro-batches besides those profiled, and scales the
-	// layers' profile to what stages took there: what a machine asks for whose layers were measured
-	// briefly, if at all. The simulator as the machine has nothing to add to a profile.
+	// Anchored scales the layers' profile to what stages took in the profiled settings: what a machine asks for whose
+	// layers were measured briefly, if at all. The simulator as the machine has nothing to add to a profile.
 	Anchored bool
+	// Settings is how many settings an Anchored request profiles at most, 1 to MostSettings. 1, or 0, is the paper's
+	// one setting of twenty batches (section 5.2.1); more spend them on the fewest micro-batches and the most (of one
+	// pipeline and of two) besides, in this order.
+	Settings int
 	// Rivals traverses the grid, and follows both guidelines.
 	Rivals bool
 	// Rounds is how often Rivals traverses the grid, once for 0: measured is then the median of each setting's

@@ -30,7 +30,7 @@ type tuneFlags struct {
 	all, rivals, simulate, asJSON bool
 	grid, baselines               bool
 	output, page                  string
-	train, rounds                 int
+	train, rounds, settings       int
 
 	profilingS float64 // what gathering the layers' profile took
 	meter      *cli.Meter
@@ -38,7 +38,7 @@ type tuneFlags struct {
 
 func TuneCommand() *cobra.Command {
 	var flags prepare.JobFlags
-	own := tuneFlags{pipelines: 4, train: 10000, rounds: 1}
+	own := tuneFlags{pipelines: 4, train: 10000, rounds: 1, settings: 1}
 	c := &cobra.Command{
 		Use: "tune", Short: "Choose AvgPipe's micro-batches and pipelines, or with --all everything, from one profile",
 		Long: `tune chooses into how many micro-batches (M) to cut a batch and how many pipelines (N) share
@@ -60,12 +60,12 @@ stages from that profile too, and with --rivals tries the best in turn.`,
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ClusterOptions, []job.Option{prepare.DataOption()})
-	cli.More(c, `The profile is a few passes over every layer and some seventeen batches at up to four settings: the
-fewest micro-batches, the most (of one pipeline and of two), and a number between, to which the layers'
-times are scaled. Of settings within 5 % of the fastest it takes the one that suffers least when memory
-is slow for a while. With --simulate, or for a described --cluster, the simulator is the machine too, and
-one setting is profiled for twenty batches: the largest M but one with one pipeline, unless --profile-at
-says which.
+	cli.More(c, `The profile is a few passes over every layer and twenty batches at one setting, to which the layers' times
+are scaled: the largest M but one with one pipeline, unless --profile-at says which. --settings 4 spends
+some seventeen batches on four instead: the fewest micro-batches and the most (of one pipeline and of two),
+too. Of settings within 5 % of the fastest it takes the one that suffers least when memory is slow for a
+while. With --simulate, or for a described --cluster, the simulator is the machine too, and nothing is
+scaled.
 
 --baselines also simulates data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW, and AvgPipe
 held to the memory of each. --html writes a page that lays every prediction beside what was measured, and
@@ -73,6 +73,7 @@ what tuning costs and gives.`)
 	f := c.Flags()
 	f.IntVar(&own.pipelines, "most-pipelines", own.pipelines, "most pipelines to look at; 1 is plain training")
 	f.StringVar(&own.profileAt, "profile-at", "", "the setting to profile, M,N (default: one in the middle)")
+	f.IntVar(&own.settings, "settings", own.settings, "most settings to profile, 1 to 4")
 	f.BoolVar(&own.all, "all", false, "choose schedule, depths, recompute and stages too, by simulation")
 	f.BoolVar(&own.rivals, "rivals", false, "choose by traversal, max-num and max-size too, and compare")
 	f.IntVar(&own.rounds, "rounds", own.rounds, "times --rivals traverses the grid; medians count")
@@ -93,6 +94,9 @@ what tuning costs and gives.`)
 func (f *tuneFlags) check(*job.Job) error {
 	if f.train < 1 {
 		return fmt.Errorf("--steps %d; a training has 1 step at least", f.train)
+	}
+	if f.settings < 1 || f.settings > avgpipe.MostSettings {
+		return fmt.Errorf("--settings %d; give 1 to %d", f.settings, avgpipe.MostSettings)
 	}
 	if f.rounds < 1 || f.rounds > 1 && !f.rivals {
 		return fmt.Errorf("--rounds %d; the grid is traversed with --rivals, once at least", f.rounds)
@@ -134,7 +138,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 		return err
 	}
 	r := avgpipe.Request{Workload: w, Sizes: f.sizes(p), Pipelines: f.pipelines, Rivals: f.rivals, Rounds: f.rounds,
-		Anchored: !f.simulate, Progress: f.meter.Work()}
+		Anchored: !f.simulate, Settings: f.settings, Progress: f.meter.Work()}
 	if r.ProfileAt, err = readDegrees(f.profileAt); err != nil {
 		return err
 	}
