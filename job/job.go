@@ -60,6 +60,7 @@ type Job struct {
 	Schedule     string   `json:"schedule,omitempty" yaml:"schedule"`
 	Program      string   `json:"program,omitempty" yaml:"program"`
 	Weights      string   `json:"weights,omitempty" yaml:"weights"`
+	Staleness    *int     `json:"staleness,omitempty" yaml:"staleness"`
 	Pipelines    int      `json:"pipelines,omitempty" yaml:"pipelines"`
 	Alpha        float64  `json:"alpha,omitempty" yaml:"alpha"`
 	Averaging    string   `json:"averaging,omitempty" yaml:"averaging"`
@@ -82,6 +83,7 @@ type Job struct {
 	Keep           int    `json:"keep,omitempty" yaml:"keep"`
 	Resume         string `json:"resume,omitempty" yaml:"resume"`
 	ResumeAveraged bool   `json:"resume_averaged,omitempty" yaml:"resume_averaged"`
+	Replay         string `json:"replay,omitempty" yaml:"replay"`
 	Out            string `json:"out,omitempty" yaml:"out"`
 	Overwrite      bool   `json:"overwrite,omitempty" yaml:"overwrite"`
 	Metrics        string `json:"metrics,omitempty" yaml:"metrics"`

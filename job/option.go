@@ -142,8 +142,17 @@ var (
 			func(j *Job) *string { return &j.Schedule }),
 		word("a Program to use as the schedule, as schedule --text writes it", "program",
 			func(j *Job) *string { return &j.Program }),
-		word("fix the weight policy: sync, stash, vertical, 2bw, latest, elastic", "weights",
+		word("fix the weight policy: sync, stash, vertical, 2bw, latest, elastic, asp", "weights",
 			func(j *Job) *string { return &j.Weights }),
+		{Name: "staleness", Doc: "with asp: minibatches that a worker may be ahead (default: any number)",
+			Set: func(j *Job, v string) error {
+				n, err := strconv.Atoi(v)
+				if err != nil || n < 0 {
+					return j.wrong("staleness", v, "a number of minibatches, 0 or more")
+				}
+				j.Staleness = &n
+				return nil
+			}},
 		word("per_slice: replicas may normalise over slices of a micro-batch", "batch-norm",
 			func(j *Job) *string { return &j.BatchNorm }),
 		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
@@ -227,6 +236,8 @@ var (
 		word("a run, a checkpoint or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
 		truth("go on with another --pipelines, all from the reference", "resume-averaged",
 			func(j *Job) *bool { return &j.ResumeAveraged }),
+		word("folder of a run with asp, whose order of updates is repeated", "replay",
+			func(j *Job) *string { return &j.Replay }),
 		word("scale the rate for several pipelines: pipelines or split", "lr-scale",
 			func(j *Job) *string { return &j.RateScale }),
 		short("o", word("folder that everything is written to (default: runs/MODEL)", "out",

@@ -27,12 +27,13 @@ var says = map[string]string{
 	"clip":      "limit of the gradients' global norm; 0 is none",
 	"post_validate": "with clip: updates do not wait for the gradient norm; they are validated in the next step and " +
 		"taken back where it is over the limit",
-	"wire":     "a cluster file or preset whose links the workers of this machine are put behind",
-	"stages":   "fix the number of stages; 1 with several workers is data parallelism",
-	"split":    "first layers of stages 1, 2, ...: names or positions",
-	"schedule": "fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ...",
-	"program":  "a file with a Program to use as the schedule, as millrace schedule writes them",
-	"weights":  "fix the weight policy: sync, stash, vertical, 2bw, latest, elastic",
+	"wire":      "a cluster file or preset whose links the workers of this machine are put behind",
+	"stages":    "fix the number of stages; 1 with several workers is data parallelism",
+	"split":     "first layers of stages 1, 2, ...: names or positions",
+	"schedule":  "fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ...",
+	"program":   "a file with a Program to use as the schedule, as millrace schedule writes them",
+	"weights":   "fix the weight policy: sync, stash, vertical, 2bw, latest, elastic, asp",
+	"staleness": "how many minibatches a worker of schedule asp may be ahead of the slowest; left out, any number",
 	"pipelines": "pipelines side by side over the same workers, each with a model of its own, held together by a " +
 		"reference (AvgPipe); 1 is plain training",
 	"alpha":     "part of the reference that a pipeline takes over at each update, 0 to 1; left out, 1 over the pipelines",
@@ -63,6 +64,7 @@ var says = map[string]string{
 	"resume":     "a checkpoint, or a folder of them, to go on from",
 	"resume_averaged": "go on with another number of pipelines than the checkpoint has: all begin at its reference, with" +
 		" the average of their optimizer states",
+	"replay":     "the folder of a run with schedule asp, whose updates this run makes in the same order",
 	"out":        "folder that everything is written to; left out, runs/MODEL",
 	"overwrite":  "write over what an earlier run left in out",
 	"metrics":    "address that serves Prometheus metrics, like localhost:9090",

@@ -112,6 +112,9 @@ type Plan struct {
 	// Elastic is the pipelines side by side of the weight policy elastic; each has a step of
 	// MicroBatches of its own.
 	Elastic *Elastic `json:"elastic,omitempty"`
+	// Staleness, of the weight policy asp, is how many minibatches a worker may be ahead of the slowest; absent: any
+	// number.
+	Staleness *int `json:"staleness,omitempty"`
 	// PostValidate: where gradients are clipped, updates do not wait for their norm and are validated in
 	// the next step (Qi et al., Zero Bubble, ICLR 2024, §4). It changes no weight.
 	PostValidate bool   `json:"post_validate,omitempty"`

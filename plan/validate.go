@@ -39,6 +39,10 @@ func (p *Plan) Validate() error {
 			return fmt.Errorf("plan: elastic: %w", err)
 		}
 	}
+	if s := p.Staleness; s != nil && (p.Weights != "asp" || *s < 0 || *s > maxCount) {
+		return fmt.Errorf("plan: staleness is %d for weights %q; it is 0 to %d minibatches, and belongs to the weight "+
+			"policy asp", *s, p.Weights, maxCount)
+	}
 	if p.PostValidate && p.Weights != "sync" && p.Weights != "" {
 		return fmt.Errorf("plan: post_validate is given for weights %q; updates are validated later where a step ends "+
 			"in a flush, under sync",

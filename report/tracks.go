@@ -145,6 +145,14 @@ func flow(e *trace.Event) (out, in string) {
 		return id("backward", f.Stage-1), ""
 	case "RB":
 		return "", id("backward", f.Stage)
+	case "SG": // to the worker that holds the weights, and from it
+		return fmt.Sprintf("gradients of %d", f.Micro), ""
+	case "RG":
+		return "", fmt.Sprintf("gradients of %d", f.Micro)
+	case "SW":
+		return fmt.Sprintf("weights for %d", f.Micro), ""
+	case "RW":
+		return "", fmt.Sprintf("weights for %d", f.Micro)
 	}
 	return "", ""
 }

@@ -65,6 +65,9 @@ func executable(p *schedule.Program, of *plan.Plan) error {
 	_, s := schedule.FromPlan(of)
 	holds := func(worker int, in schedule.Instruction) bool {
 		on := s.Placement[in.Stage]
+		if p.IsServer(int(in.Pipeline)) { // the last of its stage's workers
+			on = on[len(on)-1:]
+		}
 		return int(in.Replica) < len(on) && on[in.Replica] == worker
 	}
 	for _, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {
@@ -121,6 +124,17 @@ func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
 	}
 	if next != len(m.Layers) {
 		return fmt.Errorf("run: the plan ends with layer %d; %s has layers 0 to %d", next-1, m.Name, len(m.Layers)-1)
+	}
+	if schedule.Policy(p.Weights).Served() {
+		for _, l := range m.Layers {
+			for _, q := range l.Params {
+				if q.Buffer && !q.Frozen {
+					return fmt.Errorf("run: layer %s has running statistics (%s), which each worker would gather by itself: with "+
+						"weights %s one worker holds the weights, and gradients alone go there; use schedule dp or dp-async, or a "+
+						"model without batch norm", l.Name, q.Name, p.Weights)
+				}
+			}
+		}
 	}
 	if l := m.NormalisesMicroBatches(); l != nil && !perSlice && splits(p) {
 		return fmt.Errorf("run: the plan splits micro-batches over replicas, and layer %s normalises over whole ones; "+

@@ -132,8 +132,8 @@ type Config struct {
 	AverageResumed bool
 
 	Hooks Hooks
-	// ProfileS is how long each worker is to compute in a step, in seconds, which stragglers are told by; nil: nobody is
-	// looked at.
+	// ProfileS is how long each worker is to compute in a step, in seconds, which stragglers are told by; nil, or where
+	// each worker goes its own way (asp): nobody is looked at.
 	ProfileS []float64
 	// Begin is called once, when workers and the first Program are ready, and no step has been taken. An error
 	// of it ends the run, as one of its own would.
@@ -161,6 +161,9 @@ type Config struct {
 	// `steps` steps at most (its Repeat times its Period); nil: the plan's own schedule. The
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
+	// Replay, of weight policy asp, has the run make its updates in an order that has happened: Timeline.Applied of
+	// another one, with all steps of this one. The weights have the same bits then. nil: as it happens.
+	Replay []trace.Applied
 
 	without process.Wait // left out, by a test
 	// who may start; nil: a machine.Process
@@ -214,6 +217,9 @@ func (c Config) filled() (Config, error) {
 			c.ThreadsPerWorker, c.Cores, c.Slots, c.Ahead)
 	case len(c.ProfileS) > 0 && len(c.ProfileS) != len(c.Plan.Devices()):
 		return c, fmt.Errorf("run: profiles of %d workers; the plan has %d", len(c.ProfileS), len(c.Plan.Devices()))
+	case c.Replay != nil && !schedule.Policy(c.Plan.Weights).Served():
+		return c, fmt.Errorf("run: an order of updates to replay, with weights %s; it is of weights %s", c.Plan.Weights,
+			schedule.ASP)
 	case c.EvalEvery > 0 && c.Data.Test == nil:
 		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
 	}

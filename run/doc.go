@@ -38,6 +38,17 @@
 // every stage take its update back and make it again, clipped: each by itself, from the norm that it has. The
 // Program ends there, what was begun of the next step is thrown away, and another one goes on with that step.
 //
+// # One worker holds the weights
+//
+// Under weight policy asp (schedule/server.go) the last worker is a server, with the optimizer; the others fetch the
+// weights of each minibatch from it and give it gradients, in messages like any other, so that they may be in any
+// processes. A step is a minibatch of one worker: two processes at most have a part of it, and steps end in no order;
+// the leader says that they are whole in their order. The server notes each update with its number and that of the
+// weights which its gradients were computed with; Timeline.Applied is these, of all steps, and Config.Replay has a run
+// make its updates in such an order, to the same bits. Evaluations, checkpoints and what a run leaves are the server's.
+// Programs end there, and each begins with weights sent anew. Layers with running statistics are refused: each worker
+// would have its own.
+//
 // # Ends
 //
 // A run always ends: the first error stops everybody, a panic in a worker becomes an error

@@ -46,7 +46,7 @@ func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 		var want map[string]process.Weight
 		learned := got.Weights
 		if pl.Elastic == nil {
-			want = sequential(t, c, versionsOf(p))
+			want = ofPlan(t, c, p, got)
 		} else {
 			want, learned = averagedWeights(t, c), map[string]process.Weight{}
 			for full := range want { // the equations are of what learns

@@ -236,9 +236,14 @@ func (l *leader) step(from int, part control.Step) error {
 			trace.StepNumber(part.Step), trace.StepNumber(l.done), end)
 	}
 	f, whole, err := l.progress.Add(from, part, l.clocks[from].OffsetS(l.sinceS(time.Now())))
-	if err != nil || !whole {
-		return err
+	for ; whole && err == nil; f, whole = l.progress.Next() {
+		l.finished(f)
 	}
+	return err
+}
+
+// finished takes a step that is whole.
+func (l *leader) finished(f control.Finished) {
 	l.whole++
 	l.loss = f.Loss
 	l.pace(f)
@@ -246,7 +251,7 @@ func (l *leader) step(from int, part control.Step) error {
 	l.trace(f.Step)
 	hook := l.config.Hooks.OnStep
 	if hook == nil {
-		return nil
+		return
 	}
 	report := StepReport{Step: f.Step, Loss: f.Loss, Rate: l.job.Rate.At(f.Step), Seconds: f.TookS, BusySeconds: f.BusyS,
 		GradientNorm: f.Norm, Workers: f.Workers}
@@ -256,7 +261,6 @@ func (l *leader) step(from int, part control.Step) error {
 		report.Bubble = max(0, 1-report.BusySeconds/(report.Seconds*float64(len(l.job.World.Workers))))
 	}
 	l.hooks.add(func() { hook(report) })
-	return nil
 }
 
 // open waits until all processes are ready.
@@ -291,8 +295,11 @@ func (l *leader) execute(p *schedule.Program, start func(text string, slots int)
 	body := start(p.Text(), slots)
 	l.program, l.whole = p, 0
 	_, l.trains = body.(control.Load)
-	if l.trains && l.watch == nil && len(l.config.ProfileS) > 0 {
+	if l.trains && l.watch == nil && len(l.config.ProfileS) > 0 && !p.Served() {
 		l.watch, l.slow = pace.New(l.config.ProfileS, p.StopUnit()), map[int]int{}
+	}
+	if p.Served() {
+		l.progress.Expect(l.done, l.partsOf(p))
 	}
 	l.late.begin()
 	l.tell(l.state.Begin(body, p.StopUnit()))

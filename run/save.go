@@ -40,7 +40,7 @@ func (l *leader) tidy() error {
 func (l *leader) save() error {
 	c := l.config
 	l.saved, l.draft = control.Saved{}, checkpoint.DraftName(l.done, l.run)
-	p, err := programs.Checkpoint(l.job.Placement)
+	p, err := programs.Checkpoint(l.job.Shown())
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/trace"
 )
@@ -108,6 +109,11 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 		if err != nil {
 			return nil, fmt.Errorf("run: %w", err)
 		}
+		if c.Replay != nil {
+			if p, err = l.replayed(p); err != nil {
+				return nil, fmt.Errorf("run: %w", err)
+			}
+		}
 		return p, c.runnable(p)
 	}
 	p, err := c.Next(l.timeline(), steps)
@@ -115,6 +121,32 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 		return nil, fmt.Errorf("run: the next program: %w", err)
 	}
 	return p, l.checkProgram(p, steps)
+}
+
+// replayed is a Program whose updates are made in the order that Config.Replay says of its steps.
+func (l *leader) replayed(p *schedule.Program) (*schedule.Program, error) {
+	all := l.config.Replay
+	first := 0 // the step of the first update, as all are of those behind it
+	for i, a := range all {
+		if i == 0 || a.Step < first {
+			first = a.Step
+		}
+	}
+	from, end := l.done-first, l.done-first+p.Minibatches()
+	if from < 0 || end > len(all) {
+		return nil, fmt.Errorf("the order to replay has steps %d to %d; this run does steps %d to %d next",
+			trace.StepNumber(first), first+len(all), trace.StepNumber(l.done), l.done+p.Minibatches())
+	}
+	var order []schedule.Applied
+	for _, a := range all[from:end] {
+		if a.Step < l.done || a.Step >= l.done+p.Minibatches() || a.Version < l.done {
+			return nil, fmt.Errorf("the order to replay goes on across steps %d to %d, around which this run saves, evaluates "+
+				"or ends: the update of step %d goes by weights of %d updates; evaluate and save as often as the run that it is of",
+				trace.StepNumber(l.done), l.done+p.Minibatches(), trace.StepNumber(a.Step), a.Version)
+		}
+		order = append(order, schedule.Applied{Minibatch: a.Step - l.done, Version: a.Version - l.done})
+	}
+	return lower.Recorded(p, order)
 }
 
 // checkProgram refuses a Program that is not one of this run's.
@@ -133,6 +165,23 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 		return fmt.Errorf("run: program %s says clip: %v; the limit of the gradient norm is %v", p.Name, p.Clip, c.Clip)
 	}
 	return c.runnable(p)
+}
+
+// partsOf is how many processes have a part of a step in which one worker computes and another one updates.
+func (l *leader) partsOf(p *schedule.Program) func(step int) int {
+	base, at := l.done, map[int]int{}
+	for process, workers := range l.job.World.WorkersOf() {
+		for _, w := range workers {
+			at[w] = process
+		}
+	}
+	return func(step int) int {
+		trainer := p.TrainerOf(schedule.Instruction{Micro: int32(step - base)})
+		if at[p.WorkerOf(0, 0, trainer)] == at[p.WorkerOf(1, 0, 0)] {
+			return 1
+		}
+		return 2
+	}
 }
 
 // finishOnly does what is left of a run whose checkpoint has all steps behind it, one that was killed before
@@ -171,7 +220,7 @@ func (l *leader) begin() error {
 // evaluate passes the test data through the stages.
 func (l *leader) evaluate() error {
 	l.tests, l.apart = make([]control.Tested, l.job.TestMicros()), 0
-	p, err := programs.Evaluation(l.job.Placement, len(l.tests))
+	p, err := programs.Evaluation(l.job.Shown(), len(l.tests))
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}

@@ -30,6 +30,8 @@
 //	            StreamEnd
 //	versions    Streams, Overlaps, Uses, Copies, MostCopies
 //	memory      Holdings
+//	a server    Served, IsServer, Loose, Trainers, TrainerOf, OtherSide, Settled, Parts: one worker has the
+//	            weights, the others fetch them (ASP)
 //
 // They need fields that check.Validate passes; Uses, Copies and Holdings need a lowered Program that
 // check.Check passes.

@@ -28,10 +28,14 @@ const (
 	CK = kind.CK // checkpoint
 	EV = kind.EV // forward of an evaluation micro-batch
 	DR = kind.DR // drain: nothing passes until every worker is here
+	SG = kind.SG // send the gradients of a minibatch to the worker that holds the weights
+	RG = kind.RG // receive them there
+	SW = kind.SW // send the newest weights to a worker, for its next minibatch
+	RW = kind.RW // receive them
 )
 
 // Instruction is one thing one worker does. Micro is the micro-batch, or for
-// AR, TG, GN, U, PV, CK and DR the minibatch, relative to the repetition of the
+// AR, TG, GN, U, PV, CK, DR, SG, RG, SW and RW the minibatch, relative to the repetition of the
 // Program's body it stands in.
 type Instruction struct {
 	Stage    int32 // virtual stage

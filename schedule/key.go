@@ -2,7 +2,7 @@ package schedule
 
 // Key names an Instruction with absolute ids in one word, for maps and for what goes between processes.
 //
-// From the highest bit down it is kind 4, pipeline 6, replica 10, stage 16, micro 28, so keys of one kind
+// From the highest bit down it is kind 5, pipeline 6, replica 10, stage 15, micro 28, so keys of one kind
 // sort as their instructions do. Instructions that Validate accepts have keys of their own; ids of two
 // Programs both begin at 0, so whoever holds messages of several keeps an epoch beside the key. The zero
 // Key is that of 0F0, which no message has. A Key is the house's name: a carrier numbers what it moves as
@@ -10,7 +10,7 @@ package schedule
 type Key uint64
 
 const (
-	microBits, stageBits, replicaBits, pipelineBits = 28, 16, 10, 6 // and what is left for the kind
+	microBits, stageBits, replicaBits, pipelineBits = 28, 15, 10, 6 // and what is left for the kind
 
 	stageAt    = microBits
 	replicaAt  = stageAt + stageBits

@@ -35,6 +35,10 @@ const (
 	// the same workers, each updated at its own flush, v(t) = t as under Sync, and diluted with a
 	// reference model then. Family elastic says which version of the reference that is.
 	Elastic Policy = "elastic"
+	// ASP is asynchronous data parallelism (PipeDream §5.2): one worker holds the weights, every other one takes
+	// the newest there are, computes a minibatch and has its update made at once. v(t) is how many updates had
+	// been made by then, in the order that happened. See server.go.
+	ASP Policy = "asp"
 )
 
 // rule is what a policy is: which version each instruction reads, and what its updates change the weights
@@ -58,6 +62,8 @@ type rule struct {
 	// older is the most versions beside the newest that a stage keeps, however many minibatches are in flight.
 	older   int
 	updater Updater
+	// served: one worker holds the weights, and the others fetch them for each minibatch.
+	served bool
 }
 
 func whatIsThere(newest, _, _ int) int { return newest }
@@ -72,6 +78,7 @@ var rules = []rule{
 	{policy: DoubleBuffered, streams: true, forward: func(_, own, _ int) int { return max(0, own-1) }, needs: 2,
 		accumulates: true, older: 1, updater: PlainUpdate},
 	{policy: Elastic, forward: whatIsThere, needs: 1, updater: ElasticUpdate},
+	{policy: ASP, streams: true, forward: whatIsThere, updater: PlainUpdate, served: true},
 }
 
 // rule is a policy's; of one that is not known that of Sync.
@@ -120,6 +127,9 @@ func (w Policy) Defers() bool { return w.rule().needs > 1 }
 // in flight.
 func (w Policy) OlderVersions(inFlight int) int { return max(0, min(w.rule().older, inFlight-1)) }
 
+// Served says whether one worker holds the weights, and the others fetch them for each minibatch.
+func (w Policy) Served() bool { return w.rule().served }
+
 // Updater is the Updater of a policy whose Program does not name another.
 func (w Policy) Updater() Updater { return w.rule().updater }
 
@@ -148,10 +158,11 @@ func (p *Program) PerMinibatch() int { return max(1, p.MicroBatches/max(1, p.Per
 
 // UpdateSpan is how many micro-batches in a row one update of a stage covers. Where pipelines flush, and
 // where a minibatch has several micro-batches, it is a minibatch. Where it has one, a
-// stage of r round-robin replicas updates once for r minibatches with their mean.
+// stage of r round-robin replicas updates once for r minibatches with their mean; one that is served (ASP) once
+// for each.
 func (p *Program) UpdateSpan(pipeline, stage int) int {
 	per := p.PerMinibatch()
-	if r := len(p.Placement[pipeline][stage]); p.Streams() && per == 1 && p.Replication == RoundRobin {
+	if r := len(p.Placement[pipeline][stage]); p.Streams() && per == 1 && p.Replication == RoundRobin && !p.Served() {
 		return r
 	}
 	return per

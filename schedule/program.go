@@ -60,16 +60,25 @@ type Program struct {
 	// PostValidate: updates do not wait for the gradient norm, and are validated in the next step; see
 	// lower.Options.
 	PostValidate bool `json:"post_validate,omitempty"`
-	Lowered      bool `json:"lowered"` // transfers, collectives and updates are in
-	Prologue     Part `json:"prologue"`
-	Body         Part `json:"body"`
-	Epilogue     Part `json:"epilogue"`
+	// Staleness, of weight policy asp, is how many minibatches a worker may be ahead of the slowest; nil: any number.
+	Staleness *int `json:"staleness,omitempty"`
+	// InOrder, of weight policy asp: the worker that holds the weights keeps to its list, and does not take what is
+	// ready first. So it is where an order that has happened is replayed.
+	InOrder  bool `json:"in_order,omitempty"`
+	Lowered  bool `json:"lowered"` // transfers, collectives and updates are in
+	Prologue Part `json:"prologue"`
+	Body     Part `json:"body"`
+	Epilogue Part `json:"epilogue"`
 }
 
-// Pipelines is how many pipelines of a Program train, the reference of elastic averaging not among them.
+// Pipelines is how many pipelines of a Program train, the reference of elastic averaging and the weights of asp
+// not among them.
 func (p *Program) Pipelines() int {
-	if p.Elastic != nil {
+	switch {
+	case p.Elastic != nil:
 		return p.Elastic.Pipelines
+	case p.Served():
+		return 1
 	}
 	return len(p.Placement)
 }

@@ -105,6 +105,10 @@ func (p *Program) Senders(in Instruction) []int {
 }
 
 func (p *Program) otherWorkers(in Instruction) []int {
+	if ofServer(in.Kind) {
+		_, w := p.otherSide(in)
+		return []int{w}
+	}
 	other := OtherEnd(in)
 	var room [8]int
 	replicas := p.Peers(room[:0], in, other)
@@ -136,6 +140,10 @@ func Sent(receive Instruction, replica int) Instruction {
 // Expected calls yield for every message that a receive waits for: the
 // sender's instruction and the worker it runs on. It allocates nothing.
 func (p *Program) Expected(receive Instruction, yield func(sent Instruction, from int) bool) {
+	if ofServer(receive.Kind) {
+		yield(p.otherSide(receive))
+		return
+	}
 	other := OtherEnd(receive)
 	self := p.WorkerOf(int(receive.Pipeline), int(receive.Stage), int(receive.Replica))
 	if w, alone := p.alone(receive, other); alone {
@@ -159,6 +167,11 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 // of n equal ones. Round robin sends all of it, 0 to 1 of 1; under Split a neighbour takes the
 // rows that are both the sender's and its own. It allocates nothing.
 func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) bool) {
+	if ofServer(send.Kind) {
+		_, to := p.otherSide(send)
+		yield(to, 0, 1, 1)
+		return
+	}
 	other := OtherEnd(send)
 	self := p.WorkerOf(int(send.Pipeline), int(send.Stage), int(send.Replica))
 	if w, alone := p.alone(send, other); alone {

@@ -19,6 +19,10 @@ type Settings struct {
 	Repeat       int    // steps; 0 is 1
 	// Elastic is the pipelines of family elastic; nil lets it choose.
 	Elastic *plan.Elastic
+	// Staleness is how many minibatches a worker of family asp may be ahead of the slowest; nil: any number.
+	Staleness *int
+	// Idle lets workers below the greatest of the placement have no stage: in Programs that do not train.
+	Idle bool
 }
 
 // Checked fills in defaults and refuses settings that no family can use.
@@ -49,7 +53,7 @@ func (s Settings) Checked() (Settings, error) {
 			used[w] = true
 		}
 	}
-	if idle := slices.Index(used, false); idle >= 0 {
+	if idle := slices.Index(used, false); idle >= 0 && !s.Idle {
 		return s, fmt.Errorf("worker %d has no stage; workers count from 0 without gaps", idle)
 	}
 	if s.Warmup != nil && len(s.Warmup) != stages {
@@ -92,7 +96,7 @@ func (s Settings) Program() *Program {
 func FromPlan(p *plan.Plan) (name string, s Settings) {
 	devices := p.Devices()
 	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights),
-		Elastic: p.Elastic}
+		Elastic: p.Elastic, Staleness: p.Staleness}
 	warm := false
 	for _, st := range p.Stages {
 		on := make([]int, len(st.Devices))

@@ -40,6 +40,12 @@ func (p *Program) Text() string {
 	if p.PostValidate {
 		fmt.Fprintln(&b, "post_validate true")
 	}
+	if p.Staleness != nil {
+		fmt.Fprintf(&b, "staleness %d\n", *p.Staleness)
+	}
+	if p.InOrder {
+		fmt.Fprintln(&b, "in_order true")
+	}
 	if slices.ContainsFunc(p.Recompute, plan.Recompute.Again) {
 		fmt.Fprintf(&b, "recompute%s\n", recomputing(p.Recompute))
 	}

@@ -138,12 +138,16 @@ func (t *textReader) setting(key, value string) error {
 		p.Weights = Policy(value)
 	case "replication":
 		p.Replication = Replication(value)
-	case "lowered", "clip", "paired", "defer_updates", "post_validate":
+	case "lowered", "clip", "paired", "defer_updates", "post_validate", "in_order":
 		if value != "true" && value != "false" {
 			return fmt.Errorf("%s is %q; it is true or false", key, clip(value))
 		}
 		*map[string]*bool{"lowered": &p.Lowered, "clip": &p.Clip, "paired": &p.Paired,
-			"defer_updates": &p.DeferUpdates, "post_validate": &p.PostValidate}[key] = value == "true"
+			"defer_updates": &p.DeferUpdates, "post_validate": &p.PostValidate,
+			"in_order": &p.InOrder}[key] = value == "true"
+	case "staleness":
+		p.Staleness = new(int)
+		return count(p.Staleness, MaxMicro)
 	case "place":
 		return t.place(value)
 	case "recompute":
@@ -170,8 +174,8 @@ func (t *textReader) setting(key, value string) error {
 		t.part, p.Epilogue = &p.Epilogue, make(Part, p.Workers)
 	default:
 		return fmt.Errorf("unknown setting %q; settings are name stages workers micro_batches period repeat "+
-			"weights replication lowered elastic clip paired defer_updates post_validate place recompute tied, "+
-			"then prologue, body, epilogue", clip(key))
+			"weights replication lowered elastic clip paired defer_updates post_validate staleness in_order place "+
+			"recompute tied, then prologue, body, epilogue", clip(key))
 	}
 	return nil
 }

@@ -47,11 +47,11 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 // EvaluationBytes is AtMostBytes of an evaluation between two steps of a Program that trains: by worker, more
 // than which no timing makes it hold. Every replica of every stage keeps its parameters, buffers and optimizer
 // states, those of all pipelines; gradients there are none. It is of the pipeline that evaluations show, the
-// reference of several.
+// reference of several, or what a server has.
 func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	shown, widest := 0, 1
 	for pl, stages := range p.Placement {
-		if p.IsReference(pl) {
+		if p.IsReference(pl) || p.IsServer(pl) {
 			shown = pl
 		}
 		for _, on := range stages {
@@ -73,7 +73,7 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	for pl, stages := range p.Placement {
 		for s, on := range stages {
 			for r, w := range on {
-				c := costs.of(s, r)
+				c := costs.on(p, schedule.Instruction{Pipeline: int16(pl), Stage: int32(s), Replica: int16(r)})
 				peaks[w] += fixedBytes(p, pl, c)
 				if pl == shown {
 					peaks[w] -= c.FixedBytes // e takes every model for one that trains

@@ -69,6 +69,15 @@ func (c *Costs) of(stage, replica int) *StageCost {
 	return &replicas[min(replica, len(replicas)-1)]
 }
 
+// on is the costs of the replica that an instruction is of. A server's are those of the last device of its stage,
+// behind the trainers'.
+func (c *Costs) on(p *schedule.Program, in schedule.Instruction) *StageCost {
+	if p.IsServer(int(in.Pipeline)) {
+		return c.of(int(in.Stage), p.Trainers())
+	}
+	return c.of(int(in.Stage), int(in.Replica))
+}
+
 func (c *Costs) oneMemory(from, to int) bool { return c.OneMemory != nil && c.OneMemory(from, to) }
 
 // Uniform is costs for formulas: every stage takes forwardS and backwardS, every

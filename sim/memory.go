@@ -41,7 +41,7 @@ func (c *StageCost) gradientBytes(g gathered) int64 {
 // inside is the most that an instruction holds for a moment beyond what was held before it. The
 // first backward after an update makes the gradients of parameters as it goes.
 func (s *state) inside(in schedule.Instruction) int64 {
-	c := s.costs.of(int(in.Stage), int(in.Replica))
+	c := s.costs.on(s.p, in)
 	switch in.Kind {
 	case schedule.F:
 		return c.ForwardPeak
@@ -96,7 +96,7 @@ func (s *state) makeGradients(w int, in schedule.Instruction, c *StageCost, g ga
 // hands in place.
 func (s *state) settle(w int, in schedule.Instruction) {
 	m := &s.workers[w].memory
-	c := s.costs.of(int(in.Stage), int(in.Replica))
+	c := s.costs.on(s.p, in)
 	s.keepVersion(w, in, c)
 	switch in.Kind {
 	case schedule.F:
@@ -125,6 +125,10 @@ func (s *state) settle(w int, in schedule.Instruction) {
 			return
 		}
 		m.hold(rounded)
+	case schedule.RG:
+		s.gradients[s.placeOf(in)] = ofAll // which the server holds since they came
+	case schedule.RW:
+		m.hold(-s.bytesOf(in)) // they are written over the trainer's own
 	case schedule.AR, schedule.TG, schedule.GN:
 		s.makeGradients(w, in, c, ofAll) // a replica without a micro-batch contributes zeros
 		if s.p.Defers() && in.Kind == schedule.AR {
@@ -145,6 +149,17 @@ func (s *state) settle(w int, in schedule.Instruction) {
 	s.sample(w)
 }
 
+// handsOut notes what a message of a server's or to it is made of: the trainer's gradients, or a copy of the weights.
+func (s *state) handsOut(w int, in schedule.Instruction) {
+	switch in.Kind {
+	case schedule.SG:
+		s.gradients[s.placeOf(in)] = none
+	case schedule.SW:
+		s.workers[w].memory.hold(s.bytesOf(in))
+		s.sample(w)
+	}
+}
+
 func (s *state) freeGradients(w int, in schedule.Instruction, c *StageCost) {
 	at := &s.gradients[s.placeOf(in)]
 	s.workers[w].memory.hold(-c.gradientBytes(*at))
@@ -156,7 +171,7 @@ func (s *state) received(in schedule.Instruction) int64 {
 	if int(in.Stage)+1 >= s.p.Stages {
 		return 0
 	}
-	c := s.costs.of(int(in.Stage), int(in.Replica))
+	c := s.costs.on(s.p, in)
 	return c.ActivationBytes - c.NoGradientBytes
 }
 
@@ -165,14 +180,24 @@ func (s *state) handOver(from, to int, sent schedule.Instruction) {
 	bytes := s.portion(sent, to)
 	s.workers[from].memory.hold(-bytes)
 	s.workers[to].memory.hold(bytes)
-	receive := sent
-	if receive.Kind, receive.Stage = schedule.RF, sent.Stage+1; sent.Kind == schedule.SB {
-		receive.Kind, receive.Stage = schedule.RB, sent.Stage-1
-	}
-	receive.Replica = int16(slices.Index(s.p.Placement[receive.Pipeline][receive.Stage], to))
-	s.limit(to, receive, false)
+	s.limit(to, s.receiveOf(sent, to), false)
 	s.sample(from)
 	s.sample(to)
+}
+
+// receiveOf is the instruction by which a worker takes a message.
+func (s *state) receiveOf(sent schedule.Instruction, to int) schedule.Instruction {
+	receive := sent
+	switch sent.Kind {
+	case schedule.SF:
+		receive.Kind, receive.Stage = schedule.RF, sent.Stage+1
+	case schedule.SB:
+		receive.Kind, receive.Stage = schedule.RB, sent.Stage-1
+	default:
+		return s.p.OtherSide(sent)
+	}
+	receive.Replica = int16(slices.Index(s.p.Placement[receive.Pipeline][receive.Stage], to))
+	return receive
 }
 
 // rounded is what the input of a receive has more than the messages that make it up: its

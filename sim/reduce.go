@@ -142,7 +142,7 @@ func (s *state) addUp(g *gathering) (start, end float64) {
 
 // sharesOf is what a replica has summed beside its latest backward.
 func (s *state) sharesOf(m schedule.Instruction) []Share {
-	c := s.costs.of(int(m.Stage), int(m.Replica))
+	c := s.costs.on(s.p, m)
 	switch s.closings[s.placeOf(m)].kind {
 	case schedule.B:
 		return c.Shares

@@ -22,7 +22,7 @@ type Over struct {
 type Summary struct {
 	EndS float64 `json:"end_s"` // when the last instruction ended
 	// StepS is the median over steps of the time from the end of one to the end of the
-	// next; of a single step its length; EndS where nothing trains.
+	// next; of a single step its length; of workers that go their own way (asp) the mean; EndS where nothing trains.
 	StepS float64 `json:"step_s"`
 	Steps int     `json:"steps"`
 	// BusyS is computing, by worker: the median over the same steps. Where times vary a worker that never waits can come
@@ -120,7 +120,10 @@ func (s *state) summary() Summary {
 		sum.PeakActivations = append(sum.PeakActivations, me.memory.mostMic)
 	}
 	sum.BusyS = sum.TotalS
-	if sum.Steps > 0 {
+	switch {
+	case sum.Steps > 0 && s.p.Served():
+		sum.average()
+	case sum.Steps > 0:
 		sum.typical(s)
 	}
 	sum.idle()
@@ -147,6 +150,16 @@ func (sum *Summary) typical(s *state) {
 		sum.BusyS[w] = stats.Median(busy)
 	}
 	sum.StepS = max(sum.StepS, slices.Max(sum.BusyS))
+}
+
+// average fills in means over all steps: workers that go their own way end steps in no order, and each computes in
+// one of several.
+func (sum *Summary) average() {
+	n := float64(sum.Steps)
+	sum.StepS, sum.BusyS = sum.EndS/n, make([]float64, len(sum.TotalS))
+	for w, total := range sum.TotalS {
+		sum.BusyS[w] = total / n
+	}
 }
 
 // idle fills in the bubble of a step.

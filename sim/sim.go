@@ -152,7 +152,8 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 			s.places = append(s.places, n)
 			n += len(on)
 			for r, w := range on {
-				s.workers[w].memory.hold(fixedBytes(p, pl, costs.of(stage, r)))
+				at := schedule.Instruction{Pipeline: int16(pl), Stage: int32(stage), Replica: int16(r)}
+				s.workers[w].memory.hold(fixedBytes(p, pl, costs.on(p, at)))
 			}
 		}
 	}
@@ -329,7 +330,7 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 
 // costing is begin at what an instruction costs.
 func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bool) {
-	c := s.costs.of(int(in.Stage), int(in.Replica))
+	c := s.costs.on(s.p, in)
 	s.touch(w, s.inside(in))
 	switch in.Kind {
 	case schedule.F:
@@ -347,9 +348,9 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 		return c.updateS(s.p.UpdateCost(in)), false
 	case schedule.CK:
 		return c.SaveS, false
-	case schedule.SF, schedule.SB:
+	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:
 		return s.costs.SendS, s.send(w, in)
-	case schedule.RF, schedule.RB:
+	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
 		return s.costs.ReceiveS, false
 	case schedule.AR:
 		s.join(w, in, c.AllReduceS)

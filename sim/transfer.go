@@ -43,6 +43,7 @@ type transfer struct {
 // stands still until they have arrived.
 func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	bytes, messages := s.bytesOf(in), 0
+	s.handsOut(w, in)
 	s.p.Recipients(in, func(to, lo, hi, n int) bool {
 		messages++
 		t := transfer{from: w, to: to, in: in, issuedS: s.now, bytes: bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)}
@@ -161,7 +162,7 @@ func (s *state) delivered(from int, in schedule.Instruction) {
 
 // bytesOf is what a send carries in all, or what a collective moves.
 func (s *state) bytesOf(in schedule.Instruction) int64 {
-	c := s.costs.of(int(in.Stage), int(in.Replica))
+	c := s.costs.on(s.p, in)
 	switch in.Kind {
 	case schedule.SF:
 		return c.ActivationBytes
@@ -171,7 +172,7 @@ func (s *state) bytesOf(in schedule.Instruction) int64 {
 		return c.InputBytes
 	case schedule.RB:
 		return s.received(in)
-	case schedule.AR:
+	case schedule.AR, schedule.SG, schedule.RG, schedule.SW, schedule.RW:
 		return c.ParameterBytes
 	}
 	return 0

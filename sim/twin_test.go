@@ -45,6 +45,9 @@ func longestOf(p *schedule.Program, c Costs) *longest {
 
 func (l *longest) takes(in schedule.Instruction) float64 {
 	c := l.c.of(int(in.Stage), int(in.Replica))
+	if l.p.Served() && in.Pipeline == 1 { // the last of the stage's devices
+		c = l.c.of(0, len(l.p.Placement[0][0]))
+	}
 	switch in.Kind {
 	case schedule.F:
 		return c.ForwardS + l.c.Noise.DispatchS
@@ -65,9 +68,9 @@ func (l *longest) takes(in schedule.Instruction) float64 {
 // passes is how long the worker is at an instruction besides.
 func (l *longest) passes(w, i int) float64 {
 	switch in := l.lists[w][i]; in.Kind {
-	case schedule.SF, schedule.SB:
+	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:
 		return l.c.SendS
-	case schedule.RF, schedule.RB:
+	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
 		return l.c.ReceiveS
 	}
 	return 0
@@ -84,7 +87,7 @@ func (l *longest) start(w, i int) float64 {
 	}
 	in := l.lists[w][i]
 	switch in.Kind {
-	case schedule.RF, schedule.RB:
+	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
 		for from, list := range l.lists {
 			if from == w {
 				continue // what the worker makes for itself is no message
@@ -117,6 +120,9 @@ func (l *longest) end(w, i int) float64 {
 
 // feeds says whether a send makes a message that a receive takes.
 func (l *longest) feeds(sent, in schedule.Instruction) bool {
+	if in.Kind == schedule.RG && sent.Kind == schedule.SG || in.Kind == schedule.RW && sent.Kind == schedule.SW {
+		return sent.Micro == in.Micro
+	}
 	if sent.Micro != in.Micro || sent.Pipeline != in.Pipeline {
 		return false
 	}

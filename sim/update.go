@@ -5,9 +5,10 @@ import "github.com/millrace-ml/millrace/schedule"
 // What an update takes is said by its Program (schedule.UpdateCost), in parts of what a profile or costs say of its
 // stage.
 
-// fixedBytes is what a pipeline holds of a stage throughout: a reference, no optimizer.
+// fixedBytes is what a pipeline holds of a stage throughout: a reference, and whoever fetches its weights, no
+// optimizer.
 func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
-	if p.IsReference(pipeline) {
+	if p.IsReference(pipeline) || p.Served() && !p.IsServer(pipeline) {
 		return c.ReferenceBytes + c.FrozenBytes
 	}
 	return c.FixedBytes

@@ -17,6 +17,9 @@ type Vector struct {
 // hold takes a handle on the gradient of every use until the update. A use through which
 // nothing flowed this step, on a replica without a micro-batch for instance, gets zeros.
 func (s *Stage) hold() error {
+	if s.taken {
+		return nil
+	}
 	if err := s.gatherOn(s.version); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (s *Stage) Renew(how Renewal) error {
 	if how != Keep || !s.exchanged {
 		s.gathers = s.version
 	}
-	s.sums = false
+	s.sums, s.taken = false, false
 	return nil
 }
 

@@ -53,6 +53,7 @@ type Stage struct {
 	older       map[int]*weights // versions that micro-batches under way still use
 	gathers     int              // the version on whose leaves gradients gather
 	overwritten bool             // older versions were overwritten by newer ones
+	taken       bool             // the gradients in hand are another stage's (TakeGradients)
 	exchanged   bool             // the gradients in hand are a set that was aside: leaves gather another update's
 	forwards    int              // of training so far
 }

@@ -220,7 +220,11 @@ func (r *resolver) resolve(g *Gap, wait *Event) {
 		g.BlockerWorker = blocker.Worker
 	}
 	who := wait.Instruction
-	if f.Kind == "SF" || f.Kind == "SB" || f.Kind == "F" || f.Kind == "B" || f.Kind == "I" || f.Kind == "EV" {
+	if f.Kind == "SW" {
+		r.weights(g, wait, blocker, waited)
+		return
+	}
+	if kind.Of(f.Kind).Sends || f.Kind == "F" || f.Kind == "B" || f.Kind == "I" || f.Kind == "EV" {
 		r.message(g, wait, f, blocker, waited)
 		return
 	}
@@ -231,12 +235,23 @@ func (r *resolver) resolve(g *Gap, wait *Event) {
 	}
 }
 
+// weights explains a wait for the newest weights: the gradients in front of them were on their way to the worker that
+// holds them, were taken there, or they on their way back.
+func (r *resolver) weights(g *Gap, wait *Event, blocker *Event, waited string) {
+	g.Cause = WaitTransfer
+	g.Why = fmt.Sprintf("%s waited %s for the newest weights", reader(g, wait), waited)
+	if blocker != nil {
+		g.Why += fmt.Sprintf(" from worker %d, which were under way from %s to %s", blocker.Worker,
+			terminal.Duration(blocker.StartS-r.startS), terminal.Duration(blocker.EndS-r.startS))
+	}
+}
+
 // message explains a wait for activations or gradients: was the other stage still
 // computing, or was the message on its way?
 func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited string) {
 	what := "activations"
 	g.Cause = WaitInput
-	if f.Kind == "SB" || f.Kind == "B" || f.Kind == "I" {
+	if f.Kind == "SB" || f.Kind == "SG" || f.Kind == "B" || f.Kind == "I" {
 		what, g.Cause = "gradients", WaitGradient
 	}
 	source := blocker
@@ -288,7 +303,7 @@ func reader(g *Gap, wait *Event) string {
 // made, 1SB2 what 1B2 (or 1I2) made.
 func (r *resolver) maker(text string, f Fields) *Event {
 	kinds := []string{"F", "EV"}
-	if f.Kind == "SB" {
+	if f.Kind == "SB" || f.Kind == "SG" {
 		kinds = []string{"B", "I"}
 	}
 	for _, k := range kinds {

@@ -95,6 +95,13 @@ type Loss struct {
 	Value float64 `json:"value"`
 }
 
+// Applied is an update by the gradients of one step, which were computed with the weights behind Version updates of the
+// training. What it is stale by is its own number less Version.
+type Applied struct {
+	Step    int `json:"step"`
+	Version int `json:"version"`
+}
+
 // Evaluation is what a held-out set said of the weights after Step.
 type Evaluation struct {
 	Step    int     `json:"step"`
@@ -183,6 +190,7 @@ type Timeline struct {
 	Steps            []StepMark     `json:"steps,omitempty"`
 	Computed         []Computed     `json:"computed,omitempty"` // of steps whose events are not kept, too
 	Losses           []Loss         `json:"losses,omitempty"`
+	Applied          []Applied      `json:"applied,omitempty"` // of a run in which one worker holds the weights, in order
 	Evaluations      []Evaluation   `json:"evaluations,omitempty"`
 	Stragglers       []Straggler    `json:"stragglers,omitempty"`
 }

@@ -117,7 +117,7 @@ func (c cutter) placed(f family.Family) []*shape {
 		on := f.Placement(W, v)
 		S, replicas := len(on), len(on[0])
 		if S == 1 {
-			out = append(out, c.wholeModels(on[0])...)
+			out = append(out, c.wholeModels(f, on[0])...)
 		}
 		if S < 2 || S > len(c.Profile.Layers) {
 			continue
@@ -133,11 +133,11 @@ func (c cutter) placed(f family.Family) []*shape {
 	return out
 }
 
-// wholeModels are the whole model on each of some devices, with as many micro-batches as devices at least.
-func (c cutter) wholeModels(on []int) []*shape {
+// wholeModels are the whole model on each of some devices, with as many micro-batches as devices at least, or one.
+func (c cutter) wholeModels(f family.Family, on []int) []*shape {
 	var out []*shape
 	for _, size := range c.sizes {
-		if c.Batch/size < len(on) {
+		if n := c.Batch / size; !f.Whole && n < len(on) || f.Whole && n != 1 {
 			continue
 		}
 		for _, again := range c.recomputes() {

@@ -64,6 +64,9 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			if policy.Averages() {
 				pl.Elastic = cmp.Or(s.Fix.Elastic, plan.NewElastic(fewestPipelines))
 			}
+			if policy.Served() {
+				pl.Staleness = s.Fix.Staleness
+			}
 			for i := range pl.Stages {
 				pl.Stages[i].Warmup = 0 // the family's own
 			}

@@ -30,6 +30,7 @@ type Overrides struct {
 	Warmup       []int  // K_i by stage
 	// PostValidate: updates at a flush do not wait for the gradient norm (plan.Plan.PostValidate).
 	PostValidate bool
+	Staleness    *int // of the weight policy asp (plan.Plan.Staleness)
 }
 
 func (o Overrides) none() bool {
@@ -259,6 +260,22 @@ func alternatives(layers int) []plan.Recompute {
 	return all
 }
 
+// settleStaleness refuses a staleness beside a schedule or a policy that has none, and takes the policy that has one.
+func (r *Request) settleStaleness() error {
+	s := r.Fix.Staleness
+	if s == nil {
+		return nil
+	}
+	if f, err := family.Lookup(r.Fix.Schedule); r.Fix.Weights == "" && (r.Fix.Schedule == "" ||
+		err == nil && f.AdmitsPolicy(roles.Serving())) {
+		r.Fix.Weights = roles.Serving()
+	}
+	if !r.Fix.Weights.Served() {
+		return wrong("staleness", "%d minibatches; a worker is ahead of others under schedule asp alone", *s)
+	}
+	return nil
+}
+
 // settleWeights checks the weight policy that is asked for and, where it has no flush and no
 // schedule is named, takes the family that keeps it.
 func (r *Request) settleWeights() error {
@@ -273,6 +290,9 @@ func (r *Request) settleWeights() error {
 			return wrong("weights", "%d pipelines side by side have %q, not %q; leave it out", e.Pipelines, own,
 				r.Fix.Weights)
 		}
+	}
+	if err := r.settleStaleness(); err != nil {
+		return err
 	}
 	w := r.Fix.Weights
 	if w == "" {

@@ -35,6 +35,7 @@ type shape struct {
 	file                         string
 	note                         string // of the order of the Program's sums
 	pipelines, advance           int
+	staleness                    int // -1: any number
 	alpha                        float64
 }
 
@@ -50,6 +51,8 @@ func (s *shape) add(c *cobra.Command) {
 	f.IntVar(&s.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
 	f.Float64Var(&s.alpha, "alpha", -1, "part of the reference in a pipeline's weights (default: 1 over their number)")
 	f.Lookup("alpha").DefValue = "0" // not to be printed: -1 stands for that default
+	f.IntVar(&s.staleness, "staleness", -1, "minibatches that a worker of asp may be ahead (default: any number)")
+	f.Lookup("staleness").DefValue = "0" // not to be printed: -1 stands for that default
 	f.IntVar(&s.advance, "advance", 0, "forwards in advance of 1F1B on the first stage (AvgPipe)")
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each "+
 		"worker)")
@@ -195,6 +198,9 @@ func (s *shape) compute() (*schedule.Program, error) {
 	settings := schedule.Settings{
 		Placement: placement, MicroBatches: s.micros, Warmup: s.warmup, Repeat: s.minibatches,
 		Replication: schedule.Replication(s.replication), Weights: schedule.Policy(s.weights),
+	}
+	if s.staleness >= 0 {
+		settings.Staleness = &s.staleness
 	}
 	if err := s.advanced(order, &settings); err != nil {
 		return nil, err

@@ -32,6 +32,10 @@ const (
 	CK                 // checkpoint
 	EV                 // forward of an evaluation micro-batch
 	DR                 // drain: nothing passes until every worker is here
+	SG                 // send the gradients of a minibatch to the worker that holds the weights
+	RG                 // receive them there
+	SW                 // send the newest weights to a worker, for its next minibatch
+	RW                 // receive them
 )
 
 // Lane is the row of a worker's timeline that an instruction is drawn in.
@@ -75,6 +79,10 @@ var table = [...]Info{
 	CK: {Letters: "CK", Plain: "checkpoint", Minibatch: true, Lane: Compute},
 	EV: {Letters: "EV", Plain: "evaluation forward", Computes: true, Lane: Compute},
 	DR: {Letters: "DR", Plain: "drain", Minibatch: true, Lane: Comm},
+	SG: {Letters: "SG", Plain: "send gradients to the weights", Sends: true, Minibatch: true, Lane: Comm},
+	RG: {Letters: "RG", Plain: "receive gradients for the weights", Receives: true, Minibatch: true, Lane: Comm},
+	SW: {Letters: "SW", Plain: "send the newest weights", Sends: true, Minibatch: true, Lane: Comm},
+	RW: {Letters: "RW", Plain: "receive the newest weights", Receives: true, Minibatch: true, Lane: Comm},
 }
 
 // All lists the kinds in the table's order.

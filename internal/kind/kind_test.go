@@ -10,20 +10,20 @@ import (
 
 // TestTable: the properties of the kinds, written the other way round, a list for each property.
 func TestTable(t *testing.T) {
-	all := strings.Fields("F B I W SF RF SB RB AR TG GN U PV CK EV DR")
+	all := strings.Fields("F B I W SF RF SB RB AR TG GN U PV CK EV DR SG RG SW RW")
 	for property, c := range map[string]struct {
 		has  func(kind.Kind) bool
 		want string
 	}{
 		"computes":              {kind.Kind.IsCompute, "F B I W U EV"},
-		"sends":                 {kind.Kind.IsSend, "SF SB"},
-		"receives":              {kind.Kind.IsReceive, "RF RB"},
+		"sends":                 {kind.Kind.IsSend, "SF SB SG SW"},
+		"receives":              {kind.Kind.IsReceive, "RF RB RG RW"},
 		"is a collective":       {kind.Kind.IsCollective, "AR TG GN"},
-		"is issued":             {kind.Kind.IsIssued, "SF SB AR TG GN"},
-		"counts in minibatches": {kind.Kind.OfMinibatch, "AR TG GN U PV CK DR"},
+		"is issued":             {kind.Kind.IsIssued, "SF SB AR TG GN SG SW"},
+		"counts in minibatches": {kind.Kind.OfMinibatch, "AR TG GN U PV CK DR SG RG SW RW"},
 		"has the compute lane":  {func(k kind.Kind) bool { return k.Lane() == kind.Compute }, "F B I W U CK EV"},
 		"has the other lane": {func(k kind.Kind) bool { return k.Lane() == kind.Comm },
-			"SF RF SB RB AR TG GN PV DR"},
+			"SF RF SB RB AR TG GN PV DR SG RG SW RW"},
 	} {
 		var got []string
 		for _, k := range kind.All() {
@@ -34,7 +34,7 @@ func TestTable(t *testing.T) {
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: %v, want %s", property, got, c.want)
 		}
-		for _, no := range []kind.Kind{0, 17, 255} {
+		for _, no := range []kind.Kind{0, 21, 255} {
 			if c.has(no) {
 				t.Errorf("%s: also %v, which is no kind", property, no)
 			}

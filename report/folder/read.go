@@ -164,6 +164,7 @@ func upTo(t *trace.Timeline, end int) *trace.Timeline {
 	out.Steps = slices.DeleteFunc(slices.Clone(t.Steps), func(s trace.StepMark) bool { return s.Step >= end })
 	out.Computed = slices.DeleteFunc(slices.Clone(t.Computed), func(c trace.Computed) bool { return c.Step >= end })
 	out.Losses = slices.DeleteFunc(slices.Clone(t.Losses), func(l trace.Loss) bool { return l.Step >= end })
+	out.Applied = slices.DeleteFunc(slices.Clone(t.Applied), func(a trace.Applied) bool { return a.Step >= end })
 	out.Evaluations = slices.DeleteFunc(slices.Clone(t.Evaluations),
 		func(e trace.Evaluation) bool { return e.Step >= end })
 	return &out
@@ -236,6 +237,24 @@ func (r *Run) Losses() []trace.Loss {
 		}
 	}
 	return slices.Collect(inOrder(all))
+}
+
+// Applied is the updates of a training of which one worker holds the weights, in the order in which they were made. It
+// says where some are missing: a part that was killed has written none.
+func (r *Run) Applied() ([]trace.Applied, error) {
+	var all []trace.Applied
+	for _, p := range r.Parts {
+		if p.Measured == nil {
+			return nil, fmt.Errorf("%s does not say in which order its updates were made from step %d on: it was killed", p.Dir,
+				trace.StepNumber(p.First))
+		}
+		all = append(all, p.Measured.Applied...)
+	}
+	if all == nil {
+		return nil, fmt.Errorf("%s has no order of updates: it is of schedule %s; an order there is of asp", r.Dir,
+			r.Shown().Plan.Schedule)
+	}
+	return all, nil
 }
 
 // Evaluations is every evaluation of the training, in order.

@@ -131,6 +131,15 @@ type Step struct {
 	Norm    float64 `json:"norm,omitempty"`   // of the gradients, before they are clipped; 0: nobody needs it
 	Workers []Did   `json:"workers"`          // of the process
 	Losses  []Loss  `json:"losses,omitempty"` // of those that hold the last stage
+	// Applied is of the process whose worker holds the weights for the others.
+	Applied *Applied `json:"applied,omitempty"`
+}
+
+// Applied is the update of a step among all of the training: which it was, and how many there had been in the weights
+// that its gradients were computed with.
+type Applied struct {
+	At      int `json:"at"`
+	Version int `json:"version"`
 }
 
 // Did is what a worker has computed in a step, and what it holds and has moved behind it.

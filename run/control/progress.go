@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/millrace-ml/millrace/trace"
@@ -14,6 +15,12 @@ type Progress struct {
 	parts  int     // of a step: processes that have workers
 	open   map[int]*whole
 	ended  float64 // when the last step that is whole ended
+
+	partsOf func(step int) int    // of a step, where not every process has one (Expect); nil: all have
+	next    int                   // the step that is said to be whole next, then
+	held    map[int]*whole        // those behind it that are
+	last    []Did                 // by worker, as last heard
+	applied map[int]trace.Applied // by which update of the training each is
 
 	marks    []trace.StepMark
 	computed []trace.Computed
@@ -52,7 +59,23 @@ func NewProgress(workers [][]int, slices int) *Progress {
 			parts++
 		}
 	}
-	return &Progress{slices: slices, of: workers, parts: parts, open: map[int]*whole{}, PeakBytes: make([]int64, n)}
+	return &Progress{slices: slices, of: workers, parts: parts, open: map[int]*whole{}, PeakBytes: make([]int64, n),
+		held: map[int]*whole{}, last: make([]Did, n), applied: map[int]trace.Applied{}}
+}
+
+// Expect says, of steps from one on that come in no order, how many processes have a part of each. They are then
+// said to be whole in their order (Next).
+func (p *Progress) Expect(from int, parts func(step int) int) { p.next, p.partsOf = from, parts }
+
+// Next is the step behind the one that was said to be whole last, where that is whole already.
+func (p *Progress) Next() (Finished, bool) {
+	s := p.held[p.next]
+	if s == nil {
+		return Finished{}, false
+	}
+	delete(p.held, p.next)
+	p.next++
+	return p.finish(s), true
 }
 
 // Peaks takes the most that a process's workers have held.
@@ -70,7 +93,10 @@ func (p *Progress) Peaks(process int, bytes []int64) error {
 // Fill writes steps, losses and peaks into a Timeline.
 func (p *Progress) Fill(t *trace.Timeline) {
 	t.Steps, t.Computed, t.Losses = slices.Clone(p.marks), slices.Clone(p.computed), slices.Clone(p.losses)
-	t.PeakBytes = slices.Clone(p.PeakBytes)
+	t.PeakBytes, t.Applied = slices.Clone(p.PeakBytes), nil
+	for _, at := range slices.Sorted(maps.Keys(p.applied)) {
+		t.Applied = append(t.Applied, p.applied[at])
+	}
 }
 
 // Mark is that of a step that is whole, if it is one of the last.
@@ -110,30 +136,55 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	s.said[process] = true
 	s.mark.StartS, s.mark.EndS = min(s.mark.StartS, part.StartS+shiftS), max(s.mark.EndS, part.EndS+shiftS)
 	for i, w := range workers {
-		s.workers[w], p.PeakBytes[w] = part.Workers[i], part.Workers[i].PeakBytes
+		s.workers[w], p.PeakBytes[w], p.last[w] = part.Workers[i], part.Workers[i].PeakBytes, part.Workers[i]
+	}
+	if a := part.Applied; a != nil {
+		p.applied[a.At] = trace.Applied{Step: part.Step, Version: a.Version}
 	}
 	s.norm = max(s.norm, part.Norm)
 	for _, l := range part.Losses {
 		s.losses[l.Index] = l.Value
 	}
-	if s.parts++; s.parts < p.parts {
+	all := p.parts
+	if p.partsOf != nil {
+		all = p.partsOf(part.Step)
+	}
+	if s.parts++; s.parts < all {
 		return Finished{}, false, nil
 	}
 	delete(p.open, part.Step)
-	f := Finished{Step: part.Step, Norm: s.norm, Workers: s.workers}
+	if p.partsOf == nil {
+		return p.finish(s), true, nil
+	}
+	p.held[part.Step] = s
+	f, whole := p.Next()
+	return f, whole, nil
+}
+
+// finish is what is known of a step that is whole. Who has no part of it is where it was.
+func (p *Progress) finish(s *whole) Finished {
+	for process, workers := range p.of {
+		for _, w := range workers {
+			if !s.said[process] {
+				s.workers[w] = p.last[w]
+				s.workers[w].BusyS = 0
+			}
+		}
+	}
+	f := Finished{Step: s.mark.Step, Norm: s.norm, Workers: s.workers}
 	for _, l := range s.losses { // ascending, whichever process each is of
 		f.Loss += l
 	}
-	c := trace.Computed{Step: part.Step}
+	c := trace.Computed{Step: f.Step}
 	for _, w := range s.workers {
 		f.BusyS += w.BusyS
 		c.BusyS = append(c.BusyS, w.BusyS)
 	}
-	f.TookS = s.mark.EndS - max(s.mark.StartS, p.ended) // steps of a stream overlap
+	f.TookS = max(0, s.mark.EndS-max(s.mark.StartS, p.ended)) // steps of a stream overlap
 	p.ended = max(p.ended, s.mark.EndS)
 	p.BusyS, p.TookS = p.BusyS+f.BusyS, p.TookS+f.TookS
 	p.marks = append(p.marks, s.mark)
 	p.computed = append(p.computed, c)
-	p.losses = append(p.losses, trace.Loss{Step: part.Step, Value: f.Loss})
-	return f, true, nil
+	p.losses = append(p.losses, trace.Loss{Step: f.Step, Value: f.Loss})
+	return f
 }

@@ -41,16 +41,15 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 		return nil, errors.Join(fmt.Errorf("run: carriers of %d workers for %d workers", len(carriers), workers),
 			x.ports.Close())
 	}
-	updates := 0
 	for seat, k := range x.mine {
-		updates += len(j.places(k))
+		x.updates += len(j.places(k))
 		x.workers[k] = &worker{
 			rank: k, number: seat, x: x, job: j, port: x.ports.Port(k), held: map[position]*holding{}, bell: place.NewBell(),
 			idled:   make(chan struct{}),
 			running: true, free: time.Now(),
 		}
 	}
-	x.record = record.New(j.KeepSteps, j.WantStep, updates)
+	x.record = record.New(j.KeepSteps, j.WantStep)
 	return x, nil
 }
 

@@ -71,6 +71,9 @@ func nameEdges(t *wire.Table, p *schedule.Program, mine func(worker int) bool, s
 			}
 		}
 	}
+	if p.Served() {
+		return n.nameServed()
+	}
 	for pl, stages := range p.Placement {
 		for s := range stages {
 			first := schedule.Instruction{Pipeline: int16(pl), Stage: int32(s)}
@@ -151,6 +154,22 @@ func (n *naming) shared(from schedule.Instruction) error {
 		}
 		if _, err := n.table.Edge(pairName(from, speaks, to, hears), min(1, n.slots)); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// nameServed names the edges between a server and its trainers.
+func (n *naming) nameServed() error {
+	server := n.WorkerOf(1, 0, 0)
+	for _, trainer := range n.Program.Placement[0][0] {
+		if !n.mine(server) && !n.mine(trainer) {
+			continue
+		}
+		for _, name := range []wire.Name{{From: trainer, To: server}, {From: server, To: trainer}} {
+			if _, err := n.table.Edge(name, n.slots); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -39,6 +39,10 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 			return 0, w.drop()
 		}
 		return w.receive(h, in)
+	case schedule.SG, schedule.SW:
+		return w.give(h, in)
+	case schedule.RG, schedule.RW:
+		return w.fetchServed(h, in)
 	case schedule.AR:
 		return 0, w.allReduce(h, in)
 	case schedule.TG:
@@ -104,6 +108,11 @@ func (w *worker) backward(h *holding, in schedule.Instruction) error {
 	}
 	if in.Kind == schedule.B {
 		w.open--
+	}
+	if w.x.program.Settled(in) { // its loss is part of what stands
+		if err := w.readLosses(h, in); err != nil {
+			return err
+		}
 	}
 	if err := w.pass(h, asKind(in, schedule.SB), back); err != nil {
 		return err
@@ -230,10 +239,10 @@ func (x *Process) complete(w *worker, e execution) {
 			x.record.Sample(noted, e.high, e.live)
 		}
 	}
-	if e.in.Kind == x.program.Settles() && (x.refused == nil || x.program.MinibatchOf(e.in) < x.limit-1) {
+	if x.program.Settled(e.in) && (x.refused == nil || x.program.MinibatchOf(e.in) < x.limit-1) {
 		first, end := x.program.Covers(e.in, x.minibatches)
 		for n := first; n < end; n++ {
-			if part, whole := x.record.Updated(x.base + n); whole {
+			if part, whole := x.record.Updated(x.base+n, x.parts(n)); whole {
 				x.standing(part)
 			}
 		}

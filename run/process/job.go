@@ -59,6 +59,9 @@ func (j *Job) Close() error {
 
 // places is the replicas of stages that a worker holds.
 func (j *Job) places(worker int) []position {
+	if j.Served() {
+		return j.placeServed(worker)
+	}
 	var held []position
 	for p := range j.Models() {
 		for s, on := range j.Placement {
@@ -79,12 +82,16 @@ func (j *Job) stageConfig(dev engine.Device, at position) stage.Config {
 		Layers: j.Layers, Seed: j.Seed, States: j.Optimizer.States(), Shown: j.Optimizer.Shown(),
 		Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
-	if at.pipeline > 0 && at.pipeline == j.shown() {
-		c.States, c.Shown = nil, "" // the reference has no optimizer
+	if at.pipeline > 0 && at.pipeline == j.shown() && !j.Served() || j.Served() && at.pipeline == 0 {
+		c.States, c.Shown = nil, "" // the reference has no optimizer, nor have those that fetch their weights
 	}
 	if j.From != nil {
+		of := at.pipeline
+		if j.Served() {
+			of = j.shown()
+		}
 		c.Initial = func(name string) (engine.DType, []int64, []byte, error) {
-			t, err := j.resumed(at.pipeline, name)
+			t, err := j.resumed(of, name)
 			return t.DType, t.Shape, t.Data, err
 		}
 		c.Before = func(layer int) int {

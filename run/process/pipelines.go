@@ -2,10 +2,12 @@ package process
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -18,9 +20,9 @@ import (
 // Together is how many pipelines train side by side.
 func (j *Job) Together() int { return j.Plan.Together() }
 
-// Models is how many times a worker holds a stage: for every pipeline, and for the reference if there is one.
+// Models is how many times there is a stage: for every pipeline, and for the reference or a server if there is one.
 func (j *Job) Models() int {
-	if n := j.Together(); n > 1 {
+	if n := j.Together(); n > 1 || j.Served() {
 		return n + 1
 	}
 	return 1
@@ -156,4 +158,55 @@ func averageInto[T float32 | float64](of []checkpoint.Tensor) {
 // pipelineTensor is what a checkpoint calls a tensor of a pipeline that is not the one shown.
 func pipelineTensor(pipeline int, name string) string {
 	return checkpoint.PipelinePrefix(pipeline) + name
+}
+
+// Weights that one worker holds for all others (schedule, ASP). Pipeline 1 is the weights; workers of pipeline 0 have
+// parameters that they fetch, and no optimizer. A step is a minibatch of one of them. What a run leaves, saves and
+// evaluates is the server's.
+
+// Served says whether one worker holds the weights for the others.
+func (j *Job) Served() bool { return schedule.Policy(j.Plan.Weights).Served() }
+
+// Server is the worker that does: the last of the stage.
+func (j *Job) Server() int { return j.Placement[0][len(j.Placement[0])-1] }
+
+// Shown is the workers by stage whose weights are evaluated and saved.
+func (j *Job) Shown() [][]int {
+	if j.Served() {
+		return [][]int{{j.Server()}}
+	}
+	return j.Placement
+}
+
+// placeServed is what a worker of a run holds whose weights one worker has.
+func (j *Job) placeServed(worker int) []position {
+	if worker == j.Server() {
+		return []position{{pipeline: j.shown()}}
+	}
+	if r := slices.Index(j.Placement[0], worker); r >= 0 {
+		return []position{{replica: int16(r)}}
+	}
+	return nil
+}
+
+// applies notes an update of a server, in the order in which they are made.
+func (w *worker) applies(h *holding, in schedule.Instruction) {
+	x := w.x
+	read := h.reads[in.Micro]
+	delete(h.reads, in.Micro)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.record.Applied(x.base+int(in.Micro), record.Applied{At: x.base + h.applied, Version: x.base + read})
+	h.applied++
+}
+
+// parts is how many of this process's instructions settle a minibatch.
+func (x *Process) parts(minibatch int) (n int) {
+	if !x.program.Served() {
+		return x.updates
+	}
+	for _, k := range x.mine {
+		n += x.program.Parts(k, minibatch)
+	}
+	return n
 }

@@ -66,6 +66,7 @@ type Process struct {
 	drains      int       // that it has been told of
 	workers     []*worker // by rank; nil for those of other processes
 	mine        []int     // ranks
+	updates     int       // of the workers' in a step
 	moved       time.Time // when something last happened
 	bytes       int64     // that had moved by then
 	owes        bool      // it is getting ready, or carries out an order

@@ -142,7 +142,7 @@ func (w *worker) reduce(h *holding, ar schedule.Instruction) *reduction {
 // joins has a stage's replica be a member of the groups that sum its gradients, bucket by bucket in turn. They are
 // made once for all Programs that place its stage alike.
 func (w *worker) joins(h *holding, p *schedule.Program) error {
-	if int(h.pipeline) >= len(p.Placement) {
+	if int(h.pipeline) >= len(p.Placement) || p.Served() || w.job.Served() {
 		return nil
 	}
 	ranks := p.Placement[h.pipeline][h.stage]

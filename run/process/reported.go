@@ -94,6 +94,9 @@ func (x *Process) standing(p record.Part) {
 		s.Workers = append(s.Workers, control.Did{BusyS: p.Busy[k].Seconds(), PeakBytes: w.memory.PeakBytes,
 			LiveBytes: w.memory.LiveBytes, SentBytes: sent, ReceivedBytes: received})
 	}
+	if a := p.Applied; a != nil {
+		s.Applied = &control.Applied{At: a.At, Version: a.Version}
+	}
 	if x.job.OnPart != nil {
 		x.job.OnPart(p.Step)
 	}

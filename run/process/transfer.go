@@ -88,18 +88,10 @@ func (w *worker) send(h *holding, in schedule.Instruction) (int64, error) {
 	if len(parts) != 1 {
 		return 0, fmt.Errorf("%d parts of micro-batch %d wait to be sent; there must be one", len(parts), in.Micro)
 	}
-	x, p := w.x, w.x.program
+	p := w.x.program
 	have := parts[0]
 	to := p.Receivers(in)
-	x.mu.Lock()
-	d := &delivery{w: w, in: in, at: x.since(time.Now()), left: len(to)}
-	for _, k := range to {
-		if x.workers[k] != nil {
-			x.flying++
-		}
-	}
-	x.mu.Unlock()
-	step := uint32(x.base + p.MinibatchOf(in))
+	d := w.departs(in, to)
 	total := int64(0)
 	for i, k := range to {
 		replica := slices.Index(p.Placement[in.Pipeline][other(in)], k)
@@ -115,30 +107,26 @@ func (w *worker) send(h *holding, in schedule.Instruction) (int64, error) {
 				have.tensors.Free()
 			}
 		}
-		buffers, err := w.buffers(h, in, tensors, k)
+		size, err := w.dispatch(h, in, k, tensors, d)
 		if err != nil {
-			tensors.Free()
 			return 0, err
-		}
-		size := int64(0)
-		for i := range buffers {
-			size += buffers[i].Bytes()
 		}
 		total += size
-		edge, known := x.table.Find(wire.Name{From: w.rank, To: k})
-		if !known {
-			tensors.Free()
-			return 0, fmt.Errorf("no edge to worker %d", k)
-		}
-		if err := w.port.Send(edge, uint64(in.Key()), step, buffers, func(err error) { d.sent(size, err) }); err != nil {
-			return 0, err
-		}
 	}
 	return total, nil
 }
 
-// crossed is the values that a message carries, to one side of the cut or from the other.
+// crossed is the values that a message carries, to one side of the cut or from the other; between a server and a
+// trainer one for each parameter.
 func (h *holding) crossed(in schedule.Kind) []int {
+	switch in {
+	case schedule.SG, schedule.RG, schedule.SW, schedule.RW:
+		numbers := make([]int, len(h.Params()))
+		for i := range numbers {
+			numbers[i] = i
+		}
+		return numbers
+	}
 	if in == schedule.SB || in == schedule.RF {
 		return h.In()
 	}
@@ -246,4 +234,70 @@ func (w *worker) drop() error {
 		wire.FreeAll(a.Parts)
 	}
 	return nil
+}
+
+// give sends gradients to the server, or weights from it.
+func (w *worker) give(h *holding, in schedule.Instruction) (int64, error) {
+	given := h.GiveGradients
+	if in.Kind == schedule.SW {
+		given = h.GiveWeights
+		h.reads[in.Micro] = h.applied
+	}
+	tensors, err := given()
+	if err != nil {
+		return 0, err
+	}
+	to := w.x.program.Receivers(in)[0]
+	d := w.departs(in, []int{to})
+	return w.dispatch(h, in, to, tensors, d)
+}
+
+// fetch takes gradients at the server, or weights from it.
+func (w *worker) fetchServed(h *holding, in schedule.Instruction) (int64, error) {
+	a, err := w.arrival(w.messages[0].sent, w.messages[0].from)
+	if err != nil {
+		return 0, err
+	}
+	size := a.Bytes()
+	got, err := w.unpack(h, in, a.Parts)
+	if err != nil {
+		return size, err
+	}
+	if in.Kind == schedule.RG {
+		return size, h.TakeGradients(got)
+	}
+	return size, h.TakeWeights(got)
+}
+
+// departs notes that a send is on its way.
+func (w *worker) departs(in schedule.Instruction, to []int) *delivery {
+	x := w.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, k := range to {
+		if x.workers[k] != nil {
+			x.flying++
+		}
+	}
+	return &delivery{w: w, in: in, at: x.since(time.Now()), left: len(to)}
+}
+
+// dispatch sends tensors to one worker.
+func (w *worker) dispatch(h *holding, in schedule.Instruction, to int, tensors stage.Tensors,
+	d *delivery) (size int64, err error) {
+	buffers, err := w.buffers(h, in, tensors, to)
+	if err != nil {
+		tensors.Free()
+		return 0, err
+	}
+	for i := range buffers {
+		size += buffers[i].Bytes()
+	}
+	edge, known := w.x.table.Find(wire.Name{From: w.rank, To: to})
+	if !known {
+		tensors.Free()
+		return 0, fmt.Errorf("no edge to worker %d", to)
+	}
+	step := uint32(w.x.base + w.x.program.MinibatchOf(in))
+	return size, w.port.Send(edge, uint64(in.Key()), step, buffers, func(err error) { d.sent(size, err) })
 }

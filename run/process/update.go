@@ -71,6 +71,9 @@ func (w *worker) update(h *holding, in schedule.Instruction) error {
 	}
 	scale := h.scale
 	h.scale = 1
+	if w.x.program.Served() {
+		w.applies(h, in)
+	}
 	return h.updates.Update(w.stepOf(in, scale, how))
 }
 

@@ -84,13 +84,15 @@ type holding struct {
 	updates  update.Updater
 	losses   []unread                        // of forwards since, in the order of the forwards
 	lent     []*lent                         // what is being summed beside the worker, or has been and is not landed
+	applied  int                             // updates of a server in the Program under way
+	reads    map[int32]int                   // by minibatch: how many there had been in the weights it was sent
 	turns    map[schedule.Kind]chan struct{} // closed when the collective of a kind that was issued last is over
 }
 
 func newHolding(s *stage.Stage, p position) *holding {
 	return &holding{
 		Stage: s, position: p, inbox: box{}, forth: box{}, grads: box{}, back: box{}, scale: 1,
-		turns: map[schedule.Kind]chan struct{}{},
+		turns: map[schedule.Kind]chan struct{}{}, reads: map[int32]int{},
 	}
 }
 
@@ -325,11 +327,12 @@ func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int6
 // prepare readies the worker for a Program that is about to start, with nothing in flight.
 func (w *worker) prepare(p *schedule.Program) error {
 	w.fresh, w.uses, w.closing = true, nil, closings(p, w.rank)
-	if p.Streams() {
+	if p.Streams() && !p.Served() { // there every worker has the one version that it was sent, or makes
 		w.uses = p.Uses(w.rank)
 	}
 	for _, h := range w.held {
-		h.first = h.Version()
+		h.first, h.applied = h.Version(), 0
+		clear(h.reads)
 		if err := w.joins(h, p); err != nil {
 			return fmt.Errorf("run: worker %d: %w", w.rank, err)
 		}

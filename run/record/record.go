@@ -38,25 +38,28 @@ type stepRecord struct {
 	losses     map[int]float64
 	norm       float64
 	updates    int
+	applied    *Applied
 }
+
+// Applied is when an update of a server was made, and what it went by: the number of it among all of the training, and
+// how many there had been in the weights that its gradients were computed with.
+type Applied struct{ At, Version int }
 
 // Recorder keeps what the Timeline of one process's workers is made of. The caller guards it.
 type Recorder struct {
-	keep    int // last steps kept in full
-	want    func(step int) bool
-	updates int // that make the process's part of a step whole
+	keep int // last steps kept in full
+	want func(step int) bool
 
 	open  map[int]*stepRecord // steps under way
 	kept  map[int]*stepRecord // finished steps kept in full
 	order []int               // of those in kept that are there only because they are recent
-	gone  int                 // the last step that was kept and is no more; -1: none
+	gone  int                 // the greatest step that was kept and is no more; -1: none
 	other stepRecord          // what belongs to no step: evaluation, checkpoints
 }
 
-// New makes a Recorder that keeps the last steps in full, and those that are wanted; updates is how many of
-// the process's own there are in a step.
-func New(keep int, want func(int) bool, updates int) *Recorder {
-	return &Recorder{keep: max(keep, 1), want: want, updates: updates, gone: -1,
+// New makes a Recorder that keeps the last steps in full, and those that are wanted.
+func New(keep int, want func(int) bool) *Recorder {
+	return &Recorder{keep: max(keep, 1), want: want, gone: -1,
 		open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
 }
 
@@ -65,9 +68,7 @@ func (r *Recorder) step(n int) *stepRecord {
 	if s == nil {
 		if s = r.kept[n]; s == nil { // kept: a transfer was noted behind the step's end
 			s = &stepRecord{busy: map[int]time.Duration{}, losses: map[int]float64{}}
-			if n > r.gone { // else it was noted so late that nobody asks for it
-				r.open[n] = s
-			}
+			r.open[n] = s
 		}
 	}
 	return s
@@ -78,6 +79,9 @@ func (r *Recorder) Add(e Event) {
 	if e.Outside {
 		r.other.events = append(r.other.events, e)
 		return
+	}
+	if e.In.Kind.IsIssued() && e.Step <= r.gone && r.open[e.Step] == nil && r.kept[e.Step] == nil {
+		return // it ended so late that nobody asks for it; or its step begins behind later ones, with a message
 	}
 	s := r.step(e.Step)
 	s.events = append(s.events, e)
@@ -116,13 +120,17 @@ type Part struct {
 	Busy       map[int]time.Duration // by worker
 	Losses     map[int]float64       // by index
 	Norm       float64               // of the gradients; 0: nobody needs it
+	Applied    *Applied              // of a server here
 }
 
-// Updated counts an update; the last one of a step makes its part whole.
-func (r *Recorder) Updated(step int) (Part, bool) {
+// Applied notes the update of a step by a server.
+func (r *Recorder) Applied(step int, a Applied) { r.step(step).applied = &a }
+
+// Updated counts what settles a step; the last of so many that do makes the process's part of it whole.
+func (r *Recorder) Updated(step, of int) (Part, bool) {
 	s := r.step(step)
 	s.updates++
-	if s.updates < r.updates {
+	if s.updates < of {
 		return Part{}, false
 	}
 	delete(r.open, step)
@@ -131,7 +139,7 @@ func (r *Recorder) Updated(step int) (Part, bool) {
 		r.order = append(r.order, step)
 	}
 	for len(r.order) > r.keep {
-		r.gone = r.order[0]
+		r.gone = max(r.gone, r.order[0])
 		delete(r.kept, r.gone)
 		r.order = r.order[1:]
 	}
@@ -141,7 +149,8 @@ func (r *Recorder) Updated(step int) (Part, bool) {
 	if n := len(r.other.memory); n > maxOutside {
 		r.other.memory = slices.Delete(r.other.memory, 0, n-maxOutside)
 	}
-	return Part{Step: step, Start: s.start, End: s.end, Busy: s.busy, Losses: s.losses, Norm: s.norm}, true
+	return Part{Step: step, Start: s.start, End: s.end, Busy: s.busy, Losses: s.losses, Norm: s.norm,
+		Applied: s.applied}, true
 }
 
 // Excerpt is what there is of some steps while the run goes on. It may be read while the Recorder takes more.

@@ -10,14 +10,14 @@ import (
 
 // What is noted of a step that is kept no more is dropped: a record does not grow with the length of a run.
 func TestWhatComesTooLateIsDropped(t *testing.T) {
-	r := New(2, func(step int) bool { return step == 3 }, 1)
+	r := New(2, func(step int) bool { return step == 3 })
 	at := func(step int, kind schedule.Kind) Event {
 		return Event{In: schedule.Instruction{Kind: kind, Micro: int32(step)}, Step: step, End: time.Duration(step)}
 	}
 	for step := range 100 {
 		r.Add(at(step, schedule.F))
 		r.Loss(step, 0, 1)
-		if part, whole := r.Updated(step); !whole || part.Losses[0] != 1 || part.Busy[0] != time.Duration(step) {
+		if part, whole := r.Updated(step, 1); !whole || part.Losses[0] != 1 || part.Busy[0] != time.Duration(step) {
 			t.Fatalf("step %d: %+v, whole: %v", step, part, whole)
 		}
 		for _, late := range []int{0, 1, 5} { // transfers that end behind the step
@@ -37,5 +37,25 @@ func TestWhatComesTooLateIsDropped(t *testing.T) {
 	}
 	if len(r.open)+len(r.kept) != 3 {
 		t.Errorf("%d steps are open and %d kept", len(r.open), len(r.kept))
+	}
+}
+
+// A step that begins when later ones are gone, of a worker that is slow, is whole when it ends, and what its worker has
+// computed is in it.
+func TestAStepBehindLaterOnesIsWhole(t *testing.T) {
+	r := New(2, nil)
+	for step := 10; step < 20; step++ {
+		r.Updated(step, 1)
+	}
+	in := schedule.Instruction{Kind: schedule.B, Micro: 3}
+	r.Add(Event{In: in, Step: 3, End: 5})
+	r.Loss(3, 0, 0.5)
+	r.Applied(3, Applied{At: 12, Version: 4})
+	if _, whole := r.Updated(3, 2); whole {
+		t.Error("it is whole without its update")
+	}
+	part, whole := r.Updated(3, 2)
+	if !whole || part.Busy[0] != 5 || part.Losses[0] != 0.5 || part.Applied == nil || part.Applied.At != 12 {
+		t.Errorf("%+v, whole: %v", part, whole)
 	}
 }

@@ -67,6 +67,9 @@ func Validate(p *schedule.Program) error {
 			}
 		}
 	}
+	if err := checkServer(p); err != nil {
+		return fail("%v", err)
+	}
 	if err := checkElastic(p); err != nil {
 		return fail("%v", err)
 	}
@@ -145,6 +148,9 @@ func checkFields(p *schedule.Program, tied []bool, w int, in schedule.Instructio
 		default:
 			return fmt.Errorf("pipeline %d is the reference, which does not train", in.Pipeline)
 		}
+	}
+	if err := servedHere(p, in); err != nil {
+		return err
 	}
 	on := p.Placement[in.Pipeline][in.Stage]
 	if in.Replica < 0 || int(in.Replica) >= len(on) {

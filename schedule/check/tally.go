@@ -18,7 +18,8 @@ type tally struct {
 	validated map[schedule.Instruction]int // PV
 	// latest is, by stage in a B with no number, the gradient of the highest micro-batch so far.
 	latest map[schedule.Instruction]schedule.Instruction
-	end    int32 // one more than the last micro-batch trained on
+	end    int32                 // one more than the last micro-batch trained on
+	hand   *schedule.Instruction // the RG whose gradients the server has in hand
 }
 
 func newTally(p *schedule.Program) *tally {
@@ -54,6 +55,9 @@ func (t *tally) worker(w int, rep *Report) error {
 			if in.Kind.IsSend() {
 				rep.Messages += n
 			}
+		}
+		if err := t.served(have, in); err != nil {
+			return fail("%v", err)
 		}
 		switch in.Kind {
 		case schedule.F, schedule.EV:
@@ -108,7 +112,7 @@ func (t *tally) worker(w int, rep *Report) error {
 			}
 			of := in
 			of.Micro = 0
-			if last, ok := updated[of]; ok && last > in.Micro {
+			if last, ok := updated[of]; ok && last > in.Micro && !t.p.Served() {
 				return fail("a later update of its stage stands before it: updates come in their order")
 			}
 			updated[of] = in.Micro
@@ -278,6 +282,9 @@ func (t *tally) gathered(have map[schedule.Instruction]bool, in schedule.Instruc
 // summed says whether every micro-batch of the update's group that falls to this replica
 // has its gradient. The last group of a stream without a flush may be cut short.
 func (t *tally) summed(have map[schedule.Instruction]bool, u schedule.Instruction) error {
+	if t.p.Served() {
+		return nil // one minibatch's, which have come from elsewhere
+	}
 	g := t.p.UpdateSpan(int(u.Pipeline), int(u.Stage))
 	end := (int(u.Micro) + 1) * t.p.PerMinibatch()
 	first := max(0, end-g)

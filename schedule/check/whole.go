@@ -106,6 +106,9 @@ func (t *tally) everyUpdate() error {
 			continue
 		}
 		pl := int(in.Pipeline)
+		if t.p.Served() {
+			pl = 1 // where the weights are
+		}
 		if !t.p.Streams() && !trained[in.Micro] {
 			// A worker's pipelines are trained alike: a minibatch of one is one of all.
 			trained[in.Micro] = true

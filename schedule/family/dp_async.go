@@ -54,3 +54,68 @@ func init() {
 		},
 	})
 }
+
+// Asynchronous data parallelism with a server (ASP; PipeDream §5.2 compares with it): of the workers of the one
+// stage the last holds the weights and updates them, each of the others has the whole model and goes its own way.
+// It takes the newest weights there are, computes a minibatch, and has its update made at once, whatever the others
+// do. With w(k) the weights after k updates and m the minibatch of the next, computed with those after v(m),
+//
+//	w(k+1) = w(k) - lr grad f_m(w(v(m)))
+//
+// Which minibatch comes k-th, and v(m), is how it happens. Minibatch m is of trainer m mod r, as in every other
+// order, so that what each computes on does not depend on time. Settings.Staleness bounds how many minibatches a
+// trainer may be ahead of the slowest. schedule/server.go says how the Program puts it.
+//
+// With forward F, backward B, update U, and transfers of gradients and weights G and W a trainer takes F+B+G+U+W a
+// minibatch as long as the server is not asked for two at once, and r trainers do r of them in that. The server is
+// a bottleneck once r U is more.
+func init() {
+	Register(Family{
+		Name: "asp", Doc: "asynchronous data parallelism: the last worker holds the weights, each other one takes " +
+			"the newest and updates at once (PipeDream §5.2)",
+		Policies:     []schedule.Policy{schedule.ASP},
+		Replications: []schedule.Replication{schedule.RoundRobin}, Undivided: true, Whole: true,
+		Place: func(workers, _ int) [][]int { return schedule.Replicated(1, workers) },
+		Admits: func(s schedule.Settings) error {
+			switch {
+			case len(s.Placement) != 1 || len(s.Placement[0]) < 2:
+				return fmt.Errorf("%d stages; it has one, the whole model, on two workers at least: the last one "+
+					"holds the weights", len(s.Placement))
+			case s.MicroBatches != 1:
+				return fmt.Errorf("%d micro-batches; a minibatch is one micro-batch, of one worker", s.MicroBatches)
+			case s.Warmup != nil && s.Warmup[0] != 1:
+				return fmt.Errorf("warm-up %d; each worker has one minibatch at a time", s.Warmup[0])
+			case s.Staleness != nil && (*s.Staleness < 0 || *s.Staleness > schedule.MaxMicro):
+				return fmt.Errorf("staleness %d; a worker may be 0 minibatches ahead of the slowest, or up to %d",
+					*s.Staleness, schedule.MaxMicro)
+			}
+			return nil
+		},
+		Generate: served,
+	})
+}
+
+// served writes what the trainers compute: in turn a minibatch each, forward and backward.
+func served(s schedule.Settings) (*schedule.Program, error) {
+	on := s.Placement[0]
+	r := len(on) - 1
+	p := s.Program()
+	p.Placement = [][][]int{{on[:r]}, {on[r:]}}
+	p.Staleness = s.Staleness
+	p.MicroBatches, p.Period, p.Repeat = r, r, s.Repeat/r
+	p.Body, p.Epilogue = turns(p, min(r, s.Repeat/r*r)), turns(p, s.Repeat%r)
+	return p, nil
+}
+
+// turns is a minibatch of each of the first so many trainers; nil of none.
+func turns(p *schedule.Program, trainers int) schedule.Part {
+	if trainers == 0 {
+		return nil
+	}
+	part := make(schedule.Part, p.Workers)
+	for i, w := range p.Placement[0][0][:trainers] {
+		at := schedule.Instruction{Replica: int16(i), Micro: int32(i), Kind: schedule.F}
+		part[w] = schedule.List{at, at.As(schedule.B)}
+	}
+	return part
+}

@@ -39,6 +39,8 @@ type Family struct {
 	// General names the family that this one is a choice of depths or workers of: with others it is that one.
 	// A family that takes any choice names itself; "" stands alone.
 	General string
+	// Whole: a minibatch is one micro-batch.
+	Whole bool
 	// Undivided: the whole model is one stage, on however many workers.
 	Undivided bool
 	// Deepest: every stage runs all forwards of a step first, so that depths grow with M.
@@ -190,6 +192,9 @@ func (f Family) admits(s schedule.Settings) error {
 	replicated := slices.ContainsFunc(s.Placement, func(on []int) bool { return len(on) > 1 })
 	if replicated && f.Replications != nil && !slices.Contains(f.Replications, s.Replication) {
 		return fmt.Errorf("replication %q; this order admits %q", s.Replication, f.Replications)
+	}
+	if s.Staleness != nil && !s.Weights.Served() {
+		return fmt.Errorf("staleness %d; workers are ahead of others under schedule asp alone", *s.Staleness)
 	}
 	if s.Elastic != nil && !s.Weights.Averages() {
 		return fmt.Errorf("%d pipelines side by side; that is for schedule elastic", s.Elastic.Pipelines)

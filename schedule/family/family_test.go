@@ -120,6 +120,12 @@ func TestProperties(t *testing.T) {
 		}
 		const workers, micros = 4, 8
 		s := schedule.Settings{Placement: f.Placement(workers, 2), MicroBatches: micros, Repeat: 8}
+		if _, err := Generate(f.Name, s); (err != nil) != f.Whole {
+			t.Errorf("%s with several micro-batches: %v; it says whole is %v", f.Name, err, f.Whole)
+		}
+		if f.Whole {
+			s.MicroBatches = 1
+		}
 		p, err := Generate(f.Name, s)
 		if err != nil {
 			t.Fatal(err)

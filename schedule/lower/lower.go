@@ -52,6 +52,10 @@ func Lower(p *schedule.Program, o Options) (*schedule.Program, error) {
 // stand is the weight policy's.
 func addUpdates(p *schedule.Program) error {
 	switch {
+	case p.Served():
+		for _, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {
+			addServed(p, part)
+		}
 	case p.Defers():
 		return addDeferred(p)
 	case p.Streams():

@@ -45,6 +45,17 @@
 // taken. A send needs a free slot on each of its edges. Whoever drives the receiver gives the slot back to
 // the sender, by Credit, once a receive that took the message is Issued.
 //
+// # Strands
+//
+// One worker's list may be loose: that of a server (schedule, ASP), unless the Program has it kept to (InOrder). Then
+// it is strands, one for each trainer: what the server does for that trainer, in the list's order. Of the strands'
+// heads the Local does what is ready: the rest of an update that it has begun; or else sends weights that a trainer
+// waits for; or else takes the gradients that came first. So nobody waits for anybody else's computation, but by the
+// Program's staleness, by which weights wait until the slowest trainer that has more to do has caught up (Lack Ahead).
+// The order in which instructions were started is the record, and the same Program with that order as its list
+// (lower.Recorded) has no strands. Nobody waits for ever: a trainer's messages and the server's to it take turns, so
+// each head but a held-back SW becomes ready by itself, and the slowest trainer's is never held back.
+//
 // # Passing
 //
 // Two things end a Program early, and each worker carries both out alone. It passes an instruction by moving

@@ -56,6 +56,10 @@ type Local struct {
 	passing          bool
 	dropped          map[schedule.Key]struct{}
 
+	loose []strand       // of a server that takes its instructions by readiness; nil: there is one list
+	turn  int            // the strand that the head is of
+	came  []schedule.Key // messages that have arrived for them, in their order
+
 	core    int  // processor of its token, or none
 	used    bool // the token's computation has started
 	stands  bool // in the queue for a token: it lacks a core alone, as Process.look has found
@@ -92,6 +96,7 @@ func (l *Local) Load(p *schedule.Program) error {
 	l.p, l.at = p, schedule.NewCursor(p, l.worker)
 	l.drains, l.released, l.mini, l.micro = 0, 0, -1, -1
 	l.held, l.limit, l.undone, l.passing, l.dropped = never, never, never, false, nil
+	l.loose, l.came = strands(p, l.worker), nil
 	l.look()
 	return nil
 }
@@ -162,10 +167,10 @@ func (l *Local) needs() *Need {
 // lacks notes what an instruction needs besides a core, once those in front of it have been issued.
 func (l *Local) lacks(n *Need) {
 	switch in := n.At; in.Kind {
-	case schedule.RF, schedule.RB:
+	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
 		l.lacksMessage(n)
-	case schedule.SF, schedule.SB:
-		if l.o.Slots > 0 {
+	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:
+		if l.lacksPace(n); n.Lack == Nothing && l.o.Slots > 0 {
 			l.p.Recipients(in, func(to, _, _, _ int) bool {
 				if l.taken[to] >= l.o.Slots {
 					n.Lack, n.Peer = Slot, to
@@ -251,11 +256,12 @@ func (l *Local) Start() {
 	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.U, schedule.EV:
 		l.used = true
 		l.behind = append(l.behind, in)
-	case schedule.RF, schedule.RB:
+	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
 		for _, m := range l.takes {
 			delete(l.arrived, m.key)
+			l.took(m.key)
 		}
-	case schedule.SF, schedule.SB:
+	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:
 		l.sends++
 		if l.o.Slots > 0 {
 			l.p.Recipients(in, func(to, _, _, _ int) bool {
@@ -274,7 +280,6 @@ func (l *Local) Issued(done bool) {
 		panic(fmt.Sprintf("machine: worker %d has issued something that it had not started", l.worker))
 	}
 	in := l.in
-	l.running = false
 	if in.Kind == schedule.DR {
 		l.drains++
 	}
@@ -285,14 +290,16 @@ func (l *Local) Issued(done bool) {
 	case in.Kind.IsIssued():
 		l.Done(in)
 	}
+	l.running = false
 	l.at.Advance()
+	l.ended(in)
 	l.look()
 }
 
 // Done says that an instruction that was issued is complete.
 func (l *Local) Done(in schedule.Instruction) {
 	was := l.Open()
-	l.known = false
+	defer l.changed()
 	switch {
 	case in.Kind.IsSend():
 		l.sends--
@@ -316,7 +323,10 @@ func without(list []schedule.Instruction, in schedule.Instruction) []schedule.In
 // Arrive says that a message is there: in is its sender's SF or SB.
 func (l *Local) Arrive(in schedule.Instruction) {
 	l.arrived[in.Key()] = struct{}{}
-	l.known = false
+	if l.loose != nil {
+		l.came = append(l.came, in.Key())
+	}
+	l.changed()
 }
 
 // Credit gives a slot of the edge to a worker back.
@@ -328,7 +338,7 @@ func (l *Local) Credit(to int) {
 		panic(fmt.Sprintf("machine: worker %d is given back a slot of worker %d that it has not taken", l.worker, to))
 	}
 	l.taken[to]--
-	l.known = false
+	l.changed()
 }
 
 // AtDrain says whether the worker is at a drain that is not released, with nothing open, and at which.

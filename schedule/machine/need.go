@@ -21,6 +21,7 @@ const (
 	Held                   // a stop is being agreed on
 	Running                // the worker has started it
 	Ended                  // the list has ended
+	Ahead                  // the worker that it would send weights to is as far ahead of Peer as it may be
 )
 
 // Need is what keeps a worker from starting its next instruction.
@@ -35,7 +36,8 @@ type Need struct {
 // Ready says whether nothing is lacking.
 func (n Need) Ready() bool { return n.Lack == Nothing }
 
-// Blocker is the short text that a Timeline keeps: an instruction, "core", "slot", "drain" or "stop".
+// Blocker is the short text that a Timeline keeps: an instruction, "core", "slot", "drain", "stop" or
+// "staleness".
 func (n Need) Blocker() string {
 	switch n.Lack {
 	case Message, Collective, Device:
@@ -48,6 +50,8 @@ func (n Need) Blocker() string {
 		return "drain"
 	case Held:
 		return "stop"
+	case Ahead:
+		return "staleness"
 	}
 	return ""
 }
@@ -80,6 +84,8 @@ func (n Need) Told(name func(worker int) string) string {
 		why = fmt.Sprintf("every slot of its edge to %s is taken", name(n.Peer))
 	case Core:
 		why = "every core is taken"
+	case Ahead:
+		why = fmt.Sprintf("the worker that takes it is as far ahead of %s as it may be", name(n.Peer))
 	case Held:
 		why = "where to stop is being agreed on"
 	}

@@ -21,7 +21,10 @@ func (l *Local) Limit(n int) {
 
 // Hold has instructions of minibatch n and later wait until Limit says where to stop, or Hold is called with
 // another n.
-func (l *Local) Hold(n int) { l.held, l.ready = n, false }
+func (l *Local) Hold(n int) {
+	l.held, l.ready = n, false
+	l.changed()
+}
 
 // holds says whether an instruction waits for Limit.
 func (l *Local) holds(in schedule.Instruction) bool {
@@ -109,6 +112,10 @@ func (l *Local) messages(in schedule.Instruction, yield func(sent schedule.Instr
 // look passes what lies behind a limit and notes the head.
 func (l *Local) look() {
 	l.ready, l.known = false, false
+	if l.loose != nil {
+		l.choose()
+		return
+	}
 	l.in, l.more = l.at.Head()
 	for l.passing && l.more && l.passes(l.in) {
 		l.at.Advance()

@@ -6,8 +6,8 @@ import "github.com/millrace-ml/millrace/schedule"
 //
 // What is possible at all happens, whatever the order in which workers are looked at: a worker's next
 // instruction waits for messages, slots and collectives and never for the absence of one, each of which one
-// worker alone takes. So a Program whose lists end here ends at any speed, and one that stops here, as
-// Waits of the Machine then says, stops at any.
+// worker alone takes. What a server does for one trainer holds up no other but for a while (strands). So a Program
+// whose lists end here ends at any speed, and one that stops here, as Waits of the Machine then says, stops at any.
 func Play(p *schedule.Program, o Options) (*Machine, error) {
 	m, err := New(p, o)
 	if err != nil {

@@ -116,7 +116,7 @@ func (s *Process) Done(worker int, in schedule.Instruction) []int {
 func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 	l := s.locals[worker]
 	l.Arrive(in)
-	if l.running || !l.in.Kind.IsReceive() {
+	if l.running || !l.in.Kind.IsReceive() && l.loose == nil {
 		return nil
 	}
 	return s.after(worker)
@@ -126,7 +126,7 @@ func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 func (s *Process) Credit(worker, to int) []int {
 	l := s.locals[worker]
 	l.Credit(to)
-	if l.running || !l.in.Kind.IsSend() {
+	if l.running || !l.in.Kind.IsSend() && l.loose == nil {
 		return nil
 	}
 	return s.after(worker)

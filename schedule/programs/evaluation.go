@@ -18,7 +18,7 @@ const EvaluationWindow = 4
 // stages and updates nothing. Replicas share them in turn. All workers drain every
 // EvaluationWindow micro-batches.
 func Evaluation(placement [][]int, n int) (*schedule.Program, error) {
-	s, err := schedule.Settings{Placement: placement, MicroBatches: n}.Checked()
+	s, err := schedule.Settings{Placement: placement, MicroBatches: n, Idle: true}.Checked()
 	if err != nil {
 		return nil, fmt.Errorf("schedule: evaluation: %w", err)
 	}
@@ -56,7 +56,7 @@ func drain(p *schedule.Program, number int) {
 // Checkpoint is a lowered Program in which every stage of the placement is saved, by
 // its first replica, once nothing is in flight.
 func Checkpoint(placement [][]int) (*schedule.Program, error) {
-	s, err := schedule.Settings{Placement: placement, MicroBatches: 1}.Checked()
+	s, err := schedule.Settings{Placement: placement, MicroBatches: 1, Idle: true}.Checked()
 	if err != nil {
 		return nil, fmt.Errorf("schedule: checkpoint: %w", err)
 	}

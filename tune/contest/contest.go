@@ -154,7 +154,7 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 		return refuse(err)
 	}
 	e.PeakBytes, e.PeakActivations, e.Versions = sum.PeakBytes, sum.PeakActivations, rep.Versions
-	each, lost := lossesOf(t, policy.Synchronous())
+	each, lost := lossesOf(t, p)
 	if costs.Transfer != nil {
 		still := costs
 		still.Transfer, still.Occupies = nil, nil
@@ -162,7 +162,7 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 		if err != nil {
 			return refuse(err)
 		}
-		lost = lost.split(each, at, policy.Synchronous())
+		lost = lost.split(each, at, p)
 	}
 	e.StepS, e.Lost = each*steps/float64(p.Pipelines()), lost
 	e.Bubble = lost.Sum()

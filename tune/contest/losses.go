@@ -64,8 +64,8 @@ func (l Losses) String() string {
 
 // split tells what transfers cost from the rest: still is the same order where messages take no
 // time. The rest keeps the proportions that it has there.
-func (l Losses) split(stepS float64, still *trace.Timeline, flushes bool) Losses {
-	without, rest := lossesOf(still, flushes)
+func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program) Losses {
+	without, rest := lossesOf(still, p)
 	all := l.Sum()
 	transfer := min(max(0, 1-without/stepS), all)
 	scale := 0.0
@@ -91,7 +91,7 @@ func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, e
 	if err != nil {
 		return 0, lost, err
 	}
-	stepS, lost = lossesOf(t, p.Weights.Synchronous())
+	stepS, lost = lossesOf(t, p)
 	return stepS, lost, nil
 }
 
@@ -99,7 +99,8 @@ func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, e
 // and where the workers' time in it went. Each gap goes to its cause as a whole, so that a
 // wait for a stage whose message then travels counts for the longer of the two. An order
 // that never flushes has no fill and no drain.
-func lossesOf(t *trace.Timeline, flushes bool) (stepS float64, lost Losses) {
+func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losses) {
+	flushes := p.Weights.Synchronous()
 	n := len(t.Steps)
 	if n < 3 {
 		return 0, lost
@@ -108,14 +109,17 @@ func lossesOf(t *trace.Timeline, flushes bool) (stepS float64, lost Losses) {
 	if last <= first {
 		last = n - 1
 	}
-	from, to := t.Steps[first].EndS, t.Steps[last].EndS
-	stepS = (to - from) / float64(last-first)
+	if p.Served() && last-first >= p.Trainers() { // steps end in no order: whole rounds, each behind all before it
+		last -= (last - first) % p.Trainers()
+	}
 	ends := make([]float64, n) // ends of steps never fall
 	at := math.Inf(-1)
 	for i, s := range t.Steps {
 		at = max(at, s.EndS)
 		ends[i] = at
 	}
+	from, to := ends[first], ends[last]
+	stepS = (to - from) / float64(last-first)
 	total := float64(t.Workers) * (to - from)
 	all := around(t)
 	for w, gaps := range trace.AllGaps(t) {

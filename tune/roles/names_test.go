@@ -19,7 +19,7 @@ import (
 )
 
 // policyNames are the constants of all policies but the one of a plan that says nothing of its weights.
-var policyNames = []string{"Latest", "Stash", "Vertical", "DoubleBuffered", "Elastic"}
+var policyNames = []string{"Latest", "Stash", "Vertical", "DoubleBuffered", "Elastic", "ASP"}
 
 // registered are the names of all families, policies and planners.
 func registered(t *testing.T) []string {

@@ -44,6 +44,12 @@ func Averaging() (family.Family, schedule.Policy) {
 	}), w
 }
 
+// Serving is the weight policy of workers that fetch their weights from one that holds them.
+func Serving() schedule.Policy {
+	all := schedule.Policies()
+	return all[slices.IndexFunc(all, schedule.Policy.Served)]
+}
+
 // Partitioner is the planner of stages for pipelines that average.
 func Partitioner() plan.Planner {
 	all := plan.Planners()

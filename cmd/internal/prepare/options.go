@@ -257,6 +257,10 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
 		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch,
 		MicroBatches: j.MicroBatches, Recompute: j.Recompute, PostValidate: j.PostValidate,
+		Staleness: j.Staleness,
+	}
+	if wholeMinibatches(j) && o.MicroBatches == 0 && o.MicroBatch == 0 {
+		o.MicroBatches = 1
 	}
 	if j.Pipelines > 0 {
 		o.Elastic = plan.NewElastic(j.Pipelines)

@@ -295,6 +295,9 @@ func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
 		return nil, cli.BadInput(err)
 	}
 	pl.PostValidate = pl.PostValidate || j.PostValidate
+	if j.Staleness != nil {
+		pl.Staleness = j.Staleness
+	}
 	if err := pl.Validate(); err != nil {
 		return nil, cli.BadInput(fmt.Errorf("--post-validate: %w", err))
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // Of the sizes worth measuring there are so many at most, a step has so many micro-batches of each at most, and each
@@ -23,6 +25,8 @@ func MicroBatches(j *job.Job) []int {
 		return []int{j.MicroBatch}
 	case j.MicroBatches > 0 && j.Batch%j.MicroBatches == 0:
 		return []int{j.Batch / j.MicroBatches}
+	case wholeMinibatches(j):
+		return []int{j.Batch}
 	}
 	all := slices.DeleteFunc(plan.Divisors(j.Batch), func(n int) bool { return j.Batch/n > mostMicroBatches })
 	for apart := sizesApart; ; apart *= 1.1 {
@@ -30,6 +34,12 @@ func MicroBatches(j *job.Job) []int {
 			return sizes
 		}
 	}
+}
+
+// wholeMinibatches says whether a job fixes a schedule, or a weight policy, whose minibatches are one micro-batch each.
+func wholeMinibatches(j *job.Job) bool {
+	f, err := family.Lookup(j.Schedule)
+	return err == nil && f.Whole || j.Schedule == "" && schedule.Policy(j.Weights).Served()
 }
 
 // spaced is the largest of some numbers, and of the others, which ascend, those that are so many times smaller than

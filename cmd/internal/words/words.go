@@ -55,6 +55,7 @@ func Groups() []cli.Group {
 			{Name: "plan", Takes: "FILE", Rare: true, Values: files("json")},
 			{Name: "split", Takes: "LAYERS", Rare: true, Values: layers},
 			{Name: "weights", Takes: "POLICY", Rare: true, Values: policies},
+			{Name: "staleness", Takes: "N", Rare: true},
 			{Name: "recompute", Takes: "HOW", Rare: true, Values: One("auto", "none", "stage", "every:2", "every:4")},
 			{Name: "profile", Takes: "FILE", Rare: true, Values: files("json")},
 			{Name: "program", Takes: "FILE", Rare: true, Values: files("txt", "json", "csv")},
@@ -103,6 +104,7 @@ func Groups() []cli.Group {
 			{Name: "keep", Takes: "N", Rare: true},
 			{Name: "resume", Takes: "RUN", Values: Checkpoints},
 			{Name: "resume-averaged", Rare: true},
+			{Name: "replay", Takes: "RUN", Rare: true},
 			{Name: "dry-run"},
 		}},
 		{Name: "Times, in any unit", Words: []cli.Word{

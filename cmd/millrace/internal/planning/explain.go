@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/report/picture"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune"
 )
@@ -92,6 +93,13 @@ func (v *view) plan(why *tune.Explanation) {
 	if e := pl.Elastic; e != nil {
 		fmt.Fprint(v.to, v.Wrap("  ", "  ", fmt.Sprintf("%s side by side, a batch of each a step, alpha %.3g, %s",
 			terminal.Count(e.Pipelines, "pipeline"), e.Alpha, e.Order)))
+	}
+	if schedule.Policy(pl.Weights).Served() {
+		bound := "however far the others are"
+		if s := pl.Staleness; s != nil {
+			bound = fmt.Sprintf("%s ahead of the slowest at most", terminal.Count(*s, "minibatch"))
+		}
+		v.line("weights", "on the last worker; each other one takes the newest for its next minibatch, "+bound)
 	}
 	v.workers()
 	if pl.Objective.Name != "" && pl.Planner != "auto" && pl.Objective.Value > 0 {

@@ -61,6 +61,10 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 		add("engine", s.Engine)
 		add(terminal.Plural(len(s.Hosts), "host"), strings.Join(s.Hosts, "; "))
 	}
+	if order, err := r.Applied(); err == nil { // else its updates do not depend on who was first
+		median, most := trace.Staleness(order)
+		add("staleness", fmt.Sprintf("%g of the others' updates between weights and update, %d at most", median, most))
+	}
 	return append(all, averaging(p.Plan, evaluations)...)
 }
 

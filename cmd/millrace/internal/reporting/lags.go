@@ -11,9 +11,10 @@ import (
 const settled = 8
 
 // lags is how old the weights are that a stream computes with, by pipeline and stage; nil of a plan with one set of
-// weights that flushes, or which is not known.
+// weights that flushes, or which is not known; and of one
+// whose weights are as old as it happens (staleness).
 func lags(p *plan.Plan) []report.Lag {
-	if p == nil || schedule.Policy(p.Weights).Synchronous() {
+	if p == nil || schedule.Policy(p.Weights).Synchronous() || schedule.Policy(p.Weights).Served() {
 		return nil
 	}
 	program, err := programs.Build(p, nil, false, settled*max(2, len(p.Devices())))

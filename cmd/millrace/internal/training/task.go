@@ -1,6 +1,7 @@
 package training
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -11,10 +12,12 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 // needs is what a process opens for a job, each its own.
@@ -84,4 +87,16 @@ func (k *task) watched(profileS []float64) []float64 {
 		}
 	}
 	return watched
+}
+
+// replayed is the order of updates of the run that a job names.
+func replayed(j *job.Job) ([]trace.Applied, error) {
+	r, err := folder.ReadParts(j.Replay)
+	if err == nil {
+		var order []trace.Applied
+		if order, err = r.Applied(); err == nil {
+			return order, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", j.Called("replay"), err)
 }

@@ -207,6 +207,11 @@ func (t *training) lead(world *launch.World) error {
 			return cli.BadInput(fmt.Errorf("--advance %s: %w", j.Advance, err))
 		}
 	}
+	if j.Replay != "" {
+		if config.Replay, err = replayed(j); err != nil {
+			return cli.BadInput(err)
+		}
+	}
 	if err := config.Check(); err != nil {
 		return cli.BadInput(err)
 	}

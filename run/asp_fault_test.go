@@ -1,0 +1,107 @@
+package run
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire/tcp"
+)
+
+// A process that is lost, of the worker that holds the weights or of one that trains, ends the others, which say so.
+func TestASPWithoutAProcess(t *testing.T) {
+	for _, lost := range []int{1, 2} {
+		c := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(9, 67)))
+		served(&c, 2)
+		c.Plan.Staleness, c.Steps, c.KeepSteps = nil, 4000, 1
+		w := worlds{of: []int{0, 1, 2}, carriers: tcp.New, overTCP: true}
+		links := make(chan control.Link, 2)
+		w.links = func(p int, l control.Link) {
+			if p == lost {
+				links <- l
+			}
+		}
+		c.Hooks.OnStep = func(s StepReport) {
+			if s.Step == 3 {
+				(<-links).Close()
+			}
+		}
+		out := w.train(t.Context(), t, c)
+		for p, err := range out.errs {
+			var of *control.LostError
+			if want := map[bool]int{true: 0, false: lost}[p == lost]; !errors.As(err, &of) || of.Process != want {
+				t.Errorf("process %d is lost: process %d ends with %v", lost, p, err)
+			}
+		}
+	}
+}
+
+// A loss that is no number ends the run before its gradients are used; what was saved stays.
+func TestASPEndsAtALossThatIsNoNumber(t *testing.T) {
+	c := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(10, 68)))
+	served(&c, 2)
+	c.Plan.Staleness, c.Steps, c.Clip = nil, 40, 0
+	c.Data.Train = poisoned{c.Data.Train.(noise), 21}
+	c.Checkpoint = Checkpointing{Dir: t.TempDir(), Every: 10}
+	_, err := Train(t.Context(), c)
+	var loss *process.LossError
+	if !errors.As(err, &loss) || loss.Step != 21 {
+		t.Fatalf("got %v, want the loss of step 21", err)
+	}
+	c.Data.Train, c.Resume, c.Steps = c.Data.Train.(poisoned).noise, c.Checkpoint.Dir, 24
+	if got := train(t, c); got.Timeline.Steps[0].Step != 20 || got.Steps != 24 {
+		t.Errorf("it goes on with step %d", got.Timeline.Steps[0].Step)
+	}
+}
+
+// What a run of one server cannot do is refused by name.
+func TestASPRefusals(t *testing.T) {
+	fine := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(8, 66)))
+	served(&fine, 2)
+	fine.Plan.Staleness, fine.Steps = nil, 4
+	order := train(t, fine).Timeline.Applied
+	norm := fine
+	norm.Model = build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4}, "batch_norm": true})
+	norm.Plan = planOf(norm.Model, nil, 3, 1, "asp")
+	served(&norm, 2)
+	for _, c := range []struct {
+		want   string
+		change func(*Config)
+	}{
+		{"has running statistics", func(c *Config) { *c = norm }},
+		{"2 micro-batches; a minibatch is one micro-batch", func(c *Config) { c.Plan.MicroBatches = 2 }},
+		{"on two workers at least", func(c *Config) { c.Plan.Stages[0].Devices = []int{0} }},
+		{"staleness -1", func(c *Config) { c.Plan.Staleness = new(-1) }},
+		{"an order of updates to replay, with weights 2bw", func(c *Config) {
+			asynchronous(c, 3, 3)
+			c.Replay = order
+		}},
+		{"has steps 1 to 4; this run does steps 1 to 5 next", func(c *Config) { c.Steps, c.Replay = 5, order }},
+		{"goes on across steps 1 to 2, around which", func(c *Config) {
+			c.Data.Test, c.EvalEvery = c.Data.Train, 2
+			c.Replay = []trace.Applied{{Step: 0}, {Step: 2, Version: 1}, {Step: 1}, {Step: 3, Version: 3}}
+		}},
+		{"goes by weights of 9 updates", func(c *Config) {
+			c.Replay = slices.Clone(order)
+			c.Replay[1].Version = 9
+		}},
+		{"the next one of worker", func(c *Config) {
+			c.Replay = slices.Clone(order)
+			c.Replay[slices.IndexFunc(order, func(a trace.Applied) bool { return a.Step == 3 })].Step = 1
+		}},
+	} {
+		config := fine
+		pl := *fine.Plan
+		pl.Stages = slices.Clone(pl.Stages)
+		config.Plan = &pl
+		c.change(&config)
+		if _, err := Train(t.Context(), config); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want it to say %q", err, c.want)
+		}
+	}
+}

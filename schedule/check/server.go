@@ -1,0 +1,91 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// checkServer refuses a Program whose weights one worker holds and that is not laid out for it.
+func checkServer(p *schedule.Program) error {
+	if !p.Served() {
+		if p.Staleness != nil || p.InOrder {
+			return fmt.Errorf("it has settings of a worker that holds the weights, and weight policy %q; they belong to %q",
+				p.Weights, schedule.ASP)
+		}
+		return nil
+	}
+	switch {
+	case len(p.Placement) != 2 || p.Stages != 1 || len(p.Placement[1][0]) != 1:
+		return fmt.Errorf("weight policy %q on %d pipelines of %d stages; it has two of one: the workers that train, "+
+			"and the one that holds the weights", p.Weights, len(p.Placement), p.Stages)
+	case slices.Contains(p.Placement[0][0], p.Placement[1][0][0]):
+		return fmt.Errorf("worker %d trains and holds the weights; it does the one or the other", p.Placement[1][0][0])
+	case p.Replication != schedule.RoundRobin || p.PerMinibatch() != 1 || p.MicroBatches%p.Trainers() != 0:
+		return fmt.Errorf("%d micro-batches in %d minibatches on %d workers, replication %s; a minibatch is one "+
+			"micro-batch, of the workers in turn", p.MicroBatches, p.Period, p.Trainers(), p.Replication)
+	case p.Staleness != nil && *p.Staleness < 0:
+		return fmt.Errorf("staleness %d; a worker may be 0 minibatches ahead of the slowest, or more", *p.Staleness)
+	}
+	return nil
+}
+
+// servedHere refuses an instruction of a server's on a trainer, and the other way round, and both elsewhere.
+func servedHere(p *schedule.Program, in schedule.Instruction) error {
+	toServer := slices.Contains([]schedule.Kind{schedule.SW, schedule.RG}, in.Kind)
+	moves := toServer || slices.Contains([]schedule.Kind{schedule.RW, schedule.SG}, in.Kind)
+	switch {
+	case !p.Served() && moves:
+		return fmt.Errorf("no worker of this program holds the weights for others; that is weight policy %s", schedule.ASP)
+	case !p.Served():
+		return nil
+	case p.IsServer(int(in.Pipeline)):
+		if !toServer && in.Kind != schedule.U && in.Kind != schedule.GN && in.Kind != schedule.CK &&
+			in.Kind != schedule.EV {
+			return fmt.Errorf("pipeline %d is the weights, which do not train", in.Pipeline)
+		}
+	case toServer || in.Kind == schedule.U || in.Kind == schedule.GN || in.Kind == schedule.I || in.Kind == schedule.W:
+		return fmt.Errorf("a worker that trains does a forward and a whole backward; updates are where the weights are")
+	case moves && p.TrainerOf(in) != int(in.Replica):
+		return fmt.Errorf("this minibatch belongs to replica %d", p.TrainerOf(in))
+	}
+	return nil
+}
+
+// served says what an instruction must have in front of it where one worker holds the weights.
+func (t *tally) served(have map[schedule.Instruction]bool, in schedule.Instruction) error {
+	if !t.p.Served() {
+		return nil
+	}
+	before := schedule.Instruction{}
+	switch in.Kind {
+	case schedule.F:
+		before = in.As(schedule.RW)
+	case schedule.SG:
+		before = in.As(schedule.B)
+	case schedule.RG:
+		before = in.As(schedule.SW)
+	case schedule.U, schedule.GN:
+		before = in.As(schedule.RG)
+	case schedule.SW:
+		if before = in.As(schedule.U); int(in.Micro) < t.p.Trainers() {
+			return nil
+		}
+		before.Micro -= int32(t.p.Trainers())
+	default:
+		return nil
+	}
+	if !have[before] {
+		return fmt.Errorf("%v must come before it", before)
+	}
+	switch {
+	case in.Kind == schedule.RG && t.hand != nil:
+		return fmt.Errorf("the gradients of %v are in hand: their update must come before it", *t.hand)
+	case in.Kind == schedule.RG:
+		t.hand = &in
+	case in.Kind == schedule.U:
+		t.hand = nil
+	}
+	return nil
+}

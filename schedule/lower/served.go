@@ -1,0 +1,51 @@
+package lower
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// addServed lowers the lists of one part of a Program whose weights one worker holds (schedule, ASP): trainers fetch
+// weights in front of a forward and give gradients away behind its backward, and the server answers each in turn.
+// How its strands mix is settled by readiness, or by Recorded.
+func addServed(p *schedule.Program, part schedule.Part) {
+	if part == nil {
+		return
+	}
+	most := 0
+	for _, w := range p.Placement[0][0] {
+		most = max(most, len(part[w]))
+	}
+	server := p.WorkerOf(1, 0, 0)
+	for turn := 0; turn < most; turn++ { // a minibatch of each trainer, and then the next of each
+		for _, w := range p.Placement[0][0] {
+			if turn < len(part[w]) && part[w][turn].Kind == schedule.F {
+				at := schedule.Instruction{Pipeline: 1, Micro: part[w][turn].Micro}
+				part[server] = append(part[server], at.As(schedule.SW))
+				part[server] = append(part[server], update(p, at)...)
+			}
+		}
+	}
+	for _, w := range p.Placement[0][0] {
+		part[w] = fetching(part[w])
+	}
+}
+
+// update is what a server does with the gradients of a minibatch.
+func update(p *schedule.Program, at schedule.Instruction) schedule.List {
+	list := append(schedule.List{at.As(schedule.RG)}, collectives(p, at)...)
+	return append(list, at.As(schedule.U))
+}
+
+// fetching is a trainer's list with what it fetches and gives away.
+func fetching(list schedule.List) schedule.List {
+	var out schedule.List
+	for _, in := range list {
+		switch in.Kind {
+		case schedule.F:
+			out = append(out, in.As(schedule.RW), in)
+		case schedule.B:
+			out = append(out, in, in.As(schedule.SG))
+		default:
+			out = append(out, in)
+		}
+	}
+	return out
+}
