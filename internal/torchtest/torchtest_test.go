@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/internal/stats"
 )
 
 func floats(t *testing.T, x Tensor) []float64 {
@@ -34,8 +36,12 @@ func TestPyTorchTrainsTheNetworks(t *testing.T) {
 		all := Read(t, a.Numbers)
 		for _, curve := range []string{"curve.1", "curve.2"} {
 			c := floats(t, all[curve])
-			head, tail := slices.Max(c[:4]), slices.Max(c[len(c)-4:])
-			if len(c) != 50 || math.IsNaN(tail) || tail > 0.95*head {
+			if len(c) != 50 {
+				t.Fatalf("%s: %s has %d steps", a.Name, curve, len(c))
+			}
+			// Means, as single steps of two rows jump, and with the last bits of a BLAS by much.
+			head, tail := stats.Mean(c[:10]), stats.Mean(c[40:])
+			if math.IsNaN(tail) || tail > 0.95*head {
 				t.Errorf("%s: %s of %d steps goes from %g to %g", a.Name, curve, len(c), head, tail)
 			}
 		}
