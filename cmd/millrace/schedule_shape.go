@@ -260,6 +260,9 @@ func (s *shape) sized(c *cobra.Command) error {
 	if name == "stages" || !c.Flags().Changed(name) {
 		s.workers = *value * s.replicas
 	}
+	if s.staleness < 0 && c.Flags().Changed("staleness") {
+		return fmt.Errorf("--staleness %d; give a number of minibatches, 0 or more", s.staleness)
+	}
 	if s.workers%s.replicas != 0 {
 		return fmt.Errorf("--workers %d; give a multiple of --replicas, which is %d", s.workers, s.replicas)
 	}

@@ -79,8 +79,8 @@ func init() {
 		Admits: func(s schedule.Settings) error {
 			switch {
 			case len(s.Placement) != 1 || len(s.Placement[0]) < 2:
-				return fmt.Errorf("%d stages; it has one, the whole model, on two workers at least: the last one "+
-					"holds the weights", len(s.Placement))
+				return fmt.Errorf("stages on workers %v; it has one, the whole model, on two workers at least: the "+
+					"last one holds the weights", s.Placement)
 			case s.MicroBatches != 1:
 				return fmt.Errorf("%d micro-batches; a minibatch is one micro-batch, of one worker", s.MicroBatches)
 			case s.Warmup != nil && s.Warmup[0] != 1:

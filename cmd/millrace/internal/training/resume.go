@@ -246,6 +246,11 @@ func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 	if !weightsGiven {
 		take(r, j, "schedule", &j.Schedule, pl.Schedule)
 	}
+	if s := pl.Staleness; s != nil && schedule.Policy(j.Weights).Served() && !j.Given("staleness") {
+		j.Staleness = s
+		j.Give("staleness")
+		r.taken = append(r.taken, fmt.Sprintf("staleness %d", *s))
+	}
 }
 
 // inheritOptimizer takes over the optimizer, with its coefficients unless another is asked for.

@@ -89,8 +89,11 @@ func (k *task) watched(profileS []float64) []float64 {
 	return watched
 }
 
-// replayed is the order of updates of the run that a job names.
+// replayed is the order of updates of the run that a job names; nil where it names none.
 func replayed(j *job.Job) ([]trace.Applied, error) {
+	if j.Replay == "" {
+		return nil, nil
+	}
 	r, err := folder.ReadParts(j.Replay)
 	if err == nil {
 		var order []trace.Applied

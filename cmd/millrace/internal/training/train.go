@@ -178,6 +178,10 @@ func (t *training) lead(world *launch.World) error {
 		t.say("classes: " + named + "\n")
 	}
 	t.say(t.from.explain(j))
+	order, err := replayed(j)
+	if err != nil {
+		return cli.BadInput(err)
+	}
 	p, err := t.prepare(j)
 	if err != nil {
 		return err
@@ -207,11 +211,7 @@ func (t *training) lead(world *launch.World) error {
 			return cli.BadInput(fmt.Errorf("--advance %s: %w", j.Advance, err))
 		}
 	}
-	if j.Replay != "" {
-		if config.Replay, err = replayed(j); err != nil {
-			return cli.BadInput(err)
-		}
-	}
+	config.Replay = order
 	if err := config.Check(); err != nil {
 		return cli.BadInput(err)
 	}
