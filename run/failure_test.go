@@ -45,6 +45,10 @@ func TestAGateThatNeverReleasesStartsNothing(t *testing.T) {
 	if len(res.Timeline.Events) != 0 || res.Leaked != 0 {
 		t.Error(res.Timeline.Events, res.Leaked)
 	}
+	served(&c, 1) // nor a server, which takes what is ready
+	if res, err = Train(t.Context(), c); !errors.As(err, &stall) || len(res.Timeline.Events) != 0 {
+		t.Fatal(err)
+	}
 }
 
 // badEngine fails, panics or yields NaN in the n-th backward pass of one worker.

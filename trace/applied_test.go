@@ -22,3 +22,26 @@ func TestStaleness(t *testing.T) {
 		}
 	}
 }
+
+// Two workers that train take 3 s a step, one second apart, with something else from 8 s to 20 s between the second of
+// their rounds and the third: by hand. Each further step adds 1.5 s.
+func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
+	tl := trace.Timeline{Workers: 3, Stream: true, Applied: make([]trace.Applied, 8)}
+	for k, start := range []float64{0, 1, 3, 4, 20, 21, 23, 24} {
+		tl.Steps = append(tl.Steps, trace.StepMark{Step: k, StartS: start, EndS: start + 3})
+		busy := []float64{0, 0, 0.5}
+		busy[k%2] = 2
+		tl.Computed = append(tl.Computed, trace.Computed{Step: k, BusyS: busy})
+	}
+	for k, want := range []float64{1.5, 1, 1.5, 1.5, 1, 1, 1.5, 1.5} {
+		// the first of a stretch adds nothing that is known: a half of its own 3 s, or what the one in front of it did
+		if got := tl.Took(0)[k]; got != want {
+			t.Errorf("step %d took %v; want %v", k, got, want)
+		}
+	}
+	steps, stepS, busy := tl.Steady(0)
+	want := (1 + 2 + 1 + 1 + 2 + 1) / 6.0
+	if len(steps) != 6 || stepS != want || busy[0] != 1 || busy[1] != 1 || busy[2] != 0.5 {
+		t.Errorf("%d steps of %v, want %v; busy %v", len(steps), stepS, want, busy)
+	}
+}

@@ -1,6 +1,12 @@
 package trace
 
-import "github.com/millrace-ml/millrace/internal/stats"
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+)
 
 // Period is the median time, in seconds, from the end of one settled step to the end of the
 // next: what each further step adds to a training. Where something else stands between two
@@ -32,8 +38,12 @@ func following(steps []StepMark) (at []int) {
 
 // Steady is what a stream takes from the end of one kept step to the end of the next, where nothing else stands between
 // the two: the steps that such a time ends with, its mean, and how long each worker computes in it, which is never
-// longer. It has no steps where no two follow each other.
+// longer. It has no steps where no two follow each other. Where workers go their own way (Applied) it is all settled
+// steps, and what each further one adds on average.
 func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []float64) {
+	if len(t.Applied) > 0 {
+		return t.paced(skip)
+	}
 	kept := t.Kept(skip)
 	var between []window
 	for _, k := range following(kept) {
@@ -60,10 +70,55 @@ func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []fl
 	return steps, stepS, busyS
 }
 
+// paced is Steady where steps end in no order.
+func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []float64) {
+	settled := t.Settled(skip)
+	for k, apart := range apart(settled) {
+		if apart >= 0 {
+			steps, stepS = append(steps, settled[k]), stepS+apart
+		}
+	}
+	busyS = make([]float64, t.Workers)
+	n := float64(len(steps))
+	if n == 0 {
+		return nil, 0, busyS
+	}
+	for _, busy := range t.StepBusy()[len(t.Steps)-len(settled):] {
+		for w, b := range busy {
+			busyS[w] += b / float64(len(settled))
+		}
+	}
+	return steps, max(stepS/n, slices.Max(busyS)), busyS
+}
+
+// apart is, by step, the time from when one ended to when the next did, of steps that end in no order; -1 of the first,
+// and of one in front of which none was under way for half of a step: something else stands there.
+func apart(steps []StepMark) []float64 {
+	order := make([]int, len(steps))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(steps[a].EndS, steps[b].EndS) })
+	out, pause := slices.Repeat([]float64{-1}, len(steps)), medianLength(steps)/2
+	begins := math.Inf(1) // the first of those that end later, or now
+	for i := len(order) - 1; i > 0; i-- {
+		s, before := steps[order[i]], steps[order[i-1]]
+		if begins = min(begins, s.StartS); begins <= before.EndS+pause {
+			out[order[i]] = s.EndS - before.EndS
+		}
+	}
+	return out
+}
+
 // Took is how long each settled step took, in seconds: from the end of the step before it to its own, which is what it
 // adds to a training, though it may begin while that one ends. Where something else stands between the two, an
 // evaluation or a checkpoint, or the step before is not marked, it is the time from its start to its end.
+//
+// Where workers go their own way it is what the steps that ended last, one of each that trains, added on average.
 func (t *Timeline) Took(skip int) []float64 {
+	if len(t.Applied) > 0 {
+		return t.rounds()[len(t.Steps)-len(t.Settled(skip)):]
+	}
 	took := make([]float64, len(t.Steps))
 	for k, s := range t.Steps {
 		took[k] = s.EndS - s.StartS
@@ -82,4 +137,27 @@ func medianLength(steps []StepMark) float64 {
 		lengths = append(lengths, s.EndS-s.StartS)
 	}
 	return stats.Median(lengths)
+}
+
+// rounds is Took where steps end in no order.
+func (t *Timeline) rounds() []float64 {
+	each, trainers := apart(t.Steps), max(1, t.Workers-1)
+	order := make([]int, len(each))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(t.Steps[a].EndS, t.Steps[b].EndS) })
+	took := make([]float64, len(each))
+	for i, k := range order {
+		n, sum := 0, 0.0
+		for _, before := range order[max(0, i-trainers+1) : i+1] {
+			if each[before] >= 0 {
+				n, sum = n+1, sum+each[before]
+			}
+		}
+		if took[k] = (t.Steps[k].EndS - t.Steps[k].StartS) / float64(trainers); n > 0 {
+			took[k] = sum / float64(n)
+		}
+	}
+	return took
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A run whose workers go their own way is trained again to the bit by its record, in one process or in three, and on from
-// a checkpoint.
+// A run whose workers go their own way is trained again to the bit by its record, evaluations and checkpoints included,
+// and so are two parts of one that has gone on.
 func TestARunOfASPIsReplayed(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
