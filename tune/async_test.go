@@ -56,3 +56,39 @@ func TestPostValidationIsPlanned(t *testing.T) {
 		}
 	}
 }
+
+// Asynchronous data parallelism with a server is planned where it is asked for, by schedule, policy or staleness, on
+// all workers and with whole minibatches; and not where other orders without a flush are.
+func TestAServerIsPlannedWhereItIsAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		fix  Overrides
+		want bool
+	}{
+		{Overrides{Schedule: "asp", MicroBatches: 1}, true},
+		{Overrides{Weights: schedule.ASP, MicroBatches: 1}, true},
+		{Overrides{Staleness: new(2), MicroBatches: 1}, true},
+		{Overrides{MicroBatches: 1}, false},
+	} {
+		r, err := Search(context.Background(), Request{Profile: plantest.Chain(6, 1, 2), Async: true,
+			Cluster: cluster.Local("cpu", 3, 0, 0, 0, 1e9, 1e9), Batch: 2, Fix: c.fix, Runnable: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := r.Best
+		if is := b.Schedule == "asp"; is != c.want {
+			t.Errorf("%+v: %+v", c.fix, b)
+		} else if is && (len(b.Stages[0].Devices) != 3 || b.Batch() != 2 || b.MicroBatches != 1 ||
+			(b.Staleness == nil) != (c.fix.Staleness == nil)) {
+			t.Errorf("%+v: %+v", c.fix, b)
+		}
+		for _, rival := range r.Rivals {
+			if !c.want && rival.Plan != nil && rival.Plan.Schedule == "asp" {
+				t.Errorf("%+v: a rival is %+v", c.fix, rival.Plan)
+			}
+		}
+	}
+	if _, err := Search(context.Background(), Request{Profile: plantest.Chain(6, 1, 2), Batch: 2, Runnable: true,
+		Cluster: cluster.Local("cpu", 3, 0, 0, 0, 1e9, 1e9), Fix: Overrides{Schedule: "dp", Staleness: new(1)}}); err == nil {
+		t.Error("a staleness of dp is taken")
+	}
+}

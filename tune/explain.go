@@ -117,6 +117,13 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			}
 			m.Stages = append(m.Stages, s)
 			cost := costs.Stages[s][min(k, len(costs.Stages[s])-1)]
+			if policy.Served() && k < len(st.Devices)-1 { // the last has the optimizer
+				m.GradientBytes += cost.ParameterBytes
+				m.FrozenBytes += cost.FrozenBytes
+				m.WeightBytes += cost.ReferenceBytes
+				each += cost.SavedBytes + cost.InputBytes
+				continue
+			}
 			m.GradientBytes += models * cost.ParameterBytes
 			m.OptimizerBytes += models * cost.ParameterBytes * int64(p.OptimizerStates)
 			m.FrozenBytes += models * cost.FrozenBytes
@@ -173,6 +180,9 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 		}
 	}
 	for s, st := range pl.Stages {
+		if schedule.Policy(pl.Weights).Served() {
+			continue // nobody sums
+		}
 		if sum := step.updates(s) * costs.Stages[s][0].AllReduceS; sum > most {
 			most = sum
 			text = fmt.Sprintf("the all-reduce of stage %d over %d devices takes %.0f %% of the step", s, len(st.Devices),

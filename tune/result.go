@@ -244,7 +244,7 @@ func (s *search) costlier(pl, than *plan.Plan) string {
 // longestSum is how long the longest all-reduce of a step takes, seconds.
 func (s *search) longestSum(pl *plan.Plan) float64 {
 	costs, err := sim.CostsOf(s.Profile, s.Cluster, pl)
-	if err != nil {
+	if err != nil || schedule.Policy(pl.Weights).Served() {
 		return 0
 	}
 	longest, step := 0.0, stepOf(pl)

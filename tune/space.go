@@ -110,7 +110,8 @@ func (s *space) same(a, b int) bool {
 
 // policies are those to try a family under: the one that is fixed, or all that train as
 // intended. Naive updates are a negative control, not a choice; pipelines side by side train on
-// several batches a step, and are compared by tune/avgpipe.
+// several batches a step, and are compared by tune/avgpipe; and workers that go their own way leave other weights each
+// time, which is for whoever asks for it.
 func (s *space) policies(f family.Family) []schedule.Policy {
 	all := roles.PoliciesOf(f)
 	if s.Fix.Weights != "" {
@@ -121,7 +122,7 @@ func (s *space) policies(f family.Family) []schedule.Policy {
 	}
 	var out []schedule.Policy
 	for _, w := range all {
-		if w.Synchronous() || !w.Mismatches() && (s.Async && !w.Averages() || s.Fix.Schedule == f.Name) {
+		if w.Synchronous() || !w.Mismatches() && (s.Async && !w.Averages() && !w.Served() || s.Fix.Schedule == f.Name) {
 			out = append(out, w)
 		}
 	}

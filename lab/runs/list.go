@@ -76,6 +76,9 @@ func streams() []run {
 			layout: layout{Schedule: "1f1b-rr", Weights: "stash", Cuts: mlp3, MicroBatches: 3}}},
 		{Name: "dp-async-sums-one-update-late", Subject: "mlp", leg: leg{Steps: 6,
 			layout: layout{Schedule: "dp-async", Weights: "2bw", On: [][]int{{0, 1}}}}},
+		// of one worker that trains, so that its updates have one order
+		{Name: "asp-updates-where-the-weights-are", Subject: "mlp", leg: leg{Steps: 6,
+			layout: layout{Schedule: "asp", Weights: "asp", On: [][]int{{0, 1}}, MicroBatches: 1}}},
 	}
 }
 
