@@ -1,10 +1,20 @@
 package schedule
 
+import "slices"
+
 // Replicated places each of n stages on r workers of its own: stage s on workers s r to s r + r-1.
-func Replicated(n, r int) [][]int {
-	on := make([][]int, n)
-	for w := range n * r {
-		on[w/r] = append(on[w/r], w)
+func Replicated(n, r int) [][]int { return Replicas(slices.Repeat([]int{r}, n)) }
+
+// Replicas places each stage on so many workers of its own, in order: 2, 1 is workers 0, 1 and worker 2
+// (PipeDream's configuration 2-1).
+func Replicas(workers []int) [][]int {
+	on := make([][]int, len(workers))
+	next := 0
+	for stage, n := range workers {
+		for range n {
+			on[stage] = append(on[stage], next)
+			next++
+		}
 	}
 	return on
 }

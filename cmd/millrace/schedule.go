@@ -214,9 +214,50 @@ func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *tra
 	return err
 }
 
+// onStreaming says whether a Program is played on devices that transfer while they compute: where that
+// is asked for, and where its order is for no others.
+func (s *shape) onStreaming(p *schedule.Program) bool {
+	f, err := family.Lookup(p.Name)
+	return s.overlapped || p.Paired || err == nil && f.Streaming
+}
+
+// streams makes one micro-batch the default minibatch of an order without a flush.
+func (s *shape) streams(c *cobra.Command) {
+	if f, err := family.Lookup(s.family); err == nil && f.Asynchronous() && s.file == "" &&
+		!c.Flags().Changed("micro-batches") {
+		s.micros = 1
+		if schedule.Policy(s.weights) == schedule.DoubleBuffered {
+			stages := s.byStage() // each needs one, and so does each of its replicas
+			s.micros = max(len(stages), slices.Max(stages))
+		}
+	}
+}
+
+// play simulates the Program of a shape on uniform stages, with every event where it is recorded.
+func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.Summary, error) {
+	t, sum, err := sim.Run(p, s.costs(p), sim.Options{Record: recorded})
+	if err != nil || p.Weights.Flushes() || p.Period < 2 || p.Repeat < 1 || p.Instructions() > mostDrawn/3 {
+		return t, sum, cli.BadInput(err)
+	}
+	longer := *p // replicas end their minibatches together, and no time between two ends is a minibatch's
+	longer.Repeat = 2*p.Repeat + 1
+	_, more, err := sim.Run(&longer, s.costs(p), sim.Options{})
+	more = more.Steadily(sum)
+	sum.StepS, sum.BusyS, sum.Bubble = more.StepS, more.BusyS, more.Bubble
+	return t, sum, cli.BadInput(err)
+}
+
+// commas is numbers as a flag takes them.
+func commas[T int | float64](numbers []T) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers), "[]"), " ", ",")
+}
+
 // costsInWords is what computations and transfers take.
 func (s *shape) costsInWords(p *schedule.Program) string {
-	text := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.forward, s.backward)
+	text := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.forward[0], s.backward[0])
+	if len(s.forward)+len(s.backward) > 2 {
+		text = fmt.Sprintf("By stage, a forward takes %s and a backward %s", commas(s.forward), commas(s.backward))
+	}
 	if s.transfer > 0 {
 		text += fmt.Sprintf("; a transfer takes %.4g", s.transfer)
 	}
@@ -304,8 +345,16 @@ func (s *shape) titleOf(p *schedule.Program) string {
 	if s.file != "" {
 		name = names.Shown(filepath.Base(s.file))
 	}
-	return fmt.Sprintf("%s: %s on %s, %s", name, terminal.Count(p.Stages, "stage"),
-		terminal.Count(p.Workers, "worker"), terminal.Count(trained(p), "micro-batch"))
+	stages := terminal.Count(p.Stages, "stage")
+	var each []int
+	for _, on := range p.Placement[0] {
+		each = append(each, len(on))
+	}
+	if slices.Max(each) > slices.Min(each) {
+		stages += " (" + strings.ReplaceAll(commas(each), ",", "-") + ")"
+	}
+	return fmt.Sprintf("%s: %s on %s, %s", name, stages, terminal.Count(p.Workers, "worker"),
+		terminal.Count(trained(p), "micro-batch"))
 }
 
 func checkedWords(rep check.Report) string {

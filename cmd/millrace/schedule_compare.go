@@ -41,7 +41,7 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 			"--memory-limit 2GiB",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s.replicas = 1
+			s.replicas = []int{1}
 			if err := s.sized(c); err != nil {
 				return cli.BadInput(err)
 			}
@@ -71,7 +71,7 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 			return err
 		},
 	}
-	s.addUniform(c)
+	s.addUniform(c, "")
 	f := c.Flags()
 	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
 	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum one worker's share of the gradients over replicas")
@@ -102,6 +102,12 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 	if err := s.checkCosts(); err != nil {
 		return contest.Rules{}, err
 	}
+	for name, times := range map[string][]float64{"forward": s.forward, "backward": s.backward} {
+		if len(times) > 1 {
+			return contest.Rules{}, fmt.Errorf("schedule compare: --%s %s; stages are equal here, give one time", name,
+				commas(times))
+		}
+	}
 	if !(s.parameters >= 0 && s.parameters <= mostParameters) {
 		return contest.Rules{}, fmt.Errorf("--parameters %v; give a size from 0 to %g, in activations",
 			s.parameters, mostParameters)
@@ -128,10 +134,10 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 	}
 	weight := s.weight
 	if weight == 0 {
-		weight = s.backward / 2
+		weight = s.backward[0] / 2
 	}
 	out.Stages = contest.Uniform{
-		Workers: s.workers, ForwardS: s.forward, InputS: s.backward - weight, WeightS: weight, UpdateS: s.update,
+		Workers: s.workers, ForwardS: s.forward[0], InputS: s.backward[0] - weight, WeightS: weight, UpdateS: s.update,
 		TransferS:  s.transfer,
 		AllReduceS: s.allReduce, NormS: s.norm, Parameters: s.parameters, Streaming: s.overlapped,
 	}.Stages
@@ -197,7 +203,7 @@ func (s *contestFlags) legend() string {
 	units := "time: of"
 	if s.profile == "" {
 		units = fmt.Sprintf("A worker's forward takes %.4g and its backward %.4g; memory is in activations.\ntime: in "+
-			"these units, of", s.forward, s.backward)
+			"these units, of", s.forward[0], s.backward[0])
 	}
 	return units + " a step with others before and after it (a steady step). behind: how much more time than the " +
 		"fastest it takes. bubble: the part of the workers' time in which they do not compute; why: where it goes, as " +

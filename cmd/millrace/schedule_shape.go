@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -18,18 +19,18 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
-	"github.com/millrace-ml/millrace/trace"
 )
 
 // shape is a pipeline without a model: uniform stages, for looking at schedules.
 type shape struct {
 	family, weights, replication string
 	workers, stages              int
-	chunks, replicas             int
+	chunks                       int
+	replicas                     []int // workers of each stage, or one number for all stages
 	micros, minibatches, held    int
 	warmup                       []int
-	forward, backward, weight    float64
-	transfer, update             float64
+	forward, backward            []float64 // by stage, or one number for all workers
+	weight, transfer, update     float64
 	allReduce, norm              float64
 	clip, later, overlapped      bool
 	file                         string
@@ -45,7 +46,8 @@ func (s *shape) add(c *cobra.Command) {
 	f.StringVar(&s.file, "program", "", "a Program's file instead: its text, its JSON, or PyTorch's CSV")
 	f.IntSliceVar(&s.warmup, "warmup", nil, "forwards before the first backward, by stage")
 	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
-	f.IntVar(&s.replicas, "replicas", 1, "workers of each stage")
+	f.IntSliceVar(&s.replicas, "replicas", []int{1}, "workers of each stage, or by stage: 2,1 is PipeDream's 2-1")
+	f.Lookup("replicas").DefValue = "1"
 	f.StringVar(&s.replication, "replication", "", "how replicas share the work: split or round_robin")
 	f.StringVar(&s.weights, "weights", "", "weight policy (default: the first that the order admits)")
 	f.IntVar(&s.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
@@ -59,7 +61,7 @@ func (s *shape) add(c *cobra.Command) {
 	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum the gradients of all chunks of a worker over replicas")
 	s.addNorm(c, "with --norm: update before the norm is known, and test it in the next step")
 	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
-	s.addUniform(c)
+	s.addUniform(c, "; or by stage, as 2,1")
 }
 
 // addNorm is the flags of updates that need the gradient norm of all stages, which --clip said once.
@@ -80,15 +82,16 @@ func hide(c *cobra.Command, names ...string) {
 	}
 }
 
-// addUniform is the flags of uniform stages.
-func (s *shape) addUniform(c *cobra.Command) {
+// addUniform is the flags of uniform stages; byStage is what the help of times adds where stages may differ.
+func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f := c.Flags()
 	f.IntVar(&s.workers, "workers", 4, "workers that the stages lie on, those of all replicas")
 	f.IntVar(&s.stages, "stages", 0, "workers, those of one replica: what --workers was called")
 	hide(c, "stages")
 	f.IntVar(&s.micros, "micro-batches", 8, "micro-batches of a step (of a minibatch of 1f1b-rr: 1)")
-	f.Float64Var(&s.forward, "forward", 1, "time of a forward through all chunks of a worker")
-	f.Float64Var(&s.backward, "backward", 2, "time of a backward")
+	f.Float64SliceVar(&s.forward, "forward", []float64{1}, "time of a forward through all chunks of a worker"+byStage)
+	f.Float64SliceVar(&s.backward, "backward", []float64{2}, "time of a backward"+byStage)
+	f.Lookup("forward").DefValue, f.Lookup("backward").DefValue = "1", "2"
 	f.Float64Var(&s.weight, "weight", 0, "the weight gradient's part of a split backward (default: half)")
 	f.Float64Var(&s.transfer, "transfer", 0, "time of a transfer")
 	f.Float64Var(&s.update, "update", 0, "time of an update")
@@ -141,6 +144,9 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 		s.note = orderNote(source)
 	}
 	p := source.Program
+	if err == nil {
+		err = s.timed(p)
+	}
 	if err == nil && !p.Lowered {
 		p, err = lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip || s.clip, PostValidate: s.later})
 		if err == nil && s.clip {
@@ -187,13 +193,13 @@ func (s *shape) compute() (*schedule.Program, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	straight := s.workers / s.replicas
-	placement := order.Placement(straight, s.chunks)
-	if s.replicas > 1 {
-		if len(placement) != straight {
-			return nil, fmt.Errorf("--replicas %d: %s places its stages itself; leave it out", s.replicas, order.Name)
+	replicas := s.byStage()
+	placement := order.Placement(len(replicas), s.chunks)
+	if slices.Max(replicas) > 1 {
+		if len(placement) != len(replicas) {
+			return nil, fmt.Errorf("--replicas %s: %s places its stages itself; leave it out", commas(s.replicas), order.Name)
 		}
-		placement = schedule.Replicated(straight, s.replicas)
+		placement = schedule.Replicas(replicas)
 	}
 	settings := schedule.Settings{
 		Placement: placement, MicroBatches: s.micros, Warmup: s.warmup, Repeat: s.minibatches,
@@ -249,24 +255,53 @@ func (s *shape) sized(c *cobra.Command) error {
 	case changed("stages"):
 		name, value = "stages", &s.stages
 	}
-	for _, f := range []struct {
-		name        string
-		value, most int
-	}{{name, *value, mostWorkers}, {"replicas", s.replicas, schedule.MaxReplica}} {
-		if f.value < 1 || f.value > f.most {
-			return fmt.Errorf("--%s %d; give 1 to %d", f.name, f.value, f.most)
-		}
+	if *value < 1 || *value > mostWorkers {
+		return fmt.Errorf("--%s %d; give 1 to %d", name, *value, mostWorkers)
 	}
-	if name == "stages" || !c.Flags().Changed(name) {
-		s.workers = *value * s.replicas
+	for _, n := range s.replicas {
+		if n < 1 || n > schedule.MaxReplica {
+			return fmt.Errorf("--replicas %s; give 1 to %d", commas(s.replicas), schedule.MaxReplica)
+		}
 	}
 	if s.staleness < 0 && c.Flags().Changed("staleness") {
 		return fmt.Errorf("--staleness %d; give a number of minibatches, 0 or more", s.staleness)
 	}
-	if s.workers%s.replicas != 0 {
-		return fmt.Errorf("--workers %d; give a multiple of --replicas, which is %d", s.workers, s.replicas)
+	if len(s.replicas) > 1 {
+		return s.sizedByStage(c, name, *value)
+	}
+	each := s.replicas[0]
+	if name == "stages" || !c.Flags().Changed(name) {
+		s.workers = *value * each
+	}
+	if s.workers%each != 0 {
+		return fmt.Errorf("--workers %d; give a multiple of --replicas, which is %d", s.workers, each)
 	}
 	return nil
+}
+
+// sizedByStage takes the stages and workers from --replicas, which says them both, and refuses others.
+func (s *shape) sizedByStage(c *cobra.Command, name string, value int) error {
+	says := map[string]int{"stages": len(s.replicas)}
+	for _, n := range s.replicas {
+		says["workers"] += n
+	}
+	if len(s.replicas) > mostWorkers {
+		return fmt.Errorf("--replicas of %d stages; give 1 to %d", len(s.replicas), mostWorkers)
+	}
+	if c.Flags().Changed(name) && value != says[name] {
+		return fmt.Errorf("--%s %d; --replicas %s makes %d: give that, or leave it out", name, value, commas(s.replicas),
+			says[name])
+	}
+	s.workers = says["workers"]
+	return nil
+}
+
+// byStage is how many workers each stage has, of a family that has one stage for each worker.
+func (s *shape) byStage() []int {
+	if len(s.replicas) > 1 {
+		return s.replicas
+	}
+	return slices.Repeat(s.replicas, s.workers/s.replicas[0])
 }
 
 // check refuses numbers that no schedule can have.
@@ -293,36 +328,32 @@ const mostCost = 1e9
 // checkCosts refuses times that no device can take.
 func (s *shape) checkCosts() error {
 	for _, f := range []struct {
-		name  string
-		value float64
-	}{{"forward", s.forward}, {"backward", s.backward}, {"weight", s.weight}, {"transfer", s.transfer},
-		{"update", s.update}, {"all-reduce", s.allReduce}, {"norm", s.norm}} {
-		if !(f.value >= 0 && f.value <= mostCost) {
-			return fmt.Errorf("--%s %v; give a time from 0 to %g", f.name, f.value, mostCost)
+		name   string
+		values []float64
+	}{{"forward", s.forward}, {"backward", s.backward}, {"weight", []float64{s.weight}},
+		{"transfer", []float64{s.transfer}}, {"update", []float64{s.update}}, {"all-reduce", []float64{s.allReduce}},
+		{"norm", []float64{s.norm}}} {
+		for _, value := range f.values {
+			if !(value >= 0 && value <= mostCost) {
+				return fmt.Errorf("--%s %s; give a time from 0 to %g", f.name, commas(f.values), mostCost)
+			}
 		}
 	}
-	if s.weight > s.backward {
-		return fmt.Errorf("--weight %v; it is a part of --backward, which is %v", s.weight, s.backward)
+	if s.weight > slices.Min(s.backward) {
+		return fmt.Errorf("--weight %v; it is a part of --backward, which is %s", s.weight, commas(s.backward))
 	}
 	return nil
 }
 
-// onStreaming says whether a Program is played on devices that transfer while they compute: where that
-// is asked for, and where its order is for no others.
-func (s *shape) onStreaming(p *schedule.Program) bool {
-	f, err := family.Lookup(p.Name)
-	return s.overlapped || p.Paired || err == nil && f.Streaming
-}
-
-// streams makes one micro-batch the default minibatch of an order without a flush.
-func (s *shape) streams(c *cobra.Command) {
-	if f, err := family.Lookup(s.family); err == nil && f.Asynchronous() && s.file == "" &&
-		!c.Flags().Changed("micro-batches") {
-		s.micros = 1
-		if schedule.Policy(s.weights) == schedule.DoubleBuffered {
-			s.micros = s.workers / s.replicas // which it needs
+// timed refuses times by stage of which a Program has more stages or fewer.
+func (s *shape) timed(p *schedule.Program) error {
+	for name, times := range map[string][]float64{"forward": s.forward, "backward": s.backward} {
+		if len(times) > 1 && len(times) != p.Stages {
+			return fmt.Errorf("--%s %s has %d times; give one, or one for each of the %d stages", name, commas(times),
+				len(times), p.Stages)
 		}
 	}
+	return nil
 }
 
 // costs is what instructions of a Program cost on uniform stages: a worker's chunks share
@@ -339,24 +370,27 @@ func (s *shape) costs(p *schedule.Program) sim.Costs {
 		held = max(held, len(places))
 	}
 	chunks := float64(held)
-	c := sim.Uniform(p.Stages, s.forward/chunks, s.backward/chunks, s.transfer)
+	c := sim.Uniform(p.Stages, 0, 0, s.transfer)
 	if s.onStreaming(p) {
 		c = sim.Streaming(c, s.transfer)
 	}
-	weight := s.weight
-	if weight == 0 {
-		weight = s.backward / 2
-	}
 	for i := range c.Stages {
 		k := &c.Stages[i][0]
-		k.WeightS, k.InputS, k.UpdateS = weight/chunks, (s.backward-weight)/chunks, s.update/chunks
-		k.AllReduceS, k.NormS = s.allReduce/chunks, s.norm
+		k.ForwardS, k.BackwardS = timeOf(s.forward, i, chunks), timeOf(s.backward, i, chunks)
+		k.WeightS = k.BackwardS / 2
+		if s.weight != 0 {
+			k.WeightS = s.weight / chunks
+		}
+		k.InputS, k.EvaluateS = k.BackwardS-k.WeightS, k.ForwardS
+		k.UpdateS, k.AllReduceS, k.NormS = s.update/chunks, s.allReduce/chunks, s.norm
 	}
 	return c
 }
 
-// play simulates the Program of a shape on uniform stages, with every event where it is recorded.
-func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.Summary, error) {
-	t, sum, err := sim.Run(p, s.costs(p), sim.Options{Record: recorded})
-	return t, sum, cli.BadInput(err)
+// timeOf is what a stage takes: its own time, or its share of what all chunks of its worker take.
+func timeOf(times []float64, stage int, chunks float64) float64 {
+	if len(times) > 1 {
+		return times[stage]
+	}
+	return times[0] / chunks
 }

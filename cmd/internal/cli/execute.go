@@ -59,7 +59,7 @@ func plainly(c *cobra.Command, err error) error {
 	}
 	takes := map[string]string{
 		"bool": "true or false", "int": "a whole number", "uint64": "a whole number from 0 on", "float64": "a number",
-		"duration": "a time, like 90s or 5m",
+		"duration": "a time, like 90s or 5m", "intSlice": "whole numbers, like 2,1", "float64Slice": "numbers, like 2,1",
 	}[invalid.GetFlag().Value.Type()]
 	if takes == "" {
 		return fmt.Errorf("%w; %s", err, see)

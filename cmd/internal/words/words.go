@@ -69,7 +69,7 @@ func Groups() []cli.Group {
 			{Name: "post-validate", Rare: true},
 			{Name: "warmup", Takes: "N,N,...", Rare: true},
 			{Name: "chunks", Takes: "N", Rare: true},
-			{Name: "replicas", Takes: "N", Rare: true},
+			{Name: "replicas", Takes: "N,N,...", Rare: true},
 			{Name: "replication", Takes: "HOW", Rare: true, Values: One("split", "round_robin")},
 			{Name: "minibatches", Takes: "N", Rare: true},
 			{Name: "most-held", Takes: "N", Rare: true},

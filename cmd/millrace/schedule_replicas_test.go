@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// rowsOf is what each worker computes, in the order in which it does: "F0@0" begins at 0.
+func rowsOf(t *testing.T, s *shape) ([]string, *trace.Timeline) {
+	t.Helper()
+	p, _, err := s.program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, err := s.play(p, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]string, p.Workers)
+	for _, e := range line.Events {
+		if e.Kind == "F" || e.Kind == "B" {
+			f, _ := trace.ParseFields(e.Instruction)
+			rows[e.Worker] += fmt.Sprintf(" %s%d@%g", e.Kind, f.Micro, e.StartS)
+		}
+	}
+	return rows, line
+}
+
+// TestFigure8OfPipeDream: 1F1B-RR on 2-1 as §3.2 and the caption of Fig. 8 have it, worked out by hand. Passes take two
+// units on stage 0, which is replicated twice, and one on stage 1. NOAM is ceil(3/2) = 2 for each replica of the input
+// stage. Even minibatches are worker 0's, odd ones worker 1's, all are worker 2's; forward and backward alternate. Here
+// the weights of a pair of minibatches move together, so that worker 0's third forward waits for B1 of worker 1.
+func TestFigure8OfPipeDream(t *testing.T) {
+	s := &shape{family: "1f1b-rr", replicas: []int{2, 1}, workers: 3, chunks: 1, micros: 1, minibatches: 8, alpha: -1,
+		staleness: -1, forward: []float64{2, 1}, backward: []float64{2, 1}}
+	rows, _ := rowsOf(t, s)
+	for w, want := range []string{
+		" F0@0 F2@2 B0@4 F4@8 B2@10 F6@12 B4@14 B6@16", // a backward waits for no weights
+		" F1@0 F3@2 B1@6 F5@8 B3@10 F7@12 B5@14 B7@18",
+		" F0@2 B0@3 F1@4 B1@5 F2@6 B2@7 F3@8 B3@9 F4@10 B4@11 F5@12 B5@13 F6@14 B6@15 F7@16 B7@17",
+	} {
+		if rows[w] != want {
+			t.Errorf("worker %d\n%s\n%s, by hand", w, rows[w], want)
+		}
+	}
+	// "Each stage sustains roughly the same throughput": two units a minibatch on all three workers.
+	out, errs, code := ran(t, strings.Fields("schedule 1f1b-rr --replicas 2,1 --forward 2,1 --backward 2,1 "+
+		"--minibatches 20 --json")...)
+	var got struct{ Summary sim.Summary }
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 {
+		t.Fatalf("exit %d, %v, %s", code, err, errs)
+	}
+	if got.Summary.StepS != 2 || got.Summary.Bubble != 0 {
+		t.Errorf("a minibatch takes %v with a bubble of %v; by hand 2 and none", got.Summary.StepS, got.Summary.Bubble)
+	}
+}
+
+// TestReplicasByStage: on 3-1-2 minibatch m is worker m mod 3's, worker 3's, and worker 4 + m mod 2's, both ways
+// (§3.2); the stages begin with ceil(6/3) = 2, ceil(3/1) = 3 and ceil(2/2) = 1 forwards, and alternate from then on.
+func TestReplicasByStage(t *testing.T) {
+	s := &shape{family: "1f1b-rr", replicas: []int{3, 1, 2}, workers: 6, chunks: 1, micros: 1, minibatches: 24, alpha: -1,
+		staleness: -1, forward: []float64{3, 1, 2}, backward: []float64{3, 1, 2}}
+	rows, line := rowsOf(t, s)
+	seen := map[string]int{}
+	for _, e := range line.Events {
+		f, _ := trace.ParseFields(e.Instruction)
+		if e.Kind != "F" && e.Kind != "B" {
+			continue
+		}
+		seen[fmt.Sprint(e.Kind, f.Stage, f.Micro)]++
+		if want := []int{f.Micro % 3, 3, 4 + f.Micro%2}[f.Stage]; e.Worker != want {
+			t.Errorf("%s is worker %d's; by hand %d's", e.Instruction, e.Worker, want)
+		}
+	}
+	if len(seen) != 2*3*24 {
+		t.Errorf("%d passes; 24 minibatches make %d", len(seen), 2*3*24)
+	}
+	for w, depth := range []int{2, 2, 2, 3, 1, 1} {
+		kinds := ""
+		for pass := range strings.FieldsSeq(rows[w]) {
+			kinds += pass[:1]
+		}
+		alternating := strings.Repeat("F", depth) + strings.Repeat("BF", len(kinds)/2-depth) + strings.Repeat("B", depth)
+		if kinds != alternating {
+			t.Errorf("worker %d computes %s; by hand %s", w, kinds, alternating)
+		}
+	}
+}
+
+// TestReplicasDrawnAndRead: every form of output has the replicas, and a text is read back as it was.
+func TestReplicasDrawnAndRead(t *testing.T) {
+	dir := t.TempDir()
+	args := strings.Fields("schedule 1f1b --replicas 3,1,2 --replication split --micro-batches 4")
+	out, errs, code := ran(t, append(args, "--svg", dir+"/x.svg", "--html", dir+"/x.html")...)
+	if code != 0 || !strings.Contains(out, "1f1b: 3 stages (3-1-2) on 6 workers, 4 micro-batches") {
+		t.Fatalf("exit %d, %s%s", code, out, errs)
+	}
+	for _, file := range []string{"/x.svg", "/x.html"} {
+		if text, err := os.ReadFile(dir + file); err != nil || !strings.Contains(string(text), "3 stages (3-1-2) on 6") {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	text, _, _ := ran(t, append(args, "--text")...)
+	for _, line := range []string{"workers 6\n", "place p0/0: 0 1 2\n", "place p0/1: 3\n", "place p0/2: 4 5\n"} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no line %q in\n%s", line, text)
+		}
+	}
+	write(t, dir+"/x.txt", text)
+	if again, _, _ := ran(t, "schedule", dir+"/x.txt", "--text"); again != text {
+		t.Errorf("read back as\n%s", again)
+	}
+}
+
+// TestReplicasThatCannotBe: numbers that do not agree, and families that place their stages themselves.
+func TestReplicasThatCannotBe(t *testing.T) {
+	most := fmt.Sprint(schedule.MaxReplica)
+	for args, want := range map[string]string{
+		"1f1b --replicas 2,1 --workers 4": "--workers 4; --replicas 2,1 makes 3: give that, or leave it out",
+		"1f1b --replicas 2,1 --stages 3":  "--stages 3; --replicas 2,1 makes 2: give that, or leave it out",
+		"1f1b --replicas 2,0":             "--replicas 2,0; give 1 to " + most,
+		"1f1b --replicas 2,x":             `--replicas is "2,x"; give whole numbers, like 2,1`,
+		"1f1b --forward 2,y":              `--forward is "2,y"; give numbers, like 2,1`,
+		"zb-v --replicas 2,1":             "--replicas 2,1: zb-v places its stages itself; leave it out",
+		"dp --replicas 2,1":               "--replicas 2,1: dp places its stages itself; leave it out",
+		"interleaved --replicas 2,1":      "--replicas 2,1: interleaved places its stages itself; leave it out",
+		"chimera --replicas 2,1":          "chimera: stage 1 is on workers [2]; stage s lies on workers s and 1-s",
+		"zb-auto --replicas 2,1":          "zb-auto: stage 0 is on workers [0 1]; this order has one for each",
+		"1f1b --forward 1,2,3":            "--forward 1,2,3 has 3 times; give one, or one for each of the 4 stages",
+		"1f1b --backward 1,2,-1,1":        "--backward 1,2,-1,1; give a time from 0 to",
+		"compare --backward 2,1":          "--backward 2,1; stages are equal here, give one time",
+	} {
+		out, errs, code := ran(t, append([]string{"schedule"}, strings.Fields(args)...)...)
+		if code != cli.ExitBadInput || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit %d, %q; want %q", args, code, errs, want)
+		}
+	}
+	for _, args := range []string{"--replicas 2,1 --workers 3", "--replicas 2,1 --stages 2",
+		"dp --replicas 3 --workers 3"} {
+		if _, errs, code := ran(t, append([]string{"schedule"}, strings.Fields(args)...)...); code != 0 {
+			t.Errorf("%s: exit %d, %s", args, code, errs)
+		}
+	}
+}
