@@ -260,6 +260,9 @@ func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	return all, measured.which(), nil
 }
 
+// BubbleLeft goes on behind CompareOver's steps: the bubble is no average of the steps' own.
+const BubbleLeft = "; the bubble is what these leave of workers × step"
+
 // Recent is how many steps the numbers of a run are of that goes on: its last ones.
 const Recent = 64
 

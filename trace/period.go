@@ -24,17 +24,19 @@ func (t *Timeline) Period(skip int) float64 {
 	return stats.Median(apart)
 }
 
-// following is the positions of steps that begin where the one before them ends, or sooner: nothing else stands
-// between the two.
+// following is the positions of steps that follow those before them.
 func following(steps []StepMark) (at []int) {
-	length := medianLength(steps)
 	for k := 1; k < len(steps); k++ {
-		if between := steps[k].StartS - steps[k-1].EndS; between < length/20 {
+		if steps[k].Follows(steps[k-1].EndS) {
 			at = append(at, k)
 		}
 	}
 	return at
 }
+
+// Follows says whether a step begins where another one ends, or sooner: nothing else stands between the two, an
+// evaluation or a checkpoint. What passes between steps that follow each other is less than a twentieth of one.
+func (s StepMark) Follows(endS float64) bool { return s.StartS-endS < (s.EndS-s.StartS)/20 }
 
 // Steady is what a stream takes from the end of one kept step to the end of the next, where nothing else stands between
 // the two: the steps that such a time ends with, its mean, and how long each worker computes in it, which is never

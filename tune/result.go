@@ -74,8 +74,8 @@ func (s *search) memoryError(best candidate) *MemoryError {
 
 // why says what the best plan is, among how many, and what gave none.
 func (s *search) why() []string {
-	out := []string{fmt.Sprintf("of %s simulated and %d estimated this takes the least", terminal.Count(s.tried, "plan"),
-		s.estimator.made)}
+	out := []string{fmt.Sprintf("of %s simulated and %s estimated this takes the least", terminal.Count(s.tried, "plan"),
+		terminal.Whole(s.estimator.made))}
 	if s.tried == 1 && s.estimator.made == 0 {
 		out = []string{"it is the only plan there is to try"}
 	}
@@ -84,6 +84,9 @@ func (s *search) why() []string {
 			"be faster")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.failed)) {
+		if _, err := family.Named(name); err == nil { // with what is fixed it cannot be: the rivals are those that can
+			continue
+		}
 		out = append(out, fmt.Sprintf("%s gave no plan: %s", name, s.failed[name]))
 	}
 	return out

@@ -194,7 +194,39 @@ func printCosts(out io.Writer, p *profile.Profile, device string) error {
 		total = append(total, terminal.Number(sum/each, 3))
 	}
 	t.AddFaint(total...)
-	return t.Write(out, s)
+	if err := t.Write(out, s); err != nil {
+		return err
+	}
+	if more := besides(p, device); more != "" {
+		fmt.Fprint(out, s.Wrap("", "  ", more))
+	}
+	return nil
+}
+
+// besides is what a step takes that the table does not have; empty where that is nothing.
+func besides(p *profile.Profile, device string) string {
+	size := slices.Max(p.Sizes(device))
+	update, feed := 0.0, 0.0
+	for _, l := range p.Layers {
+		update += l.UpdateS
+		for _, cost := range l.Costs {
+			if cost.Device == device && cost.MicroBatch == size {
+				feed += cost.FeedS
+			}
+		}
+	}
+	if update == 0 && feed == 0 {
+		return ""
+	}
+	text := "a plan adds for each step an update of all layers, " + terminal.Duration(update)
+	if feed > 0 {
+		text += fmt.Sprintf(", and for each micro-batch copying its data, %s for %s", terminal.Duration(feed),
+			terminal.Count(size, "sample"))
+	}
+	if p.On(device).Source == "measured" {
+		text += "; and as times vary, it reckons with more than these medians"
+	}
+	return text
 }
 
 // longest is what the longest forward of a layer takes on a device, seconds.

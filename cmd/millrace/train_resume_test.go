@@ -142,9 +142,11 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	for _, name := range []string{"b", "c"} {
 		sameTensors(t, p, "a/checkpoints/step-00000006", name+"/checkpoints/step-00000006")
 	}
-	out := p.Run(t, strings.Fields("train --resume mlp.json --steps 6"), false)
-	if !strings.Contains(out, "no model is named") {
-		t.Errorf("a file that is no run: %s", out)
+	for at, want := range map[string]string{"mlp.json": "--resume mlp.json: there is no mlp.json/job.yaml",
+		"aa": "--resume aa: there is no such run"} {
+		if out := p.Run(t, strings.Fields("train --steps 6 --resume "+at), false); !strings.Contains(out, want) {
+			t.Errorf("%s: %s", at, out)
+		}
 	}
 }
 

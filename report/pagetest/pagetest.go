@@ -146,7 +146,7 @@ func (g *page) bubbles(samples int) {
 var (
 	shown  = regexp.MustCompile(`^Measured: step (\d+)(?: \(([^)]*)\))?, ([\d.]+ \S+)`)
 	window = regexp.MustCompile(`^Measured numbers are (median|mean)s over (\d+) steps, (\d+) to (\d+)` +
-		`(?: \(steps overlap; [^)]*\))?\.(?: Peak memory .*)?$`)
+		`(?: \(steps overlap; [^)]*\))?; the bubble is what these leave of workers × step\.(?: Peak memory .*)?$`)
 )
 
 // drawnStep holds what is said of the step that is drawn against the step itself, and the numbers of its boxes

@@ -180,7 +180,10 @@ func (p *Progress) finish(s *whole) Finished {
 		f.BusyS += w.BusyS
 		c.BusyS = append(c.BusyS, w.BusyS)
 	}
-	f.TookS = max(0, s.mark.EndS-max(s.mark.StartS, p.ended)) // steps of a stream overlap
+	f.TookS = s.mark.EndS - s.mark.StartS
+	if len(p.marks) > 0 && s.mark.Follows(p.ended) { // as trace.Timeline.Took has it
+		f.TookS = max(0, s.mark.EndS-p.ended) // steps of a stream overlap, and may end together
+	}
 	p.ended = max(p.ended, s.mark.EndS)
 	p.BusyS, p.TookS = p.BusyS+f.BusyS, p.TookS+f.TookS
 	p.marks = append(p.marks, s.mark)

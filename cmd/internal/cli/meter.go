@@ -165,7 +165,19 @@ func noMeter() {
 
 // DrawLine draws a live line on a terminal over the one that is there, cut so that it never wraps.
 func DrawLine(w io.Writer, line string) {
-	fmt.Fprint(w, "\r"+terminal.Clip(names.Shown(line), terminal.Of(w).Columns-1, "…")+"\x1b[K")
+	fmt.Fprint(w, "\r"+whole(names.Shown(line), terminal.Of(w).Columns-1)+"\x1b[K")
+}
+
+// whole is as many of a line's parts, which stand two blanks apart, as there is room for, and some of the first.
+func whole(line string, columns int) string {
+	for terminal.Width(line) > columns {
+		last := strings.LastIndex(line, "  ")
+		if last <= 0 {
+			break
+		}
+		line = line[:last]
+	}
+	return terminal.Clip(line, columns, "…")
 }
 
 // Aside has a verb print while its Meter shows how far it is.

@@ -47,7 +47,8 @@ function reports() {
   const columns = keys.map((key) => {
     const name = key.slice("reported ".length);
     const of = (r) => r.reported?.[name];
-    return { key, title: name, n: true, reported: true, of, text: (r) => four(of(r)) };
+    const title = own.some((f) => f.title === name) ? name + ", by the model" : name;
+    return { key, title, n: true, reported: true, of, text: (r) => four(of(r)) };
   });
   fields = [...own.slice(0, at), ...columns, ...own.slice(at)];
   rows.clear();

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -72,7 +73,9 @@ func TrainCommand() *cobra.Command {
 			flags := c.Flags()
 			if t.flags.File == "" && w.Size == 1 && flags.Changed("resume") && !flags.Changed("model") &&
 				!flags.Changed("plan") {
-				t.ofRun(flags.Lookup("resume").Value.String())
+				if err := t.ofRun(flags.Lookup("resume").Value.String()); err != nil {
+					return cli.BadInput(err)
+				}
 			}
 			if n := w.Workers(); n > 0 {
 				t.flags.Given = append(t.flags.Given, func(j *job.Job) error { return workersOf(j, w, n) })
@@ -92,7 +95,10 @@ func TrainCommand() *cobra.Command {
 
 // ofRun has the job of the run that a checkpoint, or a folder of them, lies in be the one that goes on there, where
 // the run's folder has one.
-func (t *training) ofRun(resume string) {
+func (t *training) ofRun(resume string) error {
+	if _, err := os.Stat(resume); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
+	}
 	run := filepath.Clean(resume)
 	for _, inside := range []string{filepath.Dir(run), run} {
 		if filepath.Base(inside) == "checkpoints" {
@@ -102,7 +108,8 @@ func (t *training) ofRun(resume string) {
 	}
 	file := filepath.Join(run, folder.JobName)
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
-		return
+		return fmt.Errorf("--resume %s: there is no %s, which would say what trains; name its model with --model, or a job",
+			resume, file)
 	}
 	t.flags.File = file
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) error {
@@ -112,6 +119,7 @@ func (t *training) ofRun(resume string) {
 		j.Overwrite = j.Overwrite && t.Flags().Changed("overwrite")
 		return nil
 	})
+	return nil
 }
 
 // do trains in a world, and says in the run's folder why it has failed where it has.
@@ -222,8 +230,12 @@ func (t *training) lead(world *launch.World) error {
 		planning.Explain(t.OutOrStdout(), p, "all are in plan.json of the run's folder")
 	}
 	simulated, err := prepare.CheckAndSimulate(p)
-	if err != nil || t.dry {
+	if err != nil {
 		return err
+	}
+	if t.dry {
+		t.say("nothing was trained, as --dry-run asks\n")
+		return nil
 	}
 	if err := t.readyOthers(task); err != nil {
 		return err

@@ -237,7 +237,7 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), out)
 	}
-	if prepare.CheckRunnable(p.Model) == nil {
+	if p.Job.Cluster == "" && prepare.CheckRunnable(p.Model) == nil { // else it is for other hardware
 		out.train = f.trains(p.Job)
 	}
 	return errors.Join(out.print(c.OutOrStdout()), cli.Wrote(c.OutOrStdout(), f.output, f.page))
