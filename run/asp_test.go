@@ -94,30 +94,36 @@ func ofPlan(t testing.TB, c Config, p *schedule.Program, got *Result) map[string
 	return sequential(t, c, versionsOf(p))
 }
 
-// stale holds an order to what it must be: every step once, those of a worker in their order and each with weights
-// that its own last update is in, and no worker farther ahead of another that has more to do than the bound.
-func stale(c Config, order []trace.Applied, drains int) error {
-	r := len(c.Plan.Stages[0].Devices) - 1
+// stale holds an order to what it must be, from one drain to the next by itself: every so many steps there is one.
+func stale(c Config, order []trace.Applied, every int) error {
 	if len(order) != c.Steps {
 		return fmt.Errorf("%d updates of %d steps", len(order), c.Steps)
 	}
-	var read [][]int // by worker: the versions, by the worker's own minibatch
-	var made [][]int // by worker: when
-	for range r {
-		read, made = append(read, nil), append(made, nil)
+	for base := 0; base < len(order); base += every {
+		var own []trace.Applied
+		for _, a := range order[base:min(len(order), base+every)] {
+			own = append(own, trace.Applied{Step: a.Step - base, Version: a.Version - base})
+		}
+		if err := staleBetween(own, len(c.Plan.Stages[0].Devices)-1, c.Plan.Staleness); err != nil {
+			return fmt.Errorf("from step %d on: %w", base, err)
+		}
 	}
+	return nil
+}
+
+// staleBetween holds the updates between two drains to it: the steps of a worker in their order, each with weights that
+// its own last update is in, and no worker farther ahead of another that has more to do than the bound.
+func staleBetween(order []trace.Applied, r int, bound *int) error {
+	read, made := make([][]int, r), make([][]int, r) // by worker and its own minibatch: the version, when it was made
 	for k, a := range order {
-		w := a.Step % drains % r
-		if a.Step != len(made[w])*r+w && drains > c.Steps {
+		w := a.Step % r
+		if a.Step != len(made[w])*r+w {
 			return fmt.Errorf("update %d is of step %d, not the next of worker %d", k, a.Step, w)
 		}
 		if n := len(made[w]); a.Version > k || n > 0 && a.Version <= made[w][n-1] {
 			return fmt.Errorf("update %d of step %d went by version %d", k, a.Step, a.Version)
 		}
 		read[w], made[w] = append(read[w], a.Version), append(made[w], k)
-	}
-	if c.Plan.Staleness == nil {
-		return nil
 	}
 	for w := range r {
 		for k, version := range read[w] {
@@ -128,7 +134,7 @@ func stale(c Config, order []trace.Applied, drains int) error {
 						had++
 					}
 				}
-				if had < len(made[other]) && k-had > *c.Plan.Staleness {
+				if bound != nil && had < len(made[other]) && k-had > *bound {
 					return fmt.Errorf("worker %d has begun its minibatch %d when worker %d had done %d", w, k, other, had)
 				}
 			}

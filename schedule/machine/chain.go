@@ -74,7 +74,7 @@ func byWorker(waits []Need) map[int]Need {
 // come to it: rather one that waits for something else than one that waits for another sum.
 func waitedFor(p *schedule.Program, waits map[int]Need, n Need) (Need, bool) {
 	switch n.Lack {
-	case Message, Slot:
+	case Message, Slot, Ahead:
 		next, ok := waits[n.Peer]
 		return next, ok
 	case Collective:

@@ -101,6 +101,8 @@ func TestStrandsKeepStaleness(t *testing.T) {
 	s.does("p1/0RG2 p1/0U2")
 	if n := s.lacks("staleness"); n.Peer != 1 || !strings.Contains(n.String(), "ahead of worker 1") {
 		t.Error(n)
+	} else if chain, _ := machine.Chain(s.p, []machine.Need{n, {Worker: 1, Lack: machine.Device}}); len(chain) != 2 {
+		t.Errorf("the chain of waits is %v", chain)
 	}
 	s.sent(1)
 	s.does("p1/0RG1 p1/0U1 p1/0SW4 p1/0SW3")
