@@ -81,7 +81,7 @@ func TestASPRefusals(t *testing.T) {
 			asynchronous(c, 3, 3)
 			c.Replay = order
 		}},
-		{"has steps 1 to 4; this run does steps 1 to 5 next", func(c *Config) { c.Steps, c.Replay = 5, order }},
+		{"has steps 1 to 4; this run does steps 1 to 5", func(c *Config) { c.Steps, c.Replay = 5, order }},
 		{"goes on across steps 1 to 2, around which", func(c *Config) {
 			c.Data.Test, c.EvalEvery = c.Data.Train, 2
 			c.Replay = []trace.Applied{{Step: 0}, {Step: 2, Version: 1}, {Step: 1}, {Step: 3, Version: 3}}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/millrace-ml/millrace/run/control"
@@ -13,14 +14,14 @@ import (
 // lead hands out Programs until the last step is done or the run is to stop.
 func (l *leader) lead() error {
 	c := l.config
-	if err := l.open(); err != nil {
+	if err := cmp.Or(l.open(), l.checkReplay()); err != nil {
 		return err
 	}
 	if l.done == c.Steps {
 		return l.finishOnly()
 	}
 	for l.done < c.Steps && !l.stopped {
-		if err := l.trainTo(l.boundary()); err != nil {
+		if err := l.trainTo(l.boundary(l.done)); err != nil {
 			return err
 		}
 		last := l.done == c.Steps || l.stopped
@@ -40,13 +41,13 @@ func (l *leader) lead() error {
 
 func divides(every, n int) bool { return every > 0 && n%every == 0 }
 
-// boundary is the next step before which the Program must end.
-func (l *leader) boundary() int {
+// boundary is the step behind so many before which the next Program must end.
+func (l *leader) boundary(done int) int {
 	c := l.config
 	end := c.Steps
 	for _, every := range []int{c.Checkpoint.Every, c.EvalEvery} {
 		if every > 0 {
-			end = min(end, (l.done/every+1)*every)
+			end = min(end, (done/every+1)*every)
 		}
 	}
 	return end
@@ -125,6 +126,27 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 
 // replayed is a Program whose updates are made in the order that Config.Replay says of its steps.
 func (l *leader) replayed(p *schedule.Program) (*schedule.Program, error) {
+	order, err := l.recorded(l.done, l.done+p.Minibatches())
+	if err != nil {
+		return nil, err
+	}
+	return lower.Recorded(p, order)
+}
+
+// checkReplay refuses, before anything begins, an order to replay that does not end where this run's Programs do.
+func (l *leader) checkReplay() error {
+	for from := l.done; l.config.Replay != nil && from < l.config.Steps; {
+		end := min(l.boundary(from), from+maxRepeat)
+		if _, err := l.recorded(from, end); err != nil {
+			return fmt.Errorf("run: %w", err)
+		}
+		from = end
+	}
+	return nil
+}
+
+// recorded is what Config.Replay says of the steps of a Program, counted from its first.
+func (l *leader) recorded(from, end int) ([]schedule.Applied, error) {
 	all := l.config.Replay
 	first := 0 // the step of the first update, as all are of those behind it
 	for i, a := range all {
@@ -132,21 +154,20 @@ func (l *leader) replayed(p *schedule.Program) (*schedule.Program, error) {
 			first = a.Step
 		}
 	}
-	from, end := l.done-first, l.done-first+p.Minibatches()
-	if from < 0 || end > len(all) {
-		return nil, fmt.Errorf("the order to replay has steps %d to %d; this run does steps %d to %d next",
-			trace.StepNumber(first), first+len(all), trace.StepNumber(l.done), l.done+p.Minibatches())
+	if from < first || end > first+len(all) {
+		return nil, fmt.Errorf("the order to replay has steps %d to %d; this run does steps %d to %d",
+			trace.StepNumber(first), first+len(all), trace.StepNumber(from), end)
 	}
 	var order []schedule.Applied
-	for _, a := range all[from:end] {
-		if a.Step < l.done || a.Step >= l.done+p.Minibatches() || a.Version < l.done {
+	for _, a := range all[from-first : end-first] {
+		if a.Step < from || a.Step >= end || a.Version < from {
 			return nil, fmt.Errorf("the order to replay goes on across steps %d to %d, around which this run saves, evaluates "+
 				"or ends: the update of step %d goes by weights of %d updates; evaluate and save as often as the run that it is of",
-				trace.StepNumber(l.done), l.done+p.Minibatches(), trace.StepNumber(a.Step), a.Version)
+				trace.StepNumber(from), end, trace.StepNumber(a.Step), a.Version)
 		}
-		order = append(order, schedule.Applied{Minibatch: a.Step - l.done, Version: a.Version - l.done})
+		order = append(order, schedule.Applied{Minibatch: a.Step - from, Version: a.Version - from})
 	}
-	return lower.Recorded(p, order)
+	return order, nil
 }
 
 // checkProgram refuses a Program that is not one of this run's.

@@ -17,15 +17,19 @@ func TestARunOfASPIsReplayed(t *testing.T) {
 	learn(t, p, asp+"--replay first --out again")
 	sameTensors(t, p, "first/checkpoints", "again/checkpoints")
 
+	p.Run(t, strings.Fields("train --resume again --steps 45"), true) // as it happens from there on
+	learn(t, p, asp+"--steps 45 --replay again --out third")
+	sameTensors(t, p, "again/checkpoints", "third/checkpoints")
+
 	learn(t, p, "--resume first --steps 60 --out first")
 	learn(t, p, asp+"--steps 60 --replay first --out longer")
 	sameTensors(t, p, "first/checkpoints", "longer/checkpoints")
 
 	for line, want := range map[string]string{
-		asp + "--replay first --save-every 7 --eval-every 0 --out b": "evaluate and save as often as the run that it is of",
-		"--replay first --out b":                                     "an order of updates to replay, with weights sync",
-		asp + "--replay mlp.json --out b":                            "--replay: mlp.json is no folder of a run",
-		"--steps 3 --staleness 1 --schedule dp --out b":              "a worker is ahead of others under schedule asp alone",
+		asp + "--replay first --save-every 7 --eval-every 0 --out w": "evaluate and save as often as the run that it is of",
+		"--replay first --out x":                                     "an order of updates to replay, with weights sync",
+		asp + "--replay mlp.json --out y":                            "--replay: mlp.json is no folder of a run",
+		"--steps 3 --staleness 1 --schedule dp --out z":              "a worker is ahead of others under schedule asp alone",
 	} {
 		out := p.Run(t, strings.Fields("train --model mlp --data digits --profile mlp.json "+line), false)
 		if !strings.Contains(out, want) {

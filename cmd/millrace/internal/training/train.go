@@ -117,6 +117,9 @@ func (t *training) ofRun(resume string) error {
 			j.Out = run
 		}
 		j.Overwrite = j.Overwrite && t.Flags().Changed("overwrite")
+		if !t.Flags().Changed("replay") {
+			j.Replay = "" // whose order ends where the run has ended
+		}
 		return nil
 	})
 	return nil
