@@ -68,9 +68,9 @@ func (j *Job) checkChoices() error {
 			return fmt.Errorf("%s is %w, or leave it out", j.Called(c.key), err)
 		}
 	}
-	if j.Advance != "" && j.Advance != AutoAdvance {
+	if j.Advance != "" && !j.Advances() {
 		if n, err := strconv.Atoi(j.Advance); err != nil || n < 0 {
-			return j.wrong("advance", j.Advance, "a number of forwards, 0 or more, or "+AutoAdvance)
+			return j.wrong("advance", j.Advance, "a number of forwards, 0 or more, "+AutoAdvance+" or "+PrintedAdvance)
 		}
 	}
 	return nil

@@ -193,6 +193,13 @@ const (
 // AutoAdvance is the Advance that adapts while training goes on.
 const AutoAdvance = "auto"
 
+// PrintedAdvance adapts as AutoAdvance does, by as many forwards on every stage: AvgPipe's Algorithm 1 as each GPU
+// runs it for itself.
+const PrintedAdvance = "printed"
+
+// Advances says whether forwards in advance adapt while training goes on.
+func (j *Job) Advances() bool { return j.Advance == AutoAdvance || j.Advance == PrintedAdvance }
+
 // Auto in place of a number leaves it to millrace, where 0 says something else. A job that was given
 // this very number is refused, as those below 0 are.
 const Auto = math.MinInt32

@@ -175,7 +175,7 @@ var (
 	})
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = noted([]Option{
-		word("forwards in advance of 1F1B on the first stage; train takes auto", "advance",
+		word("forwards in advance of 1F1B on the first stage; train takes auto, printed", "advance",
 			func(j *Job) *string { return &j.Advance }),
 		{
 			Name: "pipelines",

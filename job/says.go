@@ -44,7 +44,8 @@ var says = map[string]string{
 		"otherwise, with alpha 3/2 over their number unless alpha is given; left out, the rate is as " +
 		"given",
 	"advance": "forwards in advance of 1F1B on the first stage, graded down to none on the last, or auto: one " +
-		"more every few steps while they get faster and memory lasts (AvgPipe)",
+		"more every few steps while they get faster and memory lasts (AvgPipe), or printed: so, and as many on every " +
+		"stage (its Algorithm 1)",
 	"batch_norm": "per_slice lets layers that normalise over a micro-batch do so over slices, where replicas split " +
 		"micro-batches",
 	"micro_batch":   "fix the samples of a micro-batch",

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
@@ -162,8 +163,12 @@ func (p *Prepared) Advance() error {
 
 // Advancing adapts the depths of the plan while it trains, and says so.
 func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
+	rule := family.Graded
+	if p.Job.Advance == job.PrintedAdvance {
+		rule = family.Printed
+	}
 	return &run.Advancing{
-		Plan: p.Plan, Model: p.Model, Clip: p.Job.Clip > 0,
+		Rule: rule, Plan: p.Plan, Model: p.Model, Clip: p.Job.Clip > 0,
 		Fits: func(k []int) bool { return predict.DepthsFit(p.Profile, p.Cluster, p.Plan, p.Job.Clip > 0, k) },
 		OnDepths: func(next, measured []int, stepS float64, settled bool) {
 			switch {

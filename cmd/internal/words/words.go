@@ -61,7 +61,7 @@ func Groups() []cli.Group {
 			{Name: "program", Takes: "FILE", Rare: true, Values: files("txt", "json", "csv")},
 			{Name: "any-order", Rare: true},
 			{Name: "pipelines", Takes: "N", Rare: true},
-			{Name: "advance", Takes: "N", Rare: true, Values: One(job.AutoAdvance)},
+			{Name: "advance", Takes: "N", Rare: true, Values: One(job.AutoAdvance, job.PrintedAdvance)},
 			{Name: "alpha", Takes: "PART", Rare: true},
 			{Name: "averaging", Takes: "ORDER", Rare: true,
 				Values: One(string(plan.DiluteFirst), string(plan.UpdateFirst))},

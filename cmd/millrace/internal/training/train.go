@@ -216,7 +216,7 @@ func (t *training) lead(world *launch.World) error {
 		p.Plan.Why = append(p.Plan.Why, otherBits(p.Plan))
 	}
 	config.Carriers, config.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
-	if j.Advance == job.AutoAdvance {
+	if j.Advances() {
 		config.Next = p.Advancing(t.ErrOrStderr()).Next
 		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // before anything is written
 			return cli.BadInput(fmt.Errorf("--advance %s: %w", j.Advance, err))
