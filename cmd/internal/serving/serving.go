@@ -54,7 +54,10 @@ const (
 func Listen(what, flag, address, tokenFile string) (*Server, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, cli.BadInput(fmt.Errorf("%s %s: %w; give an address like localhost:9090", flag, address, err))
+		if !strings.Contains(address, ":") {
+			err = errors.New("it has no host and port with a : between")
+		}
+		return nil, cli.BadInput(fmt.Errorf("%s %s: %w; give an address like localhost:9090, or :9090", flag, address, err))
 	}
 	if host == "" {
 		host = "127.0.0.1"
