@@ -90,7 +90,7 @@ func TestWhatAModelReportsIsShown(t *testing.T) {
 		"Prometheus": strings.Contains(scrape.Body.String(), `millrace_evaluation_reported{name="f1"} 0.25`) &&
 			!strings.Contains(scrape.Body.String(), "odd") && !strings.Contains(scrape.Body.String(), "accuracy"),
 		"terminal": strings.Contains(screen.String(), "loss 1.0000, f1 0.25, odd not finite"),
-		"page": len(page.Reported) == 1 && page.Reported["f1"].X[0] == 7 && page.Reported["f1"].Y[0] == 0.25 &&
+		"page": len(page.Reported) == 1 && page.Reported["f1"].X[0] == 8 && page.Reported["f1"].Y[0] == 0.25 &&
 			len(page.Accuracies.X) == 0,
 	} {
 		if !good {

@@ -42,7 +42,7 @@ func TestServersAreForThisMachineUnlessATokenIsGiven(t *testing.T) {
 		{address: "example.test:0", refused: "give a --token-file"},
 		{address: "0.0.0.0:0", token: short, refused: "one word of 16 characters at least"},
 		{address: "0.0.0.0:0", token: "/dev/zero", refused: "is a device"},
-		{address: "9090", refused: "--metrics 9090: it has no host and port with a : between; give an address like localhost:9090, or"},
+		{address: "9090", refused: "--metrics 9090: it has no host and port with a : between; give"},
 		{address: ":99999999", refused: "give an address like localhost:9090"},
 	} {
 		s, err := Listen("metrics", "--metrics", c.address, c.token)
