@@ -4,9 +4,9 @@
     python3 millrace_export.py SPEC.py:build -o MODEL [--loss cross_entropy|mse|bce]
 
 build() returns (module, inputs). inputs is a tuple of example tensors, all with the batch as their first dimension.
-module(*inputs) returns the mean loss, or the loss and numbers to report (a tuple, or a dict with the key "loss"); its
-last input is the target. With --loss it returns outputs, and the loss is added: the last input is the target, behind
-those of forward; where forward needs them all, a target is made.
+module(*inputs) returns the mean loss, or a tuple of the loss and of numbers to report, or of dicts with such numbers by
+name, or one dict with the key "loss"; its last input is the target. With --loss it returns outputs, and the loss is
+added: the last input is the target, behind those of forward; where forward needs them all, a target is made.
 
 The module is traced in training mode, but for what build() sets to evaluation, with torch 1.8 or later and
 millrace_graph.py, which lies beside this file. In MODEL, a zip archive, graph.json has its operators, and
@@ -25,9 +25,23 @@ except ImportError as missing:
           "millrace_graph.py beside this file" % (missing, sys.executable or "some Python", other), file=sys.stderr)
     sys.exit(2)
 
+LOSSES = "cross_entropy", "mse", "bce"
+
+def meant(path, module):
+    """Say which functions of a file can be called without arguments, for a name that is missing or wrong."""
+    found = []
+    for name, of in vars(module).items():
+        if callable(of) and not isinstance(of, type) and hasattr(of, "__name__") and of.__module__ == module.__name__:
+            needs = (p for p in inspect.signature(of).parameters.values() if p.default is p.empty)
+            if all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in needs):
+                found.append("%s:%s" % (path, name))
+    some = found[:5] + ["another of its %d" % len(found)] * (len(found) > 5)
+    return "did you mean %s?" % " or ".join([", ".join(some[:-1])] * (len(some) > 1) + some[-1:]) if found else (
+        "write one that takes no arguments: def build(), which returns a module and a tuple of example tensors")
+
 def load(spec):
     """Return what the function of SPEC.py:build returns, and the folder of its file."""
-    path, _, name = spec.rpartition(":")
+    path, _, name = (spec, "", "") if os.path.isfile(spec) else spec.rpartition(":")
     folder, stem = os.path.dirname(os.path.abspath(path)), os.path.splitext(os.path.basename(path))[0]
     found = importlib.util.spec_from_file_location("_" + stem if stem in sys.modules else stem, path)
     if found is None or not os.path.isfile(path):
@@ -39,7 +53,8 @@ def load(spec):
     torch.utils.checkpoint.CheckpointFunction.apply = staticmethod(lambda forward, keep, *inputs: forward(*inputs))
     found.loader.exec_module(module)
     if not callable(getattr(module, name, None)):
-        raise Refused("%s has no function %s" % (path, name))
+        said = "%s has no function %s" % (path, name) if name else "%s: no function of it is named" % path
+        raise Refused("%s; %s" % (said, meant(path, module)))
     built = getattr(module, name)()
     if not isinstance(built, (tuple, list)) or len(built) != 2 or not isinstance(built[0], torch.nn.Module):
         raise Refused("%s returns a %s; give a pair: a module and a tuple of tensors" % (spec, type(built).__name__))
@@ -82,9 +97,17 @@ class Example(torch.nn.Module):
         self.picked = [i for i, (_, x) in enumerate(named) if isinstance(x, torch.Tensor) and x.numel() == 1]
         if 0 not in self.picked or not mean.is_floating_point():
             said = "the shape %s" % list(mean.shape) if isinstance(mean, torch.Tensor) else "a " + type(mean).__name__
-            raise Refused("the module returns %s, where its mean loss should be; return that, or give --loss" % said)
-        self.names = ["loss"] + [named[i][0] for i in self.picked[1:]]
-        self.left_out = [name for i, (name, _) in enumerate(named) if i not in self.picked]
+            raise Refused("the module returns %s, where its mean loss should be; return that, or give --loss %s"
+                          % (said, "|".join(LOSSES)))
+        self.left_out = [left(*one) for i, one in enumerate(named) if i not in self.picked]
+        self.names = []
+        for i in self.picked[:]:
+            if named[i][0] in self.names:
+                self.picked.remove(i)
+                self.left_out.append("another number is called %s too, and is left out; give each a name of its own"
+                                     % named[i][0])
+            else:
+                self.names.append(named[i][0])
 
     def named(self, out, inputs):
         """Return what a module returned, each with a name, the loss first."""
@@ -93,7 +116,10 @@ class Example(torch.nn.Module):
         if isinstance(out, dict) and "loss" in out:
             return [("loss", out["loss"])] + [(str(k), v) for k, v in out.items() if k != "loss"]
         if isinstance(out, (tuple, list)) and out:
-            return list(zip(getattr(out, "_fields", ["output%d" % i for i in range(len(out))]), out))
+            each = zip(getattr(out, "_fields", ["output%d" % i for i in range(len(out))]), out)
+            next(each)
+            return [("loss", out[0])] + [(str(k), v) for name, x in each for k, v in (
+                x.items() if isinstance(x, dict) else [(name, x)])]
         return [("loss", out)]
 
     def forward(self, *inputs):
@@ -101,6 +127,18 @@ class Example(torch.nn.Module):
         named = self.named(self.module(*inputs[:self.own]), inputs)
         numbers = [named[i][1].reshape(()) if named[i][1].dim() else named[i][1] for i in self.picked]
         return tuple(numbers + self.switches)
+
+def left(name, x):
+    """Say that something is no number to report, what it is, and what would be one."""
+    if isinstance(x, torch.Tensor):
+        return "%s is a tensor of shape %s, and is left out; to report it return one number of it, as its mean()" % (
+            name, list(x.shape))
+    if isinstance(x, (dict, list, tuple)):
+        return "%s is a %s, and is left out; to report what it has return (loss, {\"name\": number, ...})" % (
+            name, type(x).__name__)
+    if isinstance(x, (bool, int, float)):
+        return "%s is %s, a number of Python, and is left out; to report it return a tensor, not its item()" % (name, x)
+    return "%s is %s, and is left out" % (name, x if x is None else "a " + type(x).__name__)
 
 def first_of(out):
     """Return the tensor that a loss is of."""
@@ -150,6 +188,24 @@ def check_modules(model):
             raise Refused("%s has spectral_norm, whose power iteration writes its buffers by out=; leave it out, and "
                           "divide by torch.linalg.matrix_norm(weight, 2) in forward" % (name or "the module"))
 
+def traced_wider(example, inputs, folder):
+    """Trace a module with twice the rows; where that alone fails, the number of rows is written in it somewhere."""
+    rows, wider = len(inputs[0]), (torch.cat((x, x)) for x in inputs)
+    try:
+        return torch.jit.trace(example, tuple(x * 0.75 if x.is_floating_point() else x for x in wider),
+                               check_trace=False)
+    except Refused:
+        raise
+    except Exception as why:
+        torch.jit.trace(example, inputs, check_trace=False)  # raises what has nothing to do with the rows
+        raise Refused("%s: with twice the rows (%d instead of %d): %s: %.400s; a size of the batch is written as a "
+                      "number there, or before it: use x.shape[0]" % (place(frames_of(why), folder) or type(
+                          example.module).__name__, 2 * rows, rows, type(why).__name__, " ".join(str(why).split())))
+
+def frames_of(why):
+    """Return where an exception was raised, the innermost call first."""
+    return [(f.filename, f.lineno) for f in reversed(traceback.extract_tb(why.__traceback__))]
+
 def export(model, inputs, folder, loss, path, name):
     """Trace a module in training mode and write it; return what is to be said."""
     still = [(n, m) for n, m in model.named_modules() if model.training and not m.training]
@@ -158,6 +214,9 @@ def export(model, inputs, folder, loss, path, name):
         m.training = False
     given = len(inputs)
     names = loss and names_of(model, given - 1) or names_of(model, given)
+    if not names and not loss and given > 1 and names_of(model, given - 1):
+        raise Refused("forward of %s takes %d of the %d inputs of build(): where the last one is the target of a loss "
+                      "of its outputs, give --loss %s" % (type(model).__name__, given - 1, given, "|".join(LOSSES)))
     if not names:
         raise Refused("forward of %s does not take %d inputs" % (type(model).__name__, given))
     check_inputs(inputs)
@@ -177,8 +236,8 @@ def export(model, inputs, folder, loss, path, name):
     graph.own(model, before)
     with warnings.catch_warnings(record=True) as warned, watched(example):
         warnings.simplefilter("always")
-        wider, traced = (torch.jit.trace(example, of, check_trace=False) for of in (tuple(
-            torch.cat((x, x)) * 0.75 if x.is_floating_point() else torch.cat((x, x)) for x in inputs), inputs))
+        wider = traced_wider(example, inputs, folder)
+        traced = torch.jit.trace(example, inputs, check_trace=False)
     graph.read(traced, wider)
     for key, value, buffer, _ in walk(model):
         if (value is not graph.live.get(key) or value.data_ptr() != at[id(value)]
@@ -200,7 +259,7 @@ def export(model, inputs, folder, loss, path, name):
         "Python|NumPy|Using len", str(w.message)) and issubclass(w.category, torch.jit.TracerWarning)} - {""}
     notes = ["%s: Python decides by a tensor: the file has the example's way alone" % at for at in sorted(decided)]
     notes += ["%s stays in evaluation mode, as it is given" % n for n, _ in still]
-    notes += ["%s is not one number, and is left out" % n for n in example.left_out]
+    notes += example.left_out
     notes += ["%s; evaluations compute what training does, without dropout and by the statistics of batch norms"
               % otherwise] * bool(otherwise)
     notes += ["the target is made to fit the outputs: %s of %s" % (list(x.shape), x.dtype) for x in inputs[given:]]
@@ -212,7 +271,7 @@ def main(arguments=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("spec", metavar="SPEC.py:build", help="a file, and a function of it that returns (module, inputs)")
     p.add_argument("-o", "--output", required=True, metavar="MODEL", help="the file to write")
-    p.add_argument("--loss", choices=("cross_entropy", "mse", "bce"), help="the mean loss of outputs; bce takes logits")
+    p.add_argument("--loss", choices=LOSSES, help="the mean loss of outputs; bce takes logits")
     p.add_argument("--name", help="what the model is called; default: the module's class")
     a = p.parse_args(arguments)
     try:
@@ -221,7 +280,7 @@ def main(arguments=None):
         model, inputs, folder = load(a.spec)
         notes, done = export(model, inputs, folder, a.loss, a.output, a.name or type(model).__name__)
     except (Exception, SystemExit) as why:  # what the user's code raises, too
-        frames = [(f.filename, f.lineno) for f in reversed(traceback.extract_tb(why.__traceback__))]
+        frames = frames_of(why)
         frames[:0] = [(why.filename, why.lineno)] if isinstance(why, SyntaxError) and why.filename else []
         text = str(why) if place(frames) else getattr(why, "strerror", str(why))
         said = place(frames) or "-o " + a.output, type(why).__name__, " ".join(str(text).split())[:400]

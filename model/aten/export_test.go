@@ -48,7 +48,7 @@ for line in sys.stdin:
 var exported = map[string]string{"tied": "", "recurrent": "--loss=cross_entropy", "normed": "", "loop": "", "kinds": "",
 	"scripted": "", "sequence": "--loss=cross_entropy", "regression": "--loss=mse", "normalized": "--loss=mse",
 	"optional": "--loss=mse", "counted": "", "transposed": "--loss=mse",
-	"compiled": "--loss=cross_entropy"}
+	"compiled": "--loss=cross_entropy", "beside": ""}
 
 // refused are the modules that do not, and what is said: a line of styles.py that is blamed, and a text behind it.
 var refused = []struct{ name, args, line, says string }{
@@ -62,7 +62,10 @@ var refused = []struct{ name, args, line, says string }{
 	{"other_rows", "", "", "input 1 has the shape [3, 3], and the first one [2, 3]; the first dimension of each is"},
 	{"one_row", "", "", "[1, 3]; the first dimension of each is the batch, of 2 rows or more"},
 	{"too_many", "", "", "forward of Linear does not take 3 inputs"},
-	{"no_number", "", "", "the module returns the shape [2, 3], where its mean loss should be"},
+	{"outputs_alone", "", "", "forward of Linear takes 1 of the 2 inputs of build(): where the last one is the " +
+		"target of a loss of its outputs, give --loss cross_entropy|mse|bce"},
+	{"no_number", "", "", "the module returns the shape [2, 3], where its mean loss should be; return that, or give " +
+		"--loss cross_entropy|mse|bce"},
 	{"text", "", "", "the module returns a str, where its mean loss should be"},
 	{"text", "--loss=mse", "", "the module returns a str; --loss is of a tensor with the batch in front"},
 	{"no_loss", "", "", "the module returns a dict, where its mean loss should be; return that, or give --loss"},
@@ -70,6 +73,9 @@ var refused = []struct{ name, args, line, says string }{
 	{"replaced_buffer", "", "", "forward replaces mean; write into it, as in self.mean.copy_(...)"},
 	{"counted_rows", "", "torch.arange(len(x))", "aten::arange: its argument 2 is 4 with twice the rows: Python made it"},
 	{"other_operators", "", "for i in range(len(x)", "forward calls other operators with twice the rows"},
+	{"written_rows", "", ".view(2, 3) - y)", "with twice the rows (4 instead of 2): RuntimeError: shape '[2, 3]' is " +
+		"invalid for input of size 12; a size of the batch is written as a number there, or before it: use x.shape[0]"},
+	{"fails_in_traces", "", "x.untraced", "AttributeError: 'Tensor' object has no attribute 'untraced'"},
 	{"packed", "", "pack_padded_sequence(", "a packed sequence has other sizes in each batch; give the padded tensor"},
 	{"behind_autograd", "", "self.weight.data.sum()", "what is computed of weight does not follow its training"},
 	{"shared_memory", "", "", "share memory; make them one parameter, or copy one"},
@@ -78,7 +84,7 @@ var refused = []struct{ name, args, line, says string }{
 	{"lazy", "--loss=mse", "", "weight has no shape yet; call the module once in build()"},
 	{"single", "", "", "there is one input; the last one is the target: give it, or --loss"},
 	{"sparse", "", "", "table is torch.sparse_coo, torch.float32, on cpu; give a dense tensor"},
-	{"nobody", "", "", "has no function nobody"},
+	{"nobody", "", "", "has no function nobody; did you mean "},
 	{"cyclic", "", "", "RecursionError"},
 }
 
@@ -222,6 +228,7 @@ func TestGraphsAreWhatTheModulesCall(t *testing.T) {
 		{"optional", "x F32[2 3 4], *target F32[2 5]", "+gru.weight_ih_l0 F32[15 4], ...", "", "loss"},
 		{"counted", "x F32[2 3], *y F32[2 3]", "=seen I64[], +layers.0.weight F32[3 3], +layers.0.bias F32[3], " +
 			"+layers.1.weight F32[3 3], +layers.1.bias F32[3], +weights.0 F32[3]", "", "loss error"},
+		{"beside", "x F32[4 3], *y I64[4]", "+weight F32[2 3], +bias F32[2]", "", "loss accuracy spread"},
 		{"compiled", "input F32[3 4], *target I64[3]",
 			"+0.weight F32[4 4], +0.bias F32[4], +2.weight F32[2 4], +2.bias F32[2], !constant0 F32[2]", "", "loss"},
 		{"transposed", "x F32[2 2 3 3], *target F32[2 144]", "+up.weight F32[2 4 2 2], ...", "", "loss"},
@@ -279,6 +286,7 @@ func TestNodesHaveScopesAndPlaces(t *testing.T) {
 		{"normed", "aten::relu_", "body.1.1", "x = self.body(image)", "[4 4 4 4]"},
 		{"counted", "aten::add_.Tensor", "", "self.seen += 1", "[]"},
 		{"counted", "aten::linear", "layers.0", "x = x + layer(x)", "[2 3]"},
+		{"beside", "aten::std", "", "right, wide = (out.argmax", "[]"},
 		{"scripted", "aten::softplus", "", "x * torch.tanh(F.softplus(x))", "[]"},
 		{"sequence", "aten::gelu", "2", "", "[2 3]"},
 		{"recurrent", "aten::lstm.input", "lstm", "h, (last, cell) = self.lstm(x)", "[2 7 6]"},
@@ -308,8 +316,16 @@ func TestDeadNodesAndNotes(t *testing.T) {
 			t.Errorf("%s is computed for nobody", n.said(i))
 		}
 	}
-	for name, want := range map[string]string{"normed": "note: all is not one number, and is left out\n",
-		"counted": "note: step is not one number, and is left out\n", "tied": "",
+	for name, want := range map[string]string{
+		"normed": "note: all is a tensor of shape [4, 2], and is left out; to report it return one number of it, as its " +
+			"mean()\n",
+		"counted": "note: step is 3, a number of Python, and is left out; to report it return a tensor, not its item()\n",
+		"beside": "note: all is a tensor of shape [4, 2], and is left out; to report it return one number of it, as its " +
+			"mean()\nnote: step is 3, a number of Python, and is left out; to report it return a tensor, not its item()\n" +
+			"note: inner is a dict, and is left out; to report what it has return (loss, {\"name\": number, ...})\n" +
+			"note: none is None, and is left out\n" +
+			"note: another number is called loss too, and is left out; give each a name of its own\n",
+		"tied":      "",
 		"recurrent": "note: the target is made to fit the outputs: [2] of torch.int64\n"} {
 		if _, _, o := model(t, name); o.Said != want {
 			t.Errorf("%s: %q; want %q", name, o.Said, want)

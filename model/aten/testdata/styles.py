@@ -209,6 +209,20 @@ def compiled():
     return torch.jit.script(nn.Sequential(*layers)), (torch.randn(3, 4),)
 
 
+class Beside(nn.Linear):
+    """Numbers to report in a dict behind the loss, and what is none."""
+
+    def forward(self, x, y):
+        out = super().forward(x)
+        right, wide = (out.argmax(1) == y).float().mean(), out.std()
+        more = {"all": out, "step": 3, "inner": {"right": right}, "loss": right, "none": None}
+        return F.cross_entropy(out, y), {"accuracy": right, "spread": wide}, more
+
+
+def beside():
+    return Beside(3, 2), (torch.randn(4, 3), tokens(4) % 2)
+
+
 # What is refused.
 
 def unused(self, x, y):
@@ -296,6 +310,18 @@ def counted_rows():
 
 def other_operators():
     return one(lambda self, x, y: sum(F.linear(x[i], self.weight).mean() for i in range(len(x))) / 2)
+
+
+def written_rows():
+    return one(lambda self, x, y: (F.linear(x, self.weight).view(2, 3) - y).mean())
+
+
+def fails_in_traces():
+    return one(lambda self, x, y: (F.linear(x, self.weight) - y).mean() if not torch.jit.is_tracing() else x.untraced)
+
+
+def outputs_alone():
+    return nn.Linear(3, 3), (torch.randn(2, 3),) * 2
 
 
 def packed():
