@@ -128,7 +128,6 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 	}
 }
 
-// The size of micro-batches decides bits: a run that goes on with another one says so, whichever setting brought it.
 // A run goes on with its own job, in its own folder, where no other job is named: as with that job named in full.
 func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	t.Parallel()
@@ -150,6 +149,33 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	}
 }
 
+// In a folder that an older millrace has begun no run goes on, and nothing there is moved; in another one it does.
+func TestAFolderOfAnOlderMillraceStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	p := profiled(t)
+	learn(t, p, "--batch 4 --steps 4 --save-every 2 --out old")
+	begun := filepath.Join(p.Dir, "old", "run.json")
+	if err := os.WriteFile(begun, []byte(`{"version": 1, "first_step": 0}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadDir(filepath.Join(p.Dir, "old"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{"old", "old/checkpoints/step-00000002"} {
+		out := p.Run(t, strings.Fields("train --steps 6 --resume "+from), false)
+		if want := "give another --out"; !strings.Contains(out, want) || !strings.Contains(out, "reads version 2") {
+			t.Errorf("%s: %s; want something about %q", from, out, want)
+		}
+	}
+	after, err := os.ReadDir(filepath.Join(p.Dir, "old"))
+	if err != nil || len(after) != len(before) {
+		t.Errorf("%v, %v; want %v", after, err, before)
+	}
+	p.Run(t, strings.Fields("train --steps 6 --resume old --out new"), true)
+}
+
+// The size of micro-batches decides bits: a run that goes on with another one says so, whichever setting brought it.
 func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

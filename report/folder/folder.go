@@ -105,6 +105,12 @@ func kept(dir string) ([]int, error) {
 	return all, nil
 }
 
+// Readable says why a part that begins in dir could not keep the one that is there; nil: it can.
+func Readable(dir string) error {
+	_, _, err := beginning(dir)
+	return err
+}
+
 // Keep makes room in dir for a part that begins with a step: the files of the part that is there go to where earlier
 // ones are kept. Parts that begin with this step or a later one count no more. They go to aside, where one is named,
 // what is drawn of the steps that the part leaves of the one before included; else they are deleted.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
@@ -31,7 +32,9 @@ func checkOut(j *job.Job, run string, from *resumption) error {
 		return cli.BadInput(fmt.Errorf("--out: %w", err))
 	}
 	switch {
-	case j.Overwrite || from != nil && from.here:
+	case from != nil && from.here:
+		return mayGoOn(j)
+	case j.Overwrite:
 		return nil
 	case len(old) == 0:
 		return leftOf(j, run)
@@ -42,6 +45,14 @@ func checkOut(j *job.Job, run string, from *resumption) error {
 	}
 	return cli.BadInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, "+
 		"write over them with --overwrite, or give another --out", j.Out, dir))
+}
+
+// mayGoOn refuses a folder that a run cannot go on in, as what is there cannot be read: before anything in it is moved.
+func mayGoOn(j *job.Job) error {
+	if err := folder.Readable(j.Out); err != nil {
+		return cli.BadInput(fmt.Errorf("--out %s: the run cannot go on there: %w; give another --out", j.Out, err))
+	}
+	return nil
 }
 
 // leftOf refuses files of a checkpoint that another run with a launcher was killed while saving: other hosts may have
