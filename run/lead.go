@@ -299,7 +299,7 @@ func (l *leader) execute(p *schedule.Program, start func(text string, slots int)
 		l.watch, l.slow = pace.New(l.config.ProfileS, p.StopUnit()), map[int]int{}
 	}
 	if p.Served() {
-		l.progress.Expect(l.done, l.partsOf(p))
+		l.progress.Expect(l.done, p.Trainers(), l.partsOf(p))
 	}
 	l.late.begin()
 	l.tell(l.state.Begin(body, p.StopUnit()))

@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/millrace-ml/millrace/trace"
@@ -18,6 +19,8 @@ type Progress struct {
 
 	partsOf func(step int) int    // of a step, where not every process has one (Expect); nil: all have
 	next    int                   // the step that is said to be whole next, then
+	round   []float64             // when the steps up to one had ended, of the last ones: one of each that trains
+	begun   float64               // when the first of those steps began
 	held    map[int]*whole        // those behind it that are
 	last    []Did                 // by worker, as last heard
 	applied map[int]trace.Applied // by which update of the training each is
@@ -63,9 +66,13 @@ func NewProgress(workers [][]int, slices int) *Progress {
 		held: map[int]*whole{}, last: make([]Did, n), applied: map[int]trace.Applied{}}
 }
 
-// Expect says, of steps from one on that come in no order, how many processes have a part of each. They are then
-// said to be whole in their order (Next).
-func (p *Progress) Expect(from int, parts func(step int) int) { p.next, p.partsOf = from, parts }
+// Expect says, of steps from one on that come in no order, how many processes have a part of each, and how many workers
+// train. They are then said to be whole in their order (Next), and each takes what a round of them, one of each worker,
+// takes on average.
+func (p *Progress) Expect(from, trainers int, parts func(step int) int) {
+	p.next, p.partsOf, p.begun = from, parts, math.Inf(1)
+	p.round = slices.Repeat([]float64{math.Inf(-1)}, trainers)
+}
 
 // Next is the step behind the one that was said to be whole last, where that is whole already.
 func (p *Progress) Next() (Finished, bool) {
@@ -161,6 +168,16 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	return f, whole, nil
 }
 
+// inRound is what a step takes on average, of workers that go their own way. A round is the last steps, one of each
+// worker: what passed from when all steps before it had ended until all in it have, over how many there are.
+func (p *Progress) inRound(s trace.StepMark) float64 {
+	p.begun = min(p.begun, s.StartS)
+	last, n := max(s.EndS, p.round[len(p.round)-1]), float64(len(p.round))
+	since := max(p.begun, p.round[0])
+	p.round = append(p.round[1:], last)
+	return (last - since) / n
+}
+
 // finish is what is known of a step that is whole. Who has no part of it is where it was.
 func (p *Progress) finish(s *whole) Finished {
 	for process, workers := range p.of {
@@ -185,6 +202,9 @@ func (p *Progress) finish(s *whole) Finished {
 		f.TookS = max(0, s.mark.EndS-p.ended) // steps of a stream overlap, and may end together
 	}
 	p.ended = max(p.ended, s.mark.EndS)
+	if p.partsOf != nil {
+		f.TookS = p.inRound(s.mark)
+	}
 	p.BusyS, p.TookS = p.BusyS+f.BusyS, p.TookS+f.TookS
 	p.marks = append(p.marks, s.mark)
 	p.computed = append(p.computed, c)
