@@ -32,6 +32,10 @@ type dappleRow struct {
 	Speedup    float64           `yaml:"speedup"`
 	States     []int             `yaml:"states"`   // last of each stage but the last, in the published profile
 	Artifact   map[string]string `yaml:"artifact"` // what the published planner has to be told
+
+	Counts string             `yaml:"counts"` // the names of the layers that split positions count, as an expression
+	Splits map[string]string  `yaml:"splits"`
+	ACR    map[string]float64 `yaml:"acr"`
 }
 
 type dappleTable struct {
@@ -99,7 +103,16 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 					ours, why = colons(pl), "the published search with "+b.source()+" costs, which weigh layers otherwise than the "+
 						"authors' profiles"
 				}
-				t.word(fmt.Sprintf("%s (%d) on %s, %s", r.Workload, r.Batch, preset, formula), r.Plans[preset], ours, why)
+				what := fmt.Sprintf("%s (%d) on %s, %s", r.Workload, r.Batch, preset, formula)
+				t.word(what, r.Plans[preset], ours, why)
+				if pl != nil {
+					if err := t.cuts(b, r, preset, what, pl); err != nil {
+						return err
+					}
+				}
+			}
+			if err := t.printedACR(b, r, preset); err != nil {
+				return err
 			}
 		}
 	}
