@@ -31,7 +31,8 @@ func (b *bench) splitOf(pl *plan.Plan, counts *regexp.Regexp) string {
 
 // printed is the plan of two stages as the paper prints it: devices as in "15:1", and layers that it counts as in
 // "13:6". What stands between two of those is of the stage in front.
-func (b *bench) printed(devices, layers string, counts *regexp.Regexp, microBatch, microBatches int) (*plan.Plan, error) {
+func (b *bench) printed(devices, layers string, counts *regexp.Regexp, microBatch, microBatches int) (*plan.Plan,
+	error) {
 	var replicas [2]int
 	var first, second int
 	_, err := fmt.Sscanf(devices, "%d:%d", &replicas[0], &replicas[1])
