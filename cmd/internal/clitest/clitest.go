@@ -26,9 +26,15 @@ const (
 	fileLimit = "MILLRACE_TEST_FILE_LIMIT"
 )
 
-// testMain runs a package's tests, or is the program where one of them has started it.
+// Main runs a package's tests, or is the program where one of them has started it. Where a test has called the
+// program instead, and that starts itself, this is not the program: running all tests again would start it again.
 func Main(m *testing.M, program func(args []string) int) {
 	if os.Getenv(AsProgram) == "" {
+		if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+			fmt.Fprintf(os.Stderr, "%s %s: a test calls a verb that starts another process; start it with Program.Command\n",
+				os.Args[0], os.Args[1])
+			os.Exit(2)
+		}
 		os.Exit(m.Run())
 	}
 	if most, err := strconv.ParseUint(os.Getenv(fileLimit), 10, 64); err == nil {
