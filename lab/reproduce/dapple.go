@@ -105,11 +105,14 @@ func dappleTable4(ctx context.Context, o Options, t *Table) error {
 				}
 				what := fmt.Sprintf("%s (%d) on %s, %s", r.Workload, r.Batch, preset, formula)
 				t.word(what, r.Plans[preset], ours, why)
-				if pl != nil {
+				if pl != nil && b.given == nil { // whose layers have other names
 					if err := t.cuts(b, r, preset, what, pl); err != nil {
 						return err
 					}
 				}
+			}
+			if b.given != nil {
+				continue
 			}
 			if err := t.printedACR(b, r, preset); err != nil {
 				return err
