@@ -252,7 +252,7 @@ func (w *worker) give(h *holding, in schedule.Instruction) (int64, error) {
 	return w.dispatch(h, in, to, tensors, d)
 }
 
-// fetch takes gradients at the server, or weights from it.
+// fetchServed takes gradients at the server, or weights from it.
 func (w *worker) fetchServed(h *holding, in schedule.Instruction) (int64, error) {
 	a, err := w.arrival(w.messages[0].sent, w.messages[0].from)
 	if err != nil {

@@ -34,7 +34,7 @@ let fields = [
   { key: "workers", title: "workers", n: true, of: (r) => r.workers || undefined },
 ];
 
-// reports has a column for each number that a model says of itself at an evaluation, most of them at first.
+// reports keeps a column for each number that models say of themselves at an evaluation, for the first few by name.
 const mostReported = 4;
 function reports() {
   const names = new Set();

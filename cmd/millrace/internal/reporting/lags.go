@@ -10,9 +10,8 @@ import (
 // settled is the minibatches of a stream behind which its weights are as old as they get, for each worker.
 const settled = 8
 
-// lags is how old the weights are that a stream computes with, by pipeline and stage; nil of a plan with one set of
-// weights that flushes, or which is not known; and of one
-// whose weights are as old as it happens (staleness).
+// lags is how old the weights are that a stream computes with, by pipeline and stage. It is nil of a plan that
+// flushes with one set of weights, of one that is not known, and of one whose weights are as old as it happens.
 func lags(p *plan.Plan) []report.Lag {
 	if p == nil || schedule.Policy(p.Weights).Synchronous() || schedule.Policy(p.Weights).Served() {
 		return nil
