@@ -19,7 +19,7 @@ type Numbers struct {
 	Last             int       `json:"last_step"`
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
-	Bubble           float64   `json:"bubble"` // 1 - sum(busy_s) / (workers x step_s)
+	Bubble           float64   `json:"bubble"` // of one step, 1 - sum(busy_s) / (workers x step_s)
 	BusyS            []float64 `json:"busy_s"`
 	PeakBytes        []int64   `json:"peak_bytes"`
 	PeakActivations  []int     `json:"peak_activations"`
@@ -29,10 +29,11 @@ type Numbers struct {
 
 // NumbersOf takes medians over the steps of a Timeline after the first skip; batch is the
 // samples of a step, 0 where that is not known. All numbers are of the same steps, those of which it is known who
-// computed how long; of all where that is known of none. A step takes what Timeline.Took says; samples and bubble
-// follow from the step and the busy times, so that whoever divides what is shown gets what is shown.
+// computed how long; of all where that is known of none. A step takes what Timeline.Took says; samples per second follow
+// from that. The bubble is the median of the steps' own, as step times and busy times are: where steps differ much, it
+// is not what the medians of the others leave.
 //
-// In a stream the numbers are means over what Timeline.Steady says.
+// In a stream the numbers are means over what Timeline.Steady says, and the bubble is what these leave.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	n := Numbers{PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
 	if len(n.PeakBytes) == 0 {
@@ -49,15 +50,16 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	if n.StepS > 0 {
 		n.SamplesPerSecond = float64(batch) / n.StepS
 	}
-	n.idle(t.Workers)
 	return n
 }
 
-// idle fills in the bubble of so many workers.
-func (n *Numbers) idle(workers int) {
-	if n.StepS > 0 && len(n.BusyS) > 0 {
-		n.Bubble = max(0, 1-sum(n.BusyS)/(float64(workers)*n.StepS)) // rounding can leave less
+// bubbleOf is the part of a step's time, of all workers, in which they did not compute. In a stream, whose steps
+// overlap, a worker can compute for longer than a step takes: 0.
+func bubbleOf(busyS []float64, stepS float64) float64 {
+	if stepS <= 0 || len(busyS) == 0 {
+		return 0
 	}
+	return max(0, 1-sum(busyS)/(float64(len(busyS))*stepS))
 }
 
 // over names the steps that the numbers are of.
@@ -73,7 +75,7 @@ func (n *Numbers) steady(t *trace.Timeline, skip int) bool {
 		return false
 	}
 	n.over(steps)
-	n.means, n.StepS, n.BusyS = true, stepS, busyS
+	n.means, n.StepS, n.BusyS, n.Bubble = true, stepS, busyS, bubbleOf(busyS, stepS)
 	return true
 }
 
@@ -88,13 +90,13 @@ func (n *Numbers) medians(t *trace.Timeline, skip int) {
 	}
 	all := t.StepBusy()[len(t.Steps)-len(settled):]
 	var steps []trace.StepMark
-	var took []float64
+	var took, bubbles []float64
 	busy := make([][]float64, t.Workers)
 	for k, s := range settled {
 		if sum(all[k]) == 0 {
 			continue
 		}
-		steps, took = append(steps, s), append(took, lengths[k])
+		steps, took, bubbles = append(steps, s), append(took, lengths[k]), append(bubbles, bubbleOf(all[k], lengths[k]))
 		for w, b := range all[k] {
 			busy[w] = append(busy[w], b)
 		}
@@ -107,20 +109,23 @@ func (n *Numbers) medians(t *trace.Timeline, skip int) {
 	for _, b := range busy {
 		n.BusyS = append(n.BusyS, stats.Median(b))
 	}
+	if len(bubbles) > 0 {
+		n.Bubble = stats.Median(bubbles)
+	}
 }
 
 // numbersOfSteps takes medians over what a run has said of its steps, behind the first skip; nil where that is none.
-func numbersOfSteps(steps []StepTook, skip, batch, workers int) *Numbers {
+func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 	if steps = steps[min(skip, len(steps)):]; len(steps) == 0 {
 		return nil
 	}
 	last := steps[len(steps)-1]
 	n := &Numbers{Steps: len(steps), First: trace.StepNumber(steps[0].Step), Last: trace.StepNumber(last.Step),
 		PeakBytes: last.PeakBytes}
-	var took []float64
+	var took, bubbles []float64
 	busy := make([][]float64, len(last.BusyS))
 	for _, s := range steps {
-		took = append(took, s.S)
+		took, bubbles = append(took, s.S), append(bubbles, bubbleOf(s.BusyS, s.S))
 		for w := range busy {
 			if len(s.BusyS) != len(busy) {
 				busy = nil // of a time when runs said less
@@ -133,10 +138,12 @@ func numbersOfSteps(steps []StepTook, skip, batch, workers int) *Numbers {
 	for _, b := range busy {
 		n.BusyS = append(n.BusyS, min(stats.Median(b), n.StepS)) // steps of a stream overlap
 	}
+	if len(busy) > 0 {
+		n.Bubble = stats.Median(bubbles)
+	}
 	if n.StepS > 0 {
 		n.SamplesPerSecond = float64(batch) / n.StepS
 	}
-	n.idle(workers)
 	return n
 }
 
@@ -188,7 +195,9 @@ func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 	}
 	n := Numbers{Steps: 1, StepS: p.StepS, SamplesPerSecond: p.SamplesPerSecond, Bubble: p.Bubble,
 		BusyS: p.BusyS, PeakBytes: peaks, PeakActivations: p.PeakActivations}
-	n.idle(len(n.BusyS))
+	if len(n.BusyS) > 0 {
+		n.Bubble = bubbleOf(n.BusyS, n.StepS)
+	}
 	return n
 }
 
@@ -260,9 +269,6 @@ func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	return all, measured.which(), nil
 }
 
-// BubbleLeft goes on behind CompareOver's steps: the bubble is no average of the steps' own.
-const BubbleLeft = "; the bubble is what these leave of workers × step"
-
 // Recent is how many steps the numbers of a run are of that goes on: its last ones.
 const Recent = 64
 
@@ -307,7 +313,7 @@ func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 	if n := len(in.Resumed); n > 0 {
 		steps = slices.DeleteFunc(slices.Clone(steps), func(s StepTook) bool { return s.Step < in.Resumed[n-1] })
 	}
-	return predicted, numbersOfSteps(steps, in.skip(len(steps)), in.Batch, in.workers())
+	return predicted, numbersOfSteps(steps, in.skip(len(steps)), in.Batch)
 }
 
 func firstOf[T any](a, b []T) []T {

@@ -98,7 +98,7 @@ func pageViewOf(in Inputs) *pageView {
 			i > 0 && c.Name != rows[i-1].Name})
 	}
 	if over := measured.which(); over != "" {
-		v.Medians = "Measured numbers are " + over + BubbleLeft + "."
+		v.Medians = "Measured numbers are " + over + "."
 	}
 	v.Medians = strings.TrimSpace(v.Medians + " " + in.memoryNote())
 	v.Cards = Cards(rows)

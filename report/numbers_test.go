@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,28 @@ func TestNumbersAreOfTheSameSteps(t *testing.T) {
 	for _, want := range []string{"medians over 8 steps, 93 to 100", "110 ms", "103 ms"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the report does not say %q:\n%s", want, &b)
+		}
+	}
+}
+
+// The bubble is the middle one of the steps' own (50 %, 10 %, 50 %), as the curve over the steps shows them, though the
+// medians of step (10 ms) and busy times (9 ms each) leave 10 %; and the same by what a run that goes on has said.
+func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
+	tl := &trace.Timeline{Workers: 2, Stages: 2}
+	var said []StepTook
+	at := 0.0
+	for s, step := range [][3]float64{{10, 1, 9}, {10, 9, 9}, {10, 9, 1}} {
+		for w, busy := range step[1:] {
+			e := forward(w, s, at, at+busy)
+			tl.Events = append(tl.Events, e)
+		}
+		tl.Steps = append(tl.Steps, trace.StepMark{Step: s, StartS: at, EndS: at + step[0]})
+		said = append(said, StepTook{Step: s, S: step[0], BusyS: step[1:]})
+		at += step[0]
+	}
+	for _, n := range []Numbers{NumbersOf(tl, 0, 32), *numbersOfSteps(said, 0, 32)} {
+		if n.StepS != 10 || !slices.Equal(n.BusyS, []float64{9, 9}) || math.Abs(n.Bubble-.5) > 1e-12 {
+			t.Errorf("a step of %v, busy %v, bubble %v; by hand 10, 9 and 9, and 0.5", n.StepS, n.BusyS, n.Bubble)
 		}
 	}
 }

@@ -186,9 +186,6 @@ func (d *drawing) numbers() {
 	if more := shown - 3*maxRows; more > 0 {
 		d.line("  … and %s; --json has all", terminal.Count(more, "more row"))
 	}
-	if which != "" {
-		d.wrap("  ", "bubble: what busy leaves of workers × step time")
-	}
 	if note := d.in.memoryNote(); note != "" {
 		d.wrap("  ", note)
 	}

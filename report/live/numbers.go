@@ -95,7 +95,7 @@ type shownNumbers struct {
 func (n *numbers) shown() *shownNumbers {
 	s := shownNumbers{Cards: report.Cards(n.rows), Memory: n.memory()}
 	if n.over != "" {
-		s.Over = "Measured numbers are " + n.over + report.BubbleLeft + "."
+		s.Over = "Measured numbers are " + n.over + "."
 	}
 	return &s
 }

@@ -115,10 +115,11 @@ func (g *page) tiles() {
 	}
 }
 
-// bubbles are by the formula of the footer what busy times leave of a step.
+// bubbles are by the formula of the footer what busy times leave of a step: of the predicted step, of the mean one in a
+// stream, and the median of what they leave of each of the measured steps.
 func (g *page) bubbles(samples int) {
 	if footer := g.Text("document.querySelector('footer').textContent"); !strings.Contains(footer,
-		"Bubble is 1 − sum of computing ÷ (workers × step)") {
+		"A step's bubble is 1 − sum of computing ÷ (workers × step)") {
 		g.Errorf("the footer says %q", footer)
 	}
 	for side := range 2 {
@@ -131,7 +132,11 @@ func (g *page) bubbles(samples int) {
 			busy += Value(g, g.rows[fmt.Sprintf("worker %d busy", workers)][side])
 		}
 		bubble := Value(g, g.rows["bubble"][side])
-		if by := 1 - busy/(float64(workers)*stepS); math.Abs(by-bubble) > .01 || workers < 1 {
+		by := 1 - busy/(float64(workers)*stepS)
+		if first, last, average := g.window(); side == 1 && average == "median" {
+			by = g.medianBubble(first, last)
+		}
+		if math.Abs(by-bubble) > .01 || workers < 1 {
 			g.Errorf("side %d: a bubble of %v; by the footer %v of %d workers", side, bubble, by, workers)
 		}
 		if got := g.rows["samples per second"][side]; got != "" && samples > 0 {
@@ -146,8 +151,43 @@ func (g *page) bubbles(samples int) {
 var (
 	shown  = regexp.MustCompile(`^Measured: step (\d+)(?: \(([^)]*)\))?, ([\d.]+ \S+)`)
 	window = regexp.MustCompile(`^Measured numbers are (median|mean)s over (\d+) steps, (\d+) to (\d+)` +
-		`(?: \(steps overlap; [^)]*\))?; the bubble is what these leave of workers × step\.(?: Peak memory .*)?$`)
+		`(?: \(steps overlap; [^)]*\))?\.(?: Peak memory .*)?$`)
 )
+
+// window is the steps that the page says that its measured numbers are of, and which average they are; all of them and
+// no average where it says nothing.
+func (g *page) window() (first, last int, average string) {
+	last = math.MaxInt
+	for _, text := range g.Texts("#numbers ~ p") {
+		if w := window.FindStringSubmatch(text); w != nil {
+			average = w[1]
+			first, _ = strconv.Atoi(w[3])
+			last, _ = strconv.Atoi(w[4])
+		}
+	}
+	return first, last, average
+}
+
+// medianBubble is the middle one of the bubbles of the steps from first to last whose computing is recorded.
+func (g *page) medianBubble(first, last int) float64 {
+	var bubbles []float64
+	took, busy := g.measured.Took(0), g.measured.StepBusy()
+	for k, s := range g.measured.Steps {
+		if g.measured.Stream {
+			took[k] = s.EndS - s.StartS
+		}
+		if n := trace.StepNumber(s.Step); n >= first && n <= last && slices.Max(busy[k]) > 0 {
+			idle := 0.0
+			for _, b := range busy[k] {
+				idle += took[k] - b
+			}
+			bubbles = append(bubbles, idle/(took[k]*float64(len(busy[k]))))
+		}
+	}
+	slices.Sort(bubbles)
+	n := len(bubbles)
+	return (bubbles[(n-1)/2] + bubbles[n/2]) / 2
+}
 
 // drawnStep holds what is said of the step that is drawn against the step itself, and the numbers of its boxes
 // against those of the predicted one.
@@ -166,14 +206,7 @@ func (g *page) drawnStep() {
 	if math.Abs(took[step]-Value(g, m[3])) > .006*took[step] {
 		g.Errorf("%q; the step took %v s", m[0], took[step])
 	}
-	first, last, average := 0, math.MaxInt, ""
-	for _, text := range g.Texts("#numbers ~ p") {
-		if w := window.FindStringSubmatch(text); w != nil {
-			average = w[1]
-			first, _ = strconv.Atoi(w[3])
-			last, _ = strconv.Atoi(w[4])
-		}
-	}
+	first, last, average := g.window()
 	counts := func(s trace.StepMark) bool {
 		n := trace.StepNumber(s.Step)
 		return n >= first && n <= last
