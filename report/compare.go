@@ -29,9 +29,9 @@ type Numbers struct {
 
 // NumbersOf takes medians over the steps of a Timeline after the first skip; batch is the
 // samples of a step, 0 where that is not known. All numbers are of the same steps, those of which it is known who
-// computed how long; of all where that is known of none. A step takes what Timeline.Took says; samples per second follow
-// from that. The bubble is the median of the steps' own, as step times and busy times are: where steps differ much, it
-// is not what the medians of the others leave.
+// computed how long; of all where that is known of none. A step takes what Timeline.Took says, from which samples per
+// second follow. The bubble is the median of the steps' own, as step times and busy times are: where steps differ
+// much, it is not what the medians of the others leave.
 //
 // In a stream the numbers are means over what Timeline.Steady says, and the bubble is what these leave.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {

@@ -85,7 +85,7 @@ func (f *planFlags) remedied(c *cobra.Command, p *prepare.Prepared, err error) e
 	switch {
 	case p == nil || f.asJSON:
 	case errors.As(err, &memory):
-		remedies = tune.Remedies(c.Context(), f.request(p), memory)
+		remedies = tune.Remedies(c.Context(), f.request(p), memory)[1:] // the error names the first
 	case errors.Is(err, plan.ErrMemory):
 		from := int64(1)
 		var own *plan.MemoryError
