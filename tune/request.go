@@ -106,9 +106,9 @@ type MemoryError struct {
 }
 
 func (e *MemoryError) Error() string {
-	text := fmt.Sprintf("tune: no plan fits: the nearest is %s over the %s of device %d; with %s (%d bytes) on each there "+
-		"is one, %s", terminal.Bytes(e.OverBytes), terminal.Bytes(e.LimitBytes), e.Device, terminal.Bytes(e.SmallestBytes),
-		e.SmallestBytes, e.Plan)
+	text := fmt.Sprintf("tune: no plan fits: the nearest is %s over the %s of device %d; with %s (%d bytes) on each "+
+		"there is one, %s", terminal.Bytes(e.OverBytes), terminal.Bytes(e.LimitBytes), e.Device,
+		terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
 	if e.Skipped != "" {
 		text += "; not all were looked at: " + e.Skipped
 	}

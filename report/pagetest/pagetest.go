@@ -134,6 +134,9 @@ func (g *page) bubbles(samples int) {
 		bubble := Value(g, g.rows["bubble"][side])
 		by := 1 - busy/(float64(workers)*stepS)
 		if first, last, average := g.window(); side == 1 && average == "median" {
+			if g.measured == nil { // no Timeline says what the steps' own are
+				continue
+			}
 			by = g.medianBubble(first, last)
 		}
 		if math.Abs(by-bubble) > .01 || workers < 1 {
