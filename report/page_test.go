@@ -90,12 +90,13 @@ func TestScriptsWriteNumbersAsGoDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := browsertest.Open(t, write(t, "<!doctype html><title>x</title>"), browser.View{Width: 400})
-	var got [][3]string
-	p.Eval(fmt.Sprintf(`(() => { %s; return %s.map((x) => [duration(x), byteText(x), percent(x / 1e4)]) })()`,
+	var got [][5]string
+	p.Eval(fmt.Sprintf(`(() => { %s; return %s.map((x) => [duration(x), byteText(x), percent(x / 1e4), loss(x / 7e9), loss(-x / 7)]) })()`,
 		exportWord.ReplaceAllString(string(script), ""), list), &got)
 	wrong := 0
 	for i, x := range values {
-		want := [3]string{terminal.Duration(x / 1e9), terminal.Bytes(x), signed(100*(x/1e4)) + " %"}
+		want := [5]string{terminal.Duration(x / 1e9), terminal.Bytes(x), signed(100*(x/1e4)) + " %", terminal.Loss(x / 7e9),
+			terminal.Loss(-x / 7)}
 		if got[i] != want && wrong < 10 {
 			wrong++
 			t.Errorf("%v: the page writes %q, Go %q", x, got[i], want)

@@ -313,11 +313,12 @@ func (d *drawing) learning() {
 			values[i] = l.Value
 		}
 		line := sparkline(values, min(48, d.screen.Columns-18))
-		d.line("  %.4f %s %.4f", first.Value, d.screen.Paint(terminal.Cyan, line), last.Value)
+		d.line("  %s %s %s", terminal.Loss(first.Value), d.screen.Paint(terminal.Cyan, line), terminal.Loss(last.Value))
 	}
 	if n := len(d.in.Evaluations); n > 0 {
 		e := d.in.Evaluations[n-1]
-		s := fmt.Sprintf("evaluation after %s: loss %.4f", terminal.Count(trace.StepNumber(e.Step), "step"), e.Loss)
+		s := fmt.Sprintf("evaluation after %s: loss %s", terminal.Count(trace.StepNumber(e.Step), "step"),
+			terminal.Loss(e.Loss))
 		if e.Samples > 0 {
 			s += fmt.Sprintf(", accuracy %.2f %% (%s of %s)", 100*e.Accuracy(), terminal.Whole(e.Correct),
 				terminal.Whole(e.Samples))

@@ -150,7 +150,7 @@ func tableOf(rows []listed) *report.Table {
 		if n := len(r.Missing); n > 0 {
 			files = fmt.Sprintf("%d of %d", r.Files-n, r.Files)
 		}
-		t.Add(name, r.Steps, terminal.Whole(r.Samples), fmt.Sprintf("%.4f", r.Loss), terminal.Bytes(r.Bytes), r.Model,
+		t.Add(name, r.Steps, terminal.Whole(r.Samples), terminal.Loss(r.Loss), terminal.Bytes(r.Bytes), r.Model,
 			plan, r.Workers, files, strings.Join(r.Hosts, ", "))
 	}
 	return t

@@ -18,8 +18,8 @@ func describe(w io.Writer, s checkpoint.Seen) error {
 	facts := [][2]string{
 		{"checkpoint", s.Path},
 		{"model", fmt.Sprintf("%s (%s), %s on %s", m.Model, m.ModelID, m.Float, m.Engine)},
-		{"training", fmt.Sprintf("%s done, %s, loss %.4f", terminal.Count(m.Steps, "step"),
-			terminal.Count(int(m.Samples), "sample"), m.Loss)},
+		{"training", fmt.Sprintf("%s done, %s, loss %s", terminal.Count(m.Steps, "step"),
+			terminal.Count(int(m.Samples), "sample"), terminal.Loss(m.Loss))},
 		{"batch", fmt.Sprintf("%s as micro-batches of %d, seed %d", terminal.Count(m.Batch, "sample"), m.MicroBatch, m.Seed)},
 		{"optimizer", optimizerOf(m)},
 	}

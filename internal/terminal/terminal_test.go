@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -25,6 +26,8 @@ func TestWordsAndNumbers(t *testing.T) {
 		"0 s":      Duration(0), "40.0 ns": Duration(40e-9), "99.9 s": Duration(99.94), "1m40s": Duration(99.96),
 		"2m14s": Duration(134.4), "1h00m": Duration(3599.6), "1h05m": Duration(3900), "2d03h": Duration(51 * 3600),
 		"-2m05s": Duration(-125),
+		"0.4213": Loss(.42129), "0.0000": Loss(0), "0.0001": Loss(1e-4), "4.54e-7": Loss(4.54e-7), "-9.90e-5": Loss(-9.9e-5),
+		"12.5000": Loss(12.5), "1.23e+5": Loss(123456), "+Inf": Loss(math.Inf(1)),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

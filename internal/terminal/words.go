@@ -55,6 +55,18 @@ func Number(v float64, digits int) string {
 	return sign + whole
 }
 
+// Loss is a loss, with four digits behind the point: "0.4213"; with an exponent where these do not suit: "4.54e-7".
+func Loss(v float64) string {
+	if v == 0 {
+		v = 0 // without a sign
+	}
+	if abs := math.Abs(v); abs < 1e5 && (v == 0 || abs >= 1e-4) || math.IsNaN(v) || math.IsInf(v, 0) {
+		return strconv.FormatFloat(v, 'f', 4, 64)
+	}
+	digits, power, _ := strings.Cut(strconv.FormatFloat(v, 'e', 2, 64), "e")
+	return digits + "e" + power[:1] + strings.TrimLeft(power[1:], "0")
+}
+
 // Scaled is a number with three digits and a prefix of thousands: "1.23 M".
 func Scaled(v float64) string {
 	prefixes := []string{"", " k", " M", " G", " T", " P", " E"}

@@ -19,13 +19,14 @@ import (
 
 // about is what is known of a run beside its steps.
 type about struct {
-	settings map[string]string // by key of a job file
-	total    int               // steps that it is to take; 0: not known
-	plan     *plan.Plan
-	layers   []string
-	cause    string   // why it failed, as error.json has it
-	report   bool     // it has ended, and left its Timeline
-	ended    *numbers // those of its report; nil: it has none
+	settings  map[string]string // by key of a job file
+	total     int               // steps that it is to take; 0: not known
+	evalEvery int               // steps between evaluations; 0: not known
+	plan      *plan.Plan
+	layers    []string
+	cause     string   // why it failed, as error.json has it
+	report    bool     // it has ended, and left its Timeline
+	ended     *numbers // those of its report; nil: it has none
 }
 
 // readFiles reads the files that are replaced as a whole, and says whether there was anything new. With steps it draws
@@ -50,7 +51,7 @@ func (f *Follower) readFiles(steps bool) (more bool) {
 		f.say(name, named(name, read(c.path)))
 	}
 	a := &f.about
-	read("job.yaml", func() { a.settings, a.total = nil, 0 }, f.readJob)
+	read("job.yaml", func() { a.settings, a.total, a.evalEvery = nil, 0, 0 }, f.readJob)
 	read("plan.json", func() { a.plan, f.files["predicted.json.gz"].again = nil, true }, func(path string) (err error) {
 		a.plan, err = plan.Read(path)
 		return err
@@ -154,10 +155,11 @@ func (f *Follower) readJob(path string) error {
 	f.about.settings = map[string]string{}
 	flat("", keys, f.about.settings)
 	_, _ = fmt.Sscan(f.about.settings["steps"], &f.about.total)
+	_, _ = fmt.Sscan(f.about.settings["eval_every"], &f.about.evalEvery)
 	return nil
 }
 
-// flat has settings below others be settings of their own, like rate.base.
+// flat has settings below others be settings of their own, like rate.base; an empty one is none.
 func flat(within string, keys map[string]any, into map[string]string) {
 	for name, value := range keys {
 		if below, is := value.(map[string]any); is {
@@ -168,7 +170,9 @@ func flat(within string, keys map[string]any, into map[string]string) {
 		if s, is := value.(string); is || err != nil {
 			text = []byte(s)
 		}
-		into[within+name] = string(text)
+		if len(text) > 0 {
+			into[within+name] = string(text)
+		}
 	}
 }
 
@@ -218,6 +222,25 @@ func (f *Follower) state(now time.Time) string {
 	return goesOn
 }
 
+// Dues of a run that goes on: what follows its last step before the next one, or before its end.
+const (
+	evaluates = "evaluates"
+	ends      = "ends" // it evaluates, saves and writes its report
+)
+
+// due is what a run that goes on does behind its last step, by its job; "": it takes steps.
+func (f *Follower) due() string {
+	switch step := f.now.Step; {
+	case step == 0 || step == f.evaluatedAt:
+	case f.about.evalEvery > 0 && step%f.about.evalEvery == 0:
+		return evaluates
+	}
+	if f.about.total > 0 && f.now.Step == f.about.total {
+		return ends
+	}
+	return ""
+}
+
 // usual is as long as so many steps take.
 func (f *Follower) usual(steps int) time.Duration {
 	s := f.soFar.of("step time")
@@ -235,6 +258,7 @@ type summary struct {
 	Heard    float64  `json:"heard,omitempty"` // seconds of the epoch
 	Step     int      `json:"step"`            // done
 	Total    int      `json:"total,omitempty"`
+	Due      string   `json:"due,omitempty"` // what is done now instead of a step
 	Samples  int64    `json:"samples,omitempty"`
 	AtS      float64  `json:"at"`
 	Loss     *float64 `json:"loss,omitempty"` // of the last step
@@ -255,6 +279,9 @@ type summary struct {
 func (f *Follower) summary(id, name string, at time.Time) summary {
 	s := summary{ID: id, Name: name, State: f.state(at), Step: f.now.Step, Total: f.about.total,
 		Samples: f.now.Samples, AtS: round(f.now.AtS), Wrong: len(f.wrong)}
+	if s.State == goesOn || s.State == silent {
+		s.Due = f.due()
+	}
 	if !f.heard.IsZero() {
 		s.Heard = float64(f.heard.UnixMilli()) / 1000
 	}

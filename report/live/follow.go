@@ -44,6 +44,7 @@ type Follower struct {
 	now         now
 	recent      []report.StepTook
 	evaluated   *metrics.EvaluationValues // last
+	evaluatedAt int                       // behind so many steps
 	happened    []metrics.Event
 	begins      []time.Time // of the run, and each time that it went on
 	paused      time.Duration
@@ -92,7 +93,7 @@ func (f *Follower) path(name string) string { return filepath.Join(f.dir, name) 
 func (f *Follower) forget() {
 	f.replaced++
 	f.steps, f.evaluations = newSeries(mostSteps, len(stepColumns)), newSeries(mostEvaluations, len(evaluationColumns))
-	f.now, f.recent, f.evaluated, f.bad[0] = now{}, nil, nil, 0
+	f.now, f.recent, f.evaluated, f.evaluatedAt, f.bad[0] = now{}, nil, nil, 0, 0
 	f.paused, f.lastAt, f.firstAt, f.heard = 0, time.Time{}, time.Time{}, time.Time{}
 	if n := len(f.happened); n > 0 {
 		f.heard = f.happened[n-1].Time
@@ -199,6 +200,7 @@ func (f *Follower) line(text []byte) {
 	if f.heard = later(f.heard, v.Time); v.Loss == nil {
 		f.now.AtS = max(f.now.AtS, f.at(v.Time, 0))
 		f.evaluations.add(*v.Step, f.now.AtS, f.now.Samples, []float64{*v.Evaluation, number(v.Accuracy)})
+		f.evaluatedAt = *v.Step
 		f.evaluated = &metrics.EvaluationValues{Loss: *v.Evaluation, Accuracy: v.Accuracy, Reported: v.Reported}
 		return
 	}

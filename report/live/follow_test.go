@@ -191,6 +191,27 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// Behind its last step a run that evaluates, or is at its end, says so, until the evaluation or the next step is there.
+func TestARunSaysWhatItDoesInsteadOfSteps(t *testing.T) {
+	const evaluated = `{"time":"2026-01-02T12:00:04Z","step":2,"evaluation_loss":1.5}` + "\n"
+	for name, c := range map[string]struct{ metrics, want string }{
+		"a step":              {stepLine(0, 1), ""},
+		"the second":          {stepLine(0, 1) + stepLine(1, 2), evaluates},
+		"that is evaluated":   {stepLine(0, 1) + stepLine(1, 2) + evaluated, ""},
+		"the third":           {stepLine(0, 1) + stepLine(1, 2) + evaluated + stepLine(2, 5), ""},
+		"the fifth, the last": {stepLine(0, 1) + stepLine(1, 2) + evaluated + stepLine(4, 6), ends},
+	} {
+		_, f := folderOf(t, map[string]string{"events.jsonl": eventLine(metrics.Begun, 0, 0), "metrics.jsonl": c.metrics,
+			"job.yaml": "eval_every: 2\nsteps: 5\nrate_scale: \"\"\n"})
+		if got := f.summary("", "", noon.Add(7*time.Second)); got.State != goesOn || got.Due != c.want {
+			t.Errorf("%s: %s, %q; want %q", name, got.State, got.Due, c.want)
+		}
+		if _, is := f.about.settings["rate_scale"]; is {
+			t.Error("a setting that is empty is shown")
+		}
+	}
+}
+
 // Files that are not what their names say are a sentence each, and the rest is shown.
 func TestBadFilesAreSaid(t *testing.T) {
 	bad := map[string]string{"job.yaml": "{a: [", "plan.json": "{", "profile.json": "[1]", "predicted.json.gz": "x",

@@ -44,6 +44,12 @@ export function byteText(b) {
   return (i === 0 || b >= 999.5 ? whole(b) : three(b)) + " " + units[i];
 }
 
+// loss writes a loss, four digits behind the point: "0.4213"; what these do not suit with an exponent: "4.54e-7".
+export function loss(x) {
+  const abs = Math.abs(x);
+  return abs >= 1e5 || (x !== 0 && abs < 1e-4) ? x.toExponential(2) : fixed(x, 4);
+}
+
 // whole writes a whole number, its thousands apart: "12,000".
 export const whole = (n) => fixed(n, 0).replace(/\B(?=(\d{3})+$)/g, ",");
 

@@ -1,5 +1,5 @@
 // Puts the page together.
-import { byteText, fixed, whole } from "./format.js";
+import { byteText, fixed, loss, whole } from "./format.js";
 import { onTheme, startPrint, startTheme } from "./theme.js";
 import { versionColour } from "./paint.js";
 import { makeTimeline } from "./timeline.js";
@@ -103,7 +103,7 @@ const plain = (y, step) => fixed(y, Math.min(4, Math.max(0, Math.ceil(-Math.log1
 function startLearning(parent) {
   const { losses, eval_losses: tested, accuracies, reference_apart: apart, steps } = data;
   const note = [["training", losses, "measured"], ["evaluation", tested, "dots"]].filter(([, c]) => c.y.length > 0)
-    .map(([name, c, style]) => ({ style, text: `${name} ${fixed(c.y[c.y.length - 1], 4)}` }));
+    .map(([name, c, style]) => ({ style, text: `${name} ${loss(c.y[c.y.length - 1])}` }));
   const label = `Loss over the steps, at the end ${textOf(note)}`;
   const means = data.loss_means || losses;
   addChart(parent, { title: "Loss", note, yText: plain, label, series: [

@@ -153,7 +153,7 @@ parameter head.0.fc2.weight F32[2 3] trained true unsaved false
 output loss %5
 output average %6
 note 1 assertions of the graph are left out
-note the output logits is not one number, and is left out
+note the output logits, a tensor of shape [4 2], is not one number, and is left out
 `)
 	wantFloats(t, w.Of, "fc1.weight", 1, 2, 3, 4, 5, 6)
 	wantFloats(t, w.Of, "fc1.bias", 7, 8, 0.5)
@@ -377,7 +377,7 @@ parameter q.weight F32[2 2] trained true unsaved false
 %15 Tensor F32[] = aten::sum(%10)
 output loss %14
 output total %15
-note the output hidden.0 is not one number, and is left out
+note the output hidden.0, a tensor of shape [4 3 2], is not one number, and is left out
 `)
 }
 

@@ -157,7 +157,7 @@ func (b *builder) chooseLoss(all []returned, whole bool) error {
 			continue
 		}
 		if !r.isNumber() {
-			b.note("the output %s is not one number, and is left out", r.name)
+			b.note("the output %s%s is not one number, and is left out", r.name, r.shape())
 			continue
 		}
 		b.graph.Outputs = append(b.graph.Outputs, aten.Output{Name: r.name, Arg: r.arg})
@@ -176,6 +176,15 @@ func (b *builder) scalar(loss returned) aten.Arg {
 	b.graph.Nodes = append(b.graph.Nodes, aten.Node{Op: "aten::reshape", Out: []aten.Value{v},
 		In: []aten.Arg{loss.arg, {Kind: aten.List, List: []aten.Arg{}}}})
 	return aten.Arg{Kind: aten.FromValue, Value: v.ID}
+}
+
+// shape says what shape a tensor has; nothing where that is not known.
+func (r returned) shape() string {
+	shape, _, err := shapeOf(r.meta.Sizes)
+	if err != nil || len(shape) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", a tensor of shape %v,", shape)
 }
 
 // isNumber says whether an output has one element.

@@ -86,5 +86,5 @@ export function curveSet(parent, tools) {
 // endOf is how a curve's end is called: as the table and the large numbers have it.
 function endOf(l, c) {
   const y = (c.now && store.runs.get(l.id)?.[c.now]) ?? l.y.findLast((y) => y !== null);
-  return y === undefined || y === null ? "–" : c.text(y, Math.abs(y) / 1000 || 1);
+  return y === undefined || y === null ? "–" : c.value(y);
 }

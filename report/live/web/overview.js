@@ -2,7 +2,7 @@
 import { curveSet, curveTools } from "./curve-set.js";
 import { store } from "./store.js";
 import { change, view } from "./view-state.js";
-import { el, part, bytes, four, rate, seconds, states, swatch, whole } from "./words.js";
+import { accuracy, bubble, bytes, el, four, loss, rate, seconds, stateOf, states, swatch, whole } from "./words.js";
 
 const parent = document.getElementById("overview");
 const mostChosen = 24; // that the server draws
@@ -21,12 +21,12 @@ let fields = [
     of: (r) => r.step,
     text: (r) => (r.total ? `${whole(r.step)} / ${whole(r.total)}` : whole(r.step)),
   },
-  { key: "loss", title: "loss", n: true, up: true, of: (r) => r.loss, text: (r) => four(r.loss) },
-  { key: "held", title: "evaluation", n: true, up: true, of: (r) => r.held, text: (r) => four(r.held) },
-  { key: "accuracy", title: "accuracy", n: true, of: (r) => r.accuracy, text: (r) => part(r.accuracy, 0.0001) },
+  { key: "loss", title: "loss", n: true, up: true, of: (r) => r.loss, text: (r) => loss(r.loss) },
+  { key: "held", title: "evaluation", n: true, up: true, of: (r) => r.held, text: (r) => loss(r.held) },
+  { key: "accuracy", title: "accuracy", n: true, of: (r) => r.accuracy, text: (r) => accuracy(r.accuracy) },
   { key: "rate", title: "samples", n: true, of: (r) => r.rate, text: (r) => rate(r.rate) },
   { key: "step", title: "step", n: true, up: true, of: (r) => r.step_s, text: (r) => seconds(r.step_s) },
-  { key: "bubble", title: "bubble", n: true, up: true, of: (r) => r.bubble, text: (r) => part(r.bubble, 0.001) },
+  { key: "bubble", title: "bubble", n: true, up: true, of: (r) => r.bubble, text: (r) => bubble(r.bubble) },
   { key: "time", title: "time", n: true, up: true, of: (r) => r.at || undefined, text: (r) => seconds(r.at) },
   { key: "peak", title: "memory", n: true, up: true, of: (r) => r.peak, text: (r) => bytes(r.peak) },
   { key: "model", title: "model", of: (r) => r.model, up: true },
@@ -179,7 +179,7 @@ function rowOf(r) {
     fields.forEach((f, i) => {
       if (f.key === "name") return;
       if (f.key === "state")
-        row.cells[i].replaceChildren(el("span", { class: "state " + r.state, text: states[r.state] }));
+        row.cells[i].replaceChildren(el("span", { class: "state " + r.state, text: stateOf(r) }));
       else {
         const x = f.of(r);
         row.cells[i].textContent = x === undefined || x === null || x === "" ? "–" : f.text ? f.text(r) : String(x);
@@ -278,7 +278,7 @@ export function planWords(plan, predicted) {
     `weights ${plan.weights}`,
   ];
   if (plan.pipelines) words.push(`${plan.pipelines} pipelines`);
-  if (predicted) words.push(`predicted ${seconds(predicted.step_s)} a step, bubble ${part(predicted.bubble, 0.001)}`);
+  if (predicted) words.push(`predicted ${seconds(predicted.step_s)} a step, bubble ${bubble(predicted.bubble)}`);
   return words.join(" · ");
 }
 

@@ -1,11 +1,10 @@
 // One run: how it does, the step as it happens beside the predicted one, memory, curves, and what has happened.
 import { curveSet, curveTools } from "./curve-set.js";
-import { fixed } from "./format.js";
 import { planStrip, planWords } from "./overview.js";
 import { stepsView } from "./steps.js";
 import { store } from "./store.js";
 import { view } from "./view-state.js";
-import { bytes, el, four, moment, part, seconds, states, whole } from "./words.js";
+import { accuracy, bytes, el, four, loss, moment, seconds, stateOf, whole } from "./words.js";
 
 const parent = document.getElementById("single");
 let of = "",
@@ -122,7 +121,7 @@ function drawHead(r, d) {
   const rest = left(r);
   if (rest) words.push(rest);
   const late =
-    r.state === "silent" || (r.state === "going" && r.step_s && quiet > Math.max(3, 3 * r.step_s))
+    r.state === "silent" || (r.state === "going" && !r.due && r.step_s && quiet > Math.max(3, 3 * r.step_s))
       ? ` · nothing new for ${seconds(quiet)}`
       : "";
   const text = words.join(" · ") + late;
@@ -132,7 +131,7 @@ function drawHead(r, d) {
     el(
       "div",
       { class: "row" },
-      el("div", {}, el("span", { class: "state " + r.state, text: states[r.state] }), " ", el("span", { text })),
+      el("div", {}, el("span", { class: "state " + r.state, text: stateOf(r) }), " ", el("span", { text })),
       ...(d?.details?.report
         ? [el("span", { class: "muted path", text: "report: " + d.details.path + "/report.html" })]
         : []),
@@ -209,11 +208,11 @@ function drawCards(r, d) {
   if (r.loss !== undefined)
     shown.push({
       name: "loss",
-      value: fixed(r.loss, 4),
-      was: r.held === undefined ? "of the last step" : "evaluation " + fixed(r.held, 4),
+      value: loss(r.loss),
+      was: r.held === undefined ? "of the last step" : "evaluation " + loss(r.held),
     });
   if (r.accuracy !== undefined)
-    shown.push({ name: "evaluation accuracy", value: part(r.accuracy, 0.0001), was: "at the last evaluation" });
+    shown.push({ name: "evaluation accuracy", value: accuracy(r.accuracy), was: "at the last evaluation" });
   for (const [name, value] of Object.entries(r.reported ?? {}).sort())
     shown.push({ name, value: value === null ? "–" : four(value), was: "said by the model at the last evaluation" });
   parts.cards.hidden = shown.length === 0;
@@ -294,7 +293,7 @@ function drawMemory(d) {
 }
 
 const kinds = {
-  begun: "begins",
+  begun: "begin",
   checkpoint: "checkpoint",
   waiting: "waiting",
   pace: "pace",

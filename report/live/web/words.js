@@ -1,7 +1,7 @@
 // How values of runs are written, and small pieces of pages.
 import { byteAxis } from "./curves.js";
-import { byteText, duration, niceStep, whole } from "./format.js";
-export { whole };
+import { byteText, duration, loss, niceStep, whole } from "./format.js";
+export { loss, whole };
 
 // el makes an element. What is given is text, never markup.
 export function el(tag, { text, ...attributes } = {}, ...children) {
@@ -24,6 +24,9 @@ export const seconds = (s) => duration(s * 1e9);
 export const part = (y, step) => fixed(100 * y, 100 * (step ?? 0.001)) + " %";
 export const bytes = (b) => (b === 0 ? "0" : byteText(b));
 export const rate = (r) => (r >= 99.95 ? whole(r) : r.toPrecision(3)) + " /s";
+export const accuracy = (a) => part(a, 0.0001);
+export const bubble = (b) => part(b, 0.001);
+const small = (y) => (y >= 1e-4 ? String(+y.toPrecision(3)) : y === 0 ? "0" : y.toExponential(1));
 export const four = (x) => plain(x, Math.abs(x) / 1000 || 1);
 
 const day = (t) => t.toLocaleDateString("en-CA");
@@ -69,13 +72,17 @@ export const states = {
   failed: "failed",
 };
 
+// stateOf is how a run is doing: what it does behind its last step, where that is no step.
+export const stateOf = (r) => (r.state === "going" && r.due) || states[r.state];
+
 const memory = byteAxis(byteText);
 
-// charts are the curves, in their order: a column of the series of steps, or held, one of that of evaluations.
+// charts are the curves, in their order: a column of the series of steps, or held, one of that of evaluations. text
+// writes a value of an axis whose marks are step apart; value one that is read, as tables and tiles have it.
 export const charts = [
-  { key: "loss", now: "loss", title: "Loss", column: 0, text: plain, log: true, smooth: true },
-  { key: "held", now: "held", title: "Evaluation loss", held: 0, text: plain, log: true },
-  { key: "accuracy", now: "accuracy", title: "Evaluation accuracy", held: 1, text: part, most: 1 },
+  { key: "loss", now: "loss", title: "Loss", column: 0, text: plain, value: loss, log: true, smooth: true },
+  { key: "held", now: "held", title: "Evaluation loss", held: 0, text: plain, value: loss, log: true },
+  { key: "accuracy", now: "accuracy", title: "Evaluation accuracy", held: 1, text: part, value: accuracy, most: 1 },
   {
     key: "rate",
     now: "rate",
@@ -83,6 +90,7 @@ export const charts = [
     title: "Samples per second",
     column: 1,
     text: (y, step) => (y >= 1e4 ? short(y) : plain(y, step)),
+    value: rate,
     least: 0,
     smooth: true,
   },
@@ -92,7 +100,8 @@ export const charts = [
     robust: true,
     title: "Step time",
     column: 2,
-    text: (y) => seconds(y),
+    text: seconds,
+    value: seconds,
     least: 0,
     smooth: true,
   },
@@ -103,18 +112,14 @@ export const charts = [
     title: "Bubble",
     column: 3,
     text: part,
+    value: bubble,
     least: 0,
     most: 1,
     smooth: true,
   },
-  { key: "norm", robust: true, title: "Gradient norm", column: 4, text: plain, smooth: true },
-  {
-    key: "lr",
-    title: "Learning rate",
-    column: 5,
-    text: (y) => (y >= 1e-4 ? String(+y.toPrecision(3)) : y === 0 ? "0" : y.toExponential(1)),
-  },
-  { key: "peak", now: "peak", title: "Peak memory of the fullest worker", column: 6, text: memory, least: 0 },
+  { key: "norm", robust: true, title: "Gradient norm", column: 4, text: plain, value: four, smooth: true },
+  { key: "lr", title: "Learning rate", column: 5, text: small, value: small },
+  { key: "peak", now: "peak", title: "Peak memory of the fullest worker", column: 6, text: memory, value: bytes, least: 0 },
 ];
 
 // swatch is the line that a run is drawn with.

@@ -39,7 +39,7 @@ func (w *runDir) hooks() run.Hooks {
 			done := trace.StepNumber(e.Step)
 			values := metrics.EvaluationValues{Time: time.Now(), Step: done, Loss: e.Loss, Apart: e.Apart,
 				Reported: e.Reported}
-			text := fmt.Sprintf("after %s: evaluation loss %.4f", terminal.Count(done, "step"), e.Loss)
+			text := fmt.Sprintf("after %s: evaluation loss %s", terminal.Count(done, "step"), terminal.Loss(e.Loss))
 			fields := []any{"step", done, "evaluation_loss", e.Loss}
 			if e.Samples > 0 {
 				values.Accuracy, values.Correct, values.Samples = new(e.Accuracy()), e.Correct, e.Samples

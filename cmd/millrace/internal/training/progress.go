@@ -164,7 +164,7 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	case p.done < p.steps && state.Honest:
 		rest = "  " + cli.Left(state.Left)
 	}
-	p.shown = fmt.Sprintf("step %s/%s  loss %.4f", terminal.Whole(p.done), terminal.Whole(p.steps), s.Loss)
+	p.shown = fmt.Sprintf("step %s/%s  loss %s", terminal.Whole(p.done), terminal.Whole(p.steps), terminal.Loss(s.Loss))
 	line := p.shown + rest // what a narrow terminal cuts comes last
 	about := []any{"step", p.done, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble}
