@@ -119,7 +119,15 @@ export const charts = [
   },
   { key: "norm", robust: true, title: "Gradient norm", column: 4, text: plain, value: four, smooth: true },
   { key: "lr", title: "Learning rate", column: 5, text: small, value: small },
-  { key: "peak", now: "peak", title: "Peak memory of the fullest worker", column: 6, text: memory, value: bytes, least: 0 },
+  {
+    key: "peak",
+    now: "peak",
+    title: "Peak memory of the fullest worker",
+    column: 6,
+    text: memory,
+    value: bytes,
+    least: 0,
+  },
 ];
 
 // swatch is the line that a run is drawn with.
