@@ -1,6 +1,10 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/internal/packing"
+)
 
 // Verbs on tensors that are no part of a model's formula, each by an operator that every engine has. Like
 // every call they are issued on the device's stream and make no graph.
@@ -75,4 +79,26 @@ func SquareSum(d Device, t Tensor) (Tensor, error) { return first(d, "millrace::
 func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, threshold uint16, keep float64) (Tensor,
 	error) {
 	return first(d, "millrace::mask", like, shape, int64(key), firstRow, int64(threshold), keep)
+}
+
+// Pack is the rows of a tensor of floats in a packed format: bytes of its shape and f.ElementBytes behind that, and of
+// formats with scales bytes of the shape rows and packing.ScaleBytes. Errors are noted in seen, the packing.Numbers
+// of a packing.Seen as Float64.
+func Pack(d Device, t Tensor, f packing.Format, seen Tensor) (packed, scales Tensor, err error) {
+	err = d.NoGrad(func() error {
+		out, err := d.Call("millrace::pack", t, f.String(), seen)
+		if err == nil && (len(out) != 2 || out[0] == nil || out[1] == nil) {
+			err = fmt.Errorf("engine: millrace::pack yields %d tensors; it must be two", len(out))
+		}
+		if err == nil {
+			packed, scales = out[0], out[1]
+		}
+		return err
+	})
+	return packed, scales, err
+}
+
+// Unpack is the floats of a type that Pack's bytes stand for.
+func Unpack(d Device, packed, scales Tensor, f packing.Format, dtype DType) (Tensor, error) {
+	return first(d, "millrace::unpack", packed, scales, f.String(), dtype)
 }

@@ -13,6 +13,8 @@ package plan
 import (
 	"fmt"
 	"slices"
+
+	"github.com/millrace-ml/millrace/internal/packing"
 )
 
 // Version of the JSON form.
@@ -115,6 +117,9 @@ type Plan struct {
 	// Staleness, of the weight policy asp, is how many minibatches a worker may be ahead of the slowest; absent: any
 	// number.
 	Staleness *int `json:"staleness,omitempty"`
+	// Boundary is how stages on different workers write the activations and gradients that they send each other;
+	// absent: as they are.
+	Boundary packing.Format `json:"boundary,omitempty"`
 	// PostValidate: where gradients are clipped, updates do not wait for their norm and are validated in
 	// the next step (Qi et al., Zero Bubble, ICLR 2024, §4). It changes no weight.
 	PostValidate bool   `json:"post_validate,omitempty"`

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -42,6 +43,9 @@ func (p *Plan) Validate() error {
 	if s := p.Staleness; s != nil && (p.Weights != "asp" || *s < 0 || *s > maxCount) {
 		return fmt.Errorf("plan: staleness is %d for weights %q; it is 0 to %d minibatches, and belongs to the weight "+
 			"policy asp", *s, p.Weights, maxCount)
+	}
+	if f, err := packing.Named(string(p.Boundary)); err != nil || f != p.Boundary {
+		return fmt.Errorf("plan: boundary is %q; it is f16, bf16 or i8, or left out for f32", p.Boundary)
 	}
 	if p.PostValidate && p.Weights != "sync" && p.Weights != "" {
 		return fmt.Errorf("plan: post_validate is given for weights %q; updates are validated later where a step ends "+

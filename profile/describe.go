@@ -37,6 +37,13 @@ func Describe(m *model.Model) *Profile {
 				layer.TiedBytes += 4 * model.Tensor{Shape: q.Shape}.Elements()
 			}
 		}
+		for _, out := range l.Outputs {
+			if out.DType == model.Float {
+				layer.FloatOutputs = append(layer.FloatOutputs, out.Elements())
+			} else {
+				layer.WholeOutputBytes += out.BytesPerSample()
+			}
+		}
 		p.Layers = append(p.Layers, layer)
 	}
 	for i := range p.Layers[:len(p.Layers)-1] { // the last has a backward: it makes the loss

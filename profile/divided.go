@@ -61,6 +61,7 @@ func (p *Profile) piece(layer Layer, l int, before, part float64) Layer {
 		s.Name, s.Bytes = fmt.Sprintf("%s behind %g", s.Name, before), share(s.Bytes)
 	}
 	layer.ScaleUpdates(part, part, part)
+	layer.FloatOutputs, layer.WholeOutputBytes = nil, 0 // its costs say
 	layer.Costs = make([]Cost, len(p.Layers[l].Costs))
 	for i, c := range p.Layers[l].Costs {
 		layer.Costs[i] = c.piece(p.inputBytes(l, &c), part, share)

@@ -94,6 +94,10 @@ type Layer struct {
 	// NoGradient says that nothing in front of what it makes learns, nor itself: it has no backward, and no gradient
 	// of what it makes crosses a cut. Where nobody has said so every layer has a backward.
 	NoGradient bool `json:"no_gradient,omitempty"`
+	// FloatOutputs is the elements, of one sample, of each output of floating-point numbers, and WholeOutputBytes the
+	// bytes of the others. Where neither is known all of OutputBytes is one tensor of 32-bit numbers.
+	FloatOutputs     []int64 `json:"float_outputs,omitempty"`
+	WholeOutputBytes int64   `json:"whole_output_bytes,omitempty"`
 	UpdateTimes
 	// Updates is, of a joined profile, these times by device type.
 	Updates []DeviceUpdate `json:"updates,omitempty"`
@@ -116,6 +120,8 @@ type Transfer struct {
 	DispatchS float64 `json:"dispatch_s"`
 	SendS     float64 `json:"send_s,omitempty"`
 	ReceiveS  float64 `json:"receive_s,omitempty"`
+	// Packing is what writing numbers in fewer bits takes; empty where nobody has measured it.
+	Packing []Packing `json:"packing,omitempty"`
 	retired
 }
 

@@ -126,6 +126,9 @@ func validMachine(paceSpread float64, passes *PassSpread, concurrency int, t *Tr
 		return wrong("transfer: all_reduce_bytes_per_s", b, fmt.Sprintf("%g to %g, or 0 for that of a transfer",
 			leastRate, mostRate))
 	}
+	if err := t.checkPacking(); err != nil {
+		return err
+	}
 	return times(named{"transfer: latency_s", &t.LatencyS}, named{"transfer: dispatch_s", &t.DispatchS},
 		named{"transfer: send_s", &t.SendS},
 		named{"transfer: receive_s", &t.ReceiveS})

@@ -91,6 +91,9 @@ func (a *averaged) run() (map[string]process.Weight, error) {
 func (a *averaged) open(pipelines, before int) error {
 	c := undivided(a.c)
 	c.Plan.Stages[0].Devices = []int{0}
+	if a.c.Plan.Boundary.Packs() { // what crosses is not what was made
+		c.Plan.Stages = a.c.Plan.Stages
+	}
 	c.Steps = 1 << 20
 	for range pipelines {
 		x := newTwin(c, func(int, int, int, bool) int { return 0 })
@@ -220,15 +223,23 @@ func (a *averaged) iteration(t int, e *plan.Elastic) error {
 }
 
 // buffers is how many of a pipeline's tensors are buffers, its last ones.
-func (a *averaged) buffers() int { return len(a.x[0].stages[0][0].Statistics()) }
+func (a *averaged) buffers() (n int) {
+	for _, s := range a.x[0].stages {
+		n += len(s[0].Statistics())
+	}
+	return n
+}
 
 // tensors is the parameters of a pipeline, then its buffers.
 func (a *averaged) tensors(p int) (all []stage.Vector) {
-	s := a.x[p].stages[0][0]
-	for _, param := range s.Params() {
-		all = append(all, stage.Vector{Name: param.Name, Tensor: param.Value})
+	var buffers []stage.Vector
+	for _, s := range a.x[p].stages {
+		for _, param := range s[0].Params() {
+			all = append(all, stage.Vector{Name: param.Name, Tensor: param.Value})
+		}
+		buffers = append(buffers, s[0].Statistics()...)
 	}
-	return append(all, s.Statistics()...)
+	return append(all, buffers...)
 }
 
 // views is their numbers, where they lie.
@@ -256,13 +267,15 @@ func (a *averaged) copies(p int) ([][]float64, error) {
 // states is the optimizer's numbers of a pipeline, where they lie.
 func (a *averaged) states(p int) ([][]float64, error) {
 	var all [][]float64
-	for _, param := range a.x[p].stages[0][0].Params() {
-		for _, t := range param.State {
-			data, err := a.dev.(viewer).View(t)
-			if err != nil {
-				return nil, err
+	for _, s := range a.x[p].stages {
+		for _, param := range s[0].Params() {
+			for _, t := range param.State {
+				data, err := a.dev.(viewer).View(t)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, engine.Numbers[float64](data))
 			}
-			all = append(all, engine.Numbers[float64](data))
 		}
 	}
 	return all, nil

@@ -341,6 +341,9 @@ func (w *twin) through(id int) error {
 				return err
 			}
 		}
+		if i+1 < len(w.stages) {
+			w.crosses(next, id, i, i+1)
+		}
 		between = next
 	}
 	between = whole{}
@@ -362,6 +365,9 @@ func (w *twin) through(id int) error {
 			if err := w.add(next, back); err != nil {
 				return err
 			}
+		}
+		if i > 0 {
+			w.crosses(next, id, i, i-1)
 		}
 		between = next
 	}

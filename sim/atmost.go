@@ -66,7 +66,7 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	if e.Workers != p.Workers { // some take no part in it
 		return nil, nil
 	}
-	peaks, err := AtMostBytes(e, costs)
+	peaks, err := AtMostBytes(e, costs.unpacked())
 	if peaks == nil || err != nil {
 		return nil, err
 	}
@@ -84,6 +84,24 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	return peaks, nil
 }
 
+// unpacked is costs of sending tensors as they are, as evaluations do.
+func (c *Costs) unpacked() Costs {
+	out := *c
+	out.Stages = slices.Clone(out.Stages)
+	for s := range out.Stages {
+		out.Stages[s] = slices.Clone(out.Stages[s])
+		for r := range out.Stages[s] {
+			out.Stages[s][r].Packed = Packed{}
+		}
+	}
+	return out
+}
+
+func (k Packed) untimed() Packed {
+	k.ActivationS, k.GradientS, k.InputS, k.BackS = 0, 0, 0, 0
+	return k
+}
+
 // untimed is costs in bytes alone.
 func (c *Costs) untimed() Costs {
 	out := Costs{OneMemory: c.OneMemory, Stages: slices.Clone(c.Stages)}
@@ -91,7 +109,7 @@ func (c *Costs) untimed() Costs {
 		out.Stages[s] = slices.Clone(out.Stages[s])
 		for r := range out.Stages[s] {
 			k := &out.Stages[s][r]
-			*k = StageCost{Held: k.Held, GradientBytes: k.GradientBytes}
+			*k = StageCost{Held: k.Held, GradientBytes: k.GradientBytes, Packed: k.Packed.untimed()}
 		}
 	}
 	return out

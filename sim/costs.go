@@ -21,6 +21,7 @@ type StageCost struct {
 
 	memory.Held
 	GradientBytes int64 // sent to the previous stage
+	Packed        Packed
 
 	AllReduceS float64 // over the stage's replicas
 	// Shares are the gradients that are summed while the stage's last backward goes on, WeightShares
@@ -29,6 +30,31 @@ type StageCost struct {
 	whole, halves        layerwise // what CostsOf has made them of
 	TiedS                float64   // sum of tied gradients
 	NormS                float64   // pooling the gradient norm
+}
+
+// Packed is what a stage sends and receives of a micro-batch where that has fewer bits than what it computes with, and
+// how long it takes to pack and to unpack. In its zero value tensors are sent as they are.
+type Packed struct {
+	On                             bool
+	ActivationBytes, GradientBytes int64   // that it sends, to the next stage and to the one before it
+	InputBytes, BackBytes          int64   // that it receives: activations, gradients
+	ActivationS, GradientS         float64 // packing what it sends
+	InputS, BackS                  float64 // unpacking what it receives
+}
+
+// of is the bytes of what an instruction sends or receives packed, if it does, and how long it takes to pack or unpack.
+func (k *Packed) of(kind schedule.Kind) (bytes int64, takesS float64, is bool) {
+	switch kind {
+	case schedule.SF:
+		return k.ActivationBytes, k.ActivationS, k.On
+	case schedule.SB:
+		return k.GradientBytes, k.GradientS, k.On
+	case schedule.RF:
+		return k.InputBytes, k.InputS, k.On
+	case schedule.RB:
+		return k.BackBytes, k.BackS, k.On
+	}
+	return 0, 0, false
 }
 
 // Costs is what every instruction of a Program costs.
@@ -155,6 +181,8 @@ func (k *StageCost) wrong() (field string, value float64) {
 		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
 		{"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
 		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
+		{"packing activations", k.Packed.ActivationS}, {"packing gradients", k.Packed.GradientS},
+		{"unpacking activations", k.Packed.InputS}, {"unpacking gradients", k.Packed.BackS},
 		{"update", k.UpdateS}, {"elastic update", k.PulledUpdateS}, {"reference update", k.ReferenceUpdateS},
 	} {
 		if bad(f.value) {
@@ -167,6 +195,8 @@ func (k *StageCost) wrong() (field string, value float64) {
 	}{
 		{"activation bytes", k.ActivationBytes}, {"bytes without gradient", k.NoGradientBytes},
 		{"gradient bytes", k.GradientBytes}, {"saved bytes", k.SavedBytes},
+		{"packed activations", k.Packed.ActivationBytes}, {"packed gradients", k.Packed.GradientBytes},
+		{"packed activations received", k.Packed.InputBytes}, {"packed gradients received", k.Packed.BackBytes},
 		{"input bytes", k.InputBytes},
 		{"pending bytes", k.PendingBytes}, {"fixed bytes", k.FixedBytes}, {"parameter bytes", k.ParameterBytes},
 		{"reference bytes", k.ReferenceBytes}, {"frozen bytes", k.FrozenBytes},

@@ -124,6 +124,9 @@ func (s *state) settle(w int, in schedule.Instruction) {
 		if rounded == 0 {
 			return
 		}
+		if c.Packed.On { // what has come and what it stands for are there at once
+			s.touch(w, c.wholeBytes(s.p, in))
+		}
 		m.hold(rounded)
 	case schedule.RG:
 		s.gradients[s.placeOf(in)] = ofAll // which the server holds since they came
@@ -167,12 +170,35 @@ func (s *state) freeGradients(w int, in schedule.Instruction, c *StageCost) {
 }
 
 // received is the bytes of the gradient that a backward was given: none on the last stage.
-func (s *state) received(in schedule.Instruction) int64 {
-	if int(in.Stage)+1 >= s.p.Stages {
+func (s *state) received(in schedule.Instruction) int64 { return s.costs.on(s.p, in).received(s.p, in) }
+
+func (c *StageCost) received(p *schedule.Program, in schedule.Instruction) int64 {
+	if int(in.Stage)+1 >= p.Stages {
 		return 0
 	}
-	c := s.costs.on(s.p, in)
 	return c.ActivationBytes - c.NoGradientBytes
+}
+
+// pack has a sender hold what it sends in fewer bits in place of what it has made, and says how long that takes.
+func (s *state) pack(w int, in schedule.Instruction) (takesS float64) {
+	c := s.costs.on(s.p, in)
+	_, takesS, packs := c.Packed.of(in.Kind)
+	if !packs {
+		return 0
+	}
+	s.p.Recipients(in, func(_, lo, hi, n int) bool {
+		packed, whole := partOf(s.bytesOf(in), lo, hi, n), partOf(c.wholeBytes(s.p, in), lo, hi, n)
+		s.touch(w, packed)
+		s.workers[w].memory.hold(packed - whole)
+		return true
+	})
+	s.sample(w)
+	return takesS
+}
+
+// partOf is the bytes of rows lo to hi of n.
+func partOf(bytes int64, lo, hi, n int) int64 {
+	return bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)
 }
 
 // handOver moves the charge for a message that has arrived to its receiver.
@@ -227,7 +253,7 @@ func (s *state) portion(send schedule.Instruction, to int) int64 {
 	}
 	s.p.Recipients(send, func(w, lo, hi, n int) bool {
 		if w == to {
-			mine = bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)
+			mine = partOf(bytes, lo, hi, n)
 		}
 		return w != to
 	})

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
@@ -59,6 +60,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		}
 	}
 	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
+	packed := layerCosts{p: p.Packed(pl.Boundary), of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {
 		var replicas []StageCost
 		var spreads []float64
@@ -70,7 +72,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		for _, d := range pl.Stages[s].Devices {
 			cost, ok := of[c.Devices[d]]
 			if !ok {
-				if cost.StageCost, cost.spread, err = stageCost(&known, c, pl, s, c.Devices[d], devices); err != nil {
+				if cost.StageCost, cost.spread, err = stageCost(&known, &packed, c, pl, s, c.Devices[d], devices); err != nil {
 					return Costs{}, err
 				}
 				of[c.Devices[d]] = cost
@@ -140,8 +142,8 @@ func (k *layerCosts) at(device string, rows int) ([]profile.Cost, error) {
 }
 
 // stageCost adds up the layers of a stage on one type of device, and says what their computations together
-// spread by (Noise.Spread); all is the plan's devices.
-func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string,
+// spread by (Noise.Spread); packed is the profile in the plan's format, all the plan's devices.
+func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string,
 	all []int) (out StageCost, spread float64, err error) {
 	p, st := known.p, pl.Stages[s]
 	rows := pl.MicroBatch
@@ -181,6 +183,11 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 	if st.FirstLayer > 0 {
 		out.GradientBytes = p.GradientBytes(costs, st.FirstLayer-1)
 	}
+	if pl.Boundary.Packs() {
+		if out.Packed, err = packedCost(packed, c, pl, s, device, rows, &out); err != nil {
+			return StageCost{}, 0, fmt.Errorf("sim: stage %d: %w", s, err)
+		}
+	}
 	if len(st.Devices) > 1 {
 		out.AllReduceS = c.AllReduceS(st.Devices, out.ParameterBytes)
 		out.whole, out.halves = summedBeside(p, c, costs, st, len(all))
@@ -191,6 +198,47 @@ func stageCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, devi
 		out.NormS = c.TransferS(all[0], all[len(all)-1], 8*int64(len(p.Layers)))
 	}
 	return out, spread, nil
+}
+
+// packedCost is what a stage sends and receives in the plan's format, costs being what it does without.
+func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string, rows int,
+	whole *StageCost) (Packed, error) {
+	p := known.p
+	costs, err := known.at(device, rows)
+	if err != nil {
+		return Packed{}, err
+	}
+	first, last := pl.Stages[s].FirstLayer-1, pl.Stages[s].LastLayer
+	out := Packed{On: true}
+	pack, unpack := packingS(p, c, pl.Boundary, device)
+	if first >= 0 {
+		out.InputBytes, out.GradientBytes = p.CutBytes(costs, first), p.GradientBytes(costs, first)
+		out.InputS = unpack(whole.InputBytes, out.InputBytes)
+		out.GradientS = pack(whole.GradientBytes, out.GradientBytes)
+	}
+	if last+1 < len(p.Layers) {
+		out.ActivationBytes, out.BackBytes = p.CutBytes(costs, last), p.GradientBytes(costs, last)
+		out.ActivationS = pack(whole.ActivationBytes, out.ActivationBytes)
+		out.BackS = unpack(whole.ActivationBytes-whole.NoGradientBytes, out.BackBytes)
+	}
+	return out, nil
+}
+
+// packingS is how long so many bytes of numbers take to pack and to unpack: as measured, or else one pass over both at
+// the device's memory bandwidth, where that is known.
+func packingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device string) (pack,
+	unpack func(whole, packed int64) float64) {
+	if measured, known := p.On(device).Transfer.PackingIn(f); known {
+		return func(whole, _ int64) float64 { return float64(whole) / measured.PackBytesPerSecond },
+			func(whole, _ int64) float64 { return float64(whole) / measured.UnpackBytesPerSecond }
+	}
+	pass := func(whole, packed int64) float64 {
+		if bandwidth := c.DeviceTypes[device].MemoryBandwidthBytesPerSecond; bandwidth > 0 {
+			return float64(whole+packed) / bandwidth
+		}
+		return 0
+	}
+	return pass, pass
 }
 
 // tiedS is how long the gradients of parameters shared with other stages take to be there. Each replica has them

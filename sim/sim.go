@@ -349,9 +349,11 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 	case schedule.CK:
 		return c.SaveS, false
 	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:
-		return s.costs.SendS, s.send(w, in)
+		_, packing, _ := c.Packed.of(in.Kind)
+		return s.costs.SendS + packing, s.send(w, in)
 	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
-		return s.costs.ReceiveS, false
+		_, unpacking, _ := c.Packed.of(in.Kind)
+		return s.costs.ReceiveS + unpacking, false
 	case schedule.AR:
 		s.join(w, in, c.AllReduceS)
 		return 0, false

@@ -37,6 +37,7 @@ type transfer struct {
 	in       schedule.Instruction
 	bytes    int64
 	issuedS  float64
+	packS    float64 // packing it, which comes before its first bytes leave
 }
 
 // send puts an instruction's messages on their way; it says whether the sender's list
@@ -44,9 +45,10 @@ type transfer struct {
 func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	bytes, messages := s.bytesOf(in), 0
 	s.handsOut(w, in)
+	packS := s.pack(w, in)
 	s.p.Recipients(in, func(to, lo, hi, n int) bool {
 		messages++
-		t := transfer{from: w, to: to, in: in, issuedS: s.now, bytes: bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)}
+		t := transfer{from: w, to: to, in: in, issuedS: s.now, packS: packS, bytes: partOf(bytes, lo, hi, n)}
 		if s.costs.Occupies != nil && s.costs.Occupies(w, to) {
 			until = true
 			s.workers[w].device.sending++
@@ -97,7 +99,7 @@ func (s *state) depart(t transfer, takesDevices bool) {
 		s.fault = cmp.Or(s.fault, err)
 		return
 	}
-	start := s.leaves(t)
+	start := s.leaves(t) + t.packS
 	if taken > 0 {
 		own := [1][2]int{{t.from, t.to}}
 		links := own[:]
@@ -163,6 +165,14 @@ func (s *state) delivered(from int, in schedule.Instruction) {
 // bytesOf is what a send carries in all, or what a collective moves.
 func (s *state) bytesOf(in schedule.Instruction) int64 {
 	c := s.costs.on(s.p, in)
+	if bytes, _, packed := c.Packed.of(in.Kind); packed {
+		return bytes
+	}
+	return c.wholeBytes(s.p, in)
+}
+
+// wholeBytes is bytesOf where nothing is packed.
+func (c *StageCost) wholeBytes(p *schedule.Program, in schedule.Instruction) int64 {
 	switch in.Kind {
 	case schedule.SF:
 		return c.ActivationBytes
@@ -171,7 +181,7 @@ func (s *state) bytesOf(in schedule.Instruction) int64 {
 	case schedule.RF:
 		return c.InputBytes
 	case schedule.RB:
-		return s.received(in)
+		return c.received(p, in)
 	case schedule.AR, schedule.SG, schedule.RG, schedule.SW, schedule.RW:
 		return c.ParameterBytes
 	}

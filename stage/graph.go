@@ -85,6 +85,15 @@ func (g *Graph) needs(first, last int) []int {
 	return ids
 }
 
+// IsFloat says whether a value is of floating-point numbers.
+func (g *Graph) IsFloat(v int) bool {
+	x := &g.values[v]
+	if x.layer < 0 {
+		return g.Model.Inputs[x.output].DType == model.Float
+	}
+	return g.Model.Layers[x.layer].Outputs[x.output].DType == model.Float
+}
+
 // Name is what a value is called on the wire.
 func (g *Graph) Name(v int) string { return g.values[v].name }
 

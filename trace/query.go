@@ -299,7 +299,7 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 	first := parts[0]
 	out := *first
 	out.Events, out.Memory, out.Steps, out.Computed, out.Losses, out.Evaluations = []Event{}, nil, nil, nil, nil, nil
-	out.PeakBytes, out.PeakActivations, out.Pools = nil, nil, nil
+	out.PeakBytes, out.PeakActivations, out.Pools, out.Rounded = nil, nil, nil, nil
 	steps, computed, lossOf, evaluated := map[int]int{}, map[int]int{}, map[int]bool{}, map[int]bool{}
 	for i, p := range parts {
 		if p.Version != first.Version || p.Source != first.Source || p.Model != first.Model ||
@@ -317,6 +317,7 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 		}
 		out.PeakBytes = highest(out.PeakBytes, p.PeakBytes)
 		out.PeakActivations = highest(out.PeakActivations, p.PeakActivations)
+		out.Rounded = JoinRounded(out.Rounded, p.Rounded)
 		for _, s := range p.Steps {
 			if k, seen := steps[s.Step]; seen {
 				out.Steps[k].StartS = min(out.Steps[k].StartS, s.StartS)

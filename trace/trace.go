@@ -192,5 +192,6 @@ type Timeline struct {
 	Losses           []Loss         `json:"losses,omitempty"`
 	Applied          []Applied      `json:"applied,omitempty"` // of a run in which one worker holds the weights, in order
 	Evaluations      []Evaluation   `json:"evaluations,omitempty"`
+	Rounded          []Rounded      `json:"rounded,omitempty"` // by stage and kind, where stages send each other fewer bits
 	Stragglers       []Straggler    `json:"stragglers,omitempty"`
 }

@@ -28,7 +28,7 @@ func (t *Timeline) Validate() error {
 		return fmt.Errorf("trace: stages %d, cores %d, threads_per_worker %d: none may be negative", t.Stages, t.Cores,
 			t.ThreadsPerWorker)
 	}
-	if err := errors.Join(t.checkPlaces(), t.checkPools()); err != nil {
+	if err := errors.Join(t.checkPlaces(), t.checkPools(), t.checkRounded()); err != nil {
 		return err
 	}
 	for i := range t.Events {

@@ -122,12 +122,13 @@ func (s *storage) release() {
 }
 
 // value is numbers with a shape: one reference on its storage, of which it may be a part. Whole numbers
-// and truth values are int64s.
+// and truth values are int64s, but for bytes.
 type value struct {
 	shape  []int64
 	dtype  engine.DType
 	floats []float64
 	ints   []int64
+	packed []byte // of Uint8
 	*storage
 }
 
@@ -153,9 +154,12 @@ func (v value) rows(first, n int64) value {
 	v.retain()
 	row := count(v.shape[1:])
 	v.shape = append([]int64{n}, v.shape[1:]...)
-	if v.floats != nil {
+	switch {
+	case v.floats != nil:
 		v.floats = v.floats[first*row : (first+n)*row]
-	} else {
+	case v.packed != nil:
+		v.packed = v.packed[first*row : (first+n)*row]
+	default:
 		v.ints = v.ints[first*row : (first+n)*row]
 	}
 	return v
@@ -168,6 +172,9 @@ func (v value) poison() {
 	}
 	for i := range v.ints {
 		v.ints[i] = math.MinInt64
+	}
+	for i := range v.packed {
+		v.packed[i] = unwritten
 	}
 }
 
@@ -183,12 +190,15 @@ func count(shape []int64) int64 {
 func (d *Device) fresh(dtype engine.DType, shape []int64) value {
 	n := count(shape)
 	v := value{shape: append([]int64{}, shape...), dtype: dtype, storage: &storage{bytes: n * dtype.Size()}}
-	if dtype.IsFloat() {
+	switch {
+	case dtype.IsFloat():
 		v.floats = make([]float64, n)
-	} else {
+	case dtype == engine.Uint8:
+		v.packed = make([]byte, n)
+	default:
 		v.ints = make([]int64, n)
 	}
-	v.whole = value{floats: v.floats, ints: v.ints}
+	v.whole = value{floats: v.floats, ints: v.ints, packed: v.packed}
 	v.owner.Store(d.account)
 	v.refs.Store(1)
 	d.account.add(v.bytes)
@@ -198,6 +208,7 @@ func (d *Device) fresh(dtype engine.DType, shape []int64) value {
 		d.issue(func() {
 			clear(v.floats)
 			clear(v.ints)
+			clear(v.packed)
 		})
 	}
 	return v
@@ -205,8 +216,11 @@ func (d *Device) fresh(dtype engine.DType, shape []int64) value {
 
 // memory views a value as the bytes it is.
 func (v value) memory() []byte {
-	if v.floats != nil {
+	switch {
+	case v.floats != nil:
 		return engine.Bytes(v.floats)
+	case v.packed != nil:
+		return v.packed
 	}
 	return engine.Bytes(v.ints)
 }

@@ -19,6 +19,7 @@ func init() {
 		c.loop(func() {
 			copy(y.floats, from.floats)
 			copy(y.ints, from.ints)
+			copy(y.packed, from.packed)
 		})
 		return []value{y}
 	}
@@ -27,6 +28,8 @@ func init() {
 	operators["millrace::square_sum"] = squareSum
 	operators["millrace::lars_"] = trust
 	operators["millrace::mask"] = mask
+	operators["millrace::pack"] = pack
+	operators["millrace::unpack"] = unpack
 }
 
 // narrow is some rows of a tensor.

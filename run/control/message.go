@@ -330,7 +330,7 @@ func RecordsOf(t *trace.Timeline) []Record {
 			return all
 		}
 		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // said
-		part.Losses, part.Evaluations = nil, nil
+		part.Losses, part.Evaluations, part.Rounded = nil, nil, nil
 	}
 }
 

@@ -78,6 +78,7 @@ type departure struct {
 	leaked  int
 	memory  engine.Memory
 	weights map[string]Weight
+	rounded []trace.Rounded
 	err     error
 }
 
@@ -178,6 +179,7 @@ func (x *Process) depart(herald *sync.WaitGroup, gone <-chan departure, release 
 	left.Timeline = x.timeline()
 	for _, k := range x.mine {
 		left.Timeline.PeakBytes[k] = byRank[k].memory.PeakBytes
+		left.Timeline.Rounded = trace.JoinRounded(left.Timeline.Rounded, byRank[k].rounded)
 	}
 	if left.Err != nil {
 		failed := x.job.FailedOf(left.Err)

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
+	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
 )
 
@@ -141,24 +142,51 @@ func (w *worker) buffers(h *holding, in schedule.Instruction, tensors stage.Tens
 		if t == nil {
 			continue // a gradient that nothing needed
 		}
-		b := wire.Buffer{Value: uint32(v), DType: wireType(t.DType()), Shape: t.Shape()}
-		if w.port.HandsOver(to) {
-			b.Ready, b.Owner = w.dev.Record(), t
-		} else {
-			host, err := w.dev.ToHost(t)
+		if !w.packs(in.Kind) || !h.Graph.IsFloat(v) {
+			b, err := w.buffer(v, t, to)
 			if err != nil {
 				wire.FreeAll(m)
 				return nil, err
 			}
-			t.Free()
-			b.Ready, b.Data, b.Owner = host.Ready(), host.Bytes(), host
+			m = append(m, b)
+			continue
 		}
-		if !w.job.waits(waitSent) {
-			b.Ready = nil
+		bytes, scales, err := h.packerOf(in.Kind, w.job.Plan.Boundary).Pack(w.dev, t)
+		if err != nil {
+			wire.FreeAll(m)
+			return nil, err
 		}
-		m = append(m, b)
+		for i, part := range []engine.Tensor{bytes, scales} {
+			b, err := w.buffer(v|i*ofScales, part, to)
+			if err != nil {
+				bytes.Free()
+				scales.Free()
+				wire.FreeAll(m)
+				return nil, err
+			}
+			m = append(m, b)
+		}
 	}
 	return m, nil
+}
+
+// buffer packs a tensor for another worker, and owns it from then on.
+func (w *worker) buffer(v int, t engine.Tensor, to int) (wire.Buffer, error) {
+	b := wire.Buffer{Value: uint32(v), DType: wireType(t.DType()), Shape: t.Shape()}
+	if w.port.HandsOver(to) {
+		b.Ready, b.Owner = w.dev.Record(), t
+	} else {
+		host, err := w.dev.ToHost(t)
+		if err != nil {
+			return b, err
+		}
+		t.Free()
+		b.Ready, b.Data, b.Owner = host.Ready(), host.Bytes(), host
+	}
+	if !w.job.waits(waitSent) {
+		b.Ready = nil
+	}
+	return b, nil
 }
 
 // wireType is an element type as the wire numbers it.
@@ -208,7 +236,7 @@ func (w *worker) unpack(h *holding, in schedule.Instruction, buffers []wire.Buff
 		v := int(b.Value)
 		var t engine.Tensor
 		var err error
-		if slices.Contains(expected, v) && got[v] == nil {
+		if slices.Contains(expected, v&^ofScales) && got[v] == nil && (v&ofScales == 0 || w.packs(in.Kind)) {
 			t, err = w.dev.Adopt(tensorOf(b))
 			b.Owner = nil
 		} else {
@@ -220,6 +248,12 @@ func (w *worker) unpack(h *holding, in schedule.Instruction, buffers []wire.Buff
 			return nil, err
 		}
 		got[v] = t
+	}
+	if w.packs(in.Kind) {
+		if err := w.unpacked(h, got); err != nil {
+			got.Free()
+			return nil, err
+		}
 	}
 	return got, nil
 }
@@ -300,4 +334,59 @@ func (w *worker) dispatch(h *holding, in schedule.Instruction, to int, tensors s
 	}
 	step := uint32(w.x.base + w.x.program.MinibatchOf(in))
 	return size, w.port.Send(edge, uint64(in.Key()), step, buffers, func(err error) { d.sent(size, err) })
+}
+
+// What stages on different workers send each other in training may have fewer bits than what they compute with
+// (plan.Plan.Boundary). It is packed as it is sent and unpacked as it is received; what changes hands on one worker is
+// not. Nor is what an evaluation sends: its result is of the weights alone.
+
+// packs says whether floats of a message are packed.
+func (w *worker) packs(kind schedule.Kind) bool {
+	switch kind {
+	case schedule.SF, schedule.RF, schedule.SB, schedule.RB:
+		return w.x.trains && w.job.Plan.Boundary.Packs()
+	}
+	return false
+}
+
+// ofScales marks, in a message, the scales of a value's rows.
+const ofScales = 1 << 31
+
+// unpacked has tensors that came in fewer bits have as many again: those of all, under their values' numbers and their
+// scales' ones.
+func (w *worker) unpacked(h *holding, all stage.Tensors) error {
+	for v, bytes := range all {
+		if v&ofScales != 0 || !h.Graph.IsFloat(v) {
+			continue
+		}
+		scales := all[v|ofScales]
+		if scales == nil {
+			return fmt.Errorf("%s has come without scales", h.Graph.Name(v))
+		}
+		t, err := stage.Unpack(w.dev, w.job.Plan.Boundary, bytes, scales, w.job.Engine.Float())
+		if err != nil {
+			return fmt.Errorf("%s: %w", h.Graph.Name(v), err)
+		}
+		delete(all, v|ofScales)
+		all[v] = t
+	}
+	return nil
+}
+
+// allRounded is by how much what this worker has sent differed from what it had. A device that has failed says nothing.
+func (w *worker) allRounded() []trace.Rounded {
+	var all []trace.Rounded
+	for p, h := range w.held {
+		for kind, packer := range h.packers {
+			seen, err := packer.Seen(w.dev)
+			if err != nil {
+				continue
+			}
+			all = trace.JoinRounded(all, []trace.Rounded{{
+				Stage: int(p.stage), Kind: kind.String(), Format: packer.Format.String(), Absolute: seen.Absolute,
+				Relative: seen.Relative, Beyond: int64(seen.Beyond),
+			}})
+		}
+	}
+	return all
 }

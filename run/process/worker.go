@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
@@ -86,14 +87,23 @@ type holding struct {
 	lent     []*lent                         // what is being summed beside the worker, or has been and is not landed
 	applied  int                             // updates of a server in the Program under way
 	reads    map[int32]int                   // by minibatch: how many there had been in the weights it was sent
+	packers  map[schedule.Kind]*stage.Packer // by SF and SB: of what is sent in fewer bits
 	turns    map[schedule.Kind]chan struct{} // closed when the collective of a kind that was issued last is over
 }
 
 func newHolding(s *stage.Stage, p position) *holding {
 	return &holding{
 		Stage: s, position: p, inbox: box{}, forth: box{}, grads: box{}, back: box{}, scale: 1,
-		turns: map[schedule.Kind]chan struct{}{}, reads: map[int32]int{},
+		turns: map[schedule.Kind]chan struct{}{}, reads: map[int32]int{}, packers: map[schedule.Kind]*stage.Packer{},
 	}
+}
+
+// packerOf writes what is sent by a kind of instruction.
+func (h *holding) packerOf(kind schedule.Kind, f packing.Format) *stage.Packer {
+	if h.packers[kind] == nil {
+		h.packers[kind] = &stage.Packer{Format: f}
+	}
+	return h.packers[kind]
 }
 
 func (h *holding) close() {
@@ -101,6 +111,9 @@ func (h *holding) close() {
 		b.free()
 	}
 	freeLosses(h.losses)
+	for _, p := range h.packers {
+		p.Free()
+	}
 	for _, l := range h.lent {
 		l.free()
 	}
@@ -138,6 +151,7 @@ func (w *worker) leave(left *departure) (err error) {
 	if w.job.KeepWeights && w.x.isWhole() {
 		left.weights, err = w.weights()
 	}
+	left.rounded = w.allRounded()
 	for _, h := range w.held {
 		h.close()
 	}

@@ -1,0 +1,47 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Rounded is by how much what a stage sent in fewer bits differed from what it had.
+type Rounded struct {
+	Stage    int     `json:"stage"` // that sends
+	Kind     string  `json:"kind"`  // SF: activations; SB: gradients
+	Format   string  `json:"format"`
+	Absolute float64 `json:"absolute"` // the largest difference of a number
+	Relative float64 `json:"relative"` // of a number, over the largest of its sample in a tensor
+	Beyond   int64   `json:"beyond"`   // numbers that the format is too small for, and that became its largest
+}
+
+// JoinRounded is what two parts of a run say together, in the order of the stages.
+func JoinRounded(a, b []Rounded) []Rounded {
+	all := slices.Clone(a)
+	for _, r := range b {
+		at := slices.IndexFunc(all, func(s Rounded) bool { return s.Stage == r.Stage && s.Kind == r.Kind })
+		if at < 0 {
+			all = append(all, r)
+			continue
+		}
+		s := &all[at]
+		s.Absolute, s.Relative, s.Beyond = max(s.Absolute, r.Absolute), max(s.Relative, r.Relative), s.Beyond+r.Beyond
+	}
+	slices.SortFunc(all, func(a, b Rounded) int {
+		return cmp.Or(cmp.Compare(a.Stage, b.Stage), -cmp.Compare(a.Kind, b.Kind))
+	})
+	return all
+}
+
+// checkRounded refuses differences that are none.
+func (t *Timeline) checkRounded() error {
+	for i, r := range t.Rounded {
+		right := finite(r.Absolute) && finite(r.Relative) && min(r.Absolute, r.Relative, float64(r.Beyond)) >= 0
+		if !right || r.Stage < 0 || r.Stage >= t.Stages {
+			return fmt.Errorf("trace: rounded[%d]: stage %d of %d, absolute %v, relative %v, beyond %d: want a stage, and "+
+				"finite numbers of 0 or more", i, r.Stage, t.Stages, r.Absolute, r.Relative, r.Beyond)
+		}
+	}
+	return nil
+}
