@@ -137,9 +137,15 @@ func printTable(w io.Writer, s terminal.Screen, of *reproduce.Table) {
 			item("  ", r.What+": "+r.Difference+" "+note)
 			item("    paper  ", r.Paper)
 			item("    ours   ", r.Ours)
+			for _, a := range r.Ablations {
+				item("    if     ", a.Assumption+": "+a.Ours)
+			}
 			continue
 		}
 		t.Add(r.What, r.Paper, r.Ours, r.Difference, note)
+		for _, a := range r.Ablations {
+			t.AddFaint("· if "+a.Assumption, "", a.Ours, "", "")
+		}
 	}
 	_ = t.Write(w, s) // as any other line of the table
 	fmt.Fprintln(w)
@@ -149,7 +155,8 @@ func printTable(w io.Writer, s terminal.Screen, of *reproduce.Table) {
 	for _, n := range of.Notes {
 		item("  - ", n)
 	}
-	if len(whys)+len(of.Notes) > 0 {
-		fmt.Fprintln(w)
+	if agrees := of.Agreement().String(); agrees != "" {
+		item("  agreement: ", agrees)
 	}
+	fmt.Fprintln(w)
 }

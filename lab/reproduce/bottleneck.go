@@ -76,14 +76,14 @@ func (b *bench) stageTimes(p *profile.Profile, costs []profile.Cost, replicas []
 	stage = func(s, i, j int) float64 {
 		t := compute[j+1] - compute[i]
 		if len(devices[s]) > 1 {
-			t = max(t, b.c.AllReduceS(devices[s], weights[j+1]-weights[i]))
+			t = max(t, b.allReduceS(devices[s], weights[j+1]-weights[i]))
 		}
 		return t / float64(len(devices[s]))
 	}
 	boundary = func(s, l int) float64 {
 		near, far := devices[s-1], devices[s]
 		level := b.c.Levels[b.c.LevelOf(near[len(near)-1], far[0])]
-		return 2 * float64(cut[l]) / level.BandwidthBytesPerSecond / float64(min(len(near), len(far)))
+		return 2 * b.carried(cut[l]) / level.BandwidthBytesPerSecond / float64(min(len(near), len(far)))
 	}
 	return stage, boundary
 }

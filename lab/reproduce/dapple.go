@@ -305,7 +305,7 @@ func (b *bench) threeWays(shape string, batch int) (hybrid, plain, overlapped fl
 	}
 	alone := float64(n) * computeS(whole)
 	overlapped = alone / step
-	plain = alone / (compute + b.c.AllReduceS(firsts(n), parameterBytes(p)))
+	plain = alone / (compute + b.allReduceS(firsts(n), parameterBytes(p)))
 	if shape == "DP" {
 		return overlapped, plain, overlapped, nil
 	}

@@ -21,6 +21,29 @@ type bench struct {
 	c        *cluster.Cluster
 	a        profile.Analysis
 	given    *profile.Profile // published, if any
+	// collectives is the part of the wires' rate that all-reduces reach; 0 is all of it.
+	collectives float64
+	// boundaries is the part of the described bytes that boundaries carry; 0 is all of it.
+	boundaries float64
+	// quicker is the part of the described time that layers compute for; 0 is all of it.
+	quicker float64
+}
+
+// carried is what a boundary carries of so many described bytes.
+func (b *bench) carried(bytes int64) float64 {
+	if b.boundaries > 0 {
+		return b.boundaries * float64(bytes)
+	}
+	return float64(bytes)
+}
+
+// allReduceS is how long an all-reduce among devices takes, in seconds.
+func (b *bench) allReduceS(devices []int, bytes int64) float64 {
+	t := b.c.AllReduceS(devices, bytes)
+	if b.collectives > 0 {
+		t /= b.collectives
+	}
+	return t
 }
 
 func newBench(o Options, workload string, settings map[string]any, preset string) (*bench, error) {
@@ -60,6 +83,12 @@ func (b *bench) costs(size int) (*profile.Profile, []profile.Cost, error) {
 		return nil, nil, err
 	}
 	costs, _, err := p.At(b.c.Devices[0], size)
+	if b.quicker > 0 {
+		costs = slices.Clone(costs)
+		for i := range costs {
+			costs[i].ForwardS, costs[i].BackwardS = b.quicker*costs[i].ForwardS, b.quicker*costs[i].BackwardS
+		}
+	}
 	return p, costs, err
 }
 
@@ -175,7 +204,7 @@ func (b *bench) waitFree(n, size int) (step, compute float64, err error) {
 	for l := len(costs) - 1; l >= 0; l-- {
 		compute += costs[l].BackwardS
 		if w := p.Layers[l].ParameterBytes; w > 0 {
-			link = max(link, compute) + b.c.AllReduceS(firsts(n), w)
+			link = max(link, compute) + b.allReduceS(firsts(n), w)
 		}
 	}
 	return max(compute, link), compute, nil

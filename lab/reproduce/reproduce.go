@@ -10,23 +10,12 @@ package reproduce
 import (
 	"context"
 	"fmt"
-	"math"
-	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 )
-
-// Row is one value of a paper beside ours.
-type Row struct {
-	What       string `json:"what"`
-	Paper      string `json:"paper"`
-	Ours       string `json:"ours"`
-	Difference string `json:"difference"`
-	Why        string `json:"why,omitempty"`
-}
 
 // Table is a table or figure of a paper, reproduced.
 type Table struct {
@@ -94,25 +83,4 @@ func (e Experiment) Run(ctx context.Context, o Options) (*Table, error) {
 		return nil, fmt.Errorf("reproduce: %s: %w", e.Name, err)
 	}
 	return t, nil
-}
-
-// number adds a row of two numbers with their relative difference. A paper of 0 printed none.
-func (t *Table) number(what string, paper, ours float64, format, why string) {
-	r := Row{What: what, Paper: "not printed", Ours: fmt.Sprintf(format, ours), Difference: "-", Why: why}
-	if paper != 0 {
-		r.Paper, r.Difference = fmt.Sprintf(format, paper), fmt.Sprintf("%+.1f %%", 100*(ours/paper-1))
-		if math.Abs(ours/paper-1) < 5e-4 {
-			r.Difference, r.Why = "none", ""
-		}
-	}
-	t.Rows = append(t.Rows, r)
-}
-
-// word adds a row of two words.
-func (t *Table) word(what, paper, ours, why string) {
-	r := Row{What: what, Paper: paper, Ours: ours, Difference: "same"}
-	if !strings.EqualFold(paper, ours) {
-		r.Difference, r.Why = "differs", why
-	}
-	t.Rows = append(t.Rows, r)
 }

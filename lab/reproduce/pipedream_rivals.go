@@ -1,0 +1,257 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+func init() {
+	register("pipedream-fig14", "PipeDream Figure 14: model and hybrid parallelism without pipelining and with it, 16 GPUs",
+		uses{}, pipedreamFigure14)
+	register("pipedream-gpipe", "PipeDream section 5.4: GPipe at depth NOAM and at the largest depth, GNMT-16",
+		uses{}, pipedreamGPipe)
+	register("pipedream-fig18", "PipeDream Figure 18: pipeline depth against throughput and memory, GNMT-8 on 4 GPUs",
+		uses{}, pipedreamFigure18)
+}
+
+// predict simulates a plan as millrace predicts one: the steady step, and what each device holds.
+func (b *bench) predict(pl *plan.Plan) (plan.Predicted, error) {
+	sizes := []int{1, pl.MicroBatch}
+	for _, s := range pl.Stages {
+		sizes = append(sizes, (pl.MicroBatch+len(s.Devices)-1)/len(s.Devices))
+	}
+	p, err := b.profile(sizes...)
+	if err != nil {
+		return plan.Predicted{}, err
+	}
+	pl.ModelID = p.ModelID
+	return predict.Plan(p, b.c.Unlimited(), pl, false)
+}
+
+// stream is PipeDream's plan: a minibatch of each replica in turn, K in flight on stage i, weights stashed.
+func (b *bench) stream(last, replicas []int, minibatch int, inFlight func(stage int) int) (*plan.Plan, error) {
+	pl, err := b.stages(last, replicas, minibatch, 1)
+	if err != nil {
+		return nil, err
+	}
+	pl.Schedule, pl.Weights, pl.Replication = "1f1b-rr", "stash", "round_robin"
+	for i := range pl.Stages {
+		pl.Stages[i].Warmup = inFlight(i)
+	}
+	return pl, nil
+}
+
+// noam is how many minibatches PipeDream admits for each replica of stage i (section 3.2).
+func noam(replicas []int) func(int) int {
+	return func(i int) int {
+		behind := 0
+		for _, r := range replicas[i:] {
+			behind += r
+		}
+		return (behind + replicas[i] - 1) / replicas[i]
+	}
+}
+
+// pipedreamFigure14 runs the configurations of Table 1 without pipelining, with it, and with replicas.
+func pipedreamFigure14(ctx context.Context, _ Options, t *Table) error {
+	t.Source = "PipeDream (SOSP'19), Figure 14 and section 5.3: drawn only; the text gives 14.9 times model parallelism " +
+		"for VGG-16 and 6.5 for AlexNet, at least 2 by pipelining alone, at most 1.8 by pipelining over hybrid parallelism"
+	t.Notes = append(t.Notes, "16 GPUs of Cluster-A, minibatches of section 5.1; model parallelism and hybrid parallelism "+
+		"are millrace's schedule mp, pipelines its 1f1b-rr with stashed weights, all simulated; straight pipelines are cut "+
+		"where the slowest stage is fastest",
+		"hybrid parallelism: the replicated configuration with one minibatch at a time, split over the replicas")
+	for _, w := range []struct {
+		name     string
+		batch    int
+		replicas []int
+		faster   float64
+	}{{"vgg16", 64, []int{15, 1}, 14.9}, {"alexnet", 256, []int{15, 1}, 6.5}, {"gnmt-8", 64, nil, 0},
+		{"gnmt-16", 64, nil, 0}} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := newBench(Options{}, w.name, nil, "pipedream-a:4x4")
+		if err != nil {
+			return err
+		}
+		straight := ones(min(16, len(b.m.Layers)-1))
+		mp, pipelined, err := b.withoutAndWith(straight, w.batch)
+		if err != nil {
+			return err
+		}
+		t.bound(w.name+", straight pipeline over model parallelism", "at least", 2, pipelined/mp)
+		if w.replicas == nil {
+			continue
+		}
+		hybrid, replicated, err := b.withoutAndWith(w.replicas, w.batch)
+		if err != nil {
+			return err
+		}
+		t.number(w.name+", PipeDream over model parallelism", w.faster, replicated/mp, "%.1f",
+			"model parallelism of how many stages, and where cut, is not printed; here it is the straight pipeline's cut").ratio()
+		t.bound(w.name+", PipeDream over hybrid parallelism", "at most", 1.8, replicated/hybrid)
+	}
+	return nil
+}
+
+// withoutAndWith is samples a second of stages without pipelining and as PipeDream's stream.
+func (b *bench) withoutAndWith(replicas []int, minibatch int) (mp, pipelined float64, err error) {
+	s, err := b.bestSplit(replicas, minibatch)
+	if err != nil {
+		return 0, 0, err
+	}
+	alone, err := b.stages(s.last, replicas, minibatch*slices.Max(replicas), 1)
+	if err != nil {
+		return 0, 0, err
+	}
+	alone.Schedule = "mp"
+	without, err := b.predict(alone)
+	if err != nil {
+		return 0, 0, err
+	}
+	pl, err := b.stream(s.last, replicas, minibatch, noam(replicas))
+	if err != nil {
+		return 0, 0, err
+	}
+	with, err := b.predict(pl)
+	return without.SamplesPerSecond, with.SamplesPerSecond, err
+}
+
+// bound adds a row of a number that the paper bounds.
+func (t *Table) bound(what, side string, paper, ours float64) {
+	r := t.word(what, fmt.Sprintf("%s %.1f", side, paper), fmt.Sprintf("%.2f", ours), "")
+	if (side == "at least") == (ours >= paper) || ours == paper {
+		r.Difference = "same"
+		return
+	}
+	r.Difference = "differs"
+}
+
+func pipedreamGPipe(ctx context.Context, _ Options, t *Table) error {
+	t.Source = "PipeDream (SOSP'19), section 5.4"
+	t.Notes = append(t.Notes, "straight pipelines of 16 on PipeDream's cuts, minibatches of 64; GPipe: all forwards, then "+
+		"all backwards of as many minibatches as the depth, and a flush; simulated",
+		"the largest depth: that at which no stage holds more than a device's 16 GB, without recomputing")
+	for _, w := range []struct {
+		preset        string
+		noam, largest float64
+	}{{"pipedream-a:4x4", 55, 35}, {"pipedream-b:2x8", 71, 42}} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := newBench(Options{}, "gnmt-16", nil, w.preset)
+		if err != nil {
+			return err
+		}
+		replicas := ones(min(16, len(b.m.Layers)-1))
+		s, err := b.bestSplit(replicas, 64)
+		if err != nil {
+			return err
+		}
+		pl, err := b.stream(s.last, replicas, 64, noam(replicas))
+		if err != nil {
+			return err
+		}
+		pipedream, err := b.predict(pl)
+		if err != nil {
+			return err
+		}
+		slower := func(depth int) (percent float64, fits bool, err error) {
+			pl, err := b.stages(s.last, replicas, 64, depth)
+			if err != nil {
+				return 0, false, err
+			}
+			pl.Schedule = "afab"
+			for i := range pl.Stages {
+				pl.Stages[i].Warmup = depth
+			}
+			q, err := b.predict(pl)
+			if err != nil {
+				return 0, false, err
+			}
+			return 100 * (1 - q.SamplesPerSecond/pipedream.SamplesPerSecond), slices.Max(q.MemoryBytes) <= b.c.MemoryBytes(0), nil
+		}
+		at, _, err := slower(len(replicas))
+		if err != nil {
+			return err
+		}
+		t.number(w.preset+", % slower at depth NOAM", w.noam, at, "%.0f", gpipeWhy(len(replicas), len(replicas))).in("GPipe")
+		most, err := largest(ctx, len(replicas), func(depth int) (bool, error) {
+			_, fits, err := slower(depth)
+			return fits && depth <= 1024, err
+		})
+		if err != nil {
+			return err
+		}
+		at, _, err = slower(most)
+		if err != nil {
+			return err
+		}
+		r := t.number(w.preset+", % slower at the largest depth", w.largest, at, "%.0f",
+			gpipeWhy(len(replicas), most)).in("GPipe")
+		for _, depth := range []int{24, 32, 48} {
+			if at, _, err = slower(depth); err != nil {
+				return err
+			}
+			r.ablate(fmt.Sprintf("a largest depth of %d, not %d", depth, most), at, "%.0f")
+		}
+	}
+	return nil
+}
+
+// gpipeWhy is the part of a GPipe step that S equal stages wait for M minibatches.
+func gpipeWhy(stages, depth int) string {
+	return fmt.Sprintf("%d equal stages that flush after %d minibatches wait for (S-1)/(M+S-1) = %.0f %% of the time", stages,
+		depth, 100*float64(stages-1)/float64(depth+stages-1))
+}
+
+func pipedreamFigure18(ctx context.Context, _ Options, t *Table) error {
+	t.Source = "PipeDream (SOSP'19), Figure 18 and section 5.5: drawn only; the text says that depths of 4 (NOAM) and 7 " +
+		"have the highest throughput, and that memory grows with the depth"
+	t.Notes = append(t.Notes, "a straight pipeline of four, minibatches of 64; a depth of D keeps at most D minibatches in "+
+		"flight in the first stage, and one less in each that follows, never less than one; simulated")
+	b, err := newBench(Options{}, "gnmt-8", nil, "pipedream-a:1x4")
+	if err != nil {
+		return err
+	}
+	s, err := b.bestSplit(ones(4), 64)
+	if err != nil {
+		return err
+	}
+	var rates []float64
+	var held []int64
+	for depth := 1; depth <= 7; depth++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		pl, err := b.stream(s.last, ones(4), 64, func(i int) int { return max(1, depth-i) })
+		if err != nil {
+			return err
+		}
+		q, err := b.predict(pl)
+		if err != nil {
+			return err
+		}
+		rates, held = append(rates, q.SamplesPerSecond), append(held, slices.Max(q.MemoryBytes))
+		t.number(fmt.Sprintf("depth %d, samples/s", depth), 0, q.SamplesPerSecond, "%.0f", "")
+		var gib []string
+		for _, bytes := range q.MemoryBytes {
+			gib = append(gib, fmt.Sprintf("%.1f", float64(bytes)/(1<<30)))
+		}
+		t.Rows = append(t.Rows, Row{What: fmt.Sprintf("depth %d, GiB by stage", depth), Paper: "drawn",
+			Ours: strings.Join(gib, " "), Difference: "-"})
+	}
+	says := func(what string, holds bool) {
+		t.word(what, "yes", map[bool]string{true: "yes", false: "no"}[holds], "")
+	}
+	best := slices.Max(rates)
+	says("depths of 4 and 7 are within 2 % of the fastest", rates[3] > .98*best && rates[6] > .98*best)
+	says("throughput grows up to a depth of 4", slices.IsSorted(rates[:4]) && rates[3] > rates[0])
+	says("memory grows from a depth of 2 to 7", slices.IsSorted(held[1:]) && held[6] > held[1])
+	return nil
+}
