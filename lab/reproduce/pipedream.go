@@ -63,7 +63,8 @@ func pipedreamTable1(ctx context.Context, o Options, t *Table) error {
 			return err
 		}
 		what := fmt.Sprintf("%s %s %s", r.Workload, r.Cluster, r.Config)
-		row := t.number(what+" speedup", r.Speedup, ours, "%.2f", "collectives on the wires' whole rate").ratio().in(r.Cluster)
+		row := t.number(what+" speedup", r.Speedup, ours, "%.2f", "collectives on the wires' whole rate")
+		row.ratio().in(r.Cluster)
 		value := func() (float64, error) { return b.overDataParallelism(r) }
 		if err := b.slowerCollectives(row, "%.2f", value); err != nil {
 			return err

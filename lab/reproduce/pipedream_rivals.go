@@ -11,7 +11,7 @@ import (
 )
 
 func init() {
-	register("pipedream-fig14", "PipeDream Figure 14: model and hybrid parallelism without pipelining and with it, 16 GPUs",
+	register("pipedream-fig14", "PipeDream Figure 14: model and hybrid parallelism, without and with pipelining, 16 GPUs",
 		uses{}, pipedreamFigure14)
 	register("pipedream-gpipe", "PipeDream section 5.4: GPipe at depth NOAM and at the largest depth, GNMT-16",
 		uses{}, pipedreamGPipe)
@@ -61,7 +61,7 @@ func noam(replicas []int) func(int) int {
 func pipedreamFigure14(ctx context.Context, _ Options, t *Table) error {
 	t.Source = "PipeDream (SOSP'19), Figure 14 and section 5.3: drawn only; the text gives 14.9 times model parallelism " +
 		"for VGG-16 and 6.5 for AlexNet, at least 2 by pipelining alone, at most 1.8 by pipelining over hybrid parallelism"
-	t.Notes = append(t.Notes, "16 GPUs of Cluster-A, minibatches of section 5.1; model parallelism and hybrid parallelism "+
+	t.Notes = append(t.Notes, "16 GPUs of Cluster-A, minibatches of section 5.1; model and hybrid parallelism "+
 		"are millrace's schedule mp, pipelines its 1f1b-rr with stashed weights, all simulated; straight pipelines are cut "+
 		"where the slowest stage is fastest",
 		"hybrid parallelism: the replicated configuration with one minibatch at a time, split over the replicas")
@@ -92,9 +92,25 @@ func pipedreamFigure14(ctx context.Context, _ Options, t *Table) error {
 		if err != nil {
 			return err
 		}
-		t.number(w.name+", PipeDream over model parallelism", w.faster, replicated/mp, "%.1f",
-			"model parallelism of how many stages, and where cut, is not printed; here it is the straight pipeline's cut").ratio()
+		r := t.number(w.name+", PipeDream over model parallelism", w.faster, replicated/mp, "%.1f",
+			"model parallelism is on the straight pipeline's cut")
+		r.ratio()
+		if err := b.fewerStages(r, w.batch, replicated); err != nil {
+			return err
+		}
 		t.bound(w.name+", PipeDream over hybrid parallelism", "at most", 1.8, replicated/hybrid)
+	}
+	return nil
+}
+
+// fewerStages adds what PipeDream is over model parallelism on fewer devices, which fewer transfers make faster.
+func (b *bench) fewerStages(r *Row, batch int, pipedream float64) error {
+	for _, n := range []int{8, 4, 2} {
+		mp, _, err := b.withoutAndWith(ones(n), batch)
+		if err != nil {
+			return err
+		}
+		r.ablate(fmt.Sprintf("model parallelism has %d stages", n), pipedream/mp, "%.1f")
 	}
 	return nil
 }
@@ -134,8 +150,8 @@ func (t *Table) bound(what, side string, paper, ours float64) {
 
 func pipedreamGPipe(ctx context.Context, _ Options, t *Table) error {
 	t.Source = "PipeDream (SOSP'19), section 5.4"
-	t.Notes = append(t.Notes, "straight pipelines of 16 on PipeDream's cuts, minibatches of 64; GPipe: all forwards, then "+
-		"all backwards of as many minibatches as the depth, and a flush; simulated",
+	t.Notes = append(t.Notes, "straight pipelines of 16 on PipeDream's cuts, minibatches of 64; GPipe: all forwards, "+
+		"then all backwards of as many minibatches as the depth, and a flush; simulated",
 		"the largest depth: that at which no stage holds more than a device's 16 GB, without recomputing")
 	for _, w := range []struct {
 		preset        string
@@ -174,7 +190,8 @@ func pipedreamGPipe(ctx context.Context, _ Options, t *Table) error {
 			if err != nil {
 				return 0, false, err
 			}
-			return 100 * (1 - q.SamplesPerSecond/pipedream.SamplesPerSecond), slices.Max(q.MemoryBytes) <= b.c.MemoryBytes(0), nil
+			fits = slices.Max(q.MemoryBytes) <= b.c.MemoryBytes(0)
+			return 100 * (1 - q.SamplesPerSecond/pipedream.SamplesPerSecond), fits, nil
 		}
 		at, _, err := slower(len(replicas))
 		if err != nil {
@@ -206,15 +223,15 @@ func pipedreamGPipe(ctx context.Context, _ Options, t *Table) error {
 
 // gpipeWhy is the part of a GPipe step that S equal stages wait for M minibatches.
 func gpipeWhy(stages, depth int) string {
-	return fmt.Sprintf("%d equal stages that flush after %d minibatches wait for (S-1)/(M+S-1) = %.0f %% of the time", stages,
-		depth, 100*float64(stages-1)/float64(depth+stages-1))
+	return fmt.Sprintf("%d equal stages that flush after %d minibatches wait for (S-1)/(M+S-1) = %.0f %% of the time",
+		stages, depth, 100*float64(stages-1)/float64(depth+stages-1))
 }
 
 func pipedreamFigure18(ctx context.Context, _ Options, t *Table) error {
 	t.Source = "PipeDream (SOSP'19), Figure 18 and section 5.5: drawn only; the text says that depths of 4 (NOAM) and 7 " +
 		"have the highest throughput, and that memory grows with the depth"
-	t.Notes = append(t.Notes, "a straight pipeline of four, minibatches of 64; a depth of D keeps at most D minibatches in "+
-		"flight in the first stage, and one less in each that follows, never less than one; simulated")
+	t.Notes = append(t.Notes, "a straight pipeline of four, minibatches of 64; a depth of D keeps at most D minibatches "+
+		"in flight in the first stage, and one less in each that follows, never less than one; simulated")
 	b, err := newBench(Options{}, "gnmt-8", nil, "pipedream-a:1x4")
 	if err != nil {
 		return err
