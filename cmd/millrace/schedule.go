@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +57,9 @@ millrace schedule ls lists the families.`,
 			if err := s.sized(c); err != nil {
 				return cli.BadInput(err)
 			}
-			s.streams(c)
+			if err := s.streams(c); err != nil {
+				return cli.BadInput(err)
+			}
 			p, rep, err := s.program()
 			if err != nil {
 				return err
@@ -221,16 +224,23 @@ func (s *shape) onStreaming(p *schedule.Program) bool {
 	return s.overlapped || p.Paired || err == nil && f.Streaming
 }
 
-// streams makes one micro-batch the default minibatch of an order without a flush.
-func (s *shape) streams(c *cobra.Command) {
-	if f, err := family.Lookup(s.family); err == nil && f.Asynchronous() && s.file == "" &&
-		!c.Flags().Changed("micro-batches") {
-		s.micros = 1
-		if schedule.Policy(s.weights) == schedule.DoubleBuffered {
-			stages := s.byStage() // each needs one, and so does each of its replicas
-			s.micros = max(len(stages), slices.Max(stages))
+// streams makes the least minibatch of an order without a flush its default: a micro-batch; with two versions of the
+// weights one for each stage, as for each replica of one, needs its own.
+func (s *shape) streams(c *cobra.Command) error {
+	f, err := family.Lookup(s.family)
+	if err != nil || !f.Asynchronous() || s.file != "" || c.Flags().Changed("micro-batches") {
+		return nil // an unknown one is refused when it is asked for its Program
+	}
+	s.micros = 1
+	keeps := cmp.Or(schedule.Policy(s.weights), f.DefaultPolicy())
+	placement, err := s.placement(f)
+	if err == nil && keeps == schedule.DoubleBuffered {
+		s.micros = len(placement)
+		for _, on := range placement {
+			s.micros = max(s.micros, len(on))
 		}
 	}
+	return err
 }
 
 // play simulates the Program of a shape on uniform stages, with every event where it is recorded.
@@ -245,26 +255,6 @@ func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.S
 	more = more.Steadily(sum)
 	sum.StepS, sum.BusyS, sum.Bubble = more.StepS, more.BusyS, more.Bubble
 	return t, sum, cli.BadInput(err)
-}
-
-// commas is numbers as a flag takes them.
-func commas[T int | float64](numbers []T) string {
-	return strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers), "[]"), " ", ",")
-}
-
-// costsInWords is what computations and transfers take.
-func (s *shape) costsInWords(p *schedule.Program) string {
-	text := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.forward[0], s.backward[0])
-	if len(s.forward)+len(s.backward) > 2 {
-		text = fmt.Sprintf("By stage, a forward takes %s and a backward %s", commas(s.forward), commas(s.backward))
-	}
-	if s.transfer > 0 {
-		text += fmt.Sprintf("; a transfer takes %.4g", s.transfer)
-	}
-	if s.onStreaming(p) {
-		text += "; devices transfer while they compute"
-	}
-	return text
 }
 
 // facts is what a step takes, by itself and among others, and what of it is held at once.

@@ -198,17 +198,77 @@ func (s *contestFlags) time(n float64) string {
 	return fmt.Sprintf("%.4g", n)
 }
 
+// mostCost bounds what an instruction of uniform stages takes: the times of every Program that is
+// played add up without rounding a shortest one away.
+const mostCost = 1e9
+
+// checkCosts refuses times that no device can take.
+func (s *shape) checkCosts() error {
+	for _, f := range []struct {
+		name   string
+		values []float64
+	}{{"forward", s.forward}, {"backward", s.backward}, {"weight", []float64{s.weight}},
+		{"transfer", []float64{s.transfer}}, {"update", []float64{s.update}}, {"all-reduce", []float64{s.allReduce}},
+		{"norm", []float64{s.norm}}} {
+		for _, value := range f.values {
+			if !(value >= 0 && value <= mostCost) {
+				return fmt.Errorf("--%s %s; give a time from 0 to %g", f.name, commas(f.values), mostCost)
+			}
+		}
+	}
+	if s.weight > slices.Min(s.backward) {
+		return fmt.Errorf("--weight %v; it is a part of --backward, which is %s", s.weight, commas(s.backward))
+	}
+	return nil
+}
+
+// commas is numbers as a flag takes them.
+func commas[T int | float64](numbers []T) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers), "[]"), " ", ",")
+}
+
+// costsInWords is what computations and transfers take.
+func (s *shape) costsInWords(p *schedule.Program) string {
+	text := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.forward[0], s.backward[0])
+	if p.Stages == 1 && s.file == "" && s.workers > 1 {
+		text += fmt.Sprintf(", of a model as large as one worker's share in a pipeline; schedule compare gives all "+
+			"schedules the same model, of which a worker that holds all of it takes %s", s.whole())
+	}
+	if len(s.forward)+len(s.backward) > 2 {
+		text = fmt.Sprintf("By stage, a forward takes %s and a backward %s", commas(s.forward), commas(s.backward))
+	}
+	if s.transfer > 0 {
+		text += fmt.Sprintf("; a transfer takes %.4g", s.transfer)
+	}
+	if s.onStreaming(p) {
+		text += "; devices transfer while they compute"
+	}
+	return text
+}
+
+// whole is what the forward and the backward of a worker take that holds the shares of all.
+func (s *shape) whole() string {
+	n := float64(s.workers)
+	return fmt.Sprintf("%.4g and %.4g", n*s.forward[0], n*s.backward[0])
+}
+
 // legend says what the table's columns are, and their units.
 func (s *contestFlags) legend() string {
 	units := "time: of"
 	if s.profile == "" {
-		units = fmt.Sprintf("A worker's forward takes %.4g and its backward %.4g; memory is in activations.\ntime: in "+
-			"these units, of", s.forward[0], s.backward[0])
+		share := ""
+		if s.workers > 1 {
+			share = fmt.Sprintf(" of its share, one of %d, of the model that all schedules train; a worker that holds the "+
+				"whole model, as in dp and single, takes %s", s.workers, s.whole())
+		}
+		units = fmt.Sprintf("A worker's forward takes %.4g and its backward %.4g%s. Memory is in activations.\ntime: in "+
+			"these units, of", s.forward[0], s.backward[0], share)
 	}
-	return units + " a step with others before and after it (a steady step). behind: how much more time than the " +
-		"fastest it takes. bubble: the part of the workers' time in which they do not compute; why: where it goes, as " +
-		"fill and drain at the step's ends, and stall inside.\nat most: on the worker that has the most. in flight: " +
-		"micro-batches between forward and backward. versions: of weights, of all its stages."
+	return units + " a step with others before and after it (a steady step); of elastic, of a batch: a step has one for " +
+		"each pipeline. behind: how much more time than the fastest it takes. bubble: the part of the workers' time in " +
+		"which they do not compute; why: where it goes, as fill and drain at the step's ends, and stall inside.\n" +
+		"at most: on the worker that has the most. in flight: micro-batches between forward and backward. versions: of " +
+		"weights, of all its stages."
 }
 
 // contestTable is a row for each entry.

@@ -150,3 +150,68 @@ func TestReplicasThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryScheduleIsDrawnByItsDefaults: what schedule ls lists is drawn with no other word, with each weight policy
+// that it keeps, and so is every other name that it has.
+func TestEveryScheduleIsDrawnByItsDefaults(t *testing.T) {
+	text, _, _ := ran(t, "schedule", "ls", "--json")
+	var all []struct {
+		Name          string
+		Also, Weights []string
+	}
+	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) < 20 {
+		t.Fatalf("%d schedules, %v", len(all), err)
+	}
+	drawn := func(name string, more ...string) {
+		t.Helper()
+		out, errs, code := ran(t, append([]string{"schedule", name}, more...)...)
+		if code != 0 || !strings.Contains(out, "nothing can block") {
+			t.Errorf("schedule %s %v: exit %d\n%s", name, more, code, errs)
+		}
+	}
+	for _, s := range all {
+		for _, name := range append(s.Also, s.Name) {
+			drawn(name)
+		}
+		for _, weights := range s.Weights {
+			drawn(s.Name, "--weights", weights)
+		}
+	}
+	// A minibatch of dp-async has one micro-batch at least for each replica, which --workers says.
+	for _, c := range [][2]string{
+		{"dp-async", "dp-async: 1 stage on 4 workers, "},
+		{"dp-async --workers 3", "dp-async: 1 stage on 3 workers, "},
+		{"dp-async --micro-batches 1", "1 micro-batch for 4 replicas of stage 0; each needs one at least"},
+		{"elastic --workers 4 --replicas 2 --micro-batches 1 --replication round_robin",
+			"1 micro-batch for 2 replicas of stage 0; each needs one at least"},
+	} {
+		args := append([]string{"schedule"}, strings.Fields(c[0])...)
+		if out, errs, _ := ran(t, args...); !strings.Contains(out+errs, c[1]) {
+			t.Errorf("%s: want %q\n%s%s", c[0], c[1], out, errs)
+		}
+	}
+}
+
+// TestWhatAWorkerHoldsIsSaid: the same words of costs stand for all of a model in compare and for one worker's share of
+// it where a schedule is drawn by itself. A worker that holds four shares takes 4 times 1 and 2; a step of 8
+// micro-batches over 4 such workers takes 2 (4 + 8) = 24, and of workers with a share's worth 2 (1 + 2) = 6.
+func TestWhatAWorkerHoldsIsSaid(t *testing.T) {
+	says := func(words string, args ...string) {
+		t.Helper()
+		out, errs, _ := ran(t, append([]string{"schedule"}, args...)...)
+		if text := strings.Join(strings.Fields(out), " "); !strings.Contains(text, words) {
+			t.Errorf("schedule %v: want %q\n%s%s", args, words, out, errs)
+		}
+	}
+	const whole = "of a model as large as one worker's share in a pipeline; schedule compare gives all schedules the " +
+		"same model, of which a worker that holds all of it takes 4 and 8."
+	says(whole, "dp", "--micro-batches", "8")
+	says("step 6, bubble 0.0 %", "dp", "--micro-batches", "8")
+	says(whole, "single", "--micro-batches", "8")
+	says("a forward takes 1 and a backward 2. ", "1f1b")
+	says("a forward takes 1 and a backward 2. ", "single", "--workers", "1")
+	says("forward takes 1 and its backward 2 of its share, one of 4, of the model that all schedules train; a worker "+
+		"that holds the whole model, as in dp and single, takes 4 and 8. Memory", "compare", "--micro-batches", "8")
+	says("dp sync 24 0.0 %", "compare", "--micro-batches", "8", "--only", "dp,zb-v")
+	says("of elastic, of a batch: a step has one for each pipeline.", "compare")
+}

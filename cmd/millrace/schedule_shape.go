@@ -62,6 +62,7 @@ func (s *shape) add(c *cobra.Command) {
 	s.addNorm(c, "with --norm: update before the norm is known, and test it in the next step")
 	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
 	s.addUniform(c, "; or by stage, as 2,1")
+	f.Lookup("micro-batches").Usage += " (of a minibatch of a stream: 1; 2bw has one for each stage)"
 }
 
 // addNorm is the flags of updates that need the gradient norm of all stages, which --clip said once.
@@ -88,7 +89,7 @@ func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f.IntVar(&s.workers, "workers", 4, "workers that the stages lie on, those of all replicas")
 	f.IntVar(&s.stages, "stages", 0, "workers, those of one replica: what --workers was called")
 	hide(c, "stages")
-	f.IntVar(&s.micros, "micro-batches", 8, "micro-batches of a step (of a minibatch of 1f1b-rr: 1)")
+	f.IntVar(&s.micros, "micro-batches", 8, "micro-batches of a step")
 	f.Float64SliceVar(&s.forward, "forward", []float64{1}, "time of a forward through all chunks of a worker"+byStage)
 	f.Float64SliceVar(&s.backward, "backward", []float64{2}, "time of a backward"+byStage)
 	f.Lookup("forward").DefValue, f.Lookup("backward").DefValue = "1", "2"
@@ -193,13 +194,9 @@ func (s *shape) compute() (*schedule.Program, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	replicas := s.byStage()
-	placement := order.Placement(len(replicas), s.chunks)
-	if slices.Max(replicas) > 1 {
-		if len(placement) != len(replicas) {
-			return nil, fmt.Errorf("--replicas %s: %s places its stages itself; leave it out", commas(s.replicas), order.Name)
-		}
-		placement = schedule.Replicas(replicas)
+	placement, err := s.placement(order)
+	if err != nil {
+		return nil, err
 	}
 	settings := schedule.Settings{
 		Placement: placement, MicroBatches: s.micros, Warmup: s.warmup, Repeat: s.minibatches,
@@ -215,6 +212,19 @@ func (s *shape) compute() (*schedule.Program, error) {
 		settings.Repeat = 2 * s.workers
 	}
 	return family.Generate(order.Name, settings)
+}
+
+// placement is where the stages of an order lie.
+func (s *shape) placement(order family.Family) ([][]int, error) {
+	replicas := s.byStage()
+	placement := order.Placement(len(replicas), s.chunks)
+	if slices.Max(replicas) == 1 {
+		return placement, nil
+	}
+	if len(placement) != len(replicas) {
+		return nil, fmt.Errorf("--replicas %s: %s places its stages itself; leave it out", commas(s.replicas), order.Name)
+	}
+	return schedule.Replicas(replicas), nil
 }
 
 // advanced gives settings the pipelines side by side and the forwards in advance.
@@ -317,30 +327,6 @@ func (s *shape) check() error {
 	}
 	if s.replication != "" && s.replication != string(schedule.Split) && s.replication != string(schedule.RoundRobin) {
 		return fmt.Errorf("--replication %q; it is %s or %s", s.replication, schedule.Split, schedule.RoundRobin)
-	}
-	return nil
-}
-
-// mostCost bounds what an instruction of uniform stages takes: the times of every Program that is
-// played add up without rounding a shortest one away.
-const mostCost = 1e9
-
-// checkCosts refuses times that no device can take.
-func (s *shape) checkCosts() error {
-	for _, f := range []struct {
-		name   string
-		values []float64
-	}{{"forward", s.forward}, {"backward", s.backward}, {"weight", []float64{s.weight}},
-		{"transfer", []float64{s.transfer}}, {"update", []float64{s.update}}, {"all-reduce", []float64{s.allReduce}},
-		{"norm", []float64{s.norm}}} {
-		for _, value := range f.values {
-			if !(value >= 0 && value <= mostCost) {
-				return fmt.Errorf("--%s %s; give a time from 0 to %g", f.name, commas(f.values), mostCost)
-			}
-		}
-	}
-	if s.weight > slices.Min(s.backward) {
-		return fmt.Errorf("--weight %v; it is a part of --backward, which is %s", s.weight, commas(s.backward))
 	}
 	return nil
 }

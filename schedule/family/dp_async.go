@@ -3,6 +3,7 @@ package family
 import (
 	"fmt"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -38,8 +39,7 @@ func init() {
 			case len(s.Placement) != 1 || len(s.Placement[0]) < 2:
 				return fmt.Errorf("%d stages; it has one, on two workers at least", len(s.Placement))
 			case s.MicroBatches < len(s.Placement[0]):
-				return fmt.Errorf("%d micro-batches for %d replicas; each needs one at least", s.MicroBatches,
-					len(s.Placement[0]))
+				return tooFew(s, 0)
 			case s.Warmup != nil && s.Warmup[0] != 1:
 				return fmt.Errorf("warm-up %d; data parallelism keeps one micro-batch at a time", s.Warmup[0])
 			}
@@ -53,6 +53,12 @@ func init() {
 			return p, err
 		},
 	})
+}
+
+// tooFew refuses fewer micro-batches than a stage has replicas.
+func tooFew(s schedule.Settings, stage int) error {
+	return fmt.Errorf("%s for %s of stage %d; each needs one at least", terminal.Count(s.MicroBatches, "micro-batch"),
+		terminal.Count(len(s.Placement[stage]), "replica"), stage)
 }
 
 // Asynchronous data parallelism with a server (ASP; PipeDream §5.2 compares with it): of the workers of the one

@@ -2,7 +2,6 @@ package family
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
@@ -52,8 +51,7 @@ func init() {
 			}
 			for i, on := range s.Placement {
 				if s.Replication == schedule.RoundRobin && len(on) > s.MicroBatches {
-					return fmt.Errorf("%d micro-batches for %d replicas of stage %d; each needs one at least",
-						s.MicroBatches, len(on), i)
+					return tooFew(s, i)
 				}
 			}
 			return nil

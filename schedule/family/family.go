@@ -137,7 +137,7 @@ func Generate(name string, s schedule.Settings) (*schedule.Program, error) {
 		return nil, fmt.Errorf("schedule: %s: %w", name, err)
 	}
 	if s.Weights == "" {
-		s.Weights = f.policies()[0]
+		s.Weights = f.DefaultPolicy()
 	}
 	if err := f.admits(s); err != nil {
 		return nil, fmt.Errorf("schedule: %s: %w", name, err)
@@ -208,6 +208,9 @@ func (f Family) policies() []schedule.Policy {
 	}
 	return f.Policies
 }
+
+// DefaultPolicy is the weight policy of a Program of the family where none is named.
+func (f Family) DefaultPolicy() schedule.Policy { return f.policies()[0] }
 
 // AdmitsPolicy says whether a Program of the family may carry a weight policy.
 func (f Family) AdmitsPolicy(w schedule.Policy) bool { return slices.Contains(f.policies(), w) }

@@ -60,8 +60,7 @@ func admitRoundRobin(s schedule.Settings) error {
 	}
 	for i, on := range s.Placement {
 		if s.MicroBatches > 1 && len(on) > s.MicroBatches {
-			return fmt.Errorf("%d micro-batches for %d replicas of stage %d; each needs one at least, or a minibatch is one "+
-				"micro-batch", s.MicroBatches, len(on), i)
+			return fmt.Errorf("%w, or a minibatch is one micro-batch", tooFew(s, i))
 		}
 	}
 	for i, k := range s.Warmup {
