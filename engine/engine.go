@@ -202,6 +202,10 @@ type Device interface {
 	// the worker. Any goroutine may call it and write the bytes; Adopt takes the tensor over once they are
 	// there.
 	Room(dtype DType, shape []int64) (t Tensor, data []byte, err error)
+	// Beside opens another stream of this device on the calling goroutine, which is another one than this Device's
+	// and locked to its thread: a Device of its own, but for the memory, which is charged to the same worker. It
+	// is closed before this one.
+	Beside(threads int) (Device, error)
 	// Memory is what this worker holds; ResetPeak starts a new high-water mark.
 	Memory() Memory
 	ResetPeak()

@@ -63,7 +63,8 @@ func (j *Job) checkChoices() error {
 	}{{"collectives", j.Collectives, []string{Ordered, Native}},
 		{"rate_scale", j.RateScale, []string{ScaleByPipelines, ScaleSplit}},
 		{"bind", j.Bind, []string{BindAlways, BindNever}}, {"batch_norm", j.BatchNorm, []string{PerSlice}},
-		{"averaging", j.Averaging, []string{string(plan.DiluteFirst), string(plan.UpdateFirst)}}} {
+		{"averaging", j.Averaging, []string{string(plan.DiluteFirst), string(plan.UpdateFirst)}},
+		{"reference", j.Reference, []string{string(plan.Inline), string(plan.Beside)}}} {
 		if err := registry.OneOf(c.value, c.of); c.value != "" && err != nil {
 			return fmt.Errorf("%s is %w, or leave it out", j.Called(c.key), err)
 		}
@@ -81,6 +82,9 @@ func (j *Job) checkTogether() error {
 	elastic := ""
 	if j.Averaging != "" {
 		elastic = j.Called("averaging")
+	}
+	if j.Reference != "" {
+		elastic = j.Called("reference")
 	}
 	if j.Alpha != Auto {
 		elastic = j.Called("alpha")

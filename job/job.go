@@ -64,6 +64,7 @@ type Job struct {
 	Pipelines    int      `json:"pipelines,omitempty" yaml:"pipelines"`
 	Alpha        float64  `json:"alpha,omitempty" yaml:"alpha"`
 	Averaging    string   `json:"averaging,omitempty" yaml:"averaging"`
+	Reference    string   `json:"reference,omitempty" yaml:"reference"`
 	RateScale    string   `json:"rate_scale,omitempty" yaml:"rate_scale"`
 	Advance      string   `json:"advance,omitempty" yaml:"advance"`
 	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm"`

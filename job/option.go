@@ -193,6 +193,8 @@ var (
 			func(j *Job) *float64 { return &j.Alpha }),
 		word("dilute_first (the reference stays the average) or printed", "averaging",
 			func(j *Job) *string { return &j.Averaging }),
+		word("inline (workers update it) or beside (threads of its own do)", "reference",
+			func(j *Job) *string { return &j.Reference }),
 	})
 	// ClusterOptions choose other hardware than this machine; what trains is held against it.
 	ClusterOptions = noted([]Option{

@@ -38,6 +38,8 @@ var says = map[string]string{
 		"reference (AvgPipe); 1 is plain training",
 	"alpha":     "part of the reference that a pipeline takes over at each update, 0 to 1; left out, 1 over the pipelines",
 	"averaging": "dilute_first, which keeps the reference the average, or printed, as the paper lists its steps",
+	"reference": "inline, where each worker updates the reference itself, or beside, where a thread of its own does it " +
+		"behind a queue, and pipelines take the newest there is",
 	"rate_scale": "pipelines multiplies the learning rate by their number: the reference moves by the mean of their" +
 		" steps, so that each step counts for one part in N; split, for pipelines that take an N-th of " +
 		"the batch each, multiplies it by the root of their number with Adam or clip and leaves it " +
@@ -65,7 +67,8 @@ var says = map[string]string{
 	"resume":     "a checkpoint, or a folder of them, to go on from",
 	"resume_averaged": "go on with another number of pipelines than the checkpoint has: all begin at its reference, with" +
 		" the average of their optimizer states",
-	"replay":     "the folder of a run with schedule asp, whose updates this run makes in the same order",
+	"replay": "the folder of a run with schedule asp, or with reference beside, whose updates this run makes in the " +
+		"same order",
 	"out":        "folder that everything is written to; left out, runs/MODEL",
 	"overwrite":  "write over what an earlier run left in out",
 	"metrics":    "address that serves Prometheus metrics, like localhost:9090",

@@ -20,6 +20,17 @@ const (
 	UpdateFirst AveragingOrder = "printed"
 )
 
+// Reference is where the reference model of elastic averaging is updated.
+type Reference string
+
+const (
+	// Inline has each worker update the reference itself, where its list says: runs are bit-equal.
+	Inline Reference = "inline"
+	// Beside has a thread of its own do it on each worker, behind a queue of steps, so that no pipeline ever waits
+	// (AvgPipe §3.2). A pipeline is pulled towards the newest reference that there is, and a run records which that was.
+	Beside Reference = "beside"
+)
+
 // Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): so many pipelines over the same
 // devices, each with weights, optimizer and batches of its own, and a reference model that is
 // their average. One pipeline is plain training without a reference.
@@ -31,6 +42,7 @@ type Elastic struct {
 	Pipelines int            `json:"pipelines"` // N
 	Alpha     float64        `json:"alpha"`     // weight of the reference when a pipeline is diluted with it
 	Order     AveragingOrder `json:"order"`
+	Reference Reference      `json:"reference,omitempty"` // empty: Inline
 }
 
 // MaxPipelines is how many pipelines may share devices.
@@ -59,9 +71,14 @@ func (e *Elastic) Check() error {
 		return fmt.Errorf("alpha %v; it is the part of the reference in a pipeline's weights, from 0 to 1", e.Alpha)
 	case e.Order != DiluteFirst && e.Order != UpdateFirst:
 		return fmt.Errorf("averaging order %q; it is %q or %q", e.Order, DiluteFirst, UpdateFirst)
+	case e.Reference != "" && e.Reference != Inline && e.Reference != Beside:
+		return fmt.Errorf("reference %q; it is %q or %q", e.Reference, Inline, Beside)
 	}
 	return nil
 }
+
+// Besides says whether the reference is updated beside the pipelines: there is one, and it is asked for.
+func (e *Elastic) Besides() bool { return e != nil && e.Pipelines > 1 && e.Reference == Beside }
 
 // StepSamples is the samples of one step: a batch of every pipeline that trains side by side.
 func (p *Plan) StepSamples() int { return p.Batch() * p.Together() }

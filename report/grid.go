@@ -96,7 +96,7 @@ func (g *Grid) view() (*gridView, error) {
 	}
 	shortest := math.Inf(1)
 	for _, e := range events {
-		if e.Kind != "U" { // updates are narrow in any drawing
+		if e.Kind != "U" && e.Lane != trace.Beside { // updates are narrow in any drawing
 			shortest = min(shortest, e.EndS-e.StartS)
 		}
 	}
@@ -110,13 +110,20 @@ func (g *Grid) view() (*gridView, error) {
 	scale = max(scale, gridNarrowest/(end-begin))
 	v := &gridView{Title: g.Title, ByMicro: g.Micro, RowHeight: gridRow, PlotX: gridLeft, PlotW: scale * (end - begin)}
 	v.Width = gridLeft + v.PlotW + gridEdge
-	v.Baseline = gridTop + float64(t.Workers)*(gridRow+gridGap)
+	each := 1 // lines of a worker
+	if slices.ContainsFunc(events, func(e trace.Event) bool { return e.Lane == trace.Beside }) {
+		each = 2
+	}
+	v.Baseline = gridTop + float64(each*t.Workers)*(gridRow+gridGap)
 	v.Height = v.Baseline + gridBottom
 	x := func(at float64) float64 { return gridLeft + scale*(at-begin) }
-	y := func(w int) float64 { return gridTop + float64(w)*(gridRow+gridGap) }
+	y := func(w int) float64 { return gridTop + float64(each*w)*(gridRow+gridGap) }
 	held := stagesOf(events, t.Workers)
 	for w := range t.Workers {
 		v.Rows = append(v.Rows, gridLine{Y: y(w), Text: fmt.Sprintf("worker %d", w), More: stageWords(held[w])})
+		if each > 1 {
+			v.Rows = append(v.Rows, gridLine{Y: y(w) + gridRow + gridGap, Text: "its reference", More: "a thread beside it"})
+		}
 	}
 	for _, e := range events {
 		v.Boxes = append(v.Boxes, g.boxOf(e, held, x, y))
@@ -141,11 +148,11 @@ func (g *Grid) view() (*gridView, error) {
 	return v, nil
 }
 
-// computations is what keeps workers busy, by worker and time.
+// computations is what keeps workers busy, and the threads beside them, by worker and time.
 func computations(t *trace.Timeline) []trace.Event {
 	var out []trace.Event
 	for _, e := range t.Events {
-		if e.Lane == trace.Compute && trace.IsBusy(e.Kind) && e.EndS > e.StartS {
+		if (e.Lane == trace.Compute && trace.IsBusy(e.Kind) || e.Lane == trace.Beside) && e.EndS > e.StartS {
 			out = append(out, e)
 		}
 	}
@@ -194,7 +201,10 @@ func (g *Grid) boxOf(e trace.Event, held holdings, x func(float64) float64, y fu
 	}
 	b.Hue = ((f.Micro*hueStep+215)%360 + 360) % 360
 	text := strconv.Itoa(f.Micro)
-	if e.Kind == "U" {
+	if e.Lane == trace.Beside {
+		b.Y += gridRow + gridGap
+	}
+	if e.Kind == "U" || e.Lane == trace.Beside {
 		text = "U"
 	}
 	if b.W >= 7*float64(len(text))+2 {
@@ -249,11 +259,11 @@ func (v *gridView) legend(events []trace.Event, held holdings) {
 	most := 0
 	for _, e := range events {
 		present[e.Kind] = true
-		if f, ok := trace.ParseFields(e.Instruction); ok && e.Kind != "U" {
+		if f, ok := trace.ParseFields(e.Instruction); ok && e.Kind != "U" && e.Lane != trace.Beside {
 			most = max(most, f.Micro)
 		}
 	}
-	for _, k := range []string{"F", "B", "I", "W", "U", "EV"} {
+	for _, k := range []string{"F", "B", "I", "W", "U", "EV", "UR"} {
 		if present[k] {
 			v.Legend = append(v.Legend, colourKey{Class: "k-" + k, Label: trace.Plain(k)})
 		}

@@ -34,7 +34,7 @@ type slice struct {
 func tracksOf(t *trace.Timeline) []track {
 	var out []track
 	compute := make([][]slice, t.Workers)
-	comm := make([][]slice, t.Workers)
+	comm, beside := make([][]slice, t.Workers), make([][]slice, t.Workers)
 	sent := map[string]bool{}
 	early := early(t)
 	for i := range t.Events {
@@ -48,9 +48,12 @@ func tracksOf(t *trace.Timeline) []track {
 		if beyond, is := early[e]; is {
 			s.note, s.flowIn = tooEarly(beyond), "" // an arrow would go back in time
 		}
-		if e.Lane == trace.Compute {
+		switch e.Lane {
+		case trace.Compute:
 			compute[e.Worker] = append(compute[e.Worker], s)
-		} else {
+		case trace.Beside:
+			beside[e.Worker] = append(beside[e.Worker], s)
+		default:
 			comm[e.Worker] = append(comm[e.Worker], s)
 		}
 	}
@@ -64,6 +67,7 @@ func tracksOf(t *trace.Timeline) []track {
 		}
 		out = append(out, fit(w, "waiting", waits)...)
 		out = append(out, fit(w, "transfers", comm[w])...)
+		out = append(out, fit(w, "reference", beside[w])...)
 	}
 	for i := range out {
 		for k := range out[i].slices {

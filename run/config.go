@@ -164,6 +164,8 @@ type Config struct {
 	// Replay, of weight policy asp, has the run make its updates in an order that has happened: Timeline.Applied of
 	// another one, with all steps of this one. The weights have the same bits then. nil: as it happens.
 	Replay []trace.Applied
+	// ReplaySeen, of elastic averaging with the reference beside the pipelines, is the same: Timeline.Seen of another run.
+	ReplaySeen []trace.Seen
 
 	without process.Wait // left out, by a test
 	// who may start; nil: a machine.Process
@@ -220,6 +222,12 @@ func (c Config) filled() (Config, error) {
 	case c.Replay != nil && !schedule.Policy(c.Plan.Weights).Served():
 		return c, fmt.Errorf("run: an order of updates to replay, with weights %s; it is of weights %s", c.Plan.Weights,
 			schedule.ASP)
+	case c.ReplaySeen != nil && !c.Plan.Elastic.Besides():
+		return c, fmt.Errorf("run: an order of a reference's updates to replay, and no reference beside pipelines; it is " +
+			"of weights elastic with the reference beside")
+	case c.ReplaySeen != nil && c.Next != nil:
+		return c, fmt.Errorf("run: an order of a reference's updates to replay, and depths that are decided as the run " +
+			"goes on; replay with the plan's own depths (advance 0)")
 	case c.EvalEvery > 0 && c.Data.Test == nil:
 		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
 	}

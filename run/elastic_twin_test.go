@@ -22,6 +22,10 @@ type averaged struct {
 	z     [][]float64 // by parameter, then by buffer
 	batch int         // of the data, the next
 	later []leg       // iterations behind the Config's own
+	// sees is which reference an update of a pipeline sees where a layer is: that behind so many updates, of past; nil:
+	// the newest.
+	sees func(layer, pipeline, step int) int
+	past [][][]float64
 }
 
 // leg is iterations with another number of pipelines than those before.
@@ -32,12 +36,17 @@ type leg struct {
 
 func averagedWeights(t testing.TB, c Config, later ...leg) map[string]process.Weight {
 	t.Helper()
+	return (&averaged{c: c, later: later}).weights(t)
+}
+
+func (a *averaged) weights(t testing.TB) map[string]process.Weight {
+	t.Helper()
 	var out map[string]process.Weight
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		done <- crash.Guard(func() (err error) {
-			out, err = (&averaged{c: c, later: later}).run()
+			out, err = a.run()
 			return err
 		})
 	}()
@@ -161,6 +170,13 @@ func (a *averaged) regroup(pipelines, done int) error {
 // plain training, and its own reference.
 func (a *averaged) iteration(t int, e *plan.Elastic) error {
 	n, alpha := len(a.x), e.Alpha
+	if a.sees != nil {
+		var z [][]float64
+		for _, one := range a.z {
+			z = append(z, slices.Clone(one))
+		}
+		a.past = append(a.past, z)
+	}
 	var steps [][][]float64
 	for p, pipeline := range a.x {
 		x, err := a.copies(p)
@@ -189,13 +205,16 @@ func (a *averaged) iteration(t int, e *plan.Elastic) error {
 				u = append(u, slices.Clone(stepped[i]))
 				continue
 			}
-			d := make([]float64, len(x[i]))
+			d, z := make([]float64, len(x[i])), a.z[i]
+			if a.sees != nil {
+				z = a.past[a.sees(pipeline.stages[0][0].Params()[i].Layer, p, t)][i]
+			}
 			for k := range d {
 				d[k] = stepped[i][k] - x[i][k]
 				if e.Order == plan.UpdateFirst {
-					stepped[i][k] = stepped[i][k]*(1-alpha) + alpha*a.z[i][k]
+					stepped[i][k] = stepped[i][k]*(1-alpha) + alpha*z[k]
 				} else {
-					stepped[i][k] = x[i][k]*(1-alpha) + alpha*a.z[i][k] + d[k]
+					stepped[i][k] = x[i][k]*(1-alpha) + alpha*z[k] + d[k]
 				}
 			}
 			u = append(u, d)

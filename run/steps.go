@@ -110,8 +110,8 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 		if err != nil {
 			return nil, fmt.Errorf("run: %w", err)
 		}
-		if c.Replay != nil {
-			if p, err = l.replayed(p); err != nil {
+		if c.Replay != nil || c.ReplaySeen != nil {
+			if p, err = l.replayed(p, l.done); err != nil {
 				return nil, fmt.Errorf("run: %w", err)
 			}
 		}
@@ -124,9 +124,17 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 	return p, l.checkProgram(p, steps)
 }
 
-// replayed is a Program whose updates are made in the order that Config.Replay says of its steps.
-func (l *leader) replayed(p *schedule.Program) (*schedule.Program, error) {
-	order, err := l.recorded(l.done, l.done+p.Minibatches())
+// replayed is a Program whose updates are made in the order that Config.Replay, or ReplaySeen, says of its steps from
+// one on.
+func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, error) {
+	if p.Beside() {
+		seen, err := l.seen(from, from+p.Minibatches())
+		if err != nil {
+			return nil, err
+		}
+		return lower.Averaged(p, seen)
+	}
+	order, err := l.recorded(from, from+p.Minibatches())
 	if err != nil {
 		return nil, err
 	}
@@ -135,14 +143,41 @@ func (l *leader) replayed(p *schedule.Program) (*schedule.Program, error) {
 
 // checkReplay refuses, before anything begins, an order to replay that does not end where this run's Programs do.
 func (l *leader) checkReplay() error {
-	for from := l.done; l.config.Replay != nil && from < l.config.Steps; {
+	c := l.config
+	for from := l.done; (c.Replay != nil || c.ReplaySeen != nil) && from < c.Steps; {
 		end := min(l.boundary(from), from+maxRepeat)
-		if _, err := l.recorded(from, end); err != nil {
+		var err error
+		if c.Replay != nil {
+			_, err = l.recorded(from, end)
+		} else {
+			var p *schedule.Program
+			if p, err = programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, end-from); err == nil {
+				_, err = l.replayed(p, from)
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("run: %w", err)
 		}
 		from = end
 	}
 	return nil
+}
+
+// seen is what Config.ReplaySeen says of the steps of a Program, counted from its first.
+func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
+	for _, s := range l.config.ReplaySeen {
+		switch {
+		case s.Step < from || s.Step >= end:
+		case s.Version < from:
+			return nil, fmt.Errorf("the order to replay goes on across step %d, behind which this run saves, evaluates or "+
+				"begins: pipeline %d saw the reference of %d updates in step %d; evaluate and save as often as the run "+
+				"that it is of", from, s.Pipeline, s.Version, trace.StepNumber(s.Step))
+		default:
+			all = append(all, schedule.Seen{Pipeline: s.Pipeline, Stage: s.Stage, Minibatch: s.Step - from,
+				Version: s.Version - from})
+		}
+	}
+	return all, nil
 }
 
 // recorded is what Config.Replay says of the steps of a Program, counted from its first.

@@ -32,10 +32,11 @@ const (
 	RG = kind.RG // receive them there
 	SW = kind.SW // send the newest weights to a worker, for its next minibatch
 	RW = kind.RW // receive them
+	UR = kind.UR // update of a reference model, beside the worker
 )
 
 // Instruction is one thing one worker does. Micro is the micro-batch, or for
-// AR, TG, GN, U, PV, CK, DR, SG, RG, SW and RW the minibatch, relative to the repetition of the
+// AR, TG, GN, U, PV, CK, DR, SG, RG, SW, RW and UR the minibatch, relative to the repetition of the
 // Program's body it stands in.
 type Instruction struct {
 	Stage    int32 // virtual stage

@@ -63,7 +63,8 @@ type Program struct {
 	// Staleness, of weight policy asp, is how many minibatches a worker may be ahead of the slowest; nil: any number.
 	Staleness *int `json:"staleness,omitempty"`
 	// InOrder, of weight policy asp: the worker that holds the weights keeps to its list, and does not take what is
-	// ready first. So it is where an order that has happened is replayed.
+	// ready first. Of elastic averaging with the reference beside the pipelines: it is updated where the lists say. So it
+	// is where an order that has happened is replayed.
 	InOrder  bool `json:"in_order,omitempty"`
 	Lowered  bool `json:"lowered"` // transfers, collectives and updates are in
 	Prologue Part `json:"prologue"`
@@ -90,6 +91,10 @@ func (p *Program) HasReference() bool { return p.Elastic != nil && p.Elastic.Pip
 func (p *Program) IsReference(pipeline int) bool {
 	return p.HasReference() && pipeline == p.Pipelines()
 }
+
+// Beside says whether the reference is updated beside the workers, by threads of its own: a pipeline's update sees
+// the newest reference that there is. With InOrder it does not: then the lists say which one.
+func (p *Program) Beside() bool { return p.HasReference() && p.Elastic.Besides() && !p.InOrder }
 
 // PartNames are the names of a Program's parts, in order.
 func PartNames() [3]string { return [3]string{"prologue", "body", "epilogue"} }

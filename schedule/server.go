@@ -70,6 +70,9 @@ func (p *Program) Settled(in Instruction) bool {
 	if p.Served() && !p.IsServer(int(in.Pipeline)) {
 		return in.Kind == B
 	}
+	if p.Beside() && p.IsReference(int(in.Pipeline)) {
+		return in.Kind == UR
+	}
 	return in.Kind == p.Settles()
 }
 
@@ -82,6 +85,13 @@ func (p *Program) Parts(worker, minibatch int) (n int) {
 		n++
 	}
 	return n
+}
+
+// Seen is one update of a pipeline of elastic averaging on a stage, and how many updates the reference had had that
+// it was pulled towards.
+type Seen struct {
+	Pipeline, Stage, Minibatch int
+	Version                    int
 }
 
 // Applied is one update of a server, in the order in which they were made: whose gradients, and how many updates the

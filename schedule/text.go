@@ -26,7 +26,11 @@ func (p *Program) Text() string {
 		}
 	}
 	if e := p.Elastic; e != nil {
-		fmt.Fprintf(&b, "elastic %d %s %s\n", e.Pipelines, strconv.FormatFloat(e.Alpha, 'g', -1, 64), e.Order)
+		fmt.Fprintf(&b, "elastic %d %s %s", e.Pipelines, strconv.FormatFloat(e.Alpha, 'g', -1, 64), e.Order)
+		if e.Reference != "" {
+			fmt.Fprintf(&b, " %s", e.Reference)
+		}
+		fmt.Fprintln(&b)
 	}
 	if p.Clip {
 		fmt.Fprintln(&b, "clip true")

@@ -270,8 +270,8 @@ func fields(s string, limit int) ([]int, error) {
 // readElastic reads "3 0.25 dilute_first": pipelines, alpha and order of elastic averaging.
 func readElastic(value string) (*plan.Elastic, error) {
 	words := strings.Fields(value)
-	if len(words) != 3 {
-		return nil, fmt.Errorf("%q; the form is \"elastic PIPELINES ALPHA ORDER\"", clip(value))
+	if len(words) != 3 && len(words) != 4 {
+		return nil, fmt.Errorf("%q; the form is \"elastic PIPELINES ALPHA ORDER\", or that and a REFERENCE", clip(value))
 	}
 	n, err := number(words[0], plan.MaxPipelines)
 	if err != nil {
@@ -282,6 +282,9 @@ func readElastic(value string) (*plan.Elastic, error) {
 		return nil, fmt.Errorf("alpha %q; it is a number from 0 to 1", clip(words[1]))
 	}
 	e := &plan.Elastic{Pipelines: n, Alpha: alpha, Order: plan.AveragingOrder(words[2])}
+	if len(words) == 4 {
+		e.Reference = plan.Reference(words[3])
+	}
 	return e, e.Check()
 }
 

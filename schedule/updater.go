@@ -81,7 +81,7 @@ func (p *Program) UpdateCost(in Instruction) UpdateCost {
 		plain.SetAside = true
 	case ElasticUpdate:
 		n := p.Pipelines()
-		if p.IsReference(int(in.Pipeline)) {
+		if p.IsReference(int(in.Pipeline)) { // beside the worker it is the same work
 			return UpdateCost{Work: TakeWork, Times: n, Models: -int64(n)}
 		}
 		// a copy of the layer before the step, and the step, left in the queue with the buffers

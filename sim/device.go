@@ -71,7 +71,7 @@ func (s *state) proceed(w int) {
 		case in.Kind.IsSend():
 			s.send(w, in)
 			s.executed(w, in)
-		case in.Kind.IsCollective():
+		case in.Kind.IsIssued(): // a collective, or what a thread beside does
 			s.begin(w, in)
 			s.executed(w, in)
 		default:

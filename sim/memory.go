@@ -145,7 +145,7 @@ func (s *state) settle(w int, in schedule.Instruction) {
 		case !cost.KeepsGradients:
 			s.freeGradients(w, in, c)
 		}
-		m.hold(cost.Whole*c.changing() + cost.Models*c.ReferenceBytes)
+		m.hold(cost.Whole*c.changing() + cost.Models*c.ReferenceBytes - s.seen(w, c))
 	default:
 		return
 	}

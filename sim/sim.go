@@ -123,6 +123,7 @@ type state struct {
 	reducing  []float64          // by worker: when the all-reduces that it takes part in are over
 	pending   []transfer         // that wait for their two devices, first come first served
 	joined    map[schedule.Instruction]*gathering
+	aside     []aside                        // by worker: its reference's thread
 	several   map[schedule.Key]int           // of a send to several workers: messages that have not arrived
 	copies    []map[schedule.Instruction]int // by worker: changes of the copies of weights; nil under sync
 	per       int32                          // micro-batches in a minibatch
@@ -139,7 +140,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 		workers: make([]workerState, p.Workers), reducing: make([]float64, p.Workers),
 		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{},
 		several: map[schedule.Key]int{}, steps: map[int]*stepTaken{},
-		per: int32(p.PerMinibatch()),
+		per: int32(p.PerMinibatch()), aside: make([]aside, p.Workers),
 	}
 	s.copies = copiesOf(p)
 	s.tl = trace.Timeline{
@@ -231,6 +232,7 @@ func (s *state) happen(e event) {
 	case deviceEnd:
 		s.leaveDevice(w, e.in)
 	case summed:
+		s.moved(w, e.in)
 		s.wakeAll(s.gate.Done(w, e.in))
 	case credit:
 		s.wakeAll(s.gate.Credit(w, int(e.from)))
@@ -345,6 +347,7 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 		takes = c.EvaluateS
 	case schedule.U:
 		s.compute(w, in)
+		s.sees(w, in)
 		return c.updateS(s.p.UpdateCost(in)), false
 	case schedule.CK:
 		return c.SaveS, false
@@ -362,6 +365,9 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 		return 0, false
 	case schedule.GN:
 		s.join(w, in, c.NormS)
+		return 0, false
+	case schedule.UR:
+		s.move(w, in, c.updateS(s.p.UpdateCost(in)))
 		return 0, false
 	default:
 		return 0, false

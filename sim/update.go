@@ -8,6 +8,9 @@ import "github.com/millrace-ml/millrace/schedule"
 // fixedBytes is what a pipeline holds of a stage throughout: a reference, and whoever fetches its weights, no
 // optimizer.
 func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
+	if p.IsReference(pipeline) && p.Beside() { // what its thread works on, and what pipelines see and evaluations show
+		return 2*c.ReferenceBytes + c.FrozenBytes
+	}
 	if p.IsReference(pipeline) || p.Served() && !p.IsServer(pipeline) {
 		return c.ReferenceBytes + c.FrozenBytes
 	}

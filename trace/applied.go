@@ -21,3 +21,16 @@ func Staleness(all []Applied) (median float64, most int) {
 	}
 	return stats.Median(stale), most
 }
+
+// Behind is how many steps the references that pipelines saw were behind their own: the median over all updates, and
+// the most; nothing where Seen says nothing.
+func Behind(all []Seen) (median float64, most int) {
+	if len(all) == 0 {
+		return 0, 0
+	}
+	var behind []float64
+	for _, s := range all {
+		behind, most = append(behind, float64(s.Step-s.Version)), max(most, s.Step-s.Version)
+	}
+	return stats.Median(behind), most
+}

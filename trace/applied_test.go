@@ -23,6 +23,17 @@ func TestStaleness(t *testing.T) {
 	}
 }
 
+// Pipelines of steps 0 to 2 and of 9 see the references behind 0, 1, 0 and 7 updates.
+func TestBehind(t *testing.T) {
+	seen := []trace.Seen{{Step: 0}, {Step: 1, Version: 1}, {Step: 2, Version: 0}, {Step: 9, Version: 7}}
+	if median, most := trace.Behind(seen); median != 1 || most != 2 {
+		t.Errorf("%v and %d; want 1 and 2", median, most)
+	}
+	if median, most := trace.Behind(nil); median != 0 || most != 0 {
+		t.Errorf("of nothing: %v and %d", median, most)
+	}
+}
+
 // Two workers that train take 3 s a step, one second apart, with something else from 8 s to 20 s between the second of
 // their rounds and the third: by hand. Each further step adds 1.5 s.
 func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {

@@ -83,7 +83,7 @@ func TestRefusals(t *testing.T) {
 		{"two objects", head + `"events":[]}` + "\n{}", "line 2: something follows"},
 		{"worker", head + `"events":[{"worker":2,"lane":"comm","kind":"F","instruction":"0F0"}]}`,
 			"events[0] (0F0): worker is 2, want 0 to 1"},
-		{"lane", head + `"events":[{"worker":1,"lane":"io","kind":"F"}]}`, `lane is "io", want "compute" or "comm"`},
+		{"lane", head + `"events":[{"worker":1,"lane":"io","kind":"F"}]}`, `lane is "io", want "compute", "comm" or "reference"`},
 		{"kind", head + `"events":[{"worker":1,"lane":"comm"}]}`, "kind is missing"},
 		{"backwards", head + `"events":[{"worker":1,"lane":"comm","kind":"F","ready_s":1,"start_s":3,"end_s":2}]}`,
 			"ends at 2 s, before it started at 3 s"},

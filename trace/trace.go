@@ -67,6 +67,7 @@ type Lane = kind.Lane
 const (
 	Compute = kind.Compute
 	Comm    = kind.Comm
+	Beside  = kind.Beside
 )
 
 // MemorySample is what a worker holds at a moment.
@@ -100,6 +101,15 @@ type Loss struct {
 type Applied struct {
 	Step    int `json:"step"`
 	Version int `json:"version"`
+}
+
+// Seen is the update of a pipeline of elastic averaging on a stage in a step, with the reference beside the pipelines:
+// the one that it was pulled towards had had Version updates of the training.
+type Seen struct {
+	Step     int `json:"step"`
+	Stage    int `json:"stage"`
+	Pipeline int `json:"pipeline"`
+	Version  int `json:"version"`
 }
 
 // Evaluation is what a held-out set said of the weights after Step.
@@ -191,6 +201,7 @@ type Timeline struct {
 	Computed         []Computed     `json:"computed,omitempty"` // of steps whose events are not kept, too
 	Losses           []Loss         `json:"losses,omitempty"`
 	Applied          []Applied      `json:"applied,omitempty"` // of a run in which one worker holds the weights, in order
+	Seen             []Seen         `json:"seen,omitempty"`    // of a run with a reference beside its pipelines
 	Evaluations      []Evaluation   `json:"evaluations,omitempty"`
 	Rounded          []Rounded      `json:"rounded,omitempty"` // by stage and kind, where stages send each other fewer bits
 	Stragglers       []Straggler    `json:"stragglers,omitempty"`

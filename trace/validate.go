@@ -70,6 +70,12 @@ func (t *Timeline) Validate() error {
 			}
 		}
 	}
+	for i, s := range t.Seen {
+		if s.Stage < 0 || s.Pipeline < 0 || s.Version < 0 || s.Version > s.Step {
+			return fmt.Errorf("trace: seen[%d] (\"step\": %d): pipeline %d on stage %d saw the reference of %d updates; want "+
+				"numbers from 0, and no more updates than steps in front", i, s.Step, s.Pipeline, s.Stage, s.Version)
+		}
+	}
 	for i, l := range t.Losses {
 		if !finite(l.Value) {
 			return fmt.Errorf("trace: losses[%d] (\"step\": %d) is %v, want a finite number", i, l.Step, l.Value)
@@ -141,8 +147,8 @@ func (t *Timeline) checkEvent(e *Event) error {
 	switch {
 	case e.Worker < 0 || e.Worker >= t.Workers:
 		return fmt.Errorf("worker is %d, want 0 to %d", e.Worker, t.Workers-1)
-	case e.Lane != Compute && e.Lane != Comm:
-		return fmt.Errorf("lane is %q, want %q or %q", e.Lane, Compute, Comm)
+	case e.Lane != Compute && e.Lane != Comm && e.Lane != Beside:
+		return fmt.Errorf("lane is %q, want %q, %q or %q", e.Lane, Compute, Comm, Beside)
 	case e.Kind == "":
 		return fmt.Errorf("kind is missing, want the letters of the instruction: F, B, SF")
 	case !finite(e.ReadyS) || !finite(e.StartS) || !finite(e.EndS):

@@ -130,6 +130,9 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			m.WeightBytes += models * (cost.FixedBytes - cost.FrozenBytes - cost.ParameterBytes*int64(p.OptimizerStates))
 			if models > 1 {
 				m.WeightBytes += cost.ReferenceBytes
+				if pl.Elastic.Besides() { // and what its thread works on
+					m.WeightBytes += cost.ReferenceBytes
+				}
 				m.FrozenBytes += cost.FrozenBytes
 			}
 			each += cost.SavedBytes + cost.InputBytes

@@ -33,11 +33,11 @@ type shape struct {
 	weight, transfer, update     float64
 	allReduce, norm              float64
 	clip, later, overlapped      bool
-	file                         string
 	note                         string // of the order of the Program's sums
 	pipelines, advance           int
 	staleness                    int // -1: any number
 	alpha                        float64
+	file, reference              string
 }
 
 func (s *shape) add(c *cobra.Command) {
@@ -53,6 +53,7 @@ func (s *shape) add(c *cobra.Command) {
 	f.IntVar(&s.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
 	f.Float64Var(&s.alpha, "alpha", -1, "part of the reference in a pipeline's weights (default: 1 over their number)")
 	f.Lookup("alpha").DefValue = "0" // not to be printed: -1 stands for that default
+	f.StringVar(&s.reference, "reference", "", "where elastic updates its reference: inline or beside (default: inline)")
 	f.IntVar(&s.staleness, "staleness", -1, "minibatches that a worker of asp may be ahead (default: any number)")
 	f.Lookup("staleness").DefValue = "0" // not to be printed: -1 stands for that default
 	f.IntVar(&s.advance, "advance", 0, "forwards in advance of 1F1B on the first stage (AvgPipe)")
@@ -230,8 +231,8 @@ func (s *shape) placement(order family.Family) ([][]int, error) {
 // advanced gives settings the pipelines side by side and the forwards in advance.
 func (s *shape) advanced(order family.Family, settings *schedule.Settings) error {
 	elastic := order.AdmitsPolicy(schedule.Elastic)
-	if !elastic && (s.pipelines != 0 || s.alpha != -1) {
-		return fmt.Errorf("--pipelines and --alpha are of --schedule elastic; %s has one pipeline", order.Name)
+	if !elastic && (s.pipelines != 0 || s.alpha != -1 || s.reference != "") {
+		return fmt.Errorf("--pipelines, --alpha and --reference are of --schedule elastic; %s has one pipeline", order.Name)
 	}
 	if elastic {
 		if s.pipelines == 0 {
@@ -240,6 +241,9 @@ func (s *shape) advanced(order family.Family, settings *schedule.Settings) error
 		settings.Elastic = plan.NewElastic(s.pipelines)
 		if s.alpha != -1 {
 			settings.Elastic.Alpha = s.alpha
+		}
+		if r := plan.Reference(s.reference); r != plan.Inline { // which is what none says
+			settings.Elastic.Reference = r
 		}
 	}
 	if s.advance == 0 {

@@ -40,6 +40,8 @@ func (t *Tensor) Free() {
 // Device is one worker's.
 type Device struct {
 	account  *account
+	late     *Lateness // nil: it is prompt
+	worker   int
 	compute  *queue // nil: what it is told is done when a call returns
 	copies   *queue // of a lazy device: its stream to host memory
 	hosts    atomic.Int32

@@ -64,11 +64,27 @@ func (e *Engine) Open(worker, threads int) (engine.Device, error) {
 	if worker < 0 || threads < 1 {
 		return nil, fmt.Errorf("engine ref: worker %d with %d threads; workers count from 0, threads from 1", worker, threads)
 	}
-	d := &Device{account: &account{}, tracking: true}
-	if e.lateness != nil {
-		d.compute, d.copies = newQueue(*e.lateness, worker, 0), newQueue(*e.lateness, worker, 1)
+	return newDevice(&account{}, e.lateness, worker), nil
+}
+
+// newDevice makes a device of a worker's account; late: nil, or how late it is.
+func newDevice(of *account, late *Lateness, worker int) *Device {
+	d := &Device{account: of, late: late, worker: worker, tracking: true}
+	if late != nil {
+		d.compute, d.copies = newQueue(*late, worker, 0), newQueue(*late, worker, 1)
 	}
-	return d, nil
+	return d
+}
+
+// aside is what a device beside a worker's adds to its number, so that it is late at other times.
+const aside = 1 << 20
+
+// Beside implements engine.Device.
+func (d *Device) Beside(threads int) (engine.Device, error) {
+	if threads < 1 {
+		return nil, fmt.Errorf("engine ref: beside worker %d with %d threads; threads count from 1", d.worker, threads)
+	}
+	return newDevice(d.account, d.late, d.worker+aside), nil
 }
 
 // account is the bytes of one worker.

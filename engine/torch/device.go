@@ -62,7 +62,22 @@ func (e *Engine) Open(worker, threads int) (engine.Device, error) {
 		return nil, fmt.Errorf("engine torch: open worker %d: %w", worker, lastError())
 	}
 	C.door_reset_peak(C.int(worker + 1))
-	return &Device{engine: e, worker: worker, ops: map[string]*C.mr_op{}, owned: map[*tensor]struct{}{}}, nil
+	return newDevice(e, worker), nil
+}
+
+func newDevice(e *Engine, worker int) *Device {
+	return &Device{engine: e, worker: worker, ops: map[string]*C.mr_op{}, owned: map[*tensor]struct{}{}}
+}
+
+// Beside opens the worker's device on another thread.
+func (d *Device) Beside(threads int) (engine.Device, error) {
+	if threads < 1 {
+		return nil, fmt.Errorf("engine torch: open beside worker %d: %d threads; at least 1 is needed", d.worker, threads)
+	}
+	if C.door_set_owner(C.int(d.worker+1)) != 0 || C.door_set_threads(C.int(threads)) != 0 {
+		return nil, fmt.Errorf("engine torch: open beside worker %d: %w", d.worker, lastError())
+	}
+	return newDevice(d.engine, d.worker), nil
 }
 
 // shapePointer is what C gets for a shape; a rank of 0 has no first element.

@@ -36,15 +36,18 @@ const (
 	RG                 // receive them there
 	SW                 // send the newest weights to a worker, for its next minibatch
 	RW                 // receive them
+	UR                 // update of a reference model, beside the worker
 )
 
 // Lane is the row of a worker's timeline that an instruction is drawn in.
 type Lane string
 
-// The lanes: what keeps the worker itself, and what moves or waits.
+// The lanes: what keeps the worker itself, what moves or waits, and what another thread of it does.
 const (
 	Compute Lane = "compute"
 	Comm    Lane = "comm"
+	// Beside is a thread of the worker's own that holds a reference model.
+	Beside Lane = "reference"
 )
 
 // Info is what a kind is.
@@ -55,12 +58,13 @@ type Info struct {
 	Sends      bool   // it hands a message to other workers
 	Receives   bool   // it takes a message of another worker's
 	Collective bool   // several workers join in it, each with an instruction of its own
+	Beside     bool   // another thread of the worker does it, one after the other
 	Minibatch  bool   // its number counts minibatches rather than micro-batches
 	Lane       Lane
 }
 
 // Issued says whether the work goes on beside the worker once it has begun.
-func (i Info) Issued() bool { return i.Sends || i.Collective }
+func (i Info) Issued() bool { return i.Sends || i.Collective || i.Beside }
 
 var table = [...]Info{
 	F:  {Letters: "F", Plain: "forward", Computes: true, Lane: Compute},
@@ -83,6 +87,7 @@ var table = [...]Info{
 	RG: {Letters: "RG", Plain: "receive gradients for the weights", Receives: true, Minibatch: true, Lane: Comm},
 	SW: {Letters: "SW", Plain: "send the newest weights", Sends: true, Minibatch: true, Lane: Comm},
 	RW: {Letters: "RW", Plain: "receive the newest weights", Receives: true, Minibatch: true, Lane: Comm},
+	UR: {Letters: "UR", Plain: "update of the reference beside", Beside: true, Minibatch: true, Lane: Beside},
 }
 
 // All lists the kinds in the table's order.

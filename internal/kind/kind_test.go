@@ -10,7 +10,7 @@ import (
 
 // TestTable: the properties of the kinds, written the other way round, a list for each property.
 func TestTable(t *testing.T) {
-	all := strings.Fields("F B I W SF RF SB RB AR TG GN U PV CK EV DR SG RG SW RW")
+	all := strings.Fields("F B I W SF RF SB RB AR TG GN U PV CK EV DR SG RG SW RW UR")
 	for property, c := range map[string]struct {
 		has  func(kind.Kind) bool
 		want string
@@ -19,11 +19,12 @@ func TestTable(t *testing.T) {
 		"sends":                 {kind.Kind.IsSend, "SF SB SG SW"},
 		"receives":              {kind.Kind.IsReceive, "RF RB RG RW"},
 		"is a collective":       {kind.Kind.IsCollective, "AR TG GN"},
-		"is issued":             {kind.Kind.IsIssued, "SF SB AR TG GN SG SW"},
-		"counts in minibatches": {kind.Kind.OfMinibatch, "AR TG GN U PV CK DR SG RG SW RW"},
+		"is issued":             {kind.Kind.IsIssued, "SF SB AR TG GN SG SW UR"},
+		"counts in minibatches": {kind.Kind.OfMinibatch, "AR TG GN U PV CK DR SG RG SW RW UR"},
 		"has the compute lane":  {func(k kind.Kind) bool { return k.Lane() == kind.Compute }, "F B I W U CK EV"},
 		"has the other lane": {func(k kind.Kind) bool { return k.Lane() == kind.Comm },
 			"SF RF SB RB AR TG GN PV DR SG RG SW RW"},
+		"has a thread of its own": {func(k kind.Kind) bool { return k.Lane() == kind.Beside }, "UR"},
 	} {
 		var got []string
 		for _, k := range kind.All() {
@@ -34,7 +35,7 @@ func TestTable(t *testing.T) {
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s: %v, want %s", property, got, c.want)
 		}
-		for _, no := range []kind.Kind{0, 21, 255} {
+		for _, no := range []kind.Kind{0, 22, 255} {
 			if c.has(no) {
 				t.Errorf("%s: also %v, which is no kind", property, no)
 			}

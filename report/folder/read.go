@@ -165,6 +165,7 @@ func upTo(t *trace.Timeline, end int) *trace.Timeline {
 	out.Computed = slices.DeleteFunc(slices.Clone(t.Computed), func(c trace.Computed) bool { return c.Step >= end })
 	out.Losses = slices.DeleteFunc(slices.Clone(t.Losses), func(l trace.Loss) bool { return l.Step >= end })
 	out.Applied = slices.DeleteFunc(slices.Clone(t.Applied), func(a trace.Applied) bool { return a.Step >= end })
+	out.Seen = slices.DeleteFunc(slices.Clone(t.Seen), func(s trace.Seen) bool { return s.Step >= end })
 	out.Evaluations = slices.DeleteFunc(slices.Clone(t.Evaluations),
 		func(e trace.Evaluation) bool { return e.Step >= end })
 	return &out
@@ -239,20 +240,25 @@ func (r *Run) Losses() []trace.Loss {
 	return slices.Collect(inOrder(all))
 }
 
-// Applied is the updates of a training of which one worker holds the weights, in the order in which they were made. It
-// says where some are missing: a part that was killed has written none.
-func (r *Run) Applied() ([]trace.Applied, error) {
-	var all []trace.Applied
+// Order is what happened in a training that depends on who was first: the updates of one worker that holds the weights,
+// in the order in which they were made, or which reference beside its pipelines each of their updates saw.
+type Order struct {
+	Applied []trace.Applied
+	Seen    []trace.Seen
+}
+
+// Order says where some of it is missing: a part that was killed has written none.
+func (r *Run) Order() (all Order, err error) {
 	for _, p := range r.Parts {
 		if p.Measured == nil {
-			return nil, fmt.Errorf("%s does not say in which order its updates were made from step %d on: it was killed", p.Dir,
-				trace.StepNumber(p.First))
+			return Order{}, fmt.Errorf("%s does not say in which order its updates were made from step %d on: it was killed",
+				p.Dir, trace.StepNumber(p.First))
 		}
-		all = append(all, p.Measured.Applied...)
+		all.Applied, all.Seen = append(all.Applied, p.Measured.Applied...), append(all.Seen, p.Measured.Seen...)
 	}
-	if all == nil {
-		return nil, fmt.Errorf("%s has no order of updates: it is of schedule %s; an order there is of asp", r.Dir,
-			r.Shown().Plan.Schedule)
+	if all.Applied == nil && all.Seen == nil {
+		return all, fmt.Errorf("%s has no order of updates: it is of schedule %s; an order there is of asp, and of elastic "+
+			"with --reference beside", r.Dir, r.Shown().Plan.Schedule)
 	}
 	return all, nil
 }

@@ -33,17 +33,21 @@ func Boxes(t *trace.Timeline, f Frame) *Drawing {
 		slots = max(1, (f.Screen.Columns-gutter-1)/(wide+1)) // an ellipsis behind the last
 		d.ToS = f.FromS + float64(slots)*slot
 	}
-	cells := make([]cell, t.Workers*slots)
+	all = lines(t, events)
+	cells := make([]cell, all*slots)
 	for _, e := range events {
 		if e.StartS >= d.ToS {
 			continue
 		}
-		cut(cells[e.Worker*slots:(e.Worker+1)*slots], slot, e, e.StartS-f.FromS, e.EndS-f.FromS)
+		at := lineOf(t, e) * slots
+		cut(cells[at:at+slots], slot, e, e.StartS-f.FromS, e.EndS-f.FromS)
 	}
 	drawn := map[string]bool{}
-	for w := range t.Workers {
-		d.rows = append(d.rows, d.row(cells[w*slots:(w+1)*slots], wide, drawn))
+	var rows []string
+	for w := range all {
+		rows = append(rows, d.row(cells[w*slots:(w+1)*slots], wide, drawn))
 	}
+	d.put(t, rows)
 	for _, k := range shown {
 		if drawn[k] {
 			d.kinds = append(d.kinds, k)
@@ -60,7 +64,7 @@ func slotOf(events []*trace.Event) float64 {
 	shortest, update := 0.0, 0.0
 	for _, e := range events {
 		of := &shortest
-		if e.Kind == "U" {
+		if e.Kind == "U" || e.Kind == "UR" {
 			of = &update
 		}
 		if s := e.EndS - e.StartS; *of == 0 || s < *of {
@@ -140,7 +144,10 @@ func labelsOf(events []*trace.Event) labels {
 		l.stages = l.stages || f.Stage != first.Stage
 	}
 	for _, e := range events {
-		if f, ok := trace.ParseFields(e.Instruction); ok && e.Kind != "U" && f.Micro > 0 && (f.Stage > 0 || !l.stages) {
+		if e.Kind == "U" || e.Kind == "UR" {
+			continue
+		}
+		if f, ok := trace.ParseFields(e.Instruction); ok && f.Micro > 0 && (f.Stage > 0 || !l.stages) {
 			l.example = l.of(e) + " is " + l.words(e.Kind, f)
 			break
 		}

@@ -25,7 +25,7 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 		each, d.Exact = slot/math.Floor(slot/each), true
 		columns = int(math.Round((f.ToS - f.FromS) / each))
 	}
-	took := make([][]float64, t.Workers) // by column and kind
+	took := make([][]float64, lines(t, events)) // by column and kind
 	for w := range took {
 		took[w] = make([]float64, columns*len(shown))
 	}
@@ -36,11 +36,12 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 		}
 		from, to := max(f.FromS, e.StartS)-f.FromS, min(f.ToS, e.EndS)-f.FromS
 		for c := min(columns-1, int(from/each)); c < columns && float64(c)*each < to; c++ {
-			took[e.Worker][c*len(shown)+kind] += min(to, float64(c+1)*each) - max(from, float64(c)*each)
+			took[lineOf(t, e)][c*len(shown)+kind] += min(to, float64(c+1)*each) - max(from, float64(c)*each)
 		}
 	}
 	_, end := t.Extent()
-	for w := range t.Workers {
+	var rows []string
+	for w := range took {
 		cells := make([]string, columns)
 		for c := range cells {
 			most, sum := 0, 0.0
@@ -59,8 +60,9 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 				cells[c] = idle
 			}
 		}
-		d.rows = append(d.rows, d.painted(cells))
+		rows = append(rows, d.painted(cells))
 	}
+	d.put(t, rows)
 	d.EachS = each
 	d.Axis = f.axis(f.ToS, columns, func(timeS float64) int { return int((timeS-f.FromS)/each + 1e-6) })
 	return d

@@ -59,6 +59,7 @@ type Drawing struct {
 	boxes  bool
 	labels labels
 	rows   []string
+	aside  []string // by worker: its thread with the reference; nil where there is none
 }
 
 // Whole says whether nothing was left out at the end.
@@ -67,9 +68,37 @@ func (d *Drawing) Whole() bool { return d.Columns <= d.screen.Columns }
 // gutter is what stands in front of a row: the worker's number under its heading.
 const gutter = len("worker  ")
 
-// Row is the line of a worker.
+// Row is the line of a worker, and below it that of a thread beside it with a reference.
 func (d *Drawing) Row(worker int) string {
-	return fmt.Sprintf("%*d  %s\n", gutter-2, worker, d.rows[worker])
+	row := fmt.Sprintf("%*d  %s\n", gutter-2, worker, d.rows[worker])
+	if d.aside != nil {
+		row += fmt.Sprintf("%*s  %s\n", gutter-2, "ref", d.aside[worker])
+	}
+	return row
+}
+
+// lines is how many lines of a drawing events take: the workers', and behind them, if there are any, those of threads
+// beside them. lineOf is that of an event.
+func lines(t *trace.Timeline, events []*trace.Event) int {
+	if slices.ContainsFunc(events, func(e *trace.Event) bool { return e.Lane == trace.Beside }) {
+		return 2 * t.Workers
+	}
+	return t.Workers
+}
+
+func lineOf(t *trace.Timeline, e *trace.Event) int {
+	if e.Lane == trace.Beside {
+		return t.Workers + e.Worker
+	}
+	return e.Worker
+}
+
+// put takes over the lines of a drawing.
+func (d *Drawing) put(t *trace.Timeline, all []string) {
+	d.rows = all[:t.Workers]
+	if len(all) > t.Workers {
+		d.aside = all[t.Workers:]
+	}
 }
 
 // Text is the axis and all rows; of more than most workers the first and the last ones.
@@ -121,7 +150,7 @@ func Legend(drawn ...*Drawing) string {
 }
 
 // shown are the kinds that are drawn, in the order of the legend.
-var shown = []string{"F", "B", "I", "W", "U", "EV"}
+var shown = []string{"F", "B", "I", "W", "U", "EV", "UR"}
 
 // styleOf is the colour of a kind, close to the page's.
 func styleOf(kind string) terminal.Style {
@@ -132,7 +161,7 @@ func styleOf(kind string) terminal.Style {
 		return terminal.Yellow
 	case "W":
 		return terminal.Cyan
-	case "U":
+	case "U", "UR":
 		return terminal.Magenta
 	}
 	return terminal.Faint
@@ -141,12 +170,13 @@ func styleOf(kind string) terminal.Style {
 // idle is a column or a slot in which a worker computes nothing.
 const idle = "·"
 
-// computations are the events of a Frame that keep workers busy.
+// computations are the events of a Frame that keep workers busy, and the threads beside them.
 func (f Frame) computations(t *trace.Timeline) []*trace.Event {
 	var out []*trace.Event
 	for i := range t.Events {
 		e := &t.Events[i]
-		if e.Lane == trace.Compute && trace.IsBusy(e.Kind) && e.EndS > e.StartS && e.EndS > f.FromS && e.StartS < f.ToS {
+		drawn := e.Lane == trace.Compute && trace.IsBusy(e.Kind) || e.Lane == trace.Beside
+		if drawn && e.EndS > e.StartS && e.EndS > f.FromS && e.StartS < f.ToS {
 			out = append(out, e)
 		}
 	}

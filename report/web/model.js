@@ -2,7 +2,7 @@
 // and gaps, sorted by time.
 
 // minibatchKinds is the kinds whose number is a minibatch, not a micro-batch.
-export const minibatchKinds = new Set(["AR", "TG", "GN", "U", "PV", "CK", "DR", "SG", "RG", "SW", "RW"]);
+export const minibatchKinds = new Set(["AR", "TG", "GN", "U", "PV", "CK", "DR", "SG", "RG", "SW", "RW", "UR"]);
 
 // fieldsOf takes an instruction's text apart: [p<pipeline>/]<stage><kind><micro>[@r<replica>].
 export function fieldsOf(text) {

@@ -133,6 +133,8 @@ type Step struct {
 	Losses  []Loss  `json:"losses,omitempty"` // of those that hold the last stage
 	// Applied is of the process whose worker holds the weights for the others.
 	Applied *Applied `json:"applied,omitempty"`
+	// Seen is of stages whose reference is beside its pipelines.
+	Seen []Seen `json:"seen,omitempty"`
 }
 
 // Applied is the update of a step among all of the training: which it was, and how many there had been in the weights
@@ -140,6 +142,13 @@ type Step struct {
 type Applied struct {
 	At      int `json:"at"`
 	Version int `json:"version"`
+}
+
+// Seen is the update of a pipeline on a stage, and how many updates the reference that it saw had had in the training.
+type Seen struct {
+	Stage    int `json:"stage"`
+	Pipeline int `json:"pipeline"`
+	Version  int `json:"version"`
 }
 
 // Did is what a worker has computed in a step, and what it holds and has moved behind it.

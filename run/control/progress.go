@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -24,6 +25,7 @@ type Progress struct {
 	held    map[int]*whole        // those behind it that are
 	last    []Did                 // by worker, as last heard
 	applied map[int]trace.Applied // by which update of the training each is
+	seen    []trace.Seen          // as they came
 
 	marks    []trace.StepMark
 	computed []trace.Computed
@@ -104,6 +106,10 @@ func (p *Progress) Fill(t *trace.Timeline) {
 	for _, at := range slices.Sorted(maps.Keys(p.applied)) {
 		t.Applied = append(t.Applied, p.applied[at])
 	}
+	t.Seen = slices.Clone(p.seen)
+	slices.SortFunc(t.Seen, func(a, b trace.Seen) int {
+		return cmp.Or(a.Step-b.Step, a.Stage-b.Stage, a.Pipeline-b.Pipeline)
+	})
 }
 
 // Mark is that of a step that is whole, if it is one of the last.
@@ -147,6 +153,10 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	}
 	if a := part.Applied; a != nil {
 		p.applied[a.At] = trace.Applied{Step: part.Step, Version: a.Version}
+	}
+	for _, seen := range part.Seen {
+		p.seen = append(p.seen, trace.Seen{Step: part.Step, Stage: seen.Stage, Pipeline: seen.Pipeline,
+			Version: seen.Version})
 	}
 	s.norm = max(s.norm, part.Norm)
 	for _, l := range part.Losses {

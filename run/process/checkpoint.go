@@ -1,8 +1,10 @@
 package process
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
@@ -190,4 +192,28 @@ func (x *Process) abandon() error {
 		return nil
 	}
 	return x.job.Store.Abandon(draft)
+}
+
+// weights copies the parameters and buffers of the stages that this worker saves.
+func (w *worker) weights() (map[string]Weight, error) {
+	all := map[string]Weight{}
+	for p, h := range w.held {
+		if p.replica != 0 || p.pipeline != w.job.shown() {
+			continue
+		}
+		l, err := w.fetch(waitWeights, h.Snapshot())
+		if err == nil {
+			err = l.wait()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the weights of stage %d: %w", p.stage, err)
+		}
+		for i, v := range l.vectors {
+			if !strings.Contains(v.Name, "#") {
+				all[v.Name] = Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: bytes.Clone(l.hosts[i].Bytes())}
+			}
+		}
+		l.free()
+	}
+	return all, nil
 }

@@ -51,6 +51,8 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 		return 0, w.norm(h, in)
 	case schedule.U:
 		return 0, w.update(h, in)
+	case schedule.UR:
+		return 0, w.moveReference(h, in)
 	case schedule.PV:
 		if err := w.validate(h, in); err != nil {
 			return 0, err
@@ -239,8 +241,13 @@ func (x *Process) complete(w *worker, e execution) {
 			x.record.Sample(noted, e.high, e.live)
 		}
 	}
-	if x.program.Settled(e.in) && (x.refused == nil || x.program.MinibatchOf(e.in) < x.limit-1) {
-		first, end := x.program.Covers(e.in, x.minibatches)
+	x.settled(e.in)
+}
+
+// settled counts an instruction behind which its stage's part of minibatches stands. The caller holds mu.
+func (x *Process) settled(in schedule.Instruction) {
+	if x.program.Settled(in) && (x.refused == nil || x.program.MinibatchOf(in) < x.limit-1) {
+		first, end := x.program.Covers(in, x.minibatches)
 		for n := first; n < end; n++ {
 			if part, whole := x.record.Updated(x.base+n, x.parts(n)); whole {
 				x.standing(part)

@@ -166,12 +166,13 @@ const (
 	WaitValidated Wait = "computations in front of a step's mark" // where updates are validated later
 	waitSaved     Wait = "tensors of a checkpoint"
 	waitWeights   Wait = "weights that a run leaves"
+	WaitSteps     Wait = "steps of pipelines for a reference beside them"
 )
 
 // Waits lists them.
 var Waits = []Wait{
 	waitSent, waitGradients, waitTied, waitLanded, waitSquares, waitLosses, waitDone, WaitValidated, waitSaved,
-	waitWeights,
+	waitWeights, WaitSteps,
 }
 
 // waits says whether a wait is made: all are, but in a test that leaves one out.

@@ -97,6 +97,9 @@ func (x *Process) standing(p record.Part) {
 	if a := p.Applied; a != nil {
 		s.Applied = &control.Applied{At: a.At, Version: a.Version}
 	}
+	for _, seen := range p.Seen {
+		s.Seen = append(s.Seen, control.Seen(seen))
+	}
 	if x.job.OnPart != nil {
 		x.job.OnPart(p.Step)
 	}

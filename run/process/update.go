@@ -2,7 +2,12 @@ package process
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/run/beside"
+	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/stage/optim"
@@ -74,6 +79,9 @@ func (w *worker) update(h *holding, in schedule.Instruction) error {
 	if w.x.program.Served() {
 		w.applies(h, in)
 	}
+	if err := w.pulls(h, in); err != nil {
+		return err
+	}
 	return h.updates.Update(w.stepOf(in, scale, how))
 }
 
@@ -127,5 +135,161 @@ func (x *Process) rollback(w *worker, minibatch int, forGood error) {
 	x.limit = min(x.limit, minibatch+1)
 	if x.refused == nil {
 		x.refused = forGood
+	}
+}
+
+// A reference beside its pipelines. Its worker has it as pipelines last saw it; it moves on a thread beside the worker,
+// with a device of its own, and each time a copy of it lies there for the pipelines' next update, which takes it
+// without waiting for another. Which one that is the Gate counts, and the record keeps.
+
+// referenceOf is the reference of a pipeline's stage, if the run's is beside the pipelines; nil otherwise.
+func (w *worker) referenceOf(in schedule.Instruction) *holding {
+	at := w.positionOf(in)
+	if !w.job.Plan.Elastic.Besides() || !w.x.trains || at.pipeline == w.job.shown() {
+		return nil
+	}
+	at.pipeline = w.job.shown()
+	return w.held[at]
+}
+
+// looks has an update that starts take the newest reference. The caller holds mu.
+func (w *worker) looks(in schedule.Instruction) {
+	if in.Kind != schedule.U || !w.x.program.Beside() {
+		return
+	}
+	if z := w.referenceOf(in); z != nil {
+		w.took, z.given = z.given, nil
+		z.seen = w.x.gate.Sees(w.rank, in.Stage)
+	}
+}
+
+// pulls has an update of a pipeline see the reference that it has taken, and notes which one it sees. In a replay the
+// list says when the reference moves.
+func (w *worker) pulls(h *holding, in schedule.Instruction) error {
+	z := w.referenceOf(in)
+	if z == nil {
+		if h.pipeline == w.job.shown() {
+			h.seen++ // this is the reference's own
+		}
+		return nil
+	}
+	if c := w.took; c != nil {
+		w.took = nil
+		if err := z.updates.(update.Beside).See(c); err != nil {
+			return err
+		}
+	}
+	w.x.mu.Lock()
+	defer w.x.mu.Unlock()
+	w.x.record.Saw(w.x.base+int(in.Micro), record.Seen{Stage: int(in.Stage), Pipeline: int(in.Pipeline),
+		Version: w.x.base + z.seen})
+	return nil
+}
+
+// seeNewest has references be the newest there are, with nothing of them under way.
+func (w *worker) seeNewest() error {
+	for _, h := range w.held {
+		w.x.mu.Lock()
+		c := h.given
+		h.given = nil
+		w.x.mu.Unlock()
+		if c == nil {
+			continue
+		}
+		if err := h.updates.(update.Beside).See(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveReference gives the thread beside this worker a step of each pipeline, to move the reference by.
+func (w *worker) moveReference(h *holding, in schedule.Instruction) error {
+	z := h.updates.(update.Beside)
+	steps, err := z.Take()
+	if err != nil {
+		return err
+	}
+	var first *update.Copy
+	if !h.moves {
+		if first, err = z.Give(); err != nil {
+			steps.Free()
+			return err
+		}
+		h.moves = true
+	}
+	if w.aside == nil {
+		w.aside = beside.New(func() (engine.Device, error) { return w.dev.Beside(w.job.Threads) }, w.leaveAside)
+	}
+	given := time.Now()
+	drop := func() {
+		steps.Free()
+		if first != nil {
+			first.Free()
+		}
+	}
+	w.aside.Give(beside.Work{Drop: drop, Do: func(dev engine.Device, err error) {
+		if err == nil {
+			err = crash.Guard(func() error { return w.moves(dev, h, in, given, first, steps) })
+		}
+		if err != nil {
+			drop() // what is used up is gone already
+			w.x.fail(w.rank, w.failed(in, err))
+		}
+	}})
+	return nil
+}
+
+// moves moves a reference on the thread beside its worker, and says so.
+func (w *worker) moves(dev engine.Device, h *holding, in schedule.Instruction, given time.Time, first *update.Copy,
+	steps *update.Steps) (err error) {
+	if h.mover == nil {
+		if h.mover, err = update.NewMover(dev, first); err != nil {
+			return err
+		}
+	}
+	begin := dev.Record()
+	if err := h.mover.Move(steps, w.job.waits(WaitSteps)); err != nil {
+		return err
+	}
+	c, err := h.mover.Give()
+	if err != nil {
+		return err
+	}
+	x := w.x
+	if err := c.Ready.Wait(); err != nil {
+		c.Free()
+		return err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		c.Free()
+		return nil
+	}
+	if h.given != nil {
+		h.given.Free()
+	}
+	h.given, x.moved = c, time.Now()
+	x.note(record.Event{Worker: w.rank, In: in, Ready: x.since(given), Start: x.since(begin.At()),
+		End: x.since(c.Ready.At())})
+	x.settled(in)
+	x.done(w, in)
+	x.checkStall()
+	return nil
+}
+
+// leaveAside frees what the thread beside a worker has made that nobody has taken, as the worker leaves.
+func (w *worker) leaveAside() {
+	for _, h := range w.held {
+		if h.mover != nil {
+			h.mover.Close()
+		}
+		if h.given != nil {
+			h.given.Free()
+		}
+	}
+	if w.took != nil {
+		w.took.Free()
 	}
 }

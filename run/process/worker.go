@@ -1,14 +1,13 @@
 package process
 
 import (
-	"bytes"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/packing"
+	"github.com/millrace-ml/millrace/run/beside"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
@@ -41,6 +40,9 @@ type worker struct {
 
 	messages []incoming // that the receive under way takes
 	dropping bool       // and throws away
+
+	aside *beside.Thread // of the references that it holds; nil: none has moved
+	took  *update.Copy   // by the update under way: the newest reference, if it is not the one before
 
 	bell     *place.Bell   // look again
 	running  bool          // has something to do, or has been told to look
@@ -88,6 +90,10 @@ type holding struct {
 	applied  int                             // updates of a server in the Program under way
 	reads    map[int32]int                   // by minibatch: how many there had been in the weights it was sent
 	packers  map[schedule.Kind]*stage.Packer // by SF and SB: of what is sent in fewer bits
+	given    *update.Copy                    // of a reference beside the pipelines: the newest, not yet seen; under mu
+	moves    bool                            // it has been given to the thread beside the worker
+	mover    *update.Mover                   // there; of that thread alone
+	seen     int                             // updates of that reference, in the Program, that pipelines see
 	turns    map[schedule.Kind]chan struct{} // closed when the collective of a kind that was issued last is over
 }
 
@@ -149,38 +155,19 @@ func (w *worker) leave(left *departure) (err error) {
 	left.memory = w.dev.Memory()
 	left.memory.PeakBytes = max(left.memory.PeakBytes, w.most)
 	if w.job.KeepWeights && w.x.isWhole() {
-		left.weights, err = w.weights()
+		if err = w.seeNewest(); err == nil {
+			left.weights, err = w.weights()
+		}
+	}
+	if w.aside != nil {
+		left.leaked = w.aside.Close()
 	}
 	left.rounded = w.allRounded()
 	for _, h := range w.held {
 		h.close()
 	}
-	left.leaked = w.dev.Close()
+	left.leaked += w.dev.Close()
 	return err
-}
-
-// weights copies the parameters and buffers of the stages that this worker saves.
-func (w *worker) weights() (map[string]Weight, error) {
-	all := map[string]Weight{}
-	for p, h := range w.held {
-		if p.replica != 0 || p.pipeline != w.job.shown() {
-			continue
-		}
-		l, err := w.fetch(waitWeights, h.Snapshot())
-		if err == nil {
-			err = l.wait()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("the weights of stage %d: %w", p.stage, err)
-		}
-		for i, v := range l.vectors {
-			if !strings.Contains(v.Name, "#") {
-				all[v.Name] = Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: bytes.Clone(l.hosts[i].Bytes())}
-			}
-		}
-		l.free()
-	}
-	return all, nil
 }
 
 // start opens the device and makes the worker's stages. Nothing of a device is used from
@@ -292,6 +279,7 @@ func (w *worker) begin(in schedule.Instruction) {
 		})
 	}
 	w.x.gate.Start(w.rank)
+	w.looks(in)
 }
 
 // sit binds the worker to the processor of the core that it has, if it has one.
@@ -327,7 +315,7 @@ func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int6
 	e.ready, e.lacked = w.free, w.lacks
 	w.free, x.moved, w.lacks = now, now, machine.Need{}
 	switch {
-	case in.Kind.IsSend() || in.Kind.IsCollective():
+	case in.Kind.IsIssued():
 		x.issued(w, false)
 	case e.end.Done():
 		x.complete(w, e)
@@ -345,7 +333,7 @@ func (w *worker) prepare(p *schedule.Program) error {
 		w.uses = p.Uses(w.rank)
 	}
 	for _, h := range w.held {
-		h.first, h.applied = h.Version(), 0
+		h.first, h.applied, h.seen = h.Version(), 0, 0
 		clear(h.reads)
 		if err := w.joins(h, p); err != nil {
 			return fmt.Errorf("run: worker %d: %w", w.rank, err)
@@ -362,6 +350,9 @@ func (w *worker) settle() error {
 		if err := h.Settle(); err != nil {
 			return err
 		}
+	}
+	if err := w.seeNewest(); err != nil {
+		return err
 	}
 	if !w.x.trains {
 		return nil

@@ -39,11 +39,16 @@ type stepRecord struct {
 	norm       float64
 	updates    int
 	applied    *Applied
+	seen       []Seen
 }
 
 // Applied is when an update of a server was made, and what it went by: the number of it among all of the training, and
 // how many there had been in the weights that its gradients were computed with.
 type Applied struct{ At, Version int }
+
+// Seen is which reference beside its pipelines an update of one of them saw: that behind Version updates of the
+// training.
+type Seen struct{ Stage, Pipeline, Version int }
 
 // Recorder keeps what the Timeline of one process's workers is made of. The caller guards it.
 type Recorder struct {
@@ -121,10 +126,17 @@ type Part struct {
 	Losses     map[int]float64       // by index
 	Norm       float64               // of the gradients; 0: nobody needs it
 	Applied    *Applied              // of a server here
+	Seen       []Seen                // of stages here
 }
 
 // Applied notes the update of a step by a server.
 func (r *Recorder) Applied(step int, a Applied) { r.step(step).applied = &a }
+
+// Saw notes which reference an update of a step saw.
+func (r *Recorder) Saw(step int, s Seen) {
+	of := r.step(step)
+	of.seen = append(of.seen, s)
+}
 
 // Updated counts what settles a step; the last of so many that do makes the process's part of it whole.
 func (r *Recorder) Updated(step, of int) (Part, bool) {
@@ -150,7 +162,7 @@ func (r *Recorder) Updated(step, of int) (Part, bool) {
 		r.other.memory = slices.Delete(r.other.memory, 0, n-maxOutside)
 	}
 	return Part{Step: step, Start: s.start, End: s.end, Busy: s.busy, Losses: s.losses, Norm: s.norm,
-		Applied: s.applied}, true
+		Applied: s.applied, Seen: s.seen}, true
 }
 
 // Excerpt is what there is of some steps while the run goes on. It may be read while the Recorder takes more.

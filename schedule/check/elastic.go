@@ -31,6 +31,18 @@ func checkElastic(p *schedule.Program) error {
 		return fmt.Errorf("it places %d pipelines; elastic averaging of %d has %d, the reference among them if "+
 			"there are several", len(p.Placement), n, want)
 	}
+	if p.Elastic.Besides() {
+		for s, on := range p.Placement[0] {
+			if len(on) > 1 {
+				return fmt.Errorf("stage %d is on %d workers, each of which would see another reference; with the reference "+
+					"beside the pipelines a stage is on one worker", s, len(on))
+			}
+		}
+		if len(p.Tied) > 0 {
+			return fmt.Errorf("stages %v share a parameter, of which each would see another reference; with the reference "+
+				"beside the pipelines they are one stage, or the parameter is not shared", p.Tied[0])
+		}
+	}
 	for pl, stages := range p.Placement {
 		if !slices.EqualFunc(stages, p.Placement[0], slices.Equal[[]int]) {
 			return fmt.Errorf("pipeline %d lies on other workers than pipeline 0; a stage of all pipelines and of "+
@@ -49,12 +61,15 @@ func (t *tally) averaged(have map[schedule.Instruction]bool, u schedule.Instruct
 	}
 	if t.p.IsReference(int(u.Pipeline)) {
 		for p := range n {
-			local := u
+			local := u.As(schedule.U)
 			if local.Pipeline = int16(p); !have[local] {
 				return fmt.Errorf("it applies the steps of all pipelines: %v must come before it", local)
 			}
 		}
 		return nil
+	}
+	if t.p.Elastic.Besides() {
+		return nil // it sees what there is, or what it saw
 	}
 	reference := u
 	reference.Pipeline, reference.Micro = int16(n), u.Micro-1

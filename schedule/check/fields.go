@@ -144,10 +144,16 @@ func checkFields(p *schedule.Program, tied []bool, w int, in schedule.Instructio
 	}
 	if p.IsReference(int(in.Pipeline)) {
 		switch in.Kind {
-		case schedule.U, schedule.CK, schedule.EV, schedule.SF, schedule.RF:
+		case schedule.U, schedule.CK, schedule.EV, schedule.SF, schedule.RF, schedule.UR:
 		default:
 			return fmt.Errorf("pipeline %d is the reference, which does not train", in.Pipeline)
 		}
+	}
+	if in.Kind == schedule.UR && !(p.Beside() && p.IsReference(int(in.Pipeline))) {
+		return fmt.Errorf("it is the update of a reference beside the pipelines, which this program has not")
+	}
+	if in.Kind == schedule.U && p.Beside() && p.IsReference(int(in.Pipeline)) {
+		return fmt.Errorf("the reference is beside the pipelines: its update is %v", in.As(schedule.UR))
 	}
 	if err := servedHere(p, in); err != nil {
 		return err

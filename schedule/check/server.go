@@ -10,7 +10,7 @@ import (
 // checkServer refuses a Program whose weights one worker holds and that is not laid out for it.
 func checkServer(p *schedule.Program) error {
 	if !p.Served() {
-		if p.Staleness != nil || p.InOrder {
+		if p.Staleness != nil || p.InOrder && !p.Elastic.Besides() {
 			return fmt.Errorf("it has settings of a worker that holds the weights, and weight policy %q; they belong to %q",
 				p.Weights, schedule.ASP)
 		}

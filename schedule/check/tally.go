@@ -124,6 +124,17 @@ func (t *tally) worker(w int, rep *Report) error {
 					return fail("the update before it is not validated: %v must come before it", before)
 				}
 			}
+		case schedule.UR:
+			if err := t.averaged(have, in); err != nil {
+				return fail("%v", err)
+			}
+			of := in
+			of.Micro = 0
+			if last, ok := updated[of]; ok && last > in.Micro {
+				return fail("a later update of the reference stands before it: updates come in their order")
+			}
+			updated[of] = in.Micro
+			t.updates[in.As(schedule.U)]++
 		case schedule.PV:
 			if !t.p.ValidatesLater() {
 				return fail("updates of this program wait for their norm, and are not validated later")

@@ -26,8 +26,13 @@ import (
 // behind the N updates of iteration t and in front of all those of iteration t+1, and Check
 // refuses lists that do not. So z stays the average of the x_p to rounding, runs are
 // bit-equal, and the queue never holds more than N steps. A pipeline is at most an iteration ahead
-// of another; the paper's reference, a process of its own that applies whatever has
-// arrived, promises none of this. N = 1 is plain training without a reference.
+// of another. N = 1 is plain training without a reference.
+//
+// The paper's reference is a process of its own that applies whatever has arrived, and promises none of this. So is
+// it with plan.Beside: where the last pipeline of iteration t has updated on a worker stands pN/2UR7, which hands the
+// queue's oldest N steps to a thread beside the worker and keeps nobody waiting. Each update sees the reference
+// after as many updates as that thread has made by then (machine.Local counts them), at most t. What has happened,
+// written as pN/2U7 at these places of the lists, is a Program like any other (lower.Averaged).
 //
 // The order. Each pipeline has the list of 1F1B(K_i), depths from Settings.Warmup (advance forward
 // propagation) or S-i. They are played on stages with a forward of one, a backward of two and no
@@ -50,6 +55,10 @@ func init() {
 				return err
 			}
 			for i, on := range s.Placement {
+				if s.Elastic.Besides() && len(on) > 1 {
+					return fmt.Errorf("stage %d is on %d workers, each of which would see another reference; with the reference "+
+						"beside the pipelines a stage is on one worker: use reference inline, or no replicas", i, len(on))
+				}
 				if s.Replication == schedule.RoundRobin && len(on) > s.MicroBatches {
 					return tooFew(s, i)
 				}
@@ -234,11 +243,15 @@ func (o *record) iteration(w, t int) schedule.List {
 	}
 	slices.SortStableFunc(pending, func(a, b int) int { return o.done[a][t] - o.done[b][t] })
 	var out schedule.List
+	beside := o.of.p.Beside()
 	update := func(before int) {
 		for len(pending) > 0 && o.done[pending[0]][t] <= before {
 			at.Pipeline = int16(pending[0])
 			out = append(out, at)
-			pending = pending[1:]
+			if pending = pending[1:]; len(pending) == 0 && beside {
+				out = append(out, schedule.Instruction{Pipeline: int16(o.of.pipelines), Stage: at.Stage, Replica: at.Replica,
+					Kind: schedule.UR, Micro: at.Micro})
+			}
 		}
 	}
 	from := o.cut(t - 1)
@@ -247,7 +260,7 @@ func (o *record) iteration(w, t int) schedule.List {
 		out = append(out, s.in)
 	}
 	update(math.MaxInt)
-	if o.of.pipelines > 1 {
+	if o.of.pipelines > 1 && !beside {
 		at.Pipeline = int16(o.of.pipelines)
 		out = append(out, at)
 	}

@@ -56,9 +56,10 @@ type Local struct {
 	passing          bool
 	dropped          map[schedule.Key]struct{}
 
-	loose []strand       // of a server that takes its instructions by readiness; nil: there is one list
-	turn  int            // the strand that the head is of
-	came  []schedule.Key // messages that have arrived for them, in their order
+	references []int          // updates of a reference beside it that are done, by stage; nil: there is none
+	loose      []strand       // of a server that takes its instructions by readiness; nil: there is one list
+	turn       int            // the strand that the head is of
+	came       []schedule.Key // messages that have arrived for them, in their order
 
 	core    int  // processor of its token, or none
 	used    bool // the token's computation has started
@@ -97,6 +98,7 @@ func (l *Local) Load(p *schedule.Program) error {
 	l.drains, l.released, l.mini, l.micro = 0, 0, -1, -1
 	l.held, l.limit, l.undone, l.passing, l.dropped = never, never, never, false, nil
 	l.loose, l.came = strands(p, l.worker), nil
+	l.references = references(p)
 	l.look()
 	return nil
 }
@@ -269,7 +271,7 @@ func (l *Local) Start() {
 				return true
 			})
 		}
-	case schedule.AR, schedule.TG, schedule.GN:
+	case schedule.AR, schedule.TG, schedule.GN, schedule.UR:
 		l.joined = append(l.joined, in)
 	}
 }
@@ -307,6 +309,7 @@ func (l *Local) Done(in schedule.Instruction) {
 		l.behind = without(l.behind, in)
 	default:
 		l.joined = without(l.joined, in)
+		l.moved(in)
 	}
 	if l.sends < 0 || l.Open() == was {
 		panic(fmt.Sprintf("machine: worker %d is done with %v, which it has not issued", l.worker, in))

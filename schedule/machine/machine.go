@@ -12,6 +12,7 @@ type Gate interface {
 	Arrive(worker int, in schedule.Instruction) []int
 	Credit(worker, to int) []int
 	Waits() []Need
+	Sees(worker int, stage int32) int
 }
 
 // Machine is all workers of a Program with their CorePools and their Barrier.

@@ -25,13 +25,14 @@ type pipeline struct {
 	*plain
 	of     *averaging
 	number int
-	left   *push // in the reference's queue, until it is taken
+	left   []*push // in the reference's queue, until they are taken
 }
 
 // reference is the Updater of the model that the pipelines are held together by.
 type reference struct {
 	*plain
-	of *averaging
+	of   *averaging
+	seen int // updates that another device has made
 }
 
 // push is what a pipeline's update leaves for the reference: its optimizer's step by parameter, and its
@@ -73,14 +74,14 @@ func newElastic(c Config, stages []*stage.Stage) ([]Updater, error) {
 		p := &pipeline{plain: &plain{stage: s, optimizer: c.Optimizer}, of: of, number: i}
 		of.pipelines, all = append(of.pipelines, p), append(all, p)
 	}
-	return append(all, &reference{&plain{stage: of.reference}, of}), nil
+	return append(all, &reference{plain: &plain{stage: of.reference}, of: of}), nil
 }
 
 // Update pulls the pipeline towards the reference and leaves its step for that: with x the weights, z the
 // reference's and u the optimizer's step from x, the weights become (1-alpha) x + alpha z + u, added up in
 // this order, or in the printed order (1-alpha)(x + u) + alpha z.
 func (p *pipeline) Update(step Step) error {
-	if p.left != nil {
+	if len(p.left) > 0 && !p.of.Besides() {
 		return fmt.Errorf("the reference of stage %d has not yet taken the step that pipeline %d left before", p.of.number,
 			p.number)
 	}
@@ -90,7 +91,7 @@ func (p *pipeline) Update(step Step) error {
 		return fmt.Errorf("pipeline %d died before it left its step in the queue of the reference of stage %d: %w", p.number,
 			p.of.number, err)
 	}
-	p.left = left
+	p.left = append(p.left, left)
 	return nil
 }
 
@@ -160,25 +161,25 @@ func (p *pipeline) pullLayer(params, reference []*stage.Param, step Step, left *
 }
 
 func (p *pipeline) Close() {
-	if p.left != nil {
-		p.left.free()
-		p.left = nil
+	for _, left := range p.left {
+		left.free()
 	}
+	p.left = nil
 }
 
 // Update moves the reference by the mean of the steps of all pipelines, added up in ascending order, and
 // takes the mean of their buffers; of buffers that are no floats the first pipeline's. It uses the steps up.
 func (r *reference) Update(step Step) error {
-	var queue []*push
-	for _, p := range r.of.pipelines {
-		if p.left == nil {
-			return fmt.Errorf("pipeline %d has left no step in the queue of the reference of stage %d", p.number, r.of.number)
+	queue, err := r.oldest()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, p := range r.of.pipelines {
+			p.left[0].free()
+			p.left = p.left[1:]
 		}
-		queue = append(queue, p.left)
-	}
-	for _, p := range r.of.pipelines {
-		defer p.Close()
-	}
+	}()
 	if err := crash.Guard(func() error { return r.apply(queue, step.Renewal) }); err != nil {
 		return fmt.Errorf("the reference of stage %d died with the steps of %d pipelines in its queue: %w", r.of.number,
 			len(queue), err)
@@ -186,8 +187,20 @@ func (r *reference) Update(step Step) error {
 	return nil
 }
 
+// oldest is the step of each pipeline that has been in the queue for longest.
+func (r *reference) oldest() (queue []*push, err error) {
+	for _, p := range r.of.pipelines {
+		if len(p.left) == 0 {
+			return nil, fmt.Errorf("pipeline %d has left no step in the queue of the reference of stage %d", p.number,
+				r.of.number)
+		}
+		queue = append(queue, p.left[0])
+	}
+	return queue, nil
+}
+
 func (r *reference) apply(queue []*push, how stage.Renewal) error {
-	s, mean := r.stage, 1/float64(len(queue))
+	s := r.stage
 	if err := s.Renew(how); err != nil {
 		return err
 	}
@@ -196,37 +209,28 @@ func (r *reference) apply(queue []*push, how stage.Renewal) error {
 	return s.Device.NoGrad(func() error {
 		at := 0
 		err := s.EachLayer(func(params []*stage.Param) error {
-			for _, z := range params {
-				total, err := sumInto(s.Device, queue, func(p *push) engine.Tensor { return p.steps[at] })
-				if err == nil {
-					err = engine.AddInto(s.Device, z.Value, total, mean)
-				}
-				if err != nil {
-					return fmt.Errorf("reference of %s: %w", z.Name, err)
-				}
-				at++
+			from := at
+			at += len(params)
+			layer := make([]*push, len(queue))
+			for i, p := range queue {
+				layer[i] = &push{steps: p.steps[from:at]}
 			}
-			return nil
+			names, values := tensorsOf(params)
+			return move(s.Device, layer, names, values, len(values))
 		})
 		if err != nil {
 			return err
 		}
-		for i, b := range s.Buffers() {
-			total, err := queue[0].buffers[i], error(nil)
-			if b.Value.DType().IsFloat() {
-				if total, err = sumInto(s.Device, queue, func(p *push) engine.Tensor { return p.buffers[i] }); err == nil {
-					err = engine.Scale(s.Device, total, mean)
-				}
-			}
-			if err == nil {
-				err = engine.CopyInto(s.Device, b.Value, total)
-			}
-			if err != nil {
-				return fmt.Errorf("update: reference of %s: %w", b.Name, err)
-			}
-		}
-		return nil
+		names, values := tensorsOf(s.Buffers())
+		return move(s.Device, queue, names, values, 0)
 	})
+}
+
+func tensorsOf(params []*stage.Param) (names []string, values []engine.Tensor) {
+	for _, p := range params {
+		names, values = append(names, p.Name), append(values, p.Value)
+	}
+	return names, values
 }
 
 // sumInto adds up one tensor of every push, in ascending order, into the first's.

@@ -268,8 +268,11 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 		if j.Averaging != "" {
 			o.Elastic.Order = plan.AveragingOrder(j.Averaging)
 		}
+		if r := plan.Reference(j.Reference); r != plan.Inline { // which is what none says
+			o.Elastic.Reference = r
+		}
 		if err := o.Elastic.Check(); err != nil {
-			return o, cli.BadInput(fmt.Errorf("--pipelines, --alpha, --averaging: %w", err))
+			return o, cli.BadInput(fmt.Errorf("--pipelines, --alpha, --averaging, --reference: %w", err))
 		}
 	}
 	if err := o.CheckNames(); err != nil { // before anything is measured

@@ -65,6 +65,7 @@ func Groups() []cli.Group {
 			{Name: "alpha", Takes: "PART", Rare: true},
 			{Name: "averaging", Takes: "ORDER", Rare: true,
 				Values: One(string(plan.DiluteFirst), string(plan.UpdateFirst))},
+			{Name: "reference", Takes: "WHERE", Rare: true, Values: One(string(plan.Inline), string(plan.Beside))},
 			{Name: "batch-norm", Takes: "HOW", Rare: true, Values: One(job.PerSlice)},
 			{Name: "post-validate", Rare: true},
 			{Name: "warmup", Takes: "N,N,...", Rare: true},

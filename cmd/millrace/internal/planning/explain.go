@@ -91,8 +91,8 @@ func (v *view) plan(why *tune.Explanation) {
 		fmt.Fprint(v.to, v.Wrap("  ", "  ", fmt.Sprintf("warm-up %s; the schedule's own is %s", list(have), list(own))))
 	}
 	if e := pl.Elastic; e != nil {
-		fmt.Fprint(v.to, v.Wrap("  ", "  ", fmt.Sprintf("%s side by side, a batch of each a step, alpha %.3g, %s",
-			terminal.Count(e.Pipelines, "pipeline"), e.Alpha, e.Order)))
+		fmt.Fprint(v.to, v.Wrap("  ", "  ", fmt.Sprintf("%s side by side, a batch of each a step, alpha %.3g, %s%s",
+			terminal.Count(e.Pipelines, "pipeline"), e.Alpha, e.Order, where(e))))
 	}
 	if schedule.Policy(pl.Weights).Served() {
 		bound := "however far the others are"
@@ -354,4 +354,12 @@ func (v *view) drawing(t *trace.Timeline) {
 	}
 	fmt.Fprintf(v.to, "\n%s%s%s", v.Wrap("", "", fmt.Sprintf("%s, %s:", what, terminal.Duration(end))),
 		d.Text(4*mostRows), d.Legend())
+}
+
+// where says where the reference of pipelines is updated, unless by the workers themselves.
+func where(e *plan.Elastic) string {
+	if !e.Besides() {
+		return ""
+	}
+	return "; a thread beside each worker updates the reference, and no pipeline waits for it"
 }

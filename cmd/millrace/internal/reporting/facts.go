@@ -61,9 +61,8 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 		add("engine", s.Engine)
 		add(terminal.Plural(len(s.Hosts), "host"), strings.Join(s.Hosts, "; "))
 	}
-	if order, err := r.Applied(); err == nil { // else its updates do not depend on who was first
-		median, most := trace.Staleness(order)
-		add("staleness", fmt.Sprintf("%g of the others' updates between weights and update, %d at most", median, most))
+	if order, err := r.Order(); err == nil { // else its updates do not depend on who was first
+		all = append(all, staleness(order)...)
 	}
 	return append(all, averaging(p.Plan, evaluations)...)
 }
@@ -116,6 +115,18 @@ func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 		took += end.Sub(p.Start.Began)
 	}
 	return began, took
+}
+
+// staleness is by how many updates what was read was behind.
+func staleness(of folder.Order) []report.Fact {
+	if of.Applied != nil {
+		median, most := trace.Staleness(of.Applied)
+		return []report.Fact{{Name: "staleness",
+			Value: fmt.Sprintf("%g of the others' updates between weights and update, %d at most", median, most)}}
+	}
+	median, most := trace.Behind(of.Seen)
+	return []report.Fact{{Name: "reference beside",
+		Value: fmt.Sprintf("%g steps behind as pipelines saw it, %d at most", median, most)}}
 }
 
 // averaging says how many pipelines are averaged, and how far the reference was from their average at worst.

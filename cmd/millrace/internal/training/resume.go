@@ -231,6 +231,7 @@ func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 		if j.Pipelines == e.Pipelines && !scaleGiven {
 			take(r, j, "alpha", &j.Alpha, e.Alpha)
 			take(r, j, "averaging", &j.Averaging, string(e.Order))
+			take(r, j, "reference", &j.Reference, string(e.Reference))
 		}
 		return
 	}

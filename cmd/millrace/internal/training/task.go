@@ -17,7 +17,6 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/stage/optim"
-	"github.com/millrace-ml/millrace/trace"
 )
 
 // needs is what a process opens for a job, each its own.
@@ -90,16 +89,16 @@ func (k *task) watched(profileS []float64) []float64 {
 }
 
 // replayed is the order of updates of the run that a job names; nil where it names none.
-func replayed(j *job.Job) ([]trace.Applied, error) {
+func replayed(j *job.Job) (order folder.Order, err error) {
 	if j.Replay == "" {
-		return nil, nil
+		return order, nil
 	}
 	r, err := folder.ReadParts(j.Replay)
 	if err == nil {
-		var order []trace.Applied
-		if order, err = r.Applied(); err == nil {
-			return order, nil
-		}
+		order, err = r.Order()
 	}
-	return nil, fmt.Errorf("%s: %w", j.Called("replay"), err)
+	if err != nil {
+		return order, fmt.Errorf("%s: %w", j.Called("replay"), err)
+	}
+	return order, nil
 }

@@ -222,7 +222,7 @@ func (t *training) lead(world *launch.World) error {
 			return cli.BadInput(fmt.Errorf("--advance %s: %w", j.Advance, err))
 		}
 	}
-	config.Replay = order
+	config.Replay, config.ReplaySeen = order.Applied, order.Seen
 	if err := config.Check(); err != nil {
 		return cli.BadInput(err)
 	}

@@ -1,0 +1,30 @@
+package machine
+
+import "github.com/millrace-ml/millrace/schedule"
+
+// references counts, by stage, the updates of a reference beside a Program's pipelines; nil where there is none.
+func references(p *schedule.Program) []int {
+	if !p.Beside() {
+		return nil
+	}
+	return make([]int, p.Stages)
+}
+
+// moved notes that what was issued beside the worker is complete, an update of the reference among it.
+func (l *Local) moved(in schedule.Instruction) {
+	if in.Kind == schedule.UR {
+		l.references[in.Stage]++
+	}
+}
+
+// Sees is how many updates of this Program the reference of a stage has had, where it is beside the pipelines: what
+// an update that starts now is pulled towards.
+func (l *Local) Sees(stage int32) int {
+	if l.references == nil {
+		return 0
+	}
+	return l.references[stage]
+}
+
+// Sees is Local's of one of the workers.
+func (s *Process) Sees(worker int, stage int32) int { return s.locals[worker].Sees(stage) }

@@ -1,0 +1,240 @@
+package sim_test
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/machine"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// besideProgram is elastic averaging with the reference beside the pipelines.
+func besideProgram(t testing.TB, stages, micros, pipelines, steps int) *schedule.Program {
+	t.Helper()
+	e := plan.NewElastic(pipelines)
+	e.Reference = plan.Beside
+	p, err := family.Generate("elastic", schedule.Settings{Placement: schedule.Replicated(stages, 1), MicroBatches: micros,
+		Repeat: steps, Weights: schedule.Elastic, Elastic: e})
+	if err == nil {
+		p, err = lower.Lower(p, lower.Options{})
+	}
+	if err == nil {
+		_, err = check.Check(p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func besideCosts(stages int, pulled, reference float64) sim.Costs {
+	c := sim.Uniform(stages, 1, 2, 0.25)
+	for s := range c.Stages {
+		c.Stages[s][0].UpdateS, c.Stages[s][0].PulledUpdateS, c.Stages[s][0].ReferenceUpdateS = pulled/2, pulled, reference
+	}
+	return c
+}
+
+// ofPipelines is a Timeline without what the reference's threads do.
+func ofPipelines(tl *trace.Timeline) (all []trace.Event) {
+	for _, e := range tl.Events {
+		if e.Lane != trace.Beside {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// A pipeline is never blocked by the reference: however long the reference's updates take, 1,000 steps for instance,
+// everything else happens at the moments at which it does where they take nothing.
+func TestAReferenceBesideBlocksNobody(t *testing.T) {
+	for seed := range uint64(60) {
+		g := rand.New(rand.NewPCG(seed, 92))
+		stages, micros, pipelines := 1+g.IntN(4), 1+g.IntN(4), 2+g.IntN(3)
+		p := besideProgram(t, stages, micros, pipelines, 2+g.IntN(10))
+		o := sim.Options{Record: true, Slots: 0, Ahead: g.IntN(2)}
+		var want []trace.Event
+		for _, reference := range []float64{0, 0.01, 5, 1e4} {
+			c := besideCosts(stages, 0.5, reference)
+			if o.Ahead == 0 && g.IntN(2) == 0 && want == nil {
+				o.Vary = func(w int, in schedule.Instruction, s float64) float64 {
+					return s * (1 + float64((int(in.Micro)*31+w*17+int(seed))%5))
+				}
+			}
+			tl, sum, err := sim.Run(p, c, o)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			got := ofPipelines(tl)
+			if want == nil {
+				want = got
+			}
+			if !slices.Equal(got, want) {
+				t.Fatalf("seed %d: with a reference that takes %v s a step, something else happens", seed, reference)
+			}
+			if tl.Steps[len(tl.Steps)-1].EndS >= 1e4 || sum.StepS >= 1e4 {
+				t.Errorf("seed %d: a step takes %v s", seed, sum.StepS)
+			}
+		}
+	}
+}
+
+// One stage, two pipelines of one micro-batch (3 s), pulls of 1 s, the reference's update 5 s for each pipeline: by
+// hand. An iteration takes 8 s. Pipeline 0 updates at 4 to 5, 12 to 13, ..., pipeline 1 at 7 to 8, 15 to 16; the thread
+// is given an update at 8, 16, 24, 32 and takes 10 s for each: it is done at 18, 28, 38, 48.
+func TestASlowReferenceBesideByHand(t *testing.T) {
+	p := besideProgram(t, 1, 1, 2, 4)
+	tl, _, err := sim.Run(p, besideCosts(1, 1, 5), sim.Options{Record: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var given, done []float64
+	for _, e := range tl.Events {
+		if e.Kind == "UR" {
+			given, done = append(given, e.ReadyS), append(done, e.EndS)
+		}
+	}
+	if !slices.Equal(given, []float64{8, 16, 24, 32}) || !slices.Equal(done, []float64{18, 28, 38, 48}) {
+		t.Errorf("given at %v, done at %v", given, done)
+	}
+	// The pulls of iterations 0 and 1 begin at 4, 7, 12 and 15, those of iteration 2 at 20 and 23, of iteration 3 at 28,
+	// when the second update of the reference is just done, and at 31.
+	want := []int{0, 0, 0, 0, 1, 1, 2, 2}
+	for i, s := range tl.Seen {
+		if s.Step != i/2 || s.Pipeline != i%2 || s.Version != want[i] {
+			t.Errorf("%+v; want version %d", s, want[i])
+		}
+	}
+	if len(tl.Seen) != len(want) {
+		t.Errorf("%d updates", len(tl.Seen))
+	}
+}
+
+// In any timing no update sees more than what iterations before it have left, and the order that happened is a Program
+// that does the same, whatever that takes.
+func TestReferencesBesideInAnyTiming(t *testing.T) {
+	stale := 0
+	for seed := range uint64(200) {
+		g := rand.New(rand.NewPCG(seed, 93))
+		stages, micros, pipelines := 1+g.IntN(4), 1+g.IntN(3), 2+g.IntN(3)
+		p := besideProgram(t, stages, micros, pipelines, 1+g.IntN(12))
+		run := func(p *schedule.Program) *trace.Timeline {
+			c := besideCosts(stages, g.Float64(), 20*g.Float64()*g.Float64())
+			if g.IntN(2) == 0 {
+				c.Cores = machine.Share(1 + g.IntN(stages))
+			}
+			tl, _, err := sim.Run(p, c, sim.Options{Record: true,
+				Vary: func(w int, in schedule.Instruction, s float64) float64 {
+					return s * (1 + float64((int(in.Micro)*13+w*7+int(seed))%4))
+				}})
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			return tl
+		}
+		seen := seenIn(run(p))
+		for _, s := range seen {
+			if s.Version < 0 || s.Version > s.Minibatch {
+				t.Fatalf("seed %d: %+v", seed, s)
+			}
+			if s.Version < s.Minibatch {
+				stale++
+			}
+		}
+		q, err := lower.Averaged(p, seen)
+		if err == nil {
+			_, err = check.Check(q)
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if got := byLists(q); !slices.Equal(got, seen) {
+			t.Fatalf("seed %d: the replay would do %v, not %v", seed, got, seen)
+		}
+		run(q)
+	}
+	if stale < 100 {
+		t.Errorf("%d updates saw an older reference: the test tests little", stale)
+	}
+}
+
+func ordered(all []schedule.Seen) []schedule.Seen {
+	slices.SortFunc(all, func(a, b schedule.Seen) int {
+		return cmp.Or(a.Minibatch-b.Minibatch, a.Stage-b.Stage, a.Pipeline-b.Pipeline)
+	})
+	return all
+}
+
+func seenIn(tl *trace.Timeline) (all []schedule.Seen) {
+	for _, s := range tl.Seen {
+		all = append(all, schedule.Seen{Pipeline: s.Pipeline, Stage: s.Stage, Minibatch: s.Step, Version: s.Version})
+	}
+	return ordered(all)
+}
+
+// byLists is what the updates of a Program see whose lists say so.
+func byLists(p *schedule.Program) (all []schedule.Seen) {
+	for w := range p.Workers {
+		made := 0
+		p.Walk(w, func(in schedule.Instruction) bool {
+			switch {
+			case in.Kind == schedule.U && p.IsReference(int(in.Pipeline)):
+				made++
+			case in.Kind == schedule.U:
+				all = append(all, schedule.Seen{Pipeline: int(in.Pipeline), Stage: int(in.Stage), Minibatch: int(in.Micro),
+					Version: made})
+			}
+			return true
+		})
+	}
+	return ordered(all)
+}
+
+// Bytes by hand, of two pipelines on one stage: each holds 3000, the reference 1100 that pipelines see and 1100 that
+// its thread works on; a gradient of 1000 becomes a step of 1100 in the queue. A fast reference has two steps there at
+// most, one that is never done all of them, eight in four iterations; a copy of 1100 lies there until it is seen.
+func TestMemoryOfAReferenceBeside(t *testing.T) {
+	p := besideProgram(t, 1, 1, 2, 4)
+	for _, c := range []struct {
+		reference float64
+		want      int64
+	}{
+		{0, 2*3000 + 2*1100 + 2*1100},
+		// given at 8, 16, 24, 32 and done at 18, 28, 38, 48: eight steps less those of two updates, and of the third none
+		// yet, behind the pull at 32. The copies of 18 and 28 are seen.
+		{5, 2*3000 + 2*1100 + 4*1100},
+		{1e6, 2*3000 + 2*1100 + 8*1100},
+	} {
+		costs := besideCosts(1, 1, c.reference)
+		k := &costs.Stages[0][0]
+		k.FixedBytes, k.ReferenceBytes, k.ParameterBytes, k.SavedBytes = 3000, 1100, 1000, 0
+		costs.OneMemory = func(int, int) bool { return true }
+		tl, sum, err := sim.Run(p, costs, sim.Options{Record: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum.PeakBytes[0] != c.want {
+			t.Errorf("with a reference that takes %v s: %d bytes at most; want %d", c.reference, sum.PeakBytes[0], c.want)
+		}
+		// One copy that nobody has seen is left.
+		if left := tl.Memory[len(tl.Memory)-1].Bytes; left != 2*3000+3*1100 {
+			t.Errorf("with a reference that takes %v s: %d bytes are left", c.reference, left)
+		}
+		most, err := sim.AtMostBytes(p, costs)
+		if err != nil || most[0] != 2*3000+2*1100+8*1100 {
+			t.Errorf("at most %v, %v", most, err)
+		}
+		evaluates, err := sim.EvaluationBytes(p, costs)
+		if err != nil || evaluates[0] != 2*3000+2*1100 {
+			t.Errorf("evaluations hold %v, %v", evaluates, err)
+		}
+	}
+}

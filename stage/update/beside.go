@@ -1,0 +1,242 @@
+package update
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/stage"
+)
+
+// A reference beside its pipelines (AvgPipe §3.2: a process that manages it, behind message queues). The pipelines'
+// device has the reference that they are pulled towards, as they last saw it; another device has the one that moves.
+// Steps go from the first to the second, and copies of the reference back, each with the point behind which another
+// device may read it.
+
+// Beside is the Updater of a reference that another device may move.
+type Beside interface {
+	Updater
+	// Take takes a step of each pipeline, the oldest that it has left, for the other device.
+	Take() (*Steps, error)
+	// Give copies the reference as it is seen here, to begin with there.
+	Give() (*Copy, error)
+	// See has the pipelines' next updates, and evaluations, find the reference of a copy.
+	See(*Copy) error
+}
+
+// Steps is what pipelines have left for one update of the reference.
+type Steps struct {
+	stage int
+	of    []*push
+	Ready engine.Event // behind which they are complete
+}
+
+// Free drops them.
+func (s *Steps) Free() {
+	for _, p := range s.of {
+		p.free()
+	}
+}
+
+// Copy is a reference on its way from one device to another.
+type Copy struct {
+	names  []string
+	values []engine.Tensor // parameters, and behind them buffers
+	of     int             // how many are parameters
+	Moved  int             // updates since Give made the first
+	Ready  engine.Event    // behind which it is complete
+}
+
+// Free drops it.
+func (c *Copy) Free() {
+	for _, t := range c.values {
+		t.Free()
+	}
+	c.values = nil
+}
+
+// Take implements Beside.
+func (r *reference) Take() (*Steps, error) {
+	queue, err := r.oldest()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range r.of.pipelines {
+		p.left = p.left[1:]
+	}
+	return &Steps{stage: r.of.number, of: queue, Ready: r.stage.Device.Record()}, nil
+}
+
+// Give implements Beside.
+func (r *reference) Give() (*Copy, error) {
+	c := &Copy{of: len(r.stage.Params())}
+	var all []engine.Tensor
+	c.names, all = tensorsOf(slices.Concat(r.stage.Params(), r.stage.Buffers()))
+	return c, c.fill(r.stage.Device, all)
+}
+
+// fill copies tensors of a device.
+func (c *Copy) fill(dev engine.Device, all []engine.Tensor) error {
+	m := dev.Begin()
+	defer dev.End(m)
+	for i, t := range all {
+		one, err := engine.Copy(dev, t)
+		if err != nil {
+			c.Free()
+			return fmt.Errorf("reference of %s: %w", c.names[i], err)
+		}
+		c.values = append(c.values, dev.Disown(one))
+	}
+	c.Ready = dev.Record()
+	return nil
+}
+
+// adopt makes the tensors those of a device, each in the innermost scope.
+func (c *Copy) adopt(dev engine.Device) ([]engine.Tensor, error) {
+	if err := dev.Await(c.Ready); err != nil {
+		return nil, err
+	}
+	all := c.values
+	c.values = nil
+	for i, t := range all {
+		mine, err := dev.Adopt(t)
+		if err != nil {
+			for _, t := range all[i:] {
+				t.Free()
+			}
+			return nil, fmt.Errorf("reference of %s: %w", c.names[i], err)
+		}
+		all[i] = mine
+	}
+	return all, nil
+}
+
+// See implements Beside.
+func (r *reference) See(c *Copy) error {
+	s := r.stage
+	m := s.Device.Begin()
+	defer s.Device.End(m)
+	values, err := c.adopt(s.Device)
+	for ; r.seen < c.Moved && err == nil; r.seen++ {
+		err = s.Renew(stage.Replace)
+	}
+	if err != nil {
+		return err
+	}
+	seen := slices.Concat(s.Params(), s.Buffers())
+	return s.Device.NoGrad(func() error {
+		for i, t := range values {
+			if err := engine.CopyInto(s.Device, seen[i].Value, t); err != nil {
+				return fmt.Errorf("reference of %s: %w", seen[i].Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Mover is a reference on a device of its own.
+type Mover struct {
+	dev    engine.Device
+	names  []string
+	values []engine.Tensor
+	of     int
+	moved  int
+}
+
+// NewMover begins with a copy of the reference.
+func NewMover(dev engine.Device, c *Copy) (*Mover, error) {
+	values, err := c.adopt(dev)
+	for _, t := range values {
+		dev.Disown(t)
+	}
+	return &Mover{dev: dev, names: c.names, values: values, of: c.of}, err
+}
+
+// Move moves the reference by the mean of steps, as the reference's Update does, and uses them up. await: the
+// device waits until they are complete; a test leaves it out.
+func (m *Mover) Move(s *Steps, await bool) error {
+	defer s.Free()
+	err := crash.Guard(func() error {
+		if await {
+			if err := m.dev.Await(s.Ready); err != nil {
+				return err
+			}
+		}
+		mark := m.dev.Begin()
+		defer m.dev.End(mark)
+		for _, p := range s.of {
+			if err := p.adopt(m.dev); err != nil {
+				return err
+			}
+		}
+		return m.dev.NoGrad(func() error { return move(m.dev, s.of, m.names, m.values, m.of) })
+	})
+	if err != nil {
+		return fmt.Errorf("the reference of stage %d died with the steps of %d pipelines in its queue: %w", s.stage,
+			len(s.of), err)
+	}
+	m.moved++
+	return nil
+}
+
+// Give copies the reference as it is now.
+func (m *Mover) Give() (*Copy, error) {
+	c := &Copy{names: m.names, of: m.of, Moved: m.moved}
+	return c, c.fill(m.dev, m.values)
+}
+
+// Close frees the reference.
+func (m *Mover) Close() {
+	for _, t := range m.values {
+		t.Free()
+	}
+}
+
+// adopt makes a push another device's. Its tensors are in the innermost scope there.
+func (p *push) adopt(dev engine.Device) error {
+	for _, all := range [][]engine.Tensor{p.steps, p.buffers} {
+		for i, t := range all {
+			mine, err := dev.Adopt(t)
+			if err != nil {
+				return err
+			}
+			all[i] = mine
+		}
+	}
+	return nil
+}
+
+// move moves a reference's parameters by the mean of steps, added up in ascending order, and takes the mean of their
+// buffers; of buffers that are no floats the first pipeline's.
+func move(dev engine.Device, queue []*push, names []string, values []engine.Tensor, params int) error {
+	mean := 1 / float64(len(queue))
+	for i, z := range values {
+		of := func(p *push) engine.Tensor {
+			if i < params {
+				return p.steps[i]
+			}
+			return p.buffers[i-params]
+		}
+		total, err := of(queue[0]), error(nil)
+		if z.DType().IsFloat() {
+			total, err = sumInto(dev, queue, of)
+		}
+		switch {
+		case err != nil:
+		case i < params:
+			err = engine.AddInto(dev, z, total, mean)
+		default:
+			if z.DType().IsFloat() {
+				err = engine.Scale(dev, total, mean)
+			}
+			if err == nil {
+				err = engine.CopyInto(dev, z, total)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("reference of %s: %w", names[i], err)
+		}
+	}
+	return nil
+}
