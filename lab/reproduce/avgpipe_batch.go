@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
@@ -147,12 +149,16 @@ func avgpipeFigure16(ctx context.Context, _ Options, t *Table) error {
 func reached(w *avgpipe.Workload, pl *plan.Plan) (float64, error) {
 	sum := 0.0
 	for _, st := range pl.Stages {
-		forward, backward, err := w.Profile.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer,
+		forward, backward, err := w.Profile.Stretches(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer,
 			pl.MicroBatch)
 		if err != nil {
 			return 0, err
 		}
-		sum += (forward + 2*backward) / 3
+		now, peak := 0.0, 0.0
+		for _, s := range slices.Concat(forward, backward) {
+			now, peak = now+s.NowS, peak+s.PeakS
+		}
+		sum += profile.Stretch{PeakS: peak}.Phi(now)
 	}
 	return sum / float64(len(pl.Stages)), nil
 }

@@ -1,8 +1,10 @@
 package avgpipe
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Level is a stretch of a device's computing time during which its utilisation stays the same.
@@ -71,6 +73,23 @@ func (c Curve) scaled(by float64) Curve {
 		out[i] = Level{l.ForS * by, l.Phi}
 	}
 	return out
+}
+
+// mostWritten is how many stretches of a curve are written down.
+const mostWritten = 1 << 11
+
+// MarshalJSON writes the curve down: of more than mostWritten stretches neighbours are joined, so that length and
+// volume stay what they are.
+func (c Curve) MarshalJSON() ([]byte, error) {
+	each := (len(c) + mostWritten - 1) / mostWritten
+	levels := []Level(c)
+	if each > 1 {
+		levels = nil
+		for part := range slices.Chunk(c, each) {
+			levels = append(levels, Level{Curve(part).Length(), Curve(part).Mean()})
+		}
+	}
+	return json.Marshal(levels)
 }
 
 // check refuses curves that are none: stretches of negative or endless length, utilisation

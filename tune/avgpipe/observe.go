@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -14,9 +15,9 @@ type Observing struct {
 	At Degrees
 	// Skip is how many first iterations are left out, whose caches are cold.
 	Skip int
-	// Reached is the part of its peak rate, 0 to 1, at which a stage's worker computes during
-	// an instruction of a kind. nil is 1: a worker that computes has its core to itself.
-	Reached func(stage int, kind string) float64
+	// Stretches is the layers that a stage's worker computes during an instruction of a kind, in their order, with what
+	// each takes and what it would at the device's peak. nil, or none: the worker is at its peak throughout.
+	Stretches func(stage int, kind string) []profile.Stretch
 	// ReferenceBytes is one set of parameters of each stage, and UpdateBytes what its update
 	// takes for a moment; nil is unknown.
 	ReferenceBytes, UpdateBytes []int64
@@ -26,11 +27,14 @@ type Observing struct {
 // the Timeline of a few batches at one setting, of run and sim alike. Devices are in the
 // order of their first stages; amounts are means over the iterations after the first Skip.
 //
-// Utilisation is measured as CPU time: a worker's compute events are when its thread has its
-// core, so the curve is over those, at 1 each, or at the part of the core's peak rate that
-// Reached gives. A GPU's occupancy counter, which the paper reads, does not exist there. Events
-// of several pipelines on one worker stand one behind the other, never on top of each other:
-// one core runs one thing at a time, and phi is 1 at most by construction.
+// Utilisation is a curve over time. A worker's compute events are when its thread has its core, so the curve is over
+// those, one behind the other in the order of time. Within an event it has a stretch for each layer: the event's
+// time is shared out as the layers' own times are, and a layer's utilisation is its work, in seconds at the device's
+// peak, over the time that it had. So an event that was held up computes at a lower utilisation, as does a layer whose
+// micro-batch is small for it, and the integral over an event is its computation whatever it took, unless it took less
+// than at the peak. A GPU's occupancy counter, which the paper reads, does not exist there. Events of several pipelines
+// on one worker stand one behind the other, never on top of each other: one core runs one thing at a time, and phi is 1
+// at most.
 //
 // Communication is the messages that a device sends, activations and gradients, from when
 // they get the link to when they have arrived. Gaps that waited for a link, or for the greater
@@ -61,6 +65,7 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	out := &Observation{At: o.At, StepS: t.Period(max(o.Skip-1, 0)) / float64(o.At.Pipelines),
 		Devices: make([]Observed, t.Workers)}
 	sends := make([][]trace.Event, t.Workers)
+	curves := make([][]stretch, t.Workers)
 	first := make([]int, t.Workers) // stage of each worker
 	for w := range first {
 		first[w] = -1
@@ -84,16 +89,12 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 		if at := &first[e.Worker]; *at < 0 || f.Stage < *at {
 			*at = f.Stage
 		}
-		reached := 1.0
-		if o.Reached != nil {
-			reached = min(max(o.Reached(f.Stage, e.Kind), 0), 1)
-		}
-		d.Utilisation = d.Utilisation.add(e.EndS-e.StartS, reached)
+		curves[e.Worker] = append(curves[e.Worker], stretch{e.StartS, o.within(f.Stage, e)})
 	}
 	window := t.Window(settled[0].StartS, settled[len(settled)-1].EndS)
 	for w, gaps := range trace.AllGaps(window) {
 		d := &out.Devices[w]
-		d.Utilisation = d.Utilisation.scaled(perBatch)
+		d.Utilisation = inTime(curves[w]).scaled(perBatch)
 		d.InFlightS = inFlight(sends[w]) / float64(len(settled))
 		for cause, s := range trace.Idle(gaps) {
 			switch cause {
@@ -130,6 +131,43 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	}
 	out.Devices = sorted
 	return out, out.check()
+}
+
+// stretch is the curve within an event.
+type stretch struct {
+	startS float64
+	of     Curve
+}
+
+// inTime is stretches in the order of time.
+func inTime(all []stretch) (c Curve) {
+	slices.SortStableFunc(all, func(a, b stretch) int { return cmp.Compare(a.startS, b.startS) })
+	for _, s := range all {
+		for _, l := range s.of {
+			c = c.add(l.ForS, l.Phi)
+		}
+	}
+	return c
+}
+
+// within is the curve within an event of a stage.
+func (o *Observing) within(stage int, e *trace.Event) (c Curve) {
+	took, now := e.EndS-e.StartS, 0.0
+	var layers []profile.Stretch
+	if o.Stretches != nil {
+		layers = o.Stretches(stage, e.Kind)
+	}
+	for _, l := range layers {
+		now += l.NowS
+	}
+	if now <= 0 {
+		return c.add(took, 1)
+	}
+	for _, l := range layers {
+		forS := took * l.NowS / now
+		c = c.add(forS, l.Phi(forS))
+	}
+	return c
 }
 
 // inFlight is for how long at least one of some messages waited for a link or was on its way.

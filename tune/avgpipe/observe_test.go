@@ -1,10 +1,14 @@
 package avgpipe
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
@@ -44,13 +48,12 @@ func updating(t *testing.T, bytes int64) *trace.Timeline {
 // last gradient is back at 14, and 0B3 and the update end at 16.5. Each computes 12.5 s of that.
 func TestObserveByHand(t *testing.T) {
 	line := simulated(t)
-	reached := func(stage int, kind string) float64 {
-		if kind == "U" {
-			return 1
-		}
-		return []float64{0.5, 0.25}[stage]
+	// One layer a stage, F = 1 and B = 2: at half of the peak on stage 0, at a quarter on stage 1.
+	layers := func(stage int, kind string) []profile.Stretch {
+		takes := map[string]float64{"F": 1, "B": 2}[kind]
+		return []profile.Stretch{{NowS: takes, PeakS: takes * []float64{0.5, 0.25}[stage]}}
 	}
-	o, err := Observe(line, Observing{At: Degrees{4, 1}, Skip: 1, Reached: reached, ReferenceBytes: []int64{40, 41},
+	o, err := Observe(line, Observing{At: Degrees{4, 1}, Skip: 1, Stretches: layers, ReferenceBytes: []int64{40, 41},
 		UpdateBytes: []int64{7, 7}})
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +80,93 @@ func TestObserveByHand(t *testing.T) {
 		if !near(d.BlockedS+d.BubbleS, 4) {
 			t.Errorf("device %d: %v s blocked and %v s of bubble beside 12.5 s of work in 16.5 s", k, d.BlockedS, d.BubbleS)
 		}
+	}
+}
+
+// Two layers forward, of 3 s and 1 s by their profile, of which the peak takes 1.5 and 1; two backward, of 2 and 4
+// s, of which it takes 2 and 1. Of two micro-batches the second is held up: its forward takes 8 s and its backward
+// 12 s. The update is at the peak. Work at the peak is 2.5 s for a forward and 3 for a backward, whatever they
+// take.
+//
+//	F0 4 s: 3 s at 1/2, 1 s at 1    B0 6 s: 4 s at 1/4, 2 s at 1
+//	F1 8 s: 6 s at 1/4, 2 s at 1/2  B1 12 s: 8 s at 1/8, 4 s at 1/2    U 1 s at 1
+func TestPhiIsACurveOverTime(t *testing.T) {
+	layers := func(_ int, kind string) []profile.Stretch {
+		return map[string][]profile.Stretch{
+			"F": {{NowS: 3, PeakS: 1.5}, {NowS: 1, PeakS: 1}},
+			"B": descending(nil, []profile.Stretch{{NowS: 2, PeakS: 2}, {NowS: 4, PeakS: 1}}, plan.KeepAll),
+		}[kind]
+	}
+	line := &trace.Timeline{Version: trace.Version, Source: "run", Workers: 1, Stages: 1, PeakBytes: []int64{1},
+		PeakActivations: []int{2}, Memory: []trace.MemorySample{{Bytes: 1}}}
+	at := 0.0
+	for step := range 2 {
+		begin := at
+		for _, e := range []struct {
+			kind string
+			took float64
+		}{{"F", 4}, {"F", 8}, {"B", 6}, {"B", 12}, {"U", 1}} {
+			line.Events = append(line.Events, trace.Event{Lane: trace.Compute, Kind: e.kind, Step: step,
+				Instruction: fmt.Sprintf("0%s%d", e.kind, step), ReadyS: at, StartS: at, EndS: at + e.took})
+			at += e.took
+		}
+		line.Steps = append(line.Steps, trace.StepMark{Step: step, StartS: begin, EndS: at})
+	}
+	slices.Reverse(line.Events) // a record is in no order
+	o, err := Observe(line, Observing{At: Degrees{2, 1}, Stretches: layers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	once := Curve{{3, 0.5}, {1, 1}, {6, 0.25}, {2, 0.5}, {4, 0.25}, {2, 1}, {8, 0.125}, {4, 0.5}, {1, 1}}
+	want := slices.Concat(once, once).scaled(0.5) // a batch is half of what was observed
+	got := o.Devices[0].Utilisation
+	if !slices.EqualFunc(got, want, func(a, b Level) bool { return near(a.ForS, b.ForS) && near(a.Phi, b.Phi) }) {
+		t.Fatalf("%v\nwant %v", got, want)
+	}
+	if !near(got.Length(), 31) || !near(got.Volume(), 2*(2.5+3)+1) {
+		t.Errorf("it computes %v s, %v at its peak", got.Length(), got.Volume())
+	}
+	// Equation 2 for one micro-batch in place of two: the curve is twice as high. Over the peak are the stretches at
+	// 1, by 1 each: 1 + 2 + 1 s. T' = (31 + 4)/2.
+	if got := ComputeTime(got, Degrees{2, 1}, Degrees{1, 1}); !near(got, 17.5) {
+		t.Errorf("with one micro-batch it computes %v s; want 17.5", got)
+	}
+	// For half as many micro-batches and twice as many pipelines it is four times as high: 3, 2 and 4 s at 2, by 1; 1, 2
+	// and 1 s at 4, by 3: 9 + 12 = 21. T' = (31 + 21)/4. A constant of the same mean, 12/31, would give (31 + 17)/4 = 12.
+	if got := ComputeTime(got, Degrees{2, 2}, Degrees{1, 4}); !near(got, 13) {
+		t.Errorf("with four times as much at once it computes %v s; want 13", got)
+	}
+}
+
+// A backward that computes forwards once more has them in front of each segment's own.
+func TestBackwardsThatRecompute(t *testing.T) {
+	f, b := []profile.Stretch{{NowS: 1}, {NowS: 2}, {NowS: 3}}, []profile.Stretch{{NowS: 10}, {NowS: 20}, {NowS: 30}}
+	for again, want := range map[plan.Recompute][]float64{
+		plan.KeepAll: {30, 20, 10}, plan.KeepInput: {1, 2, 3, 30, 20, 10}, 2: {3, 30, 1, 2, 20, 10},
+	} {
+		var got []float64
+		for _, s := range descending(f, b, again) {
+			got = append(got, s.NowS)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("recompute %v: %v, want %v", again, got, want)
+		}
+	}
+}
+
+// A long curve is written down in fewer stretches, of the same length and volume.
+func TestLongCurvesAreWrittenShort(t *testing.T) {
+	var c Curve
+	for i := range 3*mostWritten + 5 {
+		c = c.add(1+float64(i%3), float64(i%7)/7)
+	}
+	text, err := json.Marshal(c)
+	var back Curve
+	if err == nil {
+		err = json.Unmarshal(text, &back)
+	}
+	if err != nil || len(back) > mostWritten || !near(back.Length(), c.Length()) || !near(back.Volume(), c.Volume()) {
+		t.Errorf("%d stretches of %d, %v s for %v, %v; %v", len(back), len(c), back.Length(), c.Length(), back.Volume(), err)
 	}
 }
 

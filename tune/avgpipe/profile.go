@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/progress"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -228,15 +230,17 @@ func (t *tuning) profileAt() (Degrees, error) {
 	}
 	const full = 0.99
 	for i := range t.Workload.Base.Stages {
-		if o.Reached(i, "F") < full || o.Reached(i, "B") < full {
-			return at, nil
+		for _, s := range slices.Concat(o.Stretches(i, "F"), o.Stretches(i, "B")) {
+			if s.Phi(s.NowS) < full {
+				return at, nil
+			}
 		}
 	}
 	return most, nil
 }
 
-// known fills in what the layers' profile knows of a setting: the part of its peak rate that
-// each stage's device computes at, one set of parameters of each stage, and what its update
+// known fills in what the layers' profile knows of a setting: what each stage's layers take and would take at
+// their device's peak, one set of parameters of each stage, and what its update
 // takes for a moment.
 func (w *Workload) known(p *Pipelined, o *Observing) error {
 	own := w.profileOf(p.At.Pipelines)
@@ -244,27 +248,44 @@ func (w *Workload) known(p *Pipelined, o *Observing) error {
 	if err != nil {
 		return fmt.Errorf("tune: %s: %w", p.At, err)
 	}
-	parts := make([][2]float64, len(p.Plan.Stages))
+	parts := make([][2][]profile.Stretch, len(p.Plan.Stages))
 	for i, st := range p.Plan.Stages {
-		forward, backward, err := own.Reached(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer,
+		forward, backward, err := own.Stretches(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer,
 			p.Plan.MicroBatch)
 		if err != nil {
 			return fmt.Errorf("tune: %w", err)
 		}
-		parts[i] = [2]float64{forward, backward}
+		parts[i] = [2][]profile.Stretch{forward, descending(forward, backward, st.Recompute)}
 		o.ReferenceBytes = append(o.ReferenceBytes, costs.Stages[i][0].ParameterBytes)
 		o.UpdateBytes = append(o.UpdateBytes, costs.Stages[i][0].UpdatePeak)
 	}
-	o.Reached = func(stage int, kind string) float64 {
+	o.Stretches = func(stage int, kind string) []profile.Stretch {
 		switch {
-		case stage >= len(parts):
-			return 1
+		case stage >= len(parts) || kind == "U": // an update does not depend on how its batch was cut
+			return nil
 		case kind == "F":
 			return parts[stage][0]
-		case kind == "U":
-			return 1 // an update does not depend on how its batch was cut
 		}
 		return parts[stage][1]
 	}
 	return nil
+}
+
+// descending is what a backward computes: layers down, in front of each segment that it computes once more the forwards
+// of that.
+func descending(forward, backward []profile.Stretch, again plan.Recompute) (all []profile.Stretch) {
+	n := len(backward)
+	segment := again.Segment(n)
+	for end := n; end > 0; {
+		from := 0
+		if segment > 0 {
+			from = (end - 1) / segment * segment
+			all = append(all, forward[from:end]...)
+		}
+		for l := end - 1; l >= from; l-- {
+			all = append(all, backward[l])
+		}
+		end = from
+	}
+	return all
 }

@@ -1,0 +1,46 @@
+package profile
+
+import "fmt"
+
+// Stretch is what one layer takes for a micro-batch, and what it would take at the device's peak, in seconds.
+type Stretch struct{ NowS, PeakS float64 }
+
+// Phi is the part of the device's peak at which it computes for so many seconds of the layer, 0 to 1.
+func (s Stretch) Phi(forS float64) float64 {
+	if forS <= s.PeakS {
+		return 1
+	}
+	return s.PeakS / forS
+}
+
+// Stretches is what a run of layers takes on a device for a micro-batch of a size, layer by layer, forward and
+// backward, both in the layers' order. A layer's peak is its best profiled size: what a sample takes there, times the
+// samples. So the peak is what this device was measured to reach in this very layer, not what its maker says: on a CPU
+// core nothing counts occupancy.
+//
+// Refused: layers that are not the profile's; sizes and devices that At refuses.
+func (p *Profile) Stretches(device string, first, last, size int) (forward, backward []Stretch, err error) {
+	if first < 0 || last < first || last >= len(p.Layers) {
+		return nil, nil, fmt.Errorf("profile: layers %d to %d; %s has 0 to %d", first, last, p.Model, len(p.Layers)-1)
+	}
+	now, _, err := p.At(device, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range now[first : last+1] {
+		forward = append(forward, Stretch{c.ForwardS, c.ForwardS})
+		backward = append(backward, Stretch{c.BackwardS, c.BackwardS})
+	}
+	for _, s := range p.Sizes(device) {
+		costs, _, err := p.At(device, s)
+		if err != nil {
+			return nil, nil, err
+		}
+		times := float64(size) / float64(s)
+		for i, c := range costs[first : last+1] {
+			forward[i].PeakS = min(forward[i].PeakS, times*c.ForwardS)
+			backward[i].PeakS = min(backward[i].PeakS, times*c.BackwardS)
+		}
+	}
+	return forward, backward, nil
+}
