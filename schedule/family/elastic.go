@@ -2,6 +2,7 @@ package family
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
