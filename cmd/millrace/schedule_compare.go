@@ -231,8 +231,8 @@ func commas[T int | float64](numbers []T) string {
 func (s *shape) costsInWords(p *schedule.Program) string {
 	text := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.forward[0], s.backward[0])
 	if p.Stages == 1 && s.file == "" && s.workers > 1 {
-		text += fmt.Sprintf(", of a model as large as one worker's share in a pipeline; schedule compare gives all "+
-			"schedules the same model, of which a worker that holds all of it takes %s", s.whole())
+		text += fmt.Sprintf(", whatever it holds (schedule compare gives all schedules one model; the whole of it takes "+
+			"%s)", s.whole())
 	}
 	if len(s.forward)+len(s.backward) > 2 {
 		text = fmt.Sprintf("By stage, a forward takes %s and a backward %s", commas(s.forward), commas(s.backward))

@@ -203,8 +203,7 @@ func TestWhatAWorkerHoldsIsSaid(t *testing.T) {
 			t.Errorf("schedule %v: want %q\n%s%s", args, words, out, errs)
 		}
 	}
-	const whole = "of a model as large as one worker's share in a pipeline; schedule compare gives all schedules the " +
-		"same model, of which a worker that holds all of it takes 4 and 8."
+	const whole = "whatever it holds (schedule compare gives all schedules one model; the whole of it takes 4 and 8)."
 	says(whole, "dp", "--micro-batches", "8")
 	says("step 6, bubble 0.0 %", "dp", "--micro-batches", "8")
 	says(whole, "single", "--micro-batches", "8")

@@ -63,7 +63,7 @@ func (s *shape) add(c *cobra.Command) {
 	s.addNorm(c, "with --norm: update before the norm is known, and test it in the next step")
 	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
 	s.addUniform(c, "; or by stage, as 2,1")
-	f.Lookup("micro-batches").Usage += " (of a minibatch of a stream: 1; 2bw has one for each stage)"
+	f.Lookup("micro-batches").Usage += " (of a stream's minibatch: 1; in 2bw one a stage)"
 }
 
 // addNorm is the flags of updates that need the gradient norm of all stages, which --clip said once.
