@@ -12,12 +12,13 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/terminal"
-	"github.com/millrace-ml/millrace/lab/reproduce"
+	_ "github.com/millrace-ml/millrace/lab/reproduce" // its experiments
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
 func reproduceCommand() *cobra.Command {
 	var asJSON bool
-	var o reproduce.Options
+	var o table.Options
 	var set []string
 	var printed atomic.Int32
 	c := &cobra.Command{
@@ -35,19 +36,19 @@ func reproduceCommand() *cobra.Command {
 			}
 			if len(names) == 0 {
 				var rows [][2]string
-				for _, e := range reproduce.Experiments() {
+				for _, e := range table.Experiments() {
 					rows = append(rows, [2]string{e.Name, e.Title})
 				}
 				_, err := io.WriteString(out, terminal.Of(out).Facts(rows))
 				return err
 			}
-			var chosen []reproduce.Experiment
+			var chosen []table.Experiment
 			for _, name := range names {
 				if name == "all" {
-					chosen = append(chosen, reproduce.Experiments()...)
+					chosen = append(chosen, table.Experiments()...)
 					continue
 				}
-				e, err := reproduce.Lookup(name)
+				e, err := table.Lookup(name)
 				if err != nil {
 					return cli.BadInput(err)
 				}
@@ -66,7 +67,7 @@ func reproduceCommand() *cobra.Command {
 					return cli.BadInput(err)
 				}
 			}
-			var tables []*reproduce.Table
+			var tables []*table.Table
 			meter := cli.StartMeter("reproduce")
 			defer meter.Stop()
 			cli.Keeps(c.Context(), func() string {
@@ -110,14 +111,14 @@ func reproduceCommand() *cobra.Command {
 const widest = 36
 
 // printTable prints a reproduced table. A reason that many rows share is a numbered note.
-func printTable(w io.Writer, s terminal.Screen, of *reproduce.Table) {
+func printTable(w io.Writer, s terminal.Screen, of *table.Table) {
 	item := func(mark, text string) {
 		fmt.Fprint(w, s.Wrap(mark, strings.Repeat(" ", terminal.Width(mark)), text))
 	}
 	item("", s.Paint(terminal.Bold, of.Title))
 	item("paper's values: ", of.Source)
 	fmt.Fprintln(w)
-	stacked := slices.ContainsFunc(of.Rows, func(r reproduce.Row) bool {
+	stacked := slices.ContainsFunc(of.Rows, func(r table.Row) bool {
 		return max(terminal.Width(r.Paper), terminal.Width(r.Ours)) > widest
 	})
 	t := terminal.Table{Columns: []terminal.Column{{Wraps: true}, {Heading: "paper", Number: true},

@@ -129,7 +129,7 @@ var rules = []rule{
 		"it loses processes of the program from outside, and opens the checkpoints that are left"},
 	{"lab/runs", []string{"lab/slow"}, nil, "it measures through the command line, on hosts of lab/slow, and reads what " +
 		"is left by itself"},
-	{"lab/reproduce", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
+	{"lab/reproduce/...", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
 		"sim", "sim/memory",
 		"tune/..."}, []string{"net"}, "papers are reproduced from descriptions: planners and the simulator answer, nothing " +
 		"is trained"},

@@ -1,0 +1,337 @@
+// Package bapipe registers the experiments of BaPipe's tables and figures.
+//
+// In: an experiment's Options. Out: its Table. Refused: what the planners refuse.
+package bapipe
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/lab/reproduce/bench"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+func init() {
+	table.Register("bapipe-table1", "BaPipe Table I: 1F1B-AS and FBP-AS on uniform stages, transfers overlapped",
+		table.Uses{}, bapipeTable1)
+	table.Register("bapipe-table2", "BaPipe Table II: 1F1B-SNO and 1F1B-SO on uniform stages, time for each transfer",
+		table.Uses{}, bapipeTable2)
+	table.Register("bapipe-table3", "BaPipe Table III: speedup over data parallelism on V100s over PCIe",
+		table.Uses{Profiles: true, Planners: []string{"bapipe"}, Fixed: []string{"dp"}}, bapipeTable3)
+	table.Register("bapipe-table4", "BaPipe Table IV: the most layers of GNMT-L", table.Uses{}, bapipeTable4)
+	table.Register("bapipe-table6", "BaPipe Table VI: ResNet-50 on FPGA boards, speedup over data parallelism",
+		table.Uses{Planners: []string{"bapipe"}, Fixed: []string{"dp", "on_chip"}}, bapipeTable6)
+}
+
+// uniform simulates a family on n stages that take F = 1 and B = 2, with SR for a transfer.
+func uniform(order string, n, m int, sr float64) (sim.Summary, error) {
+	s := schedule.Settings{MicroBatches: m}
+	for w := range n {
+		s.Placement = append(s.Placement, []int{w})
+	}
+	p, err := family.Generate(order, s)
+	if err != nil {
+		return sim.Summary{}, err
+	}
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
+		return sim.Summary{}, err
+	}
+	_, sum, err := sim.Run(p, sim.Uniform(n, 1, 2, sr), sim.Options{})
+	return sum, err
+}
+
+func bapipeTable1(ctx context.Context, _ table.Options, t *table.Table) error {
+	t.Source = "BaPipe, Table I, with F = 1 and B = 2"
+	for _, order := range []string{"1f1b-as", "fbp-as"} {
+		features := 1.0
+		if order == "fbp-as" {
+			features = 2
+		}
+		for _, n := range []int{2, 4, 8} {
+			for _, m := range []int{n, 4 * n} {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				sum, err := uniform(order, n, m, 0)
+				if err != nil {
+					return err
+				}
+				N, M := float64(n), float64(m)
+				what := fmt.Sprintf("%s N=%d M=%d ", order, n, m)
+				t.Number(what+"time", (M+N-1)*3, sum.StepS, "%.4g", "")
+				t.Number(what+"bubble", (N-1)/(M+N-1), sum.Bubble, "%.4f", "")
+				t.Number(what+"features of accelerator 1", min(features*N, M), float64(sum.PeakActivations[0]), "%g",
+					"more than M micro-batches there never are")
+			}
+		}
+	}
+	return nil
+}
+
+func bapipeTable2(ctx context.Context, _ table.Options, t *table.Table) error {
+	t.Source = "BaPipe, Table II, with F = 1, B = 2 and SR = 0.5"
+	const sr = 0.5
+	for _, order := range []string{"1f1b", "so"} {
+		for _, n := range []int{2, 4, 8} {
+			for _, m := range []int{n, 2*n + 1, 4 * n} {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				sum, err := uniform(order, n, m, sr)
+				if err != nil {
+					return err
+				}
+				N, M := float64(n), float64(m)
+				paper, label, features := (M+N-1)*3+(N-1)*2*sr, "1F1B-SO", 2*N
+				if order == "1f1b" {
+					paper, label, features = (M+N-1)*3+(N+M-2-math.Ceil((M-1)/N))*2*sr, "1F1B-SNO", N
+				}
+				what := fmt.Sprintf("%s N=%d M=%d ", label, n, m)
+				t.Number(what+"time", paper, sum.StepS, "%.4g", "")
+				t.Number(what+"bubble", 1-M*3/paper, sum.Bubble, "%.4f", "")
+				why := "the last-but-one start of SO needs 2(N-1)+1 forwards, not 2N, to hide the transfers"
+				if order == "1f1b" {
+					why = ""
+				}
+				t.Number(what+"features of accelerator 1", min(features, M), float64(sum.PeakActivations[0]), "%g", why)
+			}
+		}
+	}
+	return nil
+}
+
+type bapipeRow struct {
+	Workload           string  `yaml:"workload"`
+	Devices            int     `yaml:"devices"`
+	Batch              int     `yaml:"batch"`
+	PipeDream          float64 `yaml:"pipedream"`
+	PipeDreamBatch     int     `yaml:"pipedream_batch"`
+	GPipe              float64 `yaml:"gpipe"`
+	GPipeMicroBatches  int     `yaml:"gpipe_micro_batches"`
+	GPipeBatch         int     `yaml:"gpipe_batch"`
+	BaPipe             float64 `yaml:"bapipe"`
+	BaPipeMicroBatches int     `yaml:"bapipe_micro_batches"`
+	BaPipeBatch        int     `yaml:"bapipe_batch"`
+	Schedule           string  `yaml:"schedule"`
+}
+
+func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
+	var paper struct {
+		Source string      `yaml:"source"`
+		Rows   []bapipeRow `yaml:"rows"`
+	}
+	if err := table.Read(files, "table3", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	for _, r := range paper.Rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := bench.New(o, r.Workload, nil, fmt.Sprintf("bapipe-%dxv100", r.Devices))
+		if err != nil {
+			return err
+		}
+		// Data parallelism over Gloo reduces behind the backward pass, not beside it.
+		p, costs, err := b.Costs(r.Batch)
+		if err != nil {
+			return err
+		}
+		all := b.C.AllReduceS(bench.Firsts(r.Devices), bench.ParameterBytes(p))
+		dp := (bench.ComputeS(costs) + all) / float64(r.Batch*r.Devices)
+		what := fmt.Sprintf("%s on %d V100, ", r.Workload, r.Devices)
+		flow, err := b.BestSplit(bench.Ones(r.Devices), r.PipeDreamBatch)
+		if err != nil {
+			return err
+		}
+		const gloo = "Gloo's speed is our guess of 1 GB/s, and sets all of data parallelism's loss"
+		t.Number(what+"PipeDream", r.PipeDream, dp/(flow.SlowestS/float64(r.PipeDreamBatch)), "%.2f",
+			gloo+"; a straight pipeline here")
+		gpipe, err := pipelined(b, "afab", r.Devices, r.GPipeBatch*r.Devices, r.GPipeMicroBatches)
+		if err != nil {
+			return err
+		}
+		t.Number(what+"GPipe", r.GPipe, dp/gpipe, "%.2f", gloo)
+		pl, took, err := explored(ctx, b, o, r.BaPipeBatch*r.Devices, r.BaPipeBatch*r.Devices/r.BaPipeMicroBatches)
+		if err != nil {
+			return err
+		}
+		t.Number(what+"BaPipe", r.BaPipe, dp/took, "%.2f", gloo)
+		t.Word(what+"BaPipe's schedule", label(r.Schedule), label(pl.Schedule),
+			"SO gains only where transfers are long beside a stage; the table and the paper's text name the two crosswise")
+	}
+	return nil
+}
+
+func label(order string) string {
+	return map[string]string{"1f1b": "1F1B-SNO", "so": "1F1B-SO"}[order]
+}
+
+// explored is BaPipe's plan for this micro-batch size without data parallelism, and the
+// simulated time of a sample.
+func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, microBatch int) (
+	*plan.Plan, float64, error,
+) {
+	planner, err := plan.LookupPlanner("bapipe")
+	if err != nil {
+		return nil, 0, err
+	}
+	p, err := b.Profile(microBatch)
+	if err != nil {
+		return nil, 0, err
+	}
+	r := o.Request("bapipe", p, b.C, batch)
+	r.MicroBatch = microBatch
+	r.Set["dp"] = "off"
+	if b.A.OnChip {
+		r.Set["on_chip"] = "spill"
+	}
+	pl, err := planner.Plan(ctx, r)
+	if err != nil {
+		return nil, 0, err
+	}
+	sum, err := b.Run(pl)
+	return pl, sum.StepS / float64(batch), err
+}
+
+// pipelined is the time of a sample in a straight pipeline over n devices.
+func pipelined(b *bench.Bench, order string, n, batch, microBatches int) (float64, error) {
+	size := batch / microBatches
+	pl, err := b.Straight(n, size, microBatches)
+	if err != nil {
+		return 0, err
+	}
+	if err := bench.As(pl, order); err != nil {
+		return 0, err
+	}
+	sum, err := b.Run(pl)
+	return sum.StepS / float64(size*microBatches), err
+}
+
+func bapipeTable4(ctx context.Context, o table.Options, t *table.Table) error {
+	var paper struct {
+		Source  string `yaml:"source"`
+		Devices []int  `yaml:"devices"`
+		DP      []int  `yaml:"dp"`
+		GPipe   []int  `yaml:"gpipe"`
+		BaPipe  []int  `yaml:"bapipe"`
+	}
+	if err := table.Read(files, "table4", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	t.Notes = append(t.Notes, "batch 32 a GPU, M = 2 N, Adam, sentences of 50 positions (memory must hold the longest), "+
+		"no recompute; stages whose fullest is emptiest; PipeDream's row is data parallelism's in the paper")
+	const why = "context, cuDNN workspace and fragmentation of 2019's PyTorch are not in the description, nor the " +
+		"optimizer's temporaries; the paper does not say which optimizer nor how long sentences are"
+	fit := func(order string, n int) (int, error) {
+		return bench.Largest(ctx, 2, func(layers int) (bool, error) {
+			b, err := bench.New(o, "gnmt", map[string]any{"layers": layers, "context": 50}, "bapipe-8xv100")
+			if err != nil {
+				return false, err
+			}
+			b.A.Optimizer, b.A.States = "adam", 2
+			if n == 1 {
+				return b.Fits(order, 1, 32, 1, false)
+			}
+			return b.Fits(order, n, 16, 2*n, false)
+		})
+	}
+	alone, err := fit("1f1b", 1)
+	if err != nil {
+		return err
+	}
+	for i, n := range paper.Devices {
+		gpipe, ours := alone, alone
+		if n > 1 {
+			if gpipe, err = fit("afab", n); err != nil {
+				return err
+			}
+			if ours, err = fit("1f1b", n); err != nil {
+				return err
+			}
+		}
+		for _, k := range []struct {
+			name        string
+			paper, ours int
+		}{{"DP", paper.DP[i], alone}, {"GPipe", paper.GPipe[i], gpipe}, {"BaPipe", paper.BaPipe[i], ours}} {
+			t.Number(fmt.Sprintf("%s on %d V100, layers", k.name, n), float64(k.paper), float64(k.ours), "%.0f", why)
+		}
+	}
+	return nil
+}
+
+func bapipeTable6(ctx context.Context, o table.Options, t *table.Table) error {
+	var paper struct {
+		Source string `yaml:"source"`
+		Rows   []struct {
+			Cluster string  `yaml:"cluster"`
+			Speedup float64 `yaml:"speedup"`
+		} `yaml:"rows"`
+	}
+	if err := table.Read(files, "table6", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	t.Notes = append(t.Notes,
+		"fp16: bytes count half, so bandwidths and memories count double; DP takes its share of the 128 samples at once "+
+			"with weights in DDR, faster boards more of them",
+		"BaPipe: 128 micro-batches of 1, weights on the chip, as its planner explores and by its own formula")
+	for _, r := range paper.Rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := bench.New(table.Options{}, "resnet50", nil, r.Cluster)
+		if err != nil {
+			return err
+		}
+		for name, d := range b.C.DeviceTypes {
+			d.MemoryBandwidthBytesPerSecond *= 2
+			board := *d.FPGA
+			board.OnChipBytes *= 2
+			d.FPGA = &board
+			b.C.DeviceTypes[name] = d
+		}
+		for i := range b.C.Levels {
+			b.C.Levels[i].BandwidthBytesPerSecond *= 2
+		}
+		dp, err := boardsInParallel(b, 128)
+		if err != nil {
+			return err
+		}
+		b.A.OnChip = true
+		pl, _, err := explored(ctx, b, o, 128, 1)
+		if err != nil {
+			return err
+		}
+		t.Number(r.Cluster, r.Speedup, dp/pl.Objective.Value, "%.2f",
+			"the paper's simulator is not described: clock, dataflow and DP's micro-batch are ours")
+		t.Word(r.Cluster+", schedule", "fbp-as", pl.Schedule, "a board's kernels are as fast alone as together in a "+
+			"roofline, so that FBP-AS gains nothing")
+	}
+	return nil
+}
+
+// boardsInParallel is a batch under data parallelism with the samples spread so that boards
+// of either speed end together, and an all-reduce behind it.
+func boardsInParallel(b *bench.Bench, batch int) (float64, error) {
+	p, err := b.Profile(batch / len(b.C.Devices))
+	if err != nil {
+		return 0, err
+	}
+	rate := 0.0
+	for _, d := range b.C.Devices {
+		costs, _, err := p.At(d, batch/len(b.C.Devices))
+		if err != nil {
+			return 0, err
+		}
+		rate += float64(batch/len(b.C.Devices)) / bench.ComputeS(costs)
+	}
+	return float64(batch)/rate + b.C.AllReduceS(bench.Firsts(len(b.C.Devices)), bench.ParameterBytes(p)), nil
+}

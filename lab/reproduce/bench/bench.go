@@ -1,0 +1,242 @@
+// Package bench computes what workloads take on described devices, for the papers' experiments.
+//
+// In: a workload and a preset cluster, or a published profile. Out: costs, steps of data parallelism, cuts of
+// pipelines, simulated steps and memory. Refused: workloads, clusters and layers that are not there, plans of more
+// devices than the cluster has.
+package bench
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/split"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/programs"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// Bench is a workload on a cluster, with costs for every micro-batch size that is asked for.
+type Bench struct {
+	workload string
+	M        *model.Model
+	C        *cluster.Cluster
+	A        profile.Analysis
+	Given    *profile.Profile // published, if any
+	// Collectives is the part of the wires' rate that all-reduces reach; 0 is all of it.
+	Collectives float64
+	// Boundaries is the part of the described bytes that boundaries carry; 0 is all of it.
+	Boundaries float64
+	// Quicker is the part of the described time that layers compute for; 0 is all of it.
+	Quicker float64
+}
+
+// carried is what a boundary carries of so many described bytes.
+func (b *Bench) carried(bytes int64) float64 {
+	if b.Boundaries > 0 {
+		return b.Boundaries * float64(bytes)
+	}
+	return float64(bytes)
+}
+
+// AllReduceS is how long an all-reduce among devices takes, in seconds.
+func (b *Bench) AllReduceS(devices []int, bytes int64) float64 {
+	t := b.C.AllReduceS(devices, bytes)
+	if b.Collectives > 0 {
+		t /= b.Collectives
+	}
+	return t
+}
+
+func New(o table.Options, workload string, settings map[string]any, preset string) (*Bench, error) {
+	m, err := model.Build(workload, settings)
+	if err != nil {
+		return nil, err
+	}
+	c, err := cluster.Preset(preset)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bench{workload: workload, M: m, C: c, A: profile.Analysis{Optimizer: "momentum", States: 1}}
+	if o.Profiles != "" && settings == nil {
+		if b.Given, err = published(o.Profiles, preset, workload); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// Profile has costs for these micro-batch sizes.
+func (b *Bench) Profile(sizes ...int) (*profile.Profile, error) {
+	if b.Given != nil {
+		return b.Given, nil
+	}
+	a := b.A
+	a.Sizes = slices.Clone(sizes)
+	slices.Sort(a.Sizes)
+	a.Sizes = slices.Compact(a.Sizes)
+	return profile.Analyze(b.M, b.C.DeviceTypes, a)
+}
+
+// Costs of a whole micro-batch on the cluster's first device.
+func (b *Bench) Costs(size int) (*profile.Profile, []profile.Cost, error) {
+	p, err := b.Profile(size)
+	if err != nil {
+		return nil, nil, err
+	}
+	costs, _, err := p.At(b.C.Devices[0], size)
+	if b.Quicker > 0 {
+		costs = slices.Clone(costs)
+		for i := range costs {
+			costs[i].ForwardS, costs[i].BackwardS = b.Quicker*costs[i].ForwardS, b.Quicker*costs[i].BackwardS
+		}
+	}
+	return p, costs, err
+}
+
+// ComputeS is forward and backward of all layers.
+func ComputeS(costs []profile.Cost) float64 {
+	sum := 0.0
+	for _, c := range costs {
+		sum += c.ForwardS + c.BackwardS
+	}
+	return sum
+}
+
+// Run simulates a plan: its steady step over three, and what devices hold.
+func (b *Bench) Run(pl *plan.Plan) (sim.Summary, error) {
+	sizes := []int{1, pl.MicroBatch}
+	for _, s := range pl.Stages {
+		n := len(s.Devices)
+		sizes = append(sizes, (pl.MicroBatch+n-1)/n)
+	}
+	p, err := b.Profile(sizes...)
+	if err != nil {
+		return sim.Summary{}, err
+	}
+	pl.ModelID = p.ModelID
+	program, err := programs.Build(pl, p.TiedLayers(), false, 3)
+	if err != nil {
+		return sim.Summary{}, err
+	}
+	costs, err := sim.CostsOf(p, b.C, pl)
+	if err != nil {
+		return sim.Summary{}, err
+	}
+	_, sum, err := sim.Run(program, costs, sim.Options{})
+	return sum, err
+}
+
+// Behind is the layers of these names.
+func (b *Bench) Behind(names []string) ([]int, error) {
+	var last []int
+	for _, name := range names {
+		l := b.M.Index(name)
+		if l < 0 {
+			return nil, fmt.Errorf("%s has no layer %q", b.M.Name, name)
+		}
+		last = append(last, l)
+	}
+	return append(last, len(b.M.Layers)-1), nil
+}
+
+// Stages is a 1F1B plan whose stages end at these layers, each replicated, on devices in
+// order. Replicas split micro-batches.
+func (b *Bench) Stages(last, replicas []int, microBatch, microBatches int) (*plan.Plan, error) {
+	pl := &plan.Plan{
+		Version: plan.Version, Model: b.M.Name, ModelID: b.M.ID(), Cluster: b.C.Name, Replication: "split",
+		MicroBatch: microBatch, MicroBatches: microBatches, Schedule: "1f1b", Weights: "sync", Planner: "given",
+	}
+	first, device := 0, 0
+	for i, n := range replicas {
+		st := plan.Stage{FirstLayer: first, LastLayer: last[i], Warmup: min(len(replicas)-i, microBatches)}
+		for range n {
+			st.Devices = append(st.Devices, device)
+			device++
+		}
+		pl.Stages = append(pl.Stages, st)
+		first = last[i] + 1
+	}
+	if device > len(b.C.Devices) {
+		return nil, fmt.Errorf("the plan wants %d devices; cluster %s has %d", device, b.C.Name, len(b.C.Devices))
+	}
+	return pl, nil
+}
+
+// Straight is the pipeline of n stages whose slowest is fastest.
+func (b *Bench) Straight(n, microBatch, microBatches int) (*plan.Plan, error) {
+	p, err := b.Profile(microBatch)
+	if err != nil {
+		return nil, err
+	}
+	return split.Pipeline(p, b.C.Unlimited(), split.Limits{Stages: n, MicroBatch: microBatch,
+		MicroBatches: microBatches, Depths: Depths(n, microBatches)})
+}
+
+// Depths is K_i = S - i (DAPPLE's P_A, BaPipe's SNO).
+func Depths(stages, microBatches int) []int {
+	var k []int
+	for i := range stages {
+		k = append(k, min(stages-i, microBatches))
+	}
+	return k
+}
+
+func Firsts(n int) []int {
+	d := make([]int, n)
+	for i := range d {
+		d[i] = i
+	}
+	return d
+}
+
+// WaitFree is a step of data parallelism among the first n devices, a micro-batch of size
+// samples each, with each layer's gradients reduced as soon as they are there, last layer
+// first, while the backward pass goes on (wait-free back-propagation, PipeDream §4). Layers
+// queue for the one link. compute is what one device computes.
+func (b *Bench) WaitFree(n, size int) (step, compute float64, err error) {
+	p, costs, err := b.Costs(size)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, c := range costs {
+		compute += c.ForwardS
+	}
+	link := 0.0
+	for l := len(costs) - 1; l >= 0; l-- {
+		compute += costs[l].BackwardS
+		if w := p.Layers[l].ParameterBytes; w > 0 {
+			link = max(link, compute) + b.AllReduceS(Firsts(n), w)
+		}
+	}
+	return max(compute, link), compute, nil
+}
+
+// ParameterBytes of the whole model.
+func ParameterBytes(p *profile.Profile) int64 {
+	var n int64
+	for _, l := range p.Layers {
+		n += l.ParameterBytes
+	}
+	return n
+}
+
+// As gives a plan another schedule, with that one's depths.
+func As(pl *plan.Plan, order string) error {
+	f, err := family.Lookup(order)
+	if err != nil {
+		return err
+	}
+	pl.Schedule = order
+	if f.Warmup == nil {
+		return nil
+	}
+	for i, k := range f.Warmup(len(pl.Stages), pl.MicroBatches) {
+		pl.Stages[i].Warmup = min(k, pl.MicroBatches)
+	}
+	return nil
+}

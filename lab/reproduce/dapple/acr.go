@@ -1,0 +1,171 @@
+package dapple
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-ml/millrace/lab/reproduce/bench"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// splitOf says behind how many of the layers that the paper counts each stage ends, "13:6" of two stages; "-" of one
+// stage and of a straight pipeline, for which the paper prints none.
+func splitOf(b *bench.Bench, pl *plan.Plan, counts *regexp.Regexp) string {
+	if name := colons(pl); name == "DP" || strings.EqualFold(name, "straight") {
+		return "-"
+	}
+	var parts []string
+	for _, s := range pl.Stages {
+		n := 0
+		for _, l := range b.M.Layers[s.FirstLayer : s.LastLayer+1] {
+			if counts.MatchString(l.Name) {
+				n++
+			}
+		}
+		parts = append(parts, strconv.Itoa(n))
+	}
+	return strings.Join(parts, ":")
+}
+
+// printed is the plan of two stages as the paper prints it: devices as in "15:1", and layers that it counts as in
+// "13:6". What stands between two of those is of the stage in front.
+func printed(b *bench.Bench, devices, layers string, counts *regexp.Regexp, microBatch, microBatches int) (*plan.Plan,
+	error) {
+	var replicas [2]int
+	var first, second int
+	_, err := fmt.Sscanf(devices, "%d:%d", &replicas[0], &replicas[1])
+	if err == nil {
+		_, err = fmt.Sscanf(layers, "%d:%d", &first, &second)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reproduce: %q on %q are no two stages: %w", layers, devices, err)
+	}
+	n, end := 0, -1
+	for i, l := range b.M.Layers {
+		if !counts.MatchString(l.Name) {
+			continue
+		}
+		if n == first {
+			end = i - 1
+		}
+		n++
+	}
+	if n != first+second || end < 0 {
+		return nil, fmt.Errorf("reproduce: %s has %d layers of those that the paper counts; it has %s", b.M.Name, n, layers)
+	}
+	return b.Stages([]int{end, len(b.M.Layers) - 1}, replicas[:], microBatch, microBatches)
+}
+
+// acr is the activation communication ratio of a pipeline as DAPPLE's section 6.2 has it: the mean over its cuts of
+// what a micro-batch's activations and their gradients take between stages, over the mean of what it takes stages to
+// compute. Messages between replicas are of the samples that both have, and queue for links that they share.
+func acr(b *bench.Bench, pl *plan.Plan) (float64, error) {
+	sizes := []int{pl.MicroBatch}
+	for _, s := range pl.Stages {
+		sizes = append(sizes, (pl.MicroBatch+len(s.Devices)-1)/len(s.Devices))
+	}
+	p, err := b.Profile(sizes...)
+	if err != nil {
+		return 0, err
+	}
+	costs, err := sim.CostsOf(p, b.C, pl)
+	if err != nil {
+		return 0, err
+	}
+	between, computing := 0.0, 0.0
+	for i, s := range pl.Stages {
+		own := costs.Stages[i][0]
+		computing += own.ForwardS + own.BackwardS
+		if i+1 == len(pl.Stages) {
+			break
+		}
+		next, behind := pl.Stages[i+1], costs.Stages[i+1][0]
+		between += crossing(b, s.Devices, next.Devices, float64(own.ActivationBytes)*float64(len(s.Devices)))
+		between += crossing(b, next.Devices, s.Devices, float64(behind.GradientBytes)*float64(len(next.Devices)))
+	}
+	n := float64(len(pl.Stages))
+	if n < 2 || computing == 0 {
+		return 0, nil
+	}
+	return between / (n - 1) / (computing / n), nil
+}
+
+// crossing is what bytes take from some devices to others that share the samples of a micro-batch evenly.
+func crossing(b *bench.Bench, from, to []int, bytes float64) float64 {
+	busy, latency := map[[2]int]float64{}, 0.0
+	for i, s := range from {
+		for j, r := range to {
+			lo := max(float64(i)/float64(len(from)), float64(j)/float64(len(to)))
+			hi := min(float64(i+1)/float64(len(from)), float64(j+1)/float64(len(to)))
+			if hi <= lo {
+				continue
+			}
+			wait, takes := b.C.Transfer(s, r, int64(bytes*(hi-lo)))
+			latency = max(latency, wait)
+			for _, link := range b.C.Links(s, r) {
+				busy[link] += takes
+			}
+		}
+	}
+	most := 0.0
+	for _, s := range busy {
+		most = max(most, s)
+	}
+	return latency + most
+}
+
+// cuts adds where a plan is split, and its activation communication ratio, where the paper or we have one.
+func cuts(t *table.Table, b *bench.Bench, r dappleRow, preset, what string, pl *plan.Plan) error {
+	counts, err := regexp.Compile(r.Counts)
+	if err != nil {
+		return fmt.Errorf("reproduce: %s: %w", r.Workload, err)
+	}
+	paper, ours := r.Splits[preset], "-"
+	if r.Counts != "" {
+		ours = splitOf(b, pl, counts)
+	}
+	if paper == "" {
+		paper = "-"
+	}
+	if paper == "-" && ours == "-" && r.ACR[preset] == 0 {
+		return nil
+	}
+	t.Word(what+", split", paper, ours, "of the plan above")
+	ratio, err := acr(b, pl)
+	if err != nil {
+		return err
+	}
+	t.Number(what+", ACR", r.ACR[preset], ratio, "%.3f", "of the plan above: another plan has another ratio")
+	return nil
+}
+
+// printedACR adds the ratio of the plan that the paper prints, by our costs.
+func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string) error {
+	if r.ACR[preset] == 0 {
+		return nil
+	}
+	var pl *plan.Plan
+	var err error
+	if r.Plans[preset] == "straight" {
+		pl, err = b.Straight(len(b.C.Devices), r.MicroBatch, r.Batch/r.MicroBatch)
+	} else {
+		var counts *regexp.Regexp
+		if counts, err = regexp.Compile(r.Counts); err == nil {
+			pl, err = printed(b, r.Plans[preset], r.Splits[preset], counts, r.MicroBatch, r.Batch/r.MicroBatch)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("reproduce: %s on %s: %w", r.Workload, preset, err)
+	}
+	ratio, err := acr(b, pl)
+	if err != nil {
+		return err
+	}
+	t.Number(fmt.Sprintf("%s (%d) on %s, ACR of the paper's plan", r.Workload, r.Batch, preset), r.ACR[preset], ratio,
+		"%.3f", "the same plan with "+b.Source()+" costs: ours differ by layer from the authors' profiles")
+	return nil
+}

@@ -1,0 +1,205 @@
+package dapple
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/lab/reproduce/bench"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/dapple/artifact"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+func init() {
+	table.Register("dapple-table6", "DAPPLE Table 6: its plans and PipeDream's on 2x8",
+		table.Uses{Profiles: true, Planners: []string{"dapple", "pipedream"}, Fixed: []string{"dp"},
+			Script: scriptSettings}, dappleTable6)
+}
+
+// Table 6 is of the published search, and of its best plan of several stages; by the paper's equations it is
+// of what they choose.
+func dappleTable6(ctx context.Context, o table.Options, t *table.Table) error {
+	var paper dappleTable
+	if err := table.Read(files, "table6", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	for _, r := range paper.Rows {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		b, err := bench.New(o, r.Workload, nil, "dapple-a")
+		if err != nil {
+			return err
+		}
+		p, err := b.Profile(bench.SizesFor(r.Batch, r.MicroBatch)...)
+		if err != nil {
+			return err
+		}
+		row := table6Row{dappleRow: r, what: fmt.Sprintf("%s (%d) by %s", r.Workload, r.Batch, r.Planner)}
+		switch {
+		case b.Given == nil || r.Planner != "dapple":
+			err = row.inLayers(ctx, o, b, p, t)
+		case o.Formula == "paper":
+			err = row.inStates(ctx, o, b, t)
+		default:
+			err = row.bySearch(ctx, o, b, t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// table6Row is a row of the table and its name in ours.
+type table6Row struct {
+	dappleRow
+	what string
+}
+
+// ended is a plan of several stages as the table has it: where each ends, and its replicas.
+func ended(ends []string, replicas []int) string {
+	var words []string
+	for i, n := range replicas {
+		words = append(words, fmt.Sprintf("..%s@%d", append(slices.Clone(ends), "end")[i], n))
+	}
+	return strings.Join(words, " ")
+}
+
+// replicasOf is how many devices each stage has.
+func replicasOf(pl *plan.Plan) (replicas []int) {
+	for _, s := range pl.Stages {
+		replicas = append(replicas, len(s.Devices))
+	}
+	return replicas
+}
+
+// inLayers asks the row's planner and names layers.
+func (r table6Row) inLayers(
+	ctx context.Context, o table.Options, b *bench.Bench, p *profile.Profile, t *table.Table,
+) error {
+	said := "straight"
+	if !r.Straight {
+		said = ended(r.Cuts, r.Replicas)
+	}
+	asked := o
+	if asked.Formula == "" {
+		asked.Formula = "artifact"
+	}
+	pl, err := (*plan.Plan)(nil), error(nil)
+	if r.Planner == "dapple" {
+		pl, err = dapple(ctx, asked, b, p, r.Batch, r.Artifact, map[string]string{"dp": "no"})
+	} else {
+		var planner plan.Planner
+		if planner, err = plan.LookupPlanner(r.Planner); err != nil {
+			return err
+		}
+		request := o.Request(r.Planner, p, b.C, r.MicroBatch) // it plans for one minibatch after another
+		request.MicroBatch = r.MicroBatch
+		pl, err = planner.Plan(ctx, request)
+	}
+	if err != nil {
+		return r.none(t, said, err)
+	}
+	ours := bench.Configuration(pl)
+	if ours != "straight" {
+		var ends []string
+		for _, s := range pl.Stages[:len(pl.Stages)-1] {
+			ends = append(ends, p.Layers[prefix(pl, s)[s.LastLayer]].Name)
+		}
+		ours = ended(ends, replicasOf(pl))
+	}
+	t.Word(r.what, said, ours,
+		b.Source()+" costs weigh layers otherwise than the paper's profile, and layers here are finer")
+	return nil
+}
+
+// none adds a row without a plan, unless the planner was told what it refuses.
+func (r table6Row) none(t *table.Table, said string, err error) error {
+	if err := table.OfSettings(err); err != nil {
+		return err
+	}
+	t.Word(r.what, said, "none", err.Error())
+	return nil
+}
+
+// prefix is the layers from the first to the stage's last, in the plan's order.
+func prefix(pl *plan.Plan, s plan.Stage) []int {
+	layers := make([]int, s.LastLayer+1)
+	for i := range layers {
+		if layers[i] = i; pl.Order != nil {
+			layers[i] = pl.Order[i]
+		}
+	}
+	return layers
+}
+
+// states is the row's plan in states of the published profile.
+func (r table6Row) states() string {
+	var ends []string
+	for _, s := range r.States {
+		ends = append(ends, fmt.Sprint(s))
+	}
+	return ended(ends, r.Replicas)
+}
+
+// bySearch is the best plan of several stages by the published search, in states of the published profile.
+func (r table6Row) bySearch(ctx context.Context, o table.Options, b *bench.Bench, t *table.Table) error {
+	k, _, err := constants(o, o.Request("dapple", b.Given, b.C, r.Batch), r.Artifact)
+	if err != nil {
+		return err
+	}
+	a, err := artifact.Search(ctx, b.Given, b.C, r.Batch, k)
+	if err != nil {
+		return err
+	}
+	if a.BestMulti < 0 {
+		t.Word(r.what+", states", r.states(), "one stage", "no plan of several stages is estimated to be faster")
+		return nil
+	}
+	var ends []string
+	var replicas []int
+	for _, s := range a.Candidates[a.BestMulti].Stages {
+		ends, replicas = append(ends, fmt.Sprint(s.End-1)), append(replicas, len(s.Devices))
+	}
+	t.Word(r.what+", states", r.states(), ended(ends[:len(ends)-1], replicas),
+		"the authors' settings for this model are not published with the table")
+	return nil
+}
+
+// inStates is the plan by the paper's equations, in states of the published profile.
+func (r table6Row) inStates(ctx context.Context, o table.Options, b *bench.Bench, t *table.Table) error {
+	r.what += ", states"
+	pl, err := dapple(ctx, o, b, b.Given, r.Batch)
+	if err != nil {
+		return r.none(t, r.states(), err)
+	}
+	_, costs, err := b.Costs(pl.MicroBatch)
+	if err != nil {
+		return err
+	}
+	all, err := profile.StatesOf(b.Given, costs)
+	if err != nil {
+		return err
+	}
+	var ends []string
+	for _, s := range pl.Stages[:len(pl.Stages)-1] {
+		before := slices.Sorted(slices.Values(prefix(pl, s)))
+		state := 0
+		for state < len(all.List) && !slices.Equal(before, all.Layers(state)) {
+			state++
+		}
+		if state == len(all.List) {
+			return fmt.Errorf("%s: the stage that ends with layer %d ends at no state of the profile", r.what,
+				s.LastLayer)
+		}
+		ends = append(ends, fmt.Sprint(state))
+	}
+	t.Word(r.what, r.states(), ended(ends, replicasOf(pl)),
+		"equations (1) to (5) searched in full: the table is of the published search")
+	return nil
+}

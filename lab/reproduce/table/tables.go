@@ -1,0 +1,20 @@
+package table
+
+import (
+	"embed"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/internal/strictyaml"
+)
+
+// Read decodes one of a paper's tables: numbers only, each file with its origin.
+func Read(files embed.FS, name string, v any) error {
+	text, err := files.ReadFile("tables/" + name + ".yaml")
+	if err == nil {
+		err = strictyaml.Decode(text, v)
+	}
+	if err != nil {
+		return fmt.Errorf("tables/%s.yaml: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+// Package tabletest runs experiments for the tests of their tables.
+//
+// In: an experiment's name and Options. Out: its Table, whole. Refused, by failing the test: rows that lack a part,
+// tables without a source, and rows that are not there.
+package tabletest
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+)
+
+// Of runs an experiment.
+func Of(t *testing.T, name string, o table.Options) *table.Table {
+	t.Helper()
+	e, err := table.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := e.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// Run runs an experiment on analytic costs and looks whether its rows are whole.
+func Run(t *testing.T, name string) *table.Table {
+	t.Helper()
+	found := Of(t, name, table.Options{})
+	if len(found.Rows) == 0 || found.Source == "" {
+		t.Errorf("%s has no rows or no source", name)
+	}
+	for _, r := range found.Rows {
+		if r.What == "" || r.Paper == "" || r.Ours == "" || r.Difference == "" {
+			t.Errorf("%s: a row is incomplete: %+v", name, r)
+		}
+		t.Logf("%-60s %-10s %-10s %-10s %s", r.What, r.Paper, r.Ours, r.Difference, r.Why)
+	}
+	return found
+}
+
+// Find is the row of this name.
+func Find(t *testing.T, of *table.Table, what string) table.Row {
+	t.Helper()
+	i := slices.IndexFunc(of.Rows, func(r table.Row) bool { return r.What == what })
+	if i < 0 {
+		t.Fatalf("%s has no row %q", of.Name, what)
+	}
+	return of.Rows[i]
+}
+
+// Chain writes a published profile of a chain, such as the papers' authors have them: an input, twenty layers whose
+// work falls as their weights grow, and times and bytes as many times as long.
+func Chain(t *testing.T, folder, name string, times float64) {
+	t.Helper()
+	var b strings.Builder
+	const layers = 20
+	for i := range layers + 1 {
+		work, weights := 40-1.5*float64(i), math.Pow(1.6, float64(i))*1e5
+		if i == 0 {
+			work, weights = 0, 0
+		}
+		fmt.Fprintf(&b, "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, ",
+			i+1, times*work, times*2*work)
+		fmt.Fprintf(&b, "activation_size=%.1f, parameter_size=%.1f\n", times*4e7/float64(i+1), times*weights)
+	}
+	for i := range layers {
+		fmt.Fprintf(&b, "\tnode%d -- node%d\n", i+1, i+2)
+	}
+	if err := os.WriteFile(filepath.Join(folder, name), []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
