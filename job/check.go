@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/plan"
 )
@@ -63,6 +64,7 @@ func (j *Job) checkChoices() error {
 	}{{"collectives", j.Collectives, []string{Ordered, Native}},
 		{"rate_scale", j.RateScale, []string{ScaleByPipelines, ScaleSplit}},
 		{"bind", j.Bind, []string{BindAlways, BindNever}}, {"batch_norm", j.BatchNorm, []string{PerSlice}},
+		{"boundary", j.Boundary, packing.Names},
 		{"averaging", j.Averaging, []string{string(plan.DiluteFirst), string(plan.UpdateFirst)}},
 		{"reference", j.Reference, []string{string(plan.Inline), string(plan.Beside)}}} {
 		if err := registry.OneOf(c.value, c.of); c.value != "" && err != nil {

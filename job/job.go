@@ -61,6 +61,7 @@ type Job struct {
 	Program      string   `json:"program,omitempty" yaml:"program"`
 	Weights      string   `json:"weights,omitempty" yaml:"weights"`
 	Staleness    *int     `json:"staleness,omitempty" yaml:"staleness"`
+	Boundary     string   `json:"boundary,omitempty" yaml:"boundary"`
 	Pipelines    int      `json:"pipelines,omitempty" yaml:"pipelines"`
 	Alpha        float64  `json:"alpha,omitempty" yaml:"alpha"`
 	Averaging    string   `json:"averaging,omitempty" yaml:"averaging"`

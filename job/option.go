@@ -153,6 +153,8 @@ var (
 				j.Staleness = &n
 				return nil
 			}},
+		word("f32, or f16, bf16, i8: how stages send each other tensors (default: f32)", "boundary",
+			func(j *Job) *string { return &j.Boundary }),
 		word("per_slice: replicas may normalise over slices of a micro-batch", "batch-norm",
 			func(j *Job) *string { return &j.BatchNorm }),
 		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),

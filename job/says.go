@@ -34,6 +34,8 @@ var says = map[string]string{
 	"program":   "a file with a Program to use as the schedule, as millrace schedule writes them",
 	"weights":   "fix the weight policy: sync, stash, vertical, 2bw, latest, elastic, asp",
 	"staleness": "how many minibatches a worker of schedule asp may be ahead of the slowest; left out, any number",
+	"boundary": "f32, or f16, bf16 or i8: how stages on different workers write the activations and gradients that " +
+		"they send each other; in fewer bits than 32 they are rounded, and the bits of one worker are not promised",
 	"pipelines": "pipelines side by side over the same workers, each with a model of its own, held together by a " +
 		"reference (AvgPipe); 1 is plain training",
 	"alpha":     "part of the reference that a pipeline takes over at each update, 0 to 1; left out, 1 over the pipelines",

@@ -32,7 +32,7 @@ const (
 	copyRounds   = 15
 )
 
-// Transfer implements timing.Timer: Wire, and what instructions take beside layers.
+// Transfer implements timing.Timer: Wire, what instructions take beside layers, and what packing tensors does.
 func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
 	out, err := t.Wire(ctx)
 	if err != nil {
@@ -41,7 +41,8 @@ func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
 	if err := t.beside(ctx, out); err != nil {
 		return nil, err
 	}
-	return out, nil
+	out.Packing, err = t.packing()
+	return out, err
 }
 
 // Wire is the wire between two workers of this process alone, which takes a fraction of the time that a Transfer

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/profile"
 )
@@ -19,6 +20,9 @@ type Request struct {
 	MicroBatch int
 	// Formula is "paper" (also "") or "artifact": the published code's, where it differs.
 	Formula string
+	// Boundary is how stages send each other activations and gradients. Planners see the profile with the bytes that
+	// it leaves (profile.Profile.Packed); what packing takes is for whoever simulates their plans.
+	Boundary packing.Format
 	// Set holds the planner's own settings by name, as in `--set overlap=max`.
 	Set map[string]string
 }
@@ -57,7 +61,12 @@ func RegisterPlanner(p Planner) {
 		if err := CheckBatch(r.Batch); err != nil {
 			return nil, fmt.Errorf("%w (planner %s)", err, p.Name)
 		}
-		return search(ctx, r)
+		r.Profile = r.Profile.Packed(r.Boundary)
+		pl, err := search(ctx, r)
+		if err == nil && len(pl.Stages) > 1 {
+			pl.Boundary = r.Boundary
+		}
+		return pl, err
 	}
 	planners.Add(p.Name, p)
 }

@@ -42,6 +42,17 @@ type Packed struct {
 	InputS, BackS                  float64 // unpacking what it receives
 }
 
+// Sends is the bytes of what a stage sends of a micro-batch: SF activations, SB gradients.
+func (c *StageCost) Sends(kind schedule.Kind) int64 {
+	switch bytes, _, packed := c.Packed.of(kind); {
+	case packed:
+		return bytes
+	case kind == schedule.SB:
+		return c.GradientBytes
+	}
+	return c.ActivationBytes
+}
+
 // of is the bytes of what an instruction sends or receives packed, if it does, and how long it takes to pack or unpack.
 func (k *Packed) of(kind schedule.Kind) (bytes int64, takesS float64, is bool) {
 	switch kind {

@@ -210,7 +210,7 @@ func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, dev
 	}
 	first, last := pl.Stages[s].FirstLayer-1, pl.Stages[s].LastLayer
 	out := Packed{On: true}
-	pack, unpack := packingS(p, c, pl.Boundary, device)
+	pack, unpack := PackingS(p, c, pl.Boundary, device)
 	if first >= 0 {
 		out.InputBytes, out.GradientBytes = p.CutBytes(costs, first), p.GradientBytes(costs, first)
 		out.InputS = unpack(whole.InputBytes, out.InputBytes)
@@ -224,9 +224,9 @@ func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, dev
 	return out, nil
 }
 
-// packingS is how long so many bytes of numbers take to pack and to unpack: as measured, or else one pass over both at
+// PackingS is how long so many bytes of numbers take to pack and to unpack: as measured, or else one pass over both at
 // the device's memory bandwidth, where that is known.
-func packingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device string) (pack,
+func PackingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device string) (pack,
 	unpack func(whole, packed int64) float64) {
 	if measured, known := p.On(device).Transfer.PackingIn(f); known {
 		return func(whole, _ int64) float64 { return float64(whole) / measured.PackBytesPerSecond },

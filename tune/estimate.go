@@ -117,7 +117,8 @@ func (e *estimator) load(h *shape) bool {
 			}
 			a.depth = min(h.depth[i], a.mine)
 			forward, backward := t.time(from, to, h.again[i])
-			a.forward, a.backward = noise.Usual(forward), noise.Usual(backward)
+			packsForward, packsBackward := t.packing(from, to)
+			a.forward, a.backward = noise.Usual(forward)+packsForward, noise.Usual(backward)+packsBackward
 			e.work += float64(a.mine) * (a.forward + a.backward)
 			if limit := e.Cluster.MemoryBytes(d); limit > 0 {
 				e.over = max(e.over, t.Held(from, to, a.depth, h.again[i])-limit)
@@ -170,7 +171,7 @@ func newLink(c *cluster.Cluster, from, to int, bytes int64) link {
 // cutBytes is what crosses before stage i for one micro-batch.
 func (s *space) cutBytes(h *shape, i int) int64 {
 	if t := s.tables.of(s.Cluster.Devices[h.order[0]], h.size); t != nil {
-		return t.Cut[h.cuts[i]]
+		return t.crosses[h.cuts[i]]
 	}
 	return 0
 }

@@ -228,7 +228,7 @@ func (t *stager) cost(from, to int) float64 {
 		v += (t.sum[0] + t.sum[1]*float64(t.tables[0].Gradients[to]-t.tables[0].Gradients[from])) / float64(t.m)
 	}
 	if from > 0 {
-		v = max(v, t.perByte*float64(t.whole.Cut[from])/float64(t.r))
+		v = max(v, t.perByte*float64(t.whole.crosses[from])/float64(t.r))
 	}
 	return v
 }

@@ -41,7 +41,8 @@ func (s *search) queryPlanners(ctx context.Context) <-chan answer {
 				if ctx.Err() != nil {
 					return
 				}
-				pl, err := p.Plan(ctx, plan.Request{Profile: s.Profile, Cluster: s.Cluster, Batch: s.Batch})
+				pl, err := p.Plan(ctx, plan.Request{Profile: s.Profile, Cluster: s.Cluster, Batch: s.Batch,
+					Boundary: s.Fix.Boundary})
 				answers <- answer{p.Name, pl, err}
 			}
 		}))

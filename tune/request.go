@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
@@ -31,6 +33,8 @@ type Overrides struct {
 	// PostValidate: updates at a flush do not wait for the gradient norm (plan.Plan.PostValidate).
 	PostValidate bool
 	Staleness    *int // of the weight policy asp (plan.Plan.Staleness)
+	// Boundary is how stages send each other tensors (plan.Plan.Boundary).
+	Boundary packing.Format
 }
 
 func (o Overrides) none() bool {
@@ -218,11 +222,29 @@ func (o Overrides) CheckNames() error {
 			return &SettingError{"schedule", err}
 		}
 	}
+	if err := o.checkBoundary(); err != nil {
+		return err
+	}
 	if err := registry.OneOf(string(o.Weights), policies()); o.Weights != "" && err != nil {
 		return &SettingError{"weights", err}
 	}
 	_, _, err := o.FixedRecompute()
 	return err
+}
+
+// checkBoundary refuses a format of what stages send each other where there is one stage.
+func (o Overrides) checkBoundary() error {
+	f, err := family.Lookup(o.Schedule)
+	switch {
+	case !o.Boundary.Packs():
+		return nil
+	case o.Weights.Served() || err == nil && f.Undivided:
+		return wrong("boundary", "%s; under schedule %s a worker has the whole model, and no stage sends another its "+
+			"activations: leave it out", o.Boundary, cmp.Or(o.Schedule, string(o.Weights)))
+	case o.Stages == 1:
+		return wrong("boundary", "%s; one stage sends no other its activations: leave it out", o.Boundary)
+	}
+	return nil
 }
 
 func policies() (names []string) {

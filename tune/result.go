@@ -48,7 +48,7 @@ func (s *search) result() (*Result, error) {
 	if out.Best.Planner == "auto" {
 		out.Best.Objective.Value = best.predicted.StepS
 	}
-	out.LowestS = bound.Step(s.Profile, s.Cluster, s.boundKind(best.plan))
+	out.LowestS = bound.Step(s.Profile.Packed(s.Fix.Boundary), s.Cluster, s.boundKind(best.plan))
 	if out.LowestS > 0 {
 		gap := best.predicted.StepS/out.LowestS - 1
 		if gap < 0 && gap > -1e-9 {

@@ -137,7 +137,8 @@ func TestEstimateIsASimulation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(1, 6).Draw(t, "layers"), rapid.IntRange(1, 4).Draw(t, "devices"))
 		p.Transfer = &profile.Transfer{DispatchS: rapid.Float64Range(0, 0.5).Draw(t, "dispatch")}
-		s, err := newSearch(Request{Profile: p, Cluster: c, Batch: 8})
+		fix := Overrides{Boundary: format(t, p)}
+		s, err := newSearch(Request{Profile: p, Cluster: c, Batch: 8, Fix: fix})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,15 +196,16 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 				c.Levels[i].CollectiveBandwidthBytesPerSecond *= 1 << 20
 			}
 		}
-		request := Request{Profile: p, Cluster: c, Batch: 4}
+		request := Request{Profile: p, Cluster: c, Batch: 4, Fix: Overrides{Boundary: format(t, p)}}
 		s, err := newSearch(request)
 		if err != nil {
 			t.Fatal(err)
 		}
 		kind := bound.Kind{Workers: len(c.Devices), Batch: 4, Sizes: s.sizes}
-		whole := bound.Step(p, c, kind)
+		packed := p.Packed(request.Fix.Boundary)
+		whole := bound.Step(packed, c, kind)
 		kind.Halves = true
-		halved := bound.Step(p, c, kind)
+		halved := bound.Step(packed, c, kind)
 		best, shown := math.Inf(1), ""
 		family := rapid.SampledFrom([]string{"pb", "1f1b", "so", "afab", "zb-h1", "zb-h2", "zb-auto"}).Draw(t, "family")
 		everyShape(s, family, func(h *shape) {

@@ -85,6 +85,9 @@ func (s *space) plan(h *shape) *plan.Plan {
 	if h.split {
 		out.Replication = string(schedule.Split)
 	}
+	if h.stages() > 1 {
+		out.Boundary = s.Fix.Boundary
+	}
 	for i, devices := range h.devices() {
 		st := plan.Stage{FirstLayer: h.cuts[i], LastLayer: h.cuts[i+1] - 1, Devices: slices.Clone(devices),
 			Recompute: h.again[i], Warmup: h.depth[i]}

@@ -46,7 +46,7 @@ func newSpace(r Request) (*space, error) {
 	}
 	s := &space{
 		Request: r, pipelines: roles.Pipelines(), undivided: roles.Undivided(), families: map[string]family.Family{},
-		tables: newTables(r.Profile), sums: map[*int]*sums{},
+		tables: newTables(r.Profile, r.Cluster, r.Fix.Boundary), sums: map[*int]*sums{},
 	}
 	var err error
 	if s.sizes, err = s.microBatches(); err != nil {

@@ -57,11 +57,11 @@ func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) 
 	for m := range micros {
 		for _, r := range replicas(&p, m, senders) {
 			send(0, schedule.Instruction{Stage: int32(stage - 1), Kind: schedule.SF, Micro: int32(m), Replica: int16(r)},
-				costs.Stages[stage-1][r].ActivationBytes)
+				costs.Stages[stage-1][r].Sends(schedule.SF))
 		}
 		for _, r := range replicas(&p, m, receivers) {
 			send(1, schedule.Instruction{Stage: int32(stage), Kind: schedule.SB, Micro: int32(m), Replica: int16(r)},
-				costs.Stages[stage][r].GradientBytes)
+				costs.Stages[stage][r].Sends(schedule.SB))
 		}
 	}
 	for _, ways := range taken {

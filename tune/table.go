@@ -1,8 +1,11 @@
 package tune
 
 import (
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
@@ -16,6 +19,19 @@ type table struct {
 	// keep nothing beyond forwards, and of backwards beyond a forward and a backward.
 	bare, again []float64
 	halves      []float64 // of both halves of backwards beyond the whole
+	// crosses is what crosses the cut before each layer in the format of boundaries, and packs and unpacks how long
+	// writing it so and reading it again take: of activations, which gradients are taken to be as large as.
+	crosses        []int64
+	packs, unpacks []float64
+}
+
+// packing is what a stage's forward and backward of one micro-batch take besides, where what it sends and receives is
+// packed.
+func (t *table) packing(from, to int) (forward, backward float64) {
+	if t.packs == nil {
+		return 0, 0
+	}
+	return t.unpacks[from] + t.packs[to], t.unpacks[to] + t.packs[from]
 }
 
 // time is how long a stage's forward and backward of one micro-batch take, as sim.CostsOf has it.
@@ -40,8 +56,10 @@ func span(sums []float64, from, to int) float64 { return sums[to] - sums[from] }
 // tables makes and keeps the tables of a profile. A nil table is a size that the profile
 // has no costs for.
 type tables struct {
-	p    *profile.Profile
-	have map[tableKey]*table
+	p, packed *profile.Profile // packed: with what crosses boundaries in the format
+	c         *cluster.Cluster
+	boundary  packing.Format
+	have      map[tableKey]*table
 }
 
 type tableKey struct {
@@ -49,8 +67,8 @@ type tableKey struct {
 	rows   int
 }
 
-func newTables(p *profile.Profile) *tables {
-	return &tables{p: p, have: map[tableKey]*table{}}
+func newTables(p *profile.Profile, c *cluster.Cluster, boundary packing.Format) *tables {
+	return &tables{p: p, packed: p.Packed(boundary), c: c, boundary: boundary, have: map[tableKey]*table{}}
 }
 
 func (t *tables) of(device string, rows int) *table {
@@ -74,7 +92,7 @@ func (t *tables) make(device string, rows int) *table {
 		}
 		return out
 	}
-	return &table{
+	out := &table{
 		Sums:     memory.SumsOf(t.p, costs),
 		forward:  sums(func(k int) float64 { return costs[k].ForwardS }),
 		backward: sums(func(k int) float64 { return costs[k].BackwardS }),
@@ -96,4 +114,14 @@ func (t *tables) make(device string, rows int) *table {
 			return *input + *weight - costs[k].BackwardS
 		}),
 	}
+	out.crosses = out.Cut
+	if packed, _, err := t.packed.At(device, rows); err == nil && t.boundary.Packs() {
+		out.crosses = memory.SumsOf(t.packed, packed).Cut
+		pack, unpack := sim.PackingS(t.p, t.c, t.boundary, device)
+		out.packs, out.unpacks = make([]float64, len(out.Cut)), make([]float64, len(out.Cut))
+		for k, whole := range out.Cut {
+			out.packs[k], out.unpacks[k] = pack(whole, out.crosses[k]), unpack(whole, out.crosses[k])
+		}
+	}
+	return out
 }

@@ -44,7 +44,8 @@ func Partition(ctx context.Context, w *Workload, fix tune.Overrides) (*plan.Plan
 		}
 		if base, err = planner.Plan(ctx, plan.Request{
 			Profile: w.Profile, Cluster: w.Cluster.Unlimited(), Batch: w.Batch, MicroBatch: fix.MicroBatch,
-			Set: map[string]string{"use_fewer_machines": fewer},
+			Boundary: fix.Boundary,
+			Set:      map[string]string{"use_fewer_machines": fewer},
 		}); err != nil {
 			return nil, fmt.Errorf("tune: AvgPipe's partitioner: %w", err)
 		}
@@ -55,6 +56,9 @@ func Partition(ctx context.Context, w *Workload, fix tune.Overrides) (*plan.Plan
 	}
 	for i := range base.Stages {
 		base.Stages[i].Recompute = again
+	}
+	if len(base.Stages) > 1 {
+		base.Boundary = fix.Boundary
 	}
 	return base, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/engine/torch"
 	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
@@ -122,6 +123,11 @@ func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	}
 	if err != nil || l.Machine != k.wires {
 		l = none
+	}
+	if f, _ := packing.Named(k.job.Boundary); f.Packs() {
+		if _, known := l.Transfer.PackingIn(f); !known {
+			l = none // of an older version, which did not measure it
+		}
 	}
 	return r, l
 }

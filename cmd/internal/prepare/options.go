@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/names"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
@@ -258,6 +259,10 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch,
 		MicroBatches: j.MicroBatches, Recompute: j.Recompute, PostValidate: j.PostValidate,
 		Staleness: j.Staleness,
+	}
+	var err error
+	if o.Boundary, err = packing.Named(j.Boundary); err != nil {
+		return o, cli.BadInput(fmt.Errorf("%s: %w", j.Called("boundary"), err))
 	}
 	if wholeMinibatches(j) && o.MicroBatches == 0 && o.MicroBatch == 0 {
 		o.MicroBatches = 1

@@ -130,9 +130,10 @@ func (p *Prepared) NoteSpread() {
 	}
 }
 
-// Placed notes in a plan how its model was asked for, and the hardware that it is for. On a machine whose workers are
-// threads any plan is at home.
+// Placed notes in a plan how its model was asked for, the hardware that it is for, and what it rounds. On a machine
+// whose workers are threads any plan is at home.
 func (p *Prepared) Placed(pl *plan.Plan) {
+	p.noteBoundary(pl)
 	if j := p.Job; p.Model != nil {
 		asked := plan.Asked{Settings: j.Settings, Freeze: j.Freeze}
 		if j.Model != p.Model.Name {
@@ -302,6 +303,9 @@ func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
 	pl.PostValidate = pl.PostValidate || j.PostValidate
 	if j.Staleness != nil {
 		pl.Staleness = j.Staleness
+	}
+	if err := bound(j, pl); err != nil {
+		return nil, cli.BadInput(err)
 	}
 	if err := pl.Validate(); err != nil {
 		return nil, cli.BadInput(fmt.Errorf("--post-validate: %w", err))

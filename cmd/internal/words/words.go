@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/data/tokens"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model/aten/rules"
 	"github.com/millrace-ml/millrace/plan"
@@ -56,6 +57,7 @@ func Groups() []cli.Group {
 			{Name: "split", Takes: "LAYERS", Rare: true, Values: layers},
 			{Name: "weights", Takes: "POLICY", Rare: true, Values: policies},
 			{Name: "staleness", Takes: "N", Rare: true},
+			{Name: "boundary", Takes: "FORMAT", Rare: true, Values: One(packing.Names...)},
 			{Name: "recompute", Takes: "HOW", Rare: true, Values: One("auto", "none", "stage", "every:2", "every:4")},
 			{Name: "profile", Takes: "FILE", Rare: true, Values: files("json")},
 			{Name: "program", Takes: "FILE", Rare: true, Values: files("txt", "json", "csv")},

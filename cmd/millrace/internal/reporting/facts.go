@@ -64,7 +64,34 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 	if order, err := r.Order(); err == nil { // else its updates do not depend on who was first
 		all = append(all, staleness(order)...)
 	}
+	all = append(all, rounded(p.Measured)...)
 	return append(all, averaging(p.Plan, evaluations)...)
+}
+
+// rounded is by how much what stages sent each other differed from what they had, where that had fewer bits.
+func rounded(t *trace.Timeline) (all []report.Fact) {
+	if t == nil {
+		return nil
+	}
+	worst := map[string]trace.Rounded{}
+	for _, r := range t.Rounded {
+		w := worst[r.Kind]
+		worst[r.Kind] = trace.Rounded{Format: r.Format, Absolute: max(w.Absolute, r.Absolute),
+			Relative: max(w.Relative, r.Relative), Beyond: w.Beyond + r.Beyond}
+	}
+	for _, kind := range []struct{ name, what string }{{"SF", "activations"}, {"SB", "gradients"}} {
+		r, sent := worst[kind.name]
+		if !sent {
+			continue
+		}
+		text := fmt.Sprintf("sent in %s: off by %.2g at most, and by %.2g of the largest number of a sample", r.Format,
+			r.Absolute, r.Relative)
+		if r.Beyond > 0 {
+			text += fmt.Sprintf("; %s beyond the format became its largest", terminal.Count(int(r.Beyond), "number"))
+		}
+		all = append(all, report.Fact{Name: kind.what, Value: text})
+	}
+	return all
 }
 
 // settings is those of a model, in brackets.

@@ -226,6 +226,7 @@ func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 	if pl == nil || j.Given("program") {
 		return
 	}
+	r.inheritBoundary(j, pl)
 	if e := pl.Elastic; e != nil {
 		take(r, j, "pipelines", &j.Pipelines, e.Pipelines)
 		if j.Pipelines == e.Pipelines && !scaleGiven {

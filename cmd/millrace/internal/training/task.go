@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/engine/torch"
+	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -16,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/process"
+	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
@@ -100,5 +102,30 @@ func replayed(j *job.Job) (order folder.Order, err error) {
 	if err != nil {
 		return order, fmt.Errorf("%s: %w", j.Called("replay"), err)
 	}
-	return order, nil
+	return order, repeats(j, r.Shown().Plan)
+}
+
+// inheritBoundary takes over how stages send each other tensors, where there may be several.
+func (r *resumption) inheritBoundary(j *job.Job, pl *plan.Plan) {
+	order, err := family.Lookup(j.Schedule) // none where the search is to choose
+	if pl.Boundary.Packs() && j.Stages != 1 && (err != nil || !order.Undivided) {
+		take(r, j, "boundary", &j.Boundary, string(pl.Boundary))
+	}
+}
+
+// repeats has a job send boundary tensors as the run did whose order it repeats: others would be other bits.
+func repeats(j *job.Job, was *plan.Plan) error {
+	if was == nil {
+		return nil
+	}
+	own, err := packing.Named(j.Boundary)
+	if err != nil {
+		return err
+	}
+	if j.Given("boundary") && own != was.Boundary {
+		return fmt.Errorf("%s is %s; the run in %s, which %s repeats, has %s: leave it out", j.Called("boundary"), own,
+			j.Replay, j.Called("replay"), was.Boundary)
+	}
+	j.Boundary = string(was.Boundary)
+	return nil
 }

@@ -1,0 +1,40 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/packing"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// bound has a given plan's stages send each other tensors as its job says, where it says so.
+func bound(j *job.Job, pl *plan.Plan) (err error) {
+	if j.Boundary == "" {
+		return nil
+	}
+	if pl.Boundary, err = packing.Named(j.Boundary); err == nil && pl.Boundary.Packs() && len(pl.Stages) == 1 {
+		err = fmt.Errorf("%s %s: the plan in %s has one stage, which sends no other its activations; leave it out",
+			j.Called("boundary"), pl.Boundary, j.Plan)
+	}
+	return err
+}
+
+// rounds begins a plan's note of what its stages send each other.
+const rounds = "boundary "
+
+// noteBoundary notes in a plan what its stages send each other in fewer bits, and what that costs.
+func (p *Prepared) noteBoundary(pl *plan.Plan) {
+	pl.Why = slices.DeleteFunc(pl.Why, func(why string) bool { return strings.HasPrefix(why, rounds) })
+	asked, _ := packing.Named(p.Job.Boundary) // which Overrides has refused where it is none
+	switch f := pl.Boundary; {
+	case f.Packs():
+		pl.Why = append(pl.Why, fmt.Sprintf("%s%s rounds what stages send each other, by at most %s; %s", rounds, f,
+			f.Bound(), NotPromised))
+	case asked.Packs():
+		pl.Why = append(pl.Why, fmt.Sprintf("%s%s rounds nothing here: one stage sends no other its activations", rounds,
+			asked))
+	}
+}
