@@ -23,8 +23,8 @@ func (f *file) placeDevices(c *Cluster, count int) error {
 			t = nodes[i/size].typeOf(i%size, f.Device)
 		}
 		if t == "" {
-			return fmt.Errorf("cluster: %s: device %d has no type; name one of device_types (%s) with device:, or in "+
-				"nodes:", f.Name, i, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
+			return fmt.Errorf("cluster: %s: device %d has no type; name one of device_types (%s) with the key device, or "+
+				"in nodes", f.Name, i, strings.Join(slices.Sorted(maps.Keys(c.DeviceTypes)), ", "))
 		}
 		if _, ok := c.DeviceTypes[t]; !ok {
 			return fmt.Errorf("cluster: %s: device %d is of type %q, which device_types does not have; %s",

@@ -45,7 +45,7 @@ func (s *Spec) onePod() error {
 	}
 	for _, name := range []string{s.Secret, s.Claim, s.Namespace} {
 		if name != "" && !resources.MatchString(name) {
-			return fmt.Errorf("%q is no name in Kubernetes; it has lower-case letters, digits, - and .", name)
+			return fmt.Errorf("%q is no name in Kubernetes; it has lower-case letters, digits, dots and dashes", name)
 		}
 	}
 	return nil

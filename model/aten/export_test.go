@@ -93,7 +93,6 @@ type outcome struct {
 	Name, Said, Done string
 	Code             int
 	State            map[string][2]any // what PyTorch says that the module has: shape, SHA-256 of its elements
-	path             string
 }
 
 // exports are the outcomes of all modules, made once by one process.

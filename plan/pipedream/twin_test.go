@@ -108,8 +108,7 @@ func TestBruteForce(t *testing.T) {
 		}
 		// every composition of layers and workers, level by level
 		var best func(level, i, j, m int) float64
-		var stage func(level, i, j, m int) float64
-		stage = func(level, i, j, m int) float64 {
+		stage := func(level, i, j, m int) float64 {
 			inner, weights := 0.0, 0.0
 			for k := i; k <= j; k++ {
 				inner += x * (p.Layers[k].Costs[0].ForwardS + p.Layers[k].Costs[0].BackwardS)

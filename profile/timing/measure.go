@@ -226,7 +226,6 @@ func (s *sitting) measureUpdates(t Timer) error {
 func (s *sitting) visitAll() error {
 	began := s.now()
 	for round := range s.rounds {
-		gone := s.now().Sub(began).Seconds()
 		lacks := func(size int) bool { return !s.thorough(size) }
 		if s.Passes == 0 && !s.Quick && round > 0 && !slices.ContainsFunc(s.sizes, lacks) {
 			break
@@ -239,7 +238,8 @@ func (s *sitting) visitAll() error {
 			if round == 0 && i > 0 && !slices.Contains(s.chosen(), size) && len(s.visits(size)) == 0 {
 				continue // it would take too long, as is known by now
 			}
-			if gone = s.now().Sub(began).Seconds(); s.Quick && round > 0 && gone+s.laterS(size) > QuickS {
+			gone := s.now().Sub(began).Seconds()
+			if s.Quick && round > 0 && gone+s.laterS(size) > QuickS {
 				continue
 			}
 			some = true

@@ -28,7 +28,7 @@ func init() {
 			}
 			for i, k := range s.Warmup {
 				if k < 1 {
-					return fmt.Errorf("K_%d is %d micro-batches held; it must be 1 at least", i, k)
+					return fmt.Errorf("depth K_%d is %d micro-batches held; it must be 1 at least", i, k)
 				}
 			}
 			return nil

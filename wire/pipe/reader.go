@@ -88,7 +88,7 @@ func (f *frame) fits(tag uint64, size int64) error {
 func (r *reader) run() {
 	err := r.read()
 	r.mu.Lock()
-	if r.err == nil && err != nil && !gone(err) {
+	if r.err == nil && !gone(err) {
 		r.err = err
 	}
 	r.mu.Unlock()

@@ -25,7 +25,6 @@ type Meter struct {
 	mu    sync.Mutex
 	doing string // beside the work
 	shown bool   // a live line is there
-	last  time.Time
 
 	stop, stopped chan struct{}
 }

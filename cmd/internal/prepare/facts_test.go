@@ -64,7 +64,8 @@ func TestUnequalHostsKeepTheirOwnProfiles(t *testing.T) {
 	if two.Quota = 1.9; one.Cores() != two.Cores() {
 		t.Fatal("the hosts have unequal whole cores")
 	}
-	if path(one, 1) == path(two, 1) || path(one, 1) == path(one, 2) || path(one, 1) != path(one, 1) {
+	again := path(one, 1)
+	if path(one, 1) == path(two, 1) || path(one, 1) == path(one, 2) || path(one, 1) != again {
 		t.Errorf("%s, %s, %s", path(one, 1), path(two, 1), path(one, 2))
 	}
 }

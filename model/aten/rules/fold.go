@@ -35,7 +35,7 @@ func (w *walker) folded(n *aten.Node) (bool, error) {
 	for i, a := range n.In {
 		if v, err := w.variable(a); err != nil || v != nil && v.class != nil || v != nil && v.isList {
 			if err == nil && reads[base(n.Op)] || err == nil && base(n.Op) == "prim::NumToTensor" {
-				err = errors.New("Python reads a number out of a tensor here, which a later call cannot repeat; " +
+				err = errors.New("a number is read out of a tensor in Python here, which a later call cannot repeat; " +
 					"compute with the tensor itself")
 			}
 			return false, err

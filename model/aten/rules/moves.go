@@ -164,7 +164,7 @@ func (w *walker) reducedSizes(b string, n *Node, x []*Expr) []*Expr {
 }
 
 // multiplied returns the sizes of a product of matrices.
-func (w *walker) multiplied(b string, n *Node, x []*Expr) []*Expr {
+func (w *walker) multiplied(b string, n *Node) []*Expr {
 	in := n.In
 	if b == "addmm" || b == "baddbmm" {
 		in = in[1:]

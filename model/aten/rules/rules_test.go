@@ -168,7 +168,7 @@ func TestRefusalsSayWhatToChange(t *testing.T) {
 		}, "it writes a tensor of the shape [4 3] in place, and [4 5] is recorded"},
 		{call("aten::t_", value(0)), "write it without its underscore"},
 		{call("prim::If", value(0)), "control flow"},
-		{call("aten::Int.Tensor", value(0)), "Python reads a number out of a tensor"},
+		{call("aten::Int.Tensor", value(0)), "a number is read out of a tensor in Python"},
 		{call("aten::relu", tensor("gone")), `it reads "gone", which the module does not have`},
 		{call("aten::dropout", value(0), float(2), truth(true)), "no fixed number from 0 to 1"},
 		{call("aten::relu_"), "it has no argument to write"},

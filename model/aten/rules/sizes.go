@@ -118,7 +118,7 @@ func (w *walker) ruled(n *Node, k int, v *Value) []*Expr {
 		b == "split_with_sizes", b == "unbind":
 		return w.regrouped(b, n, x, k, v)
 	case b == "linear" || b == "matmul" || b == "mm" || b == "bmm" || b == "addmm" || b == "baddbmm":
-		return w.multiplied(b, n, x)
+		return w.multiplied(b, n)
 	case reduced[b]:
 		return w.reducedSizes(b, n, x)
 	case b == "lstm" || b == "gru" || b == "rnn_tanh" || b == "rnn_relu":
