@@ -18,6 +18,13 @@ type DeviceType struct {
 	// A kind in none of them takes the constant in package profile.
 	Efficiency map[string]float64
 	FPGA       *FPGA // nil: not a board
+	// Peaks is the peak by precision (Precisions), where more than single precision's is described.
+	Peaks map[string]float64
+	// Kernels is how fast kernels are by kind and size; nil: as a roofline has it, by Efficiency alone.
+	Kernels *Kernels
+	// Group makes a device of that many of these; MemoryBytes is then that of all of them. nil: it is one.
+	Group        *Group
+	PricePerHour float64 // of one, in any money; 0: not said
 }
 
 // Level is one level of the hierarchy: Size groups of the level inside it,

@@ -31,6 +31,14 @@ type fileDeviceType struct {
 	MemoryBandwidth string             `yaml:"memory_bandwidth"`
 	Efficiency      map[string]float64 `yaml:"efficiency"`
 	FPGA            *fileFPGA          `yaml:"fpga"`
+	// Like is a preset of a device type, which the other fields change.
+	Like             string            `yaml:"like"`
+	Peaks            map[string]string `yaml:"peaks"`
+	Kernels          *fileKernels      `yaml:"kernels"`
+	Tensor           int               `yaml:"tensor"`
+	TensorLink       *fileGroup        `yaml:"tensor_link"`
+	SequenceParallel bool              `yaml:"sequence_parallel"`
+	PricePerHour     float64           `yaml:"price_per_hour"`
 }
 
 // fileNode is one group of the innermost level, or count of them in a row.
@@ -114,7 +122,11 @@ func (f *file) cluster() (*Cluster, error) {
 		return nil, fmt.Errorf("cluster: %s: cores is %d; it must be 1 or more, or left out", f.Name, f.Cores)
 	}
 	for name, d := range f.DeviceTypes {
-		t, err := d.deviceType()
+		d, err := d.resolved()
+		var t DeviceType
+		if err == nil {
+			t, err = d.deviceType()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("cluster: %s: device type %s: %w", f.Name, name, err)
 		}
@@ -169,8 +181,8 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 			return t, err
 		}
 	}
-	if d.FPGA == nil {
-		return t, nil
+	if err := d.describe(&t); err != nil || d.FPGA == nil {
+		return t, err
 	}
 	if d.Peak != "" {
 		return t, fmt.Errorf("it has both peak and fpga; a board's peak is dsp_slices x flops_per_slice x clock, so " +

@@ -14,7 +14,8 @@ func TestTheClustersPageIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(text)
-	for _, of := range []any{file{}, fileDeviceType{}, fileNode{}, fileLevel{}, fileFPGA{}, fileTransceiver{}} {
+	for _, of := range []any{file{}, fileDeviceType{}, fileNode{}, fileLevel{}, fileFPGA{}, fileTransceiver{},
+		fileKernels{}, fileRate{}, fileGroup{}} {
 		for i := range reflect.TypeOf(of).NumField() {
 			key := reflect.TypeOf(of).Field(i).Tag.Get("yaml")
 			if !strings.Contains(page, "`"+key) && !strings.Contains(page, "    "+key+":") {
@@ -25,6 +26,11 @@ func TestTheClustersPageIsComplete(t *testing.T) {
 	for _, name := range Presets() {
 		if !strings.Contains(page, "`"+name+"`") {
 			t.Errorf("docs/clusters.md does not name the preset %s", name)
+		}
+	}
+	for _, name := range Types() {
+		if !strings.Contains(page, "`"+name+"`") {
+			t.Errorf("docs/clusters.md does not name the device type %s", name)
 		}
 	}
 	_, example, _ := strings.Cut(page, "\n    name: ")

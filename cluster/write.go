@@ -82,9 +82,20 @@ func (c *Cluster) writeNodes(b *strings.Builder) {
 
 func (t DeviceType) text() string {
 	var f fields
-	f.quantity("memory", float64(t.MemoryBytes), byteUnits)
-	if t.FPGA == nil {
+	memory := t.MemoryBytes
+	if t.Group != nil {
+		memory /= int64(t.Group.Size)
+	}
+	f.quantity("memory", float64(memory), byteUnits)
+	if t.FPGA == nil && t.PeakFLOPS != t.Peaks["f32"] {
 		f.quantity("peak", t.PeakFLOPS, speedUnits)
+	}
+	var peaks fields
+	for _, name := range slices.Sorted(maps.Keys(t.Peaks)) {
+		peaks.quantity(name, t.Peaks[name], speedUnits)
+	}
+	if len(peaks) > 0 {
+		f.say("peaks", "{"+peaks.String()+"}")
 	}
 	f.quantity("memory_bandwidth", t.MemoryBandwidthBytesPerSecond, rateUnits)
 	if len(t.Efficiency) > 0 {
@@ -94,6 +105,19 @@ func (t DeviceType) text() string {
 		}
 		f.say("efficiency", "{"+of.String()+"}")
 	}
+	if t.Kernels != nil {
+		f.say("kernels", "{"+t.Kernels.text()+"}")
+	}
+	if g := t.Group; g != nil {
+		f.number("tensor", float64(g.Size))
+		var link fields
+		link.quantity("bandwidth", g.BandwidthBytesPerSecond, rateUnits)
+		link.quantity("latency", g.LatencyS, timeUnits)
+		if f.say("tensor_link", "{"+link.String()+"}"); g.SequenceParallel {
+			f.say("sequence_parallel", "true")
+		}
+	}
+	f.number("price_per_hour", t.PricePerHour)
 	if t.FPGA != nil {
 		f.say("fpga", "{"+t.FPGA.text()+"}")
 	}

@@ -43,7 +43,8 @@ type Job struct {
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty" yaml:"threads_per_worker"`
 	Bind             string `json:"bind,omitempty" yaml:"bind"`
 
-	Cluster string `json:"cluster,omitempty" yaml:"cluster"`
+	Cluster   string `json:"cluster,omitempty" yaml:"cluster"`
+	Precision string `json:"precision,omitempty" yaml:"precision"`
 
 	Batch int `json:"batch,omitempty" yaml:"batch"`
 	Steps int `json:"steps,omitempty" yaml:"steps"`
@@ -270,6 +271,13 @@ func (j *Job) Complete() error {
 	if j.Cluster != "" && j.Wire != "" {
 		return fmt.Errorf("%s puts workers of this machine behind the links of %s, and %s %s is other hardware; leave one "+
 			"out", j.Called("wire"), j.Wire, j.Called("cluster"), j.Cluster)
+	}
+	if p := j.Precision; p != "" && !slices.Contains(cluster.Precisions, p) {
+		return j.wrong("precision", p, strings.Join(cluster.Precisions, ", "))
+	}
+	if j.Precision != "" && j.Cluster == "" && j.Plan == "" {
+		return fmt.Errorf("%s is %s, which is of described devices: name them with --cluster", j.Called("precision"),
+			j.Precision)
 	}
 	all := j.Workers == Auto && !j.Given("workers") && j.Cluster != ""
 	if j.Workers == Auto && !j.Given("workers") {

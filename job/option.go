@@ -202,6 +202,8 @@ var (
 	ClusterOptions = noted([]Option{
 		word("cluster to plan for: a file or a preset (see: millrace cluster ls)", "cluster",
 			func(j *Job) *string { return &j.Cluster }),
+		word("of described devices: f32, tf32, f16, bf16 or fp8 (training is in f32)", "precision",
+			func(j *Job) *string { return &j.Precision }),
 	})
 	TrainOptions = noted([]Option{
 		word("digits, fashion-mnist, IDX folder, .csv, .npz, .safetensors or text", "data",

@@ -20,6 +20,7 @@ var says = map[string]string{
 	"bind": "always or never: whether workers are bound to processors; left out, where no other run on this " +
 		"machine has bound its own",
 	"cluster":   "a cluster file to plan for instead of this machine",
+	"precision": "what a described cluster is planned for: f32, tf32, f16, bf16 or fp8; training is in f32",
 	"batch":     "samples of one step",
 	"steps":     "training steps in all",
 	"optimizer": "sgd, adam, adamw, lars or asgd and its coefficients",

@@ -100,6 +100,8 @@ type Plan struct {
 	// Asked is how to make that model again; nil where its name is enough.
 	Asked   *Asked `json:"asked,omitempty"`
 	Cluster string `json:"cluster"`
+	// Precision is the format that it is predicted in, of cluster.Precisions; "" is f32, which alone is trained.
+	Precision string `json:"precision,omitempty"`
 	// Hardware is that cluster as its file has it, line by line; absent of a machine whose workers are threads.
 	Hardware []string `json:"hardware,omitempty"`
 	// Order is a topological order of the profile's layers in which every stage is a

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile/kernels"
 )
 
 // Analysis is what an analytic profile is asked for.
@@ -23,6 +24,11 @@ type Analysis struct {
 	// it every size is about as efficient, as the published planners take it, which scale one
 	// measured size.
 	Recurrent bool
+	// Precision is one of cluster.Precisions; "" is f32. Of 16 bits and of fp8 the optimizer keeps 32-bit weights
+	// beside (Micikevicius et al., Mixed Precision Training, 2018, section 3.1).
+	Precision string
+	// Selective computes the scores of attention again in the backward (Korthikanti et al., 2022, section 5).
+	Selective bool
 }
 
 // Analytic is Analyze for weights in memory.
@@ -39,7 +45,9 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 // the activation behind a convolution pass over its output again, in kernels of their
 // own. An update reads and writes parameters, gradients and the optimizer's copies.
 //
-// Refused: device types without a peak or a memory bandwidth.
+// A device type with cluster.Kernels takes what package profile/kernels says instead, and its backward has halves.
+//
+// Refused: device types without a peak or a memory bandwidth; without kernels, other precisions than f32.
 func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*Profile, error) {
 	p := Describe(m)
 	p.Source, p.Optimizer, p.OptimizerStates = "roofline", a.Optimizer, a.States
@@ -48,8 +56,28 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 			return nil, fmt.Errorf("profile: micro-batch of %d samples; sizes are 1 at least", size)
 		}
 	}
+	if a.Precision != "f32" {
+		p.Precision = a.Precision
+	}
+	byKernels := p.Precision != "" || a.Selective
+	for _, d := range types {
+		byKernels = byKernels || d.Kernels != nil
+	}
+	if byKernels {
+		p.Source = "kernels"
+	}
+	for i := range p.Layers {
+		e := kernels.ElementBytes(a.Precision)
+		p.Layers[i].ParameterBytes, p.Layers[i].TiedBytes = p.Layers[i].ParameterBytes/4*e, p.Layers[i].TiedBytes/4*e
+	}
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		d := types[name]
+		if d.Kernels != nil || p.Precision != "" || a.Selective {
+			if err := p.byKernels(m, name, d, a); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if d.PeakFLOPS <= 0 || d.MemoryBandwidthBytesPerSecond <= 0 {
 			return nil, fmt.Errorf("profile: device type %q has no peak or no memory_bandwidth; an analytic profile "+
 				"needs both, like peak: 15.7TFLOPS, memory_bandwidth: 900GB/s", name)
@@ -65,6 +93,60 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 		}
 	}
 	return p, p.Validate()
+}
+
+// byKernels adds the costs of all layers on a device type that is described kernel by kernel.
+func (p *Profile) byKernels(m *model.Model, name string, d cluster.DeviceType, a Analysis) error {
+	o := kernels.Options{Precision: a.Precision, Selective: a.Selective}
+	e := kernels.ElementBytes(a.Precision)
+	for i := range p.Layers {
+		layer := &p.Layers[i]
+		outside := int64(0) // what it reads
+		for k, from := range layer.From {
+			if from >= 0 {
+				outside += p.Layers[from].perSample(e)
+			} else if k < len(layer.Feeds) {
+				outside += layer.Feeds[k].BytesPerSample
+			}
+		}
+		elements := float64(layer.ParameterBytes / e)
+		for _, size := range a.Sizes {
+			k, err := kernels.Of(m, i, size, name, d, o)
+			if err != nil {
+				return err
+			}
+			n := int64(size)
+			out := n * layer.perSample(e)
+			saved := max(k.SavedBytes, out)
+			moment := n*outside + out
+			pending := int64(0)
+			if layer.ParameterBytes > 0 {
+				pending = moment
+			}
+			c := Cost{Device: name, MicroBatch: size, ForwardS: k.ForwardS, BackwardS: k.InputS + k.WeightS,
+				OutputBytes: out, SavedBytes: saved, ForwardPeakBytes: saved, BackwardPeakBytes: moment,
+				WorkspaceBytes: moment, PendingBytes: &pending}
+			if layer.NoGradient {
+				c.BackwardS, c.BackwardPeakBytes = 0, 0
+			} else {
+				c.BackwardInputS, c.BackwardWeightS = &k.InputS, &k.WeightS
+			}
+			layer.Costs = append(layer.Costs, c)
+		}
+		s := kernels.UpdateS(d, elements, a.States, o)
+		layer.UpdateTimes.Max(UpdateTimes{UpdateS: s, PulledUpdateS: s * float64(5+2*a.States) / float64(3+2*a.States),
+			ReferenceUpdateS: s * 3 / float64(3+2*a.States)})
+	}
+	return nil
+}
+
+// perSample is the bytes of what a layer yields for a sample, at so many bytes a number.
+func (l *Layer) perSample(e int64) int64 {
+	n := l.WholeOutputBytes
+	for _, elements := range l.FloatOutputs {
+		n += e * elements
+	}
+	return n
 }
 
 // roofline is the cost of layer i for a micro-batch of n samples. One that is frozen has no backward.

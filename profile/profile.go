@@ -144,7 +144,7 @@ type Profile struct {
 	Version          int    `json:"version"`
 	Model            string `json:"model"`
 	ModelID          string `json:"model_id"` // digest of the description: a profile fits one model
-	Source           string `json:"source"`   // "measured", "roofline", "imported"
+	Source           string `json:"source"`   // "measured", "roofline", "kernels", "imported"
 	Engine           string `json:"engine,omitempty"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty"`
 	Concurrency      int    `json:"concurrency,omitempty"` // workers that computed at once while it was measured
@@ -153,9 +153,11 @@ type Profile struct {
 	// time, for a second or so.
 	PaceSpread float64 `json:"pace_spread,omitempty"`
 	// PassSpread is how far measured passes are apart, which the medians do not say; null where nobody has said so.
-	PassSpread      *PassSpread `json:"pass_spread,omitempty"`
-	Optimizer       string      `json:"optimizer,omitempty"`
-	OptimizerStates int         `json:"optimizer_states"` // copies of the parameters it keeps: SGD 0, Adam 2
+	PassSpread *PassSpread `json:"pass_spread,omitempty"`
+	// Precision is the format that its costs are in, of cluster.Precisions; "" is f32.
+	Precision       string `json:"precision,omitempty"`
+	Optimizer       string `json:"optimizer,omitempty"`
+	OptimizerStates int    `json:"optimizer_states"` // copies of the parameters it keeps: SGD 0, Adam 2
 	// Slices are sizes whose costs are there for replicas that split a micro-batch; none is offered as a micro-batch.
 	Slices   []int     `json:"slices,omitempty"`
 	Layers   []Layer   `json:"layers"`

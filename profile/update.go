@@ -1,5 +1,25 @@
 package profile
 
+import "github.com/millrace-ml/millrace/profile/kernels"
+
+// StateBytes is what an optimizer keeps beside parameters of so many bytes. Of 16-bit ones it keeps 32-bit copies too
+// (Micikevicius et al., Mixed Precision Training, 2018, section 3.1): of Adam's 16 or 18 bytes a parameter, 12.
+func (p *Profile) StateBytes(parameterBytes int64) int64 {
+	if kernels.Sixteen(p.Precision) {
+		return parameterBytes * 2 * int64(1+p.OptimizerStates)
+	}
+	return parameterBytes * int64(p.OptimizerStates)
+}
+
+// SummedBytes is the gradients of parameters of so many bytes: as many, but of bf16 and fp8, whose few digits would
+// lose small ones, they are 32-bit (as Megatron-LM has it: 18 bytes a parameter, and 16 in f16).
+func (p *Profile) SummedBytes(parameterBytes int64) int64 {
+	if p.Precision == "bf16" || p.Precision == "fp8" {
+		return 2 * parameterBytes
+	}
+	return parameterBytes
+}
+
 // UpdateTimes is what one update of the parameters of a layer, or of a stage, takes.
 type UpdateTimes struct {
 	UpdateS float64 `json:"update_s"` // one optimizer step

@@ -97,6 +97,10 @@ func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
 		return fmt.Errorf("run: the plan has %d micro-batches of %d samples; both must be at least 1",
 			p.MicroBatches, p.MicroBatch)
 	}
+	if p.Precision != "" && p.Precision != "f32" {
+		return fmt.Errorf("run: the plan is for %s; this runtime trains in f32, and other precisions are planned and "+
+			"simulated alone: plan without --precision", p.Precision)
+	}
 	if len(p.Stages) == 0 {
 		return fmt.Errorf("run: the plan has no stages")
 	}

@@ -72,6 +72,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 			ActivationBytes: 200, // layer 1's output and, for layer 3, layer 0's
 			SavedBytes:      300,
 			FixedBytes:      2*10*3 + 2, // parameters, two states each, buffers
+			StateBytes:      2 * 10 * 2,
 			ParameterBytes:  20,
 			ReferenceBytes:  22,
 			ForwardPeak:     150 + 170,
@@ -91,6 +92,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 		GradientBytes: 200,
 		Held: memory.Held{
 			InputBytes: 200, SavedBytes: 300,
+			StateBytes:     (20 + 6) * 2,
 			FixedBytes:     (20+6)*3 + 2, // its own copy of the shared parameter, with states
 			ParameterBytes: 26,
 			ReferenceBytes: 28,

@@ -42,7 +42,7 @@ func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, 
 		if costs[l].BackwardWeightS != nil {
 			weights[at] = *costs[l].BackwardWeightS
 		}
-		bytes[at] = p.Layers[l].ParameterBytes + p.Layers[l].TiedBytes
+		bytes[at] = p.SummedBytes(p.Layers[l].ParameterBytes + p.Layers[l].TiedBytes)
 		if segment > 0 { // its forward runs again in front of the last layer of its segment
 			backward[min(n-1, at/segment*segment+segment-1)] += costs[l].ForwardS
 		}

@@ -125,9 +125,9 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 				continue
 			}
 			m.GradientBytes += models * cost.ParameterBytes
-			m.OptimizerBytes += models * cost.ParameterBytes * int64(p.OptimizerStates)
+			m.OptimizerBytes += models * cost.StateBytes
 			m.FrozenBytes += models * cost.FrozenBytes
-			m.WeightBytes += models * (cost.FixedBytes - cost.FrozenBytes - cost.ParameterBytes*int64(p.OptimizerStates))
+			m.WeightBytes += models * (cost.FixedBytes - cost.FrozenBytes - cost.StateBytes)
 			if models > 1 {
 				m.WeightBytes += cost.ReferenceBytes
 				if pl.Elastic.Besides() { // and what its thread works on

@@ -66,7 +66,8 @@ func newChain(r plan.Request, devices []int, size int, spill bool) (*chain, erro
 	}
 	for k, l := range r.Profile.Layers {
 		h.weights[k+1] = h.weights[k] + l.ParameterBytes + l.TiedBytes
-		h.fixed[k+1] = h.fixed[k] + (l.ParameterBytes+l.TiedBytes)*int64(2+r.Profile.OptimizerStates) + l.StillBytes()
+		own := l.ParameterBytes + l.TiedBytes
+		h.fixed[k+1] = h.fixed[k] + own + r.Profile.SummedBytes(own) + r.Profile.StateBytes(own) + l.StillBytes()
 	}
 	return h, nil
 }

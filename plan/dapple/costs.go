@@ -84,7 +84,8 @@ func (d *costs) sizes(costs []profile.Cost) {
 		}
 		live -= ends[k]
 		d.parameters[k+1] = d.parameters[k] + l.ParameterBytes
-		d.fixed[k+1] = d.fixed[k] + (l.ParameterBytes+l.TiedBytes)*int64(2+d.p.OptimizerStates) + l.StillBytes()
+		own := l.ParameterBytes + l.TiedBytes
+		d.fixed[k+1] = d.fixed[k] + own + d.p.SummedBytes(own) + d.p.StateBytes(own) + l.StillBytes()
 		d.saved[k+1] = d.saved[k] + costs[k].SavedBytes
 		d.workspace = max(d.workspace, costs[k].WorkspaceBytes)
 	}

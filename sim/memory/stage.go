@@ -20,6 +20,7 @@ type Held struct {
 	InputBytes      int64 // the input received, held as long
 	PendingBytes    int64 // held from the first half of a split backward to the second
 	FixedBytes      int64 // parameters, buffers, optimizer states, and what is frozen
+	StateBytes      int64 // of FixedBytes, the optimizer's
 	FrozenBytes     int64 // of FixedBytes, what nobody changes: no update keeps a copy of it
 	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
 	ReferenceBytes  int64 // parameters and buffers that change: of a pipelines' reference, and of a step in its queue
@@ -88,10 +89,11 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
 				out.FrozenBytes += shared.Bytes
 			}
 		}
-		out.FixedBytes += own*int64(1+p.OptimizerStates) + layer.BufferBytes
+		out.StateBytes += p.StateBytes(own)
+		out.FixedBytes += own + p.StateBytes(own) + layer.BufferBytes
 		out.ReferenceBytes += own + layer.BufferBytes
 		out.LayerBytes = max(out.LayerBytes, own)
-		grads[l-st.FirstLayer] = layer.ParameterBytes + layer.TiedBytes
+		grads[l-st.FirstLayer] = p.SummedBytes(layer.ParameterBytes + layer.TiedBytes)
 		out.ParameterBytes += grads[l-st.FirstLayer]
 		if p.OptimizerStates >= 2 {
 			out.UpdatePeak = max(out.UpdatePeak, own)

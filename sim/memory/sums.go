@@ -49,8 +49,9 @@ func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 	for k := range costs {
 		c, layer := &costs[k], &p.Layers[k]
 		own := layer.ParameterBytes + layer.TiedBytes
-		s.Gradients[k+1] = s.Gradients[k] + own
-		s.always[k+1] = s.always[k] + own*int64(2+p.OptimizerStates) + layer.StillBytes()
+		gradients := p.SummedBytes(own)
+		s.Gradients[k+1] = s.Gradients[k] + gradients
+		s.always[k+1] = s.always[k] + own + gradients + p.StateBytes(own) + layer.StillBytes()
 		s.saved[k+1] = s.saved[k]
 		if !layer.NoGradient || read[k] {
 			s.saved[k+1] += c.SavedBytes

@@ -38,7 +38,7 @@ func Computed(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*profi
 	if err != nil {
 		return nil, err
 	}
-	p, err := profile.Analytic(m, described.DeviceTypes, sizes, j.Optimizer.Kind, len(j.Optimizer.States()))
+	p, err := profile.Analyze(m, described.DeviceTypes, Analysis(j, sizes))
 	return p, cli.BadInput(err)
 }
 

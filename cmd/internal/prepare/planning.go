@@ -64,6 +64,10 @@ func (p *Prepared) planned(c *cobra.Command) (err error) {
 
 // PrepareOn is Prepare on hardware that is filled in otherwise: the Profile and the Cluster.
 func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepared) error) (*Prepared, error) {
+	if trains && j.Precision != "" && j.Precision != "f32" {
+		return nil, cli.BadInput(fmt.Errorf("%s is %s: training is in f32; other precisions are planned for and simulated "+
+			"alone, with plan and simulate", j.Called("precision"), j.Precision))
+	}
 	source, err := UseProgram(j)
 	if err != nil {
 		return nil, err
@@ -134,6 +138,9 @@ func (p *Prepared) NoteSpread() {
 // whose workers are threads any plan is at home.
 func (p *Prepared) Placed(pl *plan.Plan) {
 	p.noteBoundary(pl)
+	if p.Profile != nil {
+		pl.Precision = p.Profile.Precision
+	}
 	if j := p.Job; p.Model != nil {
 		asked := plan.Asked{Settings: j.Settings, Freeze: j.Freeze}
 		if j.Model != p.Model.Name {
@@ -210,12 +217,17 @@ func (p *Prepared) described() (err error) {
 		return err
 	}
 	slices := p.slices()
-	p.Profile, err = profile.Analytic(p.Model, p.Cluster.DeviceTypes, append(slices, p.Sizes()...), p.Job.Optimizer.Kind,
-		len(p.Job.Optimizer.States()))
+	p.Profile, err = profile.Analyze(p.Model, p.Cluster.DeviceTypes, Analysis(p.Job, append(slices, p.Sizes()...)))
 	if err == nil {
 		p.Profile.Slices = slices
 	}
 	return cli.BadInput(err)
+}
+
+// Analysis is what a job asks an analytic profile of these sizes for.
+func Analysis(j *job.Job, sizes []int) profile.Analysis {
+	return profile.Analysis{Sizes: sizes, Optimizer: j.Optimizer.Kind, States: len(j.Optimizer.States()),
+		Precision: j.Precision}
 }
 
 // slices is the sizes whose costs are asked for besides, for replicas to split micro-batches. Where the micro-batch

@@ -10,6 +10,7 @@ package words
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/data/tokens"
 	"github.com/millrace-ml/millrace/internal/packing"
@@ -42,6 +43,7 @@ func Groups() []cli.Group {
 			{Name: "cores", Takes: "N", Rare: true},
 			{Name: "threads-per-worker", Takes: "N", Rare: true},
 			{Name: "workers-per-process", Takes: "N", Rare: true},
+			{Name: "precision", Takes: "FORMAT", Rare: true, Values: One(cluster.Precisions...)},
 			{Name: "wire", Takes: "CLUSTER", Rare: true, Values: Clusters},
 			{Name: "bind", Takes: "WHEN", Rare: true, Values: One(job.BindAlways, job.BindNever)},
 			{Name: "collectives", Takes: "NAME", Rare: true, Values: One(job.Ordered, job.Native)},

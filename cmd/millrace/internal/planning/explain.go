@@ -212,6 +212,9 @@ func (v *view) source(device string) (text string, computed bool) {
 	switch {
 	case m.Source == profile.SourceImported:
 		return "imported: " + v.Profile.Model, false
+	case m.Engine == "" && v.Cluster.DeviceTypes[device].Kernels != nil:
+		return fmt.Sprintf("computed in %s from kernels: FLOPs, bytes and launches, at efficiencies by kind and size",
+			cmp.Or(v.Profile.Precision, "f32")), false
 	case m.Engine == "":
 		return cmp.Or(m.Source, "computed") + ": computed from FLOPs, bytes, peak and bandwidth", true
 	}

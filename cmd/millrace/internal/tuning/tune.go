@@ -338,9 +338,9 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	if err := p.Describe(c); err != nil {
 		return nil, err
 	}
-	p.Profile, err = profile.Analyze(p.Model, p.Cluster.DeviceTypes, profile.Analysis{
-		Sizes: divisors(j), Optimizer: j.Optimizer.Kind, States: len(j.Optimizer.States()), Recurrent: true,
-	})
+	a := prepare.Analysis(j, divisors(j))
+	a.Recurrent = true
+	p.Profile, err = profile.Analyze(p.Model, p.Cluster.DeviceTypes, a)
 	return p, cli.BadInput(err)
 }
 

@@ -1,0 +1,212 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/registry"
+)
+
+// Kernels says how fast a device's kernels are by kind and size. Package profile/kernels has the equations.
+type Kernels struct {
+	LaunchS float64 // that each kernel takes beside its work
+	LayerS  float64 // that each layer takes beside its kernels, in each pass
+	StepS   float64 // that each step takes beside its layers: data, logging, synchronising
+	// Overlap is the part of a collective that hides behind computations where an order of work lets it, 0 to 1.
+	Overlap float64
+	// Flash says that attention is one kernel, which keeps no scores (Dao et al., FlashAttention, 2022).
+	Flash bool
+	// Fused says that chains of memory-bound operators (norm, activation, residual) are a kernel each.
+	Fused bool
+	Rates map[string]Rate // by RateKinds
+}
+
+// Rate is the part of a peak that kernels reach: Limit x width/(width + HalfWidth) x rows/(rows + HalfRows).
+type Rate struct {
+	Limit     float64
+	HalfWidth float64 // width at which half of the limit is reached
+	HalfRows  float64 // rows at which half of the limit is reached
+}
+
+// The kinds of kernels that have rates of their own.
+const (
+	RateMatmul    = "matmul"    // products of matrices: of the peak
+	RateAttention = "attention" // products of queries, keys and values: of the peak
+	RateMemory    = "memory"    // operators that compute little: of the memory's bandwidth
+)
+
+// RateKinds are the kinds of kernels that a cluster file has rates for.
+var RateKinds = []string{RateMatmul, RateAttention, RateMemory}
+
+// usualRates stand for kinds that a file leaves out.
+var usualRates = map[string]Rate{RateMatmul: {Limit: 0.8, HalfWidth: 128, HalfRows: 256},
+	RateAttention: {Limit: 0.4}, RateMemory: {Limit: 0.85}}
+
+// At is the part of the peak that a kernel of this width and these rows reaches; 0 has no influence.
+func (r Rate) At(width, rows float64) float64 {
+	part := r.Limit
+	if width > 0 {
+		part *= width / (width + r.HalfWidth)
+	}
+	if rows > 0 {
+		part *= rows / (rows + r.HalfRows)
+	}
+	return part
+}
+
+// Rate is that of a kind, as the file has it or as usual.
+func (k *Kernels) Rate(kind string) Rate {
+	if r, ok := k.Rates[kind]; ok {
+		return r
+	}
+	return usualRates[kind]
+}
+
+// Group is what makes a device of several alike: each layer is computed by all of them (Shoeybi et al.,
+// Megatron-LM, 2019, section 3).
+type Group struct {
+	Size                    int
+	SequenceParallel        bool // Korthikanti et al., 2022, section 4.2.2
+	BandwidthBytesPerSecond float64
+	LatencyS                float64
+}
+
+// Precisions are the formats that a device type's peaks are of.
+var Precisions = []string{"f32", "tf32", "f16", "bf16", "fp8"}
+
+// Peak is the peak of one device in a precision; 0 where it is not described. "" is f32.
+func (t DeviceType) Peak(precision string) float64 {
+	if p, ok := t.Peaks[precision]; ok {
+		return p
+	}
+	if precision == "" || precision == "f32" {
+		return max(t.PeakFLOPS, t.Peaks["f32"])
+	}
+	return 0
+}
+
+type fileKernels struct {
+	Launch    string              `yaml:"launch"`
+	Layer     string              `yaml:"layer"`
+	Step      string              `yaml:"step"`
+	Overlap   float64             `yaml:"overlap"`
+	Attention string              `yaml:"attention"`
+	Fused     bool                `yaml:"fused"`
+	Rates     map[string]fileRate `yaml:"rates"`
+}
+
+type fileRate struct {
+	Limit     float64 `yaml:"limit"`
+	HalfWidth float64 `yaml:"half_width"`
+	HalfRows  float64 `yaml:"half_rows"`
+}
+
+// fileGroup is the link that joins a tensor-parallel group.
+type fileGroup struct {
+	Bandwidth string `yaml:"bandwidth"`
+	Latency   string `yaml:"latency"`
+}
+
+func (f *fileKernels) kernels() (*Kernels, error) {
+	k := &Kernels{Overlap: f.Overlap, Fused: f.Fused, Flash: f.Attention == "flash", Rates: map[string]Rate{}}
+	if f.Attention != "" && f.Attention != "flash" && f.Attention != "unfused" {
+		return nil, fmt.Errorf("attention is %q; it is flash (one kernel, which keeps no scores) or unfused", f.Attention)
+	}
+	if !(f.Overlap >= 0 && f.Overlap <= 1) {
+		return nil, fmt.Errorf("overlap is %v; it is a part, 0 to 1", f.Overlap)
+	}
+	for _, t := range []struct {
+		text, what string
+		to         *float64
+	}{{f.Launch, "launch", &k.LaunchS}, {f.Layer, "layer", &k.LayerS}, {f.Step, "step", &k.StepS}} {
+		if t.text == "" {
+			continue
+		}
+		var err error
+		if *t.to, err = quantity(t.text, t.what, timeUnits); err != nil {
+			return nil, err
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(f.Rates)) {
+		r := f.Rates[kind]
+		if !slices.Contains(RateKinds, kind) {
+			return nil, fmt.Errorf("rates has %q; %s", kind, registry.Instead(kind, RateKinds))
+		}
+		if !(r.Limit > 0 && r.Limit <= 2) || !(r.HalfWidth >= 0 && r.HalfWidth < 1e9) ||
+			!(r.HalfRows >= 0 && r.HalfRows < 1e9) {
+			return nil, fmt.Errorf("rates: %s is %+v; limit is over 0 and up to 2, half_width and half_rows are 0 or more",
+				kind, r)
+		}
+		k.Rates[kind] = Rate(r)
+	}
+	return k, nil
+}
+
+// describe reads what a device type says of precisions, kernels and groups.
+func (d fileDeviceType) describe(t *DeviceType) (err error) {
+	for _, name := range slices.Sorted(maps.Keys(d.Peaks)) {
+		if !slices.Contains(Precisions, name) {
+			return fmt.Errorf("peaks has %q; precisions are %s", name, strings.Join(Precisions, ", "))
+		}
+		if t.Peaks == nil {
+			t.Peaks = map[string]float64{}
+		}
+		if t.Peaks[name], err = positive(d.Peaks[name], "peaks: "+name, speedUnits); err != nil {
+			return err
+		}
+	}
+	if p := t.Peaks["f32"]; p > 0 && t.PeakFLOPS == 0 {
+		t.PeakFLOPS = p
+	}
+	if d.Kernels != nil {
+		if t.Kernels, err = d.Kernels.kernels(); err != nil {
+			return fmt.Errorf("kernels: %w", err)
+		}
+	}
+	if t.PricePerHour = d.PricePerHour; !(t.PricePerHour >= 0 && t.PricePerHour < 1e9) {
+		return fmt.Errorf("price_per_hour is %v; it is money, 0 or more", t.PricePerHour)
+	}
+	if d.Tensor == 0 && d.TensorLink == nil {
+		return nil
+	}
+	if d.Tensor < 2 || d.Tensor > 64 || d.TensorLink == nil || t.Kernels == nil {
+		return fmt.Errorf("tensor is %d; a group has 2 to 64 devices, a tensor_link like {bandwidth: 300GB/s, "+
+			"latency: 3us}, and kernels", d.Tensor)
+	}
+	t.Group = &Group{Size: d.Tensor, SequenceParallel: d.SequenceParallel}
+	if t.Group.BandwidthBytesPerSecond, err = positive(d.TensorLink.Bandwidth, "tensor_link: bandwidth",
+		rateUnits); err == nil && d.TensorLink.Latency != "" {
+		t.Group.LatencyS, err = quantity(d.TensorLink.Latency, "tensor_link: latency", timeUnits)
+	}
+	t.MemoryBytes *= int64(d.Tensor)
+	return err
+}
+
+// text is the kernels as a file has them.
+func (k *Kernels) text() string {
+	var f fields
+	f.quantity("launch", k.LaunchS, timeUnits)
+	f.quantity("layer", k.LayerS, timeUnits)
+	f.quantity("step", k.StepS, timeUnits)
+	f.number("overlap", k.Overlap)
+	if k.Flash {
+		f.say("attention", "flash")
+	}
+	if k.Fused {
+		f.say("fused", "true")
+	}
+	var rates fields
+	for _, kind := range slices.Sorted(maps.Keys(k.Rates)) {
+		r := k.Rates[kind]
+		of := fields{"limit: " + plain(r.Limit)}
+		of.number("half_width", r.HalfWidth)
+		of.number("half_rows", r.HalfRows)
+		rates.say(kind, "{"+of.String()+"}")
+	}
+	if len(rates) > 0 {
+		f.say("rates", "{"+rates.String()+"}")
+	}
+	return f.String()
+}

@@ -1,0 +1,159 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+)
+
+// Options is how layers are computed.
+type Options struct {
+	Precision string // cluster.Precisions; "" is f32
+	// Selective computes the scores of attention again in the backward (Korthikanti et al., 2022, section 5).
+	Selective bool
+}
+
+// ElementBytes is the bytes of an activation or of a weight in a precision.
+func ElementBytes(precision string) int64 {
+	switch precision {
+	case "f16", "bf16", "fp8":
+		return 2
+	}
+	return 4
+}
+
+// Sixteen says whether a precision trains 16-bit weights beside 32-bit ones of the optimizer's.
+func Sixteen(precision string) bool { return ElementBytes(precision) == 2 }
+
+// Cost is what a layer takes on a device, or on a group of them.
+type Cost struct {
+	ForwardS, InputS, WeightS float64 // forward; the halves of the backward
+	CoreS                     float64 // of InputS, what Selective computes again
+	SummedS                   float64 // of ForwardS and InputS, the group's sums
+	SavedBytes                int64   // from forward to backward, of the whole group; without what it reads
+}
+
+// kernel is one kernel, or several alike.
+type kernel struct {
+	rate        string
+	flops       float64
+	width, rows float64
+	bytes       float64
+	launches    float64
+}
+
+// work is what a layer asks of each device of a group.
+type work struct {
+	forward, input, weight, core []kernel // core is computed again under Selective
+	forwardSum, inputSum         float64  // bytes that the group sums
+	saved                        float64  // on each device
+}
+
+// device is a device type with what its kernels depend on.
+type device struct {
+	peak, memory float64
+	k            *cluster.Kernels
+	t, sp        float64 // devices of its group; what positions are divided by outside of products
+	link         *cluster.Group
+	e            float64 // bytes of an element
+	o            Options
+}
+
+// Of is what layer i of a model takes for a micro-batch of n samples.
+func Of(m *model.Model, i, n int, name string, d cluster.DeviceType, o Options) (Cost, error) {
+	on, err := newDevice(name, d, o)
+	if err != nil {
+		return Cost{}, err
+	}
+	l := &m.Layers[i]
+	w, err := on.work(l, reads(m, l), float64(n))
+	if err != nil {
+		return Cost{}, fmt.Errorf("profile: layer %d (%s) on a group of %d of device type %s: %w", i, l.Name, int(on.t), name,
+			err)
+	}
+	c := Cost{ForwardS: on.time(w.forward), InputS: on.time(w.input), WeightS: on.time(w.weight)}
+	if o.Selective {
+		c.CoreS = on.time(w.core)
+		c.InputS += c.CoreS
+	}
+	forward, input := on.sum(w.forwardSum), on.sum(w.inputSum)
+	c.ForwardS, c.InputS, c.SummedS = c.ForwardS+forward, c.InputS+input, forward+input
+	c.SavedBytes = int64(w.saved * on.t)
+	return c, nil
+}
+
+func newDevice(name string, d cluster.DeviceType, o Options) (device, error) {
+	peak, memory := d.Peak(o.Precision), d.MemoryBandwidthBytesPerSecond
+	if d.Kernels == nil || peak <= 0 || memory <= 0 {
+		want := o.Precision
+		if want == "" {
+			want = "f32"
+		}
+		return device{}, fmt.Errorf("profile: device type %q has no peak in %s, no memory_bandwidth or no kernels; an "+
+			"analytic profile in that precision needs them, like peaks: {%s: 312TFLOPS}", name, want, want)
+	}
+	on := device{peak: peak, k: d.Kernels, t: 1, sp: 1, e: float64(ElementBytes(o.Precision)), o: o,
+		memory: memory * d.Kernels.Rate(cluster.RateMemory).Limit}
+	if d.Group != nil {
+		on.link, on.t = d.Group, float64(d.Group.Size)
+		if d.Group.SequenceParallel {
+			on.sp = on.t
+		}
+	}
+	return on, nil
+}
+
+// time is how long kernels take one after the other, with what their layer takes beside them.
+func (d *device) time(all []kernel) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	total := d.k.LayerS
+	for _, w := range all {
+		compute := 0.0
+		if w.flops > 0 {
+			compute = w.flops / (d.peak * d.k.Rate(w.rate).At(w.width, w.rows))
+		}
+		total += max(compute, w.bytes/d.memory) + w.launches*d.k.LaunchS
+	}
+	return total
+}
+
+// sum is a ring all-reduce of bytes among the group: each of 2 (t-1) messages is 1/t of them.
+func (d *device) sum(bytes float64) float64 {
+	if d.link == nil || bytes == 0 {
+		return 0
+	}
+	return 2 * (d.t - 1) * (bytes/d.t/d.link.BandwidthBytesPerSecond + d.link.LatencyS)
+}
+
+// UpdateS is one step of an optimizer over so many elements, on each device of a group 1/t of them: it reads
+// gradients and states, and writes states and weights.
+func UpdateS(d cluster.DeviceType, elements float64, states int, o Options) float64 {
+	on, err := newDevice("", d, o)
+	if err != nil {
+		return 0
+	}
+	bytes := float64(4 * (3 + 2*states))
+	if Sixteen(o.Precision) {
+		bytes = float64(2+2*4*(1+states)) + 2 // gradient and weight in 16 bits; weights and states in 32, both ways
+	}
+	return elements / on.t * bytes / on.memory
+}
+
+// reads is the tensors of a sample that a layer reads.
+func reads(m *model.Model, l *model.Layer) (in []model.Tensor) {
+	for _, from := range l.From {
+		if at := m.Index(from); at >= 0 {
+			in = append(in, m.Layers[at].Outputs...)
+			continue
+		}
+		for _, t := range m.Inputs {
+			if t.Name == from {
+				in = append(in, t)
+			}
+		}
+	}
+	return in
+}

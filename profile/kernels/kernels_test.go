@@ -1,0 +1,155 @@
+package kernels_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile/kernels"
+)
+
+func near(t *testing.T, what string, got, want, part float64) {
+	t.Helper()
+	if math.Abs(got-want) > part*math.Abs(want) {
+		t.Errorf("%s is %.6g, want %.6g", what, got, want)
+	}
+}
+
+func build(t *testing.T, name string, settings map[string]any) *model.Model {
+	t.Helper()
+	m, err := model.Build(name, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func bare(rates map[string]cluster.Rate) *cluster.Kernels { return &cluster.Kernels{Rates: rates} }
+
+// An MLP of width 64 and 256 over 8 positions of 2 samples, by hand: its products are 16 x 64 by 64 x 256 and back,
+// 2*16*64*256 operations each, at 64/(64+64) of width and 16/(16+48) of rows: an eighth of the peak.
+func TestAnMLPByHand(t *testing.T) {
+	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
+	d := cluster.DeviceType{PeakFLOPS: 1e9, MemoryBandwidthBytesPerSecond: 1e18, Kernels: bare(map[string]cluster.Rate{
+		"matmul": {Limit: 1, HalfWidth: 64, HalfRows: 48}, "memory": {Limit: 1}})}
+	at := m.Index("block0.mlp")
+	c, err := kernels.Of(m, at, 2, "d", d, kernels.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 2 * 2 * 16 * 64 * 256 / 1e9 * 8
+	near(t, "forward", c.ForwardS, want, 1e-6)
+	near(t, "the input's half", c.InputS, want, 1e-6)
+	near(t, "the weights' half", c.WeightS, want, 1e-6)
+
+	// Five kernels forward, and a layer: norm, up, activation, down, residual.
+	d.Kernels.LaunchS, d.Kernels.LayerS = 1e-3, 1e-2
+	c, _ = kernels.Of(m, at, 2, "d", d, kernels.Options{})
+	near(t, "forward with launches", c.ForwardS, want+5e-3+1e-2, 1e-6)
+
+	// Where memory decides: norm 2, residual 3 of 16 x 64; activation 2 of 16 x 256; products' inputs, weights, outputs.
+	d.PeakFLOPS, d.MemoryBandwidthBytesPerSecond, d.Kernels.LaunchS, d.Kernels.LayerS = 1e18, 4, 0, 0
+	d.Kernels.Rates["memory"] = cluster.Rate{Limit: 0.5}
+	c, _ = kernels.Of(m, at, 2, "d", d, kernels.Options{})
+	near(t, "elements through half a memory", c.ForwardS, 2*(5*16*64+2*16*256+2*(16*64+64*256+16*256)), 1e-9)
+	if _, err := kernels.Of(m, at, 2, "d", d, kernels.Options{Precision: "bf16"}); err == nil ||
+		!strings.Contains(err.Error(), `"d" has no peak in bf16`) {
+		t.Errorf("bf16 without a peak: %v", err)
+	}
+}
+
+// The saved bytes of one transformer layer are those of Korthikanti et al., 2022, Table 2, to the byte.
+func TestSavedBytesOfALayer(t *testing.T) {
+	for _, g := range []struct{ a, h, s, b int }{{64, 6144, 2048, 4}, {24, 2304, 1024, 2}, {128, 20480, 2048, 1}} {
+		m := build(t, "gpt", map[string]any{"layers": 1, "width": g.h, "heads": g.a, "context": g.s, "vocabulary": 512,
+			"dropout": 0.1})
+		sbh := float64(g.s * g.b * g.h)
+		scores := 5 * float64(g.a*g.s) / float64(g.h)
+		for _, t8 := range []float64{1, 2, 8} {
+			for _, k := range []struct {
+				name      string
+				sp, again bool
+				want      float64
+			}{
+				{"equation 2", false, false, sbh * (10 + 24/t8 + scores/t8)},
+				{"equation 4", true, false, sbh * (34/t8 + scores/t8)},
+				{"tensor, selective", false, true, sbh * (10 + 24/t8)},
+				{"equation 6", true, true, sbh * 34 / t8},
+			} {
+				d := cluster.DeviceType{Peaks: map[string]float64{"f16": 1e12}, MemoryBandwidthBytesPerSecond: 1e12,
+					Kernels: bare(nil)}
+				if t8 > 1 {
+					d.Group = &cluster.Group{Size: int(t8), SequenceParallel: k.sp, BandwidthBytesPerSecond: 1e11}
+				}
+				got := 0.0
+				for _, name := range []string{"block0.attention", "block0.mlp"} {
+					c, err := kernels.Of(m, m.Index(name), g.b, "d", d, kernels.Options{Precision: "f16", Selective: k.again})
+					if err != nil {
+						t.Fatal(err)
+					}
+					got += float64(c.SavedBytes) / t8
+				}
+				near(t, fmt.Sprintf("%s, t %v, %+v", k.name, t8, g), got, k.want, 1e-9)
+			}
+		}
+	}
+}
+
+// Sums of a group are rings: 2 (t-1) messages of a t-th of the bytes; attention and MLP have one each way, an
+// embedding one forward, a head one backward.
+func TestSumsOfAGroup(t *testing.T) {
+	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
+	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e30}, MemoryBandwidthBytesPerSecond: 1e24,
+		Kernels: bare(nil), Group: &cluster.Group{Size: 4, BandwidthBytesPerSecond: 1e6, LatencyS: 1e-3}}
+	one := 6 * (3*8*64*2/4/1e6 + 1e-3) // 3 samples
+	for name, want := range map[string][2]float64{"block0.attention": {one, one}, "block0.mlp": {one, one},
+		"embed": {one, 0}, "head": {0, one}} {
+		c, err := kernels.Of(m, m.Index(name), 3, "d", d, kernels.Options{Precision: "bf16"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, name+" forward", c.ForwardS+1, want[0]+1, 1e-9)
+		near(t, name+" backward", c.InputS+1, want[1]+1, 1e-9)
+		near(t, name+" sums", c.SummedS, want[0]+want[1], 1e-9)
+	}
+	net := build(t, "convnet", nil)
+	if _, err := kernels.Of(net, 0, 1, "d", d, kernels.Options{Precision: "bf16"}); err == nil ||
+		!strings.Contains(err.Error(), "no division is known of kind conv2d") {
+		t.Errorf("a convolution on a group: %v", err)
+	}
+}
+
+// What is computed again under Selective is the scores' forward, and adds to the input's half alone.
+func TestSelectiveComputesScoresAgain(t *testing.T) {
+	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
+	d := cluster.DeviceType{PeakFLOPS: 1e9, MemoryBandwidthBytesPerSecond: 1e18,
+		Kernels: bare(map[string]cluster.Rate{"attention": {Limit: 1}, "memory": {Limit: 1}})}
+	at := m.Index("block0.attention")
+	plain, err := kernels.Of(m, at, 1, "d", d, kernels.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _ := kernels.Of(m, at, 1, "d", d, kernels.Options{Selective: true})
+	core := 4.0 * 8 * 8 * 64 / 1e9
+	near(t, "more", again.InputS-plain.InputS, core, 1e-6)
+	near(t, "the weights' half", again.WeightS, plain.WeightS, 0)
+	if plain.SavedBytes-again.SavedBytes != 4*4*8*8 {
+		t.Errorf("scores hold %d bytes", plain.SavedBytes-again.SavedBytes)
+	}
+	d.Kernels.Flash = true
+	flash, _ := kernels.Of(m, at, 1, "d", d, kernels.Options{})
+	near(t, "causal scores in one kernel save", plain.ForwardS-flash.ForwardS, core/2, 1e-6)
+	near(t, "and backward", plain.InputS-flash.InputS, 2*core-2.5*core/2, 1e-6)
+}
+
+// An update reads and writes what mixed precision keeps: 16 bits of gradient read and of weight written, and the
+// 32-bit weights and both of Adam's states both ways: 28 bytes.
+func TestUpdates(t *testing.T) {
+	d := cluster.DeviceType{PeakFLOPS: 1, Peaks: map[string]float64{"f16": 1}, MemoryBandwidthBytesPerSecond: 1000,
+		Kernels: bare(map[string]cluster.Rate{"memory": {Limit: 1}})}
+	near(t, "f32", kernels.UpdateS(d, 1000, 2, kernels.Options{}), 28, 1e-9)
+	near(t, "f16", kernels.UpdateS(d, 1000, 2, kernels.Options{Precision: "f16"}), 28, 1e-9)
+}
