@@ -63,6 +63,13 @@ func init() {
 			}
 			return nil
 		},
+		Features: func(l *Layer) Features {
+			f := Features{Count: l.Int("width"), Dim: len(l.Outputs[0].Shape) - 1, Params: 1}
+			if l.Flag("bias") {
+				f.Params = 2
+			}
+			return f
+		},
 	})
 	RegisterKind(Kind{
 		Name: "flatten", Doc: "all dimensions of a sample into one",

@@ -63,6 +63,13 @@ func init() {
 			}
 			return nil
 		},
+		Features: func(l *Layer) Features {
+			f := Features{Count: l.Int("channels"), Params: 1}
+			if l.Flag("bias") && !l.Flag("batch_norm") {
+				f.Params = 2
+			}
+			return f
+		},
 	})
 	RegisterKind(Kind{
 		Name: "batch_norm", Doc: "normalises each channel over the micro-batch while training",

@@ -55,6 +55,8 @@ type Param struct {
 	Tied string `json:"tied,omitempty"`
 	// NoDecay exempts the parameter from weight decay (biases, normalisation gains).
 	NoDecay bool `json:"no_decay,omitempty"`
+	// Rows is, of a piece of a layer, which rows of the parameter it has; nil: all.
+	Rows *Rows `json:"-"`
 }
 
 // Learned says whether p has a gradient.
@@ -75,6 +77,8 @@ type Layer struct {
 	// SavedBytes of one sample held from forward to backward, at 4 bytes a float: the
 	// analytic estimate; a measured profile replaces it.
 	SavedBytes int64 `json:"saved_bytes"`
+	// Piece is which part of a layer this is, in a model that Divide made; nil: it is whole.
+	Piece *Piece `json:"-"`
 }
 
 // Model is a network and what it reads. The last layer yields the loss.
@@ -84,4 +88,20 @@ type Model struct {
 	Layers []Layer  `json:"layers"` // topological order, fixed
 	// Weights give parameters and buffers their first values; nil draws them.
 	Weights Weights `json:"-"`
+	// Positions is, by layer, where it or what it is a piece of is in the model that Divide was given; nil: it is there.
+	Positions []int `json:"-"`
+}
+
+// Values are the elements of a tensor, little-endian, row by row.
+type Values struct {
+	DType string // F32, F64, I64 or BOOL
+	Shape []int64
+	Data  []byte
+}
+
+// Weights are first values of parameters and buffers, in files.
+type Weights interface {
+	// Tensor reads the values of a parameter by its full name into memory of the caller's own. It opens what it reads, and
+	// any goroutine may ask.
+	Tensor(name string) (Values, error)
 }

@@ -19,6 +19,8 @@ type Kind struct {
 	Infer func(l *Layer, in []Tensor) error
 	// Range says which of the tensors that a layer reads it takes as indices, and what these may be; nil: none.
 	Range func(l *Layer, in []Tensor) (at int, r Range)
+	// Features says how a layer of the kind is divided between stages; nil: it is not (Model.Divide).
+	Features func(l *Layer) Features
 }
 
 // YAML is the example as a file has it.

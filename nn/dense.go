@@ -8,7 +8,7 @@ func init() {
 	Register("dense", func(l model.Layer) (Layer, error) {
 		activation, bias := l.Word("activation"), l.Flag("bias")
 		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
+			if err := take(in, 1+others(l.Piece)); err != nil {
 				return nil, err
 			}
 			o := ops{dev: ctx.Device}
@@ -16,7 +16,11 @@ func init() {
 			if bias {
 				b = ctx.Params[1]
 			}
-			return o.out(o.activate(activation, o.linear(in[0].Tensor, ctx.Params[0], b)))
+			y, whole := o.joined(l.Piece, in[1:], o.linear(in[0].Tensor, ctx.Params[0], b))
+			if !whole {
+				return o.out(y)
+			}
+			return o.out(o.activate(activation, y))
 		}), nil
 	})
 	for _, name := range []string{"relu", "gelu", "tanh"} {

@@ -14,7 +14,7 @@ func init() {
 		padding := []int64{int64(l.Int("padding")), int64(l.Int("padding"))}
 		norm, bias, activation := l.Flag("batch_norm"), l.Flag("bias"), l.Word("activation")
 		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
+			if err := take(in, 1+others(l.Piece)); err != nil {
 				return nil, err
 			}
 			o := ops{dev: ctx.Device}
@@ -22,7 +22,10 @@ func init() {
 			if bias && !norm {
 				b = ctx.Params[1]
 			}
-			y := o.call("millrace::conv2d", in[0].Tensor, ctx.Params[0], b, stride, padding)
+			y, whole := o.joined(l.Piece, in[1:], o.call("millrace::conv2d", in[0].Tensor, ctx.Params[0], b, stride, padding))
+			if !whole {
+				return o.out(y)
+			}
 			if norm {
 				y = o.batchNorm(ctx, y, ctx.Params[1:])
 			}

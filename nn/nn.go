@@ -3,6 +3,12 @@
 // In: a model.Model, an engine.Device, parameters as leaves. Out: each layer's
 // output Bundle. Refused: kinds nobody registered, inputs of the wrong number.
 // It knows no schedule: which micro-batch runs when is the caller's business.
+//
+// Pieces of a divided layer (model.Model.Divide, BaPipe §3.3.2) are layers. One in front computes its features alone:
+// its rows of the weight, and of the bias, on all that the layer reads. The last computes the others, joins what all
+// have made along the features, and does on the whole what the layer does behind its product: batch norm, activation.
+// Its backward yields the gradients of what the others have made, and its own part of the gradient of the layer's
+// input; theirs are added to that (package stage). The sums are those of the whole layer in another order.
 package nn
 
 import "github.com/millrace-ml/millrace/engine"
@@ -23,7 +29,7 @@ type Context struct {
 	Params   []engine.Tensor // leaves, in the order of model.Layer.Params, buffers included
 	Training bool
 	Seed     uint64
-	Layer    int // position in the model
+	Layer    int // position in the model, a piece's that of its layer in the whole model
 	Step     int
 	Micro    int // micro-batch within the step
 	// FirstRow is where this slice of the micro-batch begins and Rows how long the whole

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/model"
 )
 
 // ops calls operators on one device and keeps the first error, so that a forward
@@ -80,6 +81,27 @@ func (o *ops) activate(name string, x tensor) tensor {
 		return o.tanh(x)
 	}
 	return x
+}
+
+// others is how many tensors a piece of a layer reads besides what its layer does.
+func others(p *model.Piece) int {
+	if p == nil || !p.Last() {
+		return 0
+	}
+	return p.Before
+}
+
+// joined is the features of a layer that are there once one has made its own: of the last piece all, behind those that
+// the others have made; whole is false of another piece.
+func (o *ops) joined(p *model.Piece, made Bundle, own tensor) (features tensor, whole bool) {
+	if p == nil || !p.Last() {
+		return own, p == nil
+	}
+	xs := make([]tensor, 0, len(made)+1)
+	for _, x := range made {
+		xs = append(xs, x.Tensor)
+	}
+	return o.cat(append(xs, own), 1+p.Dim), true
 }
 
 // out is the Bundle of a layer with one output.

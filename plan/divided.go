@@ -49,6 +49,12 @@ func (p *Plan) Divided() bool {
 	})
 }
 
+// Shares says whether a stage begins with a part of the layer that the stage in front of it ends with.
+func (p *Plan) Shares(stage int) bool {
+	s := &p.Stages[stage]
+	return stage > 0 && s.FirstLayer == p.Stages[stage-1].LastLayer && s.FirstFraction > 0 && s.FirstFraction < 1
+}
+
 // parts is, by layer, how much of it is computed by each of the stages that have some of it.
 func (p *Plan) parts(layers int) [][]float64 {
 	out := make([][]float64, layers)
@@ -104,14 +110,30 @@ func (p *Plan) Runs(costs *profile.Profile) (*Plan, *profile.Profile, error) {
 	if err := p.checkParts(); err != nil {
 		return nil, nil, err
 	}
-	parts := p.parts(len(costs.Layers))
-	runs.Stages = slices.Clone(p.Stages)
+	parts := runs.pieces(len(costs.Layers))
+	return &runs, costs.Divided(parts), nil
+}
+
+// Pieces gives a plan whose stages are runs of pieces, and the parts that a model of so many layers is then in
+// (model.Model.Divide).
+func (p *Plan) Pieces(layers int) (*Plan, [][]float64, error) {
+	if err := p.checkParts(); err != nil {
+		return nil, nil, err
+	}
+	runs := *p
+	return &runs, runs.pieces(layers), nil
+}
+
+// pieces has the stages be runs of pieces, and says which these are of each layer.
+func (p *Plan) pieces(layers int) [][]float64 {
+	parts := p.parts(layers)
+	p.Stages = slices.Clone(p.Stages)
 	at := 0 // the next piece
-	for i := range runs.Stages {
-		s := &runs.Stages[i]
+	for i := range p.Stages {
+		s := &p.Stages[i]
 		n := s.LastLayer - s.FirstLayer
 		s.FirstLayer, s.LastLayer, s.FirstFraction, s.LastFraction = at, at+n, 0, 0
 		at += n + 1
 	}
-	return &runs, costs.Divided(parts), nil
+	return parts
 }

@@ -55,8 +55,7 @@ func (p *Plan) Validate() error {
 	next := 0
 	for i := range p.Stages {
 		s := &p.Stages[i]
-		shared := i > 0 && s.FirstLayer == next-1 && s.FirstFraction > 0 && s.FirstFraction < 1
-		if s.FirstLayer != next && !shared {
+		if s.FirstLayer != next && !p.Shares(i) {
 			return fmt.Errorf("plan: stage %d begins with layer %d; the stage before it ends so that it must be %d",
 				i, s.FirstLayer, next)
 		}

@@ -37,6 +37,9 @@ func Describe(m *model.Model) *Profile {
 				layer.TiedBytes += 4 * model.Tensor{Shape: q.Shape}.Elements()
 			}
 		}
+		if f, can := model.FeaturesOf(&l); can {
+			layer.Features = f.Count
+		}
 		for _, out := range l.Outputs {
 			if out.DType == model.Float {
 				layer.FloatOutputs = append(layer.FloatOutputs, out.Elements())

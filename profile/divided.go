@@ -4,55 +4,77 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/millrace-ml/millrace/model"
 )
 
 // Divided is the profile with each layer in as many pieces as parts gives it, every piece a layer of its own
-// that makes its part of the output (BaPipe, §3.3.2). parts has one list for each layer of p; a list adds up
-// to 1.
+// that makes its part of the features (BaPipe, §3.3.2; model.Model.Divide). parts has one list for each layer of p; a
+// list adds up to 1. Of a layer whose Features are known pieces are whole features.
 //
-// A piece reads the whole input that its layer reads, and computes, holds and sends its part of everything
-// else; whoever reads the layer reads all its pieces. So what crosses a boundary inside a layer, there and
-// back, is the layer's input and what has been made of its output so far. A piece shares what its layer
-// shares; whoever shares a parameter of a divided layer shares it with the last piece.
+// A piece reads the whole input that its layer reads, and computes its part. One in front of the last holds and sends
+// its part of the output and no more. The last also reads what the others made, and has the layer's whole output and
+// all that the layer saves; whoever reads the layer reads it. So what crosses a boundary inside a layer, there and
+// back, is the layer's input and what has been made of its output so far. A piece shares what its layer shares;
+// whoever shares a parameter of a divided layer shares it with the last piece.
 func (p *Profile) Divided(parts [][]float64) *Profile {
-	first := make([]int, len(p.Layers)+1) // the first piece of each layer
+	last := make([]int, len(p.Layers)) // the last piece of each layer
+	at := -1
 	for l := range p.Layers {
-		first[l+1] = first[l] + len(parts[l])
+		at += len(parts[l])
+		last[l] = at
 	}
 	divided := *p
-	divided.Layers = make([]Layer, 0, first[len(p.Layers)])
+	divided.Layers = make([]Layer, 0, at+1)
 	for l := range p.Layers {
 		layer := p.Layers[l]
-		layer.From = nil
-		for _, from := range p.Layers[l].From {
-			if from < 0 {
-				layer.From = append(layer.From, from)
-				continue
-			}
-			for piece := first[from]; piece < first[from+1]; piece++ {
-				layer.From = append(layer.From, piece)
+		layer.From = slices.Clone(layer.From)
+		for i, from := range layer.From {
+			if from >= 0 {
+				layer.From[i] = last[from]
 			}
 		}
 		if layer.TiedTo >= 0 {
-			layer.TiedTo = first[layer.TiedTo+1] - 1
+			layer.TiedTo = last[layer.TiedTo]
 		}
 		if len(parts[l]) == 1 {
 			divided.Layers = append(divided.Layers, layer)
 			continue
 		}
 		before := 0.0
-		for _, part := range parts[l] {
-			divided.Layers = append(divided.Layers, p.piece(layer, l, before, part))
-			before += part
+		for _, end := range layer.ends(parts[l]) {
+			divided.Layers = append(divided.Layers, p.piece(layer, l, before, end))
+			before = end
+		}
+		joins := &divided.Layers[last[l]]
+		for piece := last[l] - len(parts[l]) + 1; piece < last[l]; piece++ {
+			joins.From = append(slices.Clone(joins.From), piece)
 		}
 	}
 	return &divided
 }
 
-// piece is the part of layer l that begins behind the part before.
-func (p *Profile) piece(layer Layer, l int, before, part float64) Layer {
-	share := func(n int64) int64 { return PartBytes(n, before+part) - PartBytes(n, before) }
-	for _, n := range []*int64{&layer.ParameterBytes, &layer.TiedBytes, &layer.BufferBytes, &layer.FrozenBytes} {
+// ends is where the parts of a layer end, the whole being 1.
+func (l *Layer) ends(parts []float64) []float64 {
+	ends, sum := make([]float64, len(parts)), 0.0
+	for i, part := range parts {
+		sum += part
+		ends[i] = sum
+	}
+	if l.Features > 0 {
+		for i, n := range model.Cut(parts, l.Features) {
+			ends[i] = float64(n) / float64(l.Features)
+		}
+	}
+	ends[len(ends)-1] = 1
+	return ends
+}
+
+// piece is the part of layer l from before to end.
+func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
+	share := func(n int64) int64 { return PartBytes(n, end) - PartBytes(n, before) }
+	part := end - before
+	for _, n := range []*int64{&layer.ParameterBytes, &layer.TiedBytes, &layer.FrozenBytes} {
 		*n = share(*n)
 	}
 	layer.FrozenShared = slices.Clone(layer.FrozenShared)
@@ -61,10 +83,13 @@ func (p *Profile) piece(layer Layer, l int, before, part float64) Layer {
 		s.Name, s.Bytes = fmt.Sprintf("%s behind %g", s.Name, before), share(s.Bytes)
 	}
 	layer.ScaleUpdates(part, part, part)
-	layer.FloatOutputs, layer.WholeOutputBytes = nil, 0 // its costs say
+	if end < 1 {
+		layer.BufferBytes = 0                               // statistics are of what is behind the product
+		layer.FloatOutputs, layer.WholeOutputBytes = nil, 0 // its costs say
+	}
 	layer.Costs = make([]Cost, len(p.Layers[l].Costs))
 	for i, c := range p.Layers[l].Costs {
-		layer.Costs[i] = c.piece(p.inputBytes(l, &c), part, share)
+		layer.Costs[i] = c.piece(p.inputBytes(l, &c), part, share, end == 1)
 	}
 	return layer
 }
@@ -89,9 +114,9 @@ func (p *Profile) inputBytes(l int, at *Cost) int64 {
 	return bytes
 }
 
-// piece is the cost of a part of a layer. Copying the model's inputs is done in full by every piece, and so
-// is holding the layer's input for the weights' half and making the gradient of that input in a backward.
-func (c Cost) piece(input int64, part float64, share func(int64) int64) Cost {
+// piece is the cost of a part of a layer: share is how many of so many bytes it has. Copying the model's inputs is done
+// in full by every piece.
+func (c Cost) piece(input int64, part float64, share func(int64) int64, last bool) Cost {
 	whole, feedS := c.owned(), c.FeedS
 	c = whole.times(part)
 	c.FeedS = feedS
@@ -99,15 +124,62 @@ func (c Cost) piece(input int64, part float64, share func(int64) int64) Cost {
 	for i, n := range from.sizes() {
 		*into[i] = share(*n)
 	}
-	beyond := func(kept, n int64) int64 { kept = min(kept, n); return kept + share(n-kept) }
-	c.BackwardPeakBytes = beyond(input, whole.BackwardPeakBytes)
-	c.FirstBackwardPeakBytes = beyond(input, whole.FirstBackwardPeakBytes)
-	if h := whole.HalvesPeakBytes; h != nil {
-		c.HalvesPeakBytes.Input, c.HalvesPeakBytes.FirstInput = beyond(input, h.Input), beyond(input, h.FirstInput)
+	if last {
+		c.joins(&whole, input, share)
+	} else {
+		c.isJoined(&whole, input, share)
 	}
+	c.WorkspaceBytes = max(0, c.ForwardPeakBytes-c.SavedBytes, c.BackwardPeakBytes)
+	return c
+}
+
+// beyond is so many bytes of which those up to kept are there for any part, and share of the others.
+func beyond(kept, n int64, share func(int64) int64) int64 {
+	kept = min(kept, n)
+	return kept + share(n-kept)
+}
+
+// isJoined has a cost be that of a piece in front of the last. It holds its part of the output. What a product takes
+// for a moment goes by its input as much as by its output. Its backward adds the gradient of the input to that which
+// the pieces behind it have made of it, which takes as much again for a moment.
+func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
+	c.SavedBytes = c.OutputBytes
+	c.ForwardPeakBytes = c.OutputBytes + max(0, whole.ForwardPeakBytes-whole.OutputBytes)
+	c.BackwardPeakBytes = input + max(input, beyond(input, max(0, whole.BackwardPeakBytes-input), share))
+	if n := whole.FirstBackwardPeakBytes; n > 0 {
+		c.FirstBackwardPeakBytes = c.BackwardPeakBytes + share(max(0, n-whole.BackwardPeakBytes))
+	}
+	c.halves(whole, 2*input, 2*input, input, share)
 	if whole.PendingBytes != nil && whole.PendingInputBytes != nil {
-		c.PendingBytes = new(beyond(*whole.PendingInputBytes, *whole.PendingBytes))
+		c.PendingBytes = new(beyond(*whole.PendingInputBytes, *whole.PendingBytes, share))
 		c.PendingInputBytes = new(*whole.PendingInputBytes)
 	}
-	return c
+}
+
+// joins has a cost be that of the last piece. It holds all that the layer saves, its own part beside that while it
+// joins, and in a backward for a moment the gradient of the whole output in parts; what waits for the weights' half of
+// that holds all of it.
+func (c *Cost) joins(whole *Cost, input int64, share func(int64) int64) {
+	c.ForwardPeakBytes = whole.ForwardPeakBytes + c.OutputBytes
+	c.OutputBytes, c.SavedBytes = whole.OutputBytes, whole.SavedBytes
+	c.BackwardPeakBytes = beyond(input, whole.BackwardPeakBytes, share) + whole.OutputBytes
+	if n := whole.FirstBackwardPeakBytes; n > 0 {
+		c.FirstBackwardPeakBytes = beyond(input, n, share) + whole.OutputBytes
+	}
+	if h := whole.HalvesPeakBytes; h != nil {
+		c.halves(whole, beyond(input, h.Input, share)+whole.OutputBytes,
+			beyond(input, h.FirstInput, share)+whole.OutputBytes, input, share)
+	}
+	c.PendingBytes, c.PendingInputBytes = whole.PendingBytes, whole.PendingInputBytes
+}
+
+// halves says what the halves of a piece's backward hold for a moment.
+func (c *Cost) halves(whole *Cost, input, firstInput, kept int64, share func(int64) int64) {
+	h := whole.HalvesPeakBytes
+	if h == nil {
+		return
+	}
+	weight := beyond(kept, h.Weight, share)
+	c.HalvesPeakBytes = &HalvesPeaks{Input: input, FirstInput: firstInput, Weight: weight,
+		FirstWeight: weight + share(max(0, h.FirstWeight-h.Weight))}
 }

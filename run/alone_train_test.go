@@ -48,7 +48,8 @@ func newAlone(c chain, of Config) *alone {
 	return a
 }
 
-// cut gives the stages of a plan their parts of weights and of what the optimizer keeps.
+// cut gives the stages of a plan their parts of weights and of what the optimizer keeps. A layer that stages divide is
+// the last one's of them.
 func (a *alone) cut(p *plan.Plan, weights values, m memories) {
 	n := len(p.Stages)
 	a.first, a.replicas, a.again = nil, nil, nil
@@ -57,7 +58,11 @@ func (a *alone) cut(p *plan.Plan, weights values, m memories) {
 		a.first, a.replicas = append(a.first, s.FirstLayer), append(a.replicas, len(s.Devices))
 		a.again = append(a.again, s.Recompute != plan.KeepAll)
 		held, kept := values{}, memories{values{}, values{}}
-		for l := s.FirstLayer; l <= s.LastLayer && l < len(a.links); l++ {
+		end := min(s.LastLayer+1, len(a.links))
+		if i+1 < n {
+			end = min(end, p.Stages[i+1].FirstLayer)
+		}
+		for l := s.FirstLayer; l < end; l++ {
 			for _, name := range a.links[l].params() {
 				held[name], kept.a[name], kept.b[name] = weights[name], m.a[name], m.b[name]
 			}

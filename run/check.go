@@ -110,13 +110,9 @@ func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
 				"in the model's order", l, at)
 		}
 	}
-	if p.Divided() {
-		return fmt.Errorf("run: the plan divides a layer between stages, and this runtime executes whole layers; " +
-			"plan without that, for the bapipe planner with --set fractions=off")
-	}
 	next := 0
 	for i, s := range p.Stages {
-		if s.FirstLayer != next || s.LastLayer < s.FirstLayer {
+		if s.FirstLayer != next && !p.Shares(i) || s.LastLayer < s.FirstLayer {
 			return fmt.Errorf("run: stage %d has layers %d to %d; it must begin with layer %d",
 				i, s.FirstLayer, s.LastLayer, next)
 		}
@@ -128,6 +124,9 @@ func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
 	}
 	if next != len(m.Layers) {
 		return fmt.Errorf("run: the plan ends with layer %d; %s has layers 0 to %d", next-1, m.Name, len(m.Layers)-1)
+	}
+	if err := divisible(p, m); err != nil {
+		return err
 	}
 	if schedule.Policy(p.Weights).Served() {
 		for _, l := range m.Layers {

@@ -250,6 +250,9 @@ func (c Config) filled() (Config, error) {
 	if err := CheckPlan(c.Plan, c.Model, c.PerSlice); err != nil {
 		return c, err
 	}
+	if err := steppable(c.Optimizer, c.Plan, c.Model); err != nil {
+		return c, err
+	}
 	c.ThreadsPerWorker = max(c.ThreadsPerWorker, 1)
 	if c.KeepSteps == 0 {
 		c.KeepSteps = defaultKeepSteps

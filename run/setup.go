@@ -14,17 +14,22 @@ import (
 // newJob is what the processes are told of a run. Whoever makes it closes the checkpoint that it goes on
 // from.
 func newJob(c Config) (*process.Job, error) {
-	graph, err := stage.NewGraph(c.Model)
+	inPieces, of, err := pieces(c.Plan, c.Model)
+	if err != nil {
+		return nil, err
+	}
+	graph, err := stage.NewGraph(of)
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
-	layers, err := nn.Build(c.Model)
+	layers, err := nn.Build(of)
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
 	_, settings := schedule.FromPlan(c.Plan)
 	j := &process.Job{
-		Engine: c.Engine, Model: c.Model, Plan: c.Plan, Graph: graph, Layers: layers, Train: c.Data.Train, Test: c.Data.Test,
+		Engine: c.Engine, Model: c.Model, Plan: inPieces, Graph: graph, Layers: layers,
+		Train: c.Data.Train, Test: c.Data.Test,
 		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Seed: c.Seed, Threads: c.ThreadsPerWorker, Cores: c.Cores,
 		Slots: c.Slots, Ahead: c.Ahead, BucketBytes: c.BucketBytes, Placement: settings.Placement, KeepSteps: c.KeepSteps,
 		WantStep:    c.WantStep,

@@ -37,21 +37,24 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 		what      string
 		got, want int64
 	}{
-		{"weights of stage 0, their momentum, buffers", front.FixedBytes, 2*(100+20) + 2},
-		{"weights of stage 1, their momentum, buffers", behind.FixedBytes, 2*(60+60) + 6},
+		// Buffers are of what the layer does behind its product, which the last piece does.
+		{"weights of stage 0, their momentum", front.FixedBytes, 2 * (100 + 20)},
+		{"weights of stage 1, their momentum, buffers", behind.FixedBytes, 2*(60+60) + 8},
 		{"gradients of stage 0", front.ParameterBytes, 100 + 20},
 		{"gradients of stage 1", behind.ParameterBytes, 60 + 60},
-		{"what stage 0 saves", front.SavedBytes, 50 + 10},
-		{"what stage 1 saves", behind.SavedBytes, 30 + 20},
+		{"what stage 0 saves: of layer 1 a quarter of its output", front.SavedBytes, 50 + 4},
+		{"what stage 1 saves: of layer 1 all, for it joins", behind.SavedBytes, 40 + 20},
 		{"layer 0's output and a quarter of layer 1's go forward", front.ActivationBytes, 30 + 4},
 		{"and are stage 1's input", behind.InputBytes, 30 + 4},
 		{"their gradients come back", behind.GradientBytes, 30 + 4},
-		// The gradient of layer 1's input is made in full, of the other 40 bytes a quarter; then 50 of layer 0 go on.
-		{"inside a backward of stage 0", front.BackwardPeak, 30 + 10},
-		{"inside a forward of stage 0", front.ForwardPeak, 50 + 12},
+		// The gradient of layer 1's input is made in full; beside it the greater of its sum with that which came back and
+		// of 30 and a quarter of the other 10 bytes that the layer takes.
+		{"inside a backward of stage 0", front.BackwardPeak, 30 + 30 + 2},
+		// What layer 0 saves, a quarter of 16, and the 32 that layer 1 takes beside its output.
+		{"inside a forward of stage 0", front.ForwardPeak, 50 + 4 + 32},
 		// 26 of layer 2, which saved 20 and whose gradient is made for all of layer 1's output, 16; then layer 1's
-		// 30 and three quarters of 40.
-		{"inside a backward of stage 1", behind.BackwardPeak, 16 - 20 + 30 + 30},
+		// 30 and three quarters of 40, and 16 in parts.
+		{"inside a backward of stage 1", behind.BackwardPeak, 16 - 20 + 30 + 30 + 16},
 	} {
 		if k.got != k.want {
 			t.Errorf("%s: %d bytes, want %d", k.what, k.got, k.want)

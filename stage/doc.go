@@ -13,5 +13,12 @@
 // gradients of a tensor that several layers read in that order, by an explicit sum. Cutting a
 // model elsewhere therefore changes no sum and no bit.
 //
+// A layer that is divided between neighbours (BaPipe §3.3.2) is several layers here, its pieces (model.Model.Divide).
+// A stage has one of them at its border, at both borders where it shares two layers, and holds that piece's rows of
+// the parameters with their optimizer states. The cut inside the layer is like any other: what crosses it is what is
+// live there, the layer's input and the features made so far, and gradients of both come back, the input's to be added
+// to the earlier stage's own. First values are the whole parameter's, of which a stage takes its rows, drawn or from
+// files; a Snapshot names the rows.
+//
 // A Stage belongs to its device's goroutine. It knows nothing of schedules or of wires.
 package stage

@@ -188,8 +188,9 @@ func (s *Stage) context(f *flight, l int, training, again bool) *nn.Context {
 		}
 	}
 	return &nn.Context{
-		Device: s.dev, Params: params, Training: training, Seed: s.Seed, Layer: l,
-		Step: f.micro.Step, Micro: f.micro.Index, FirstRow: f.micro.FirstRow, Rows: f.micro.Rows, Recomputing: again,
+		Device: s.dev, Params: params, Training: training, Seed: s.Seed,
+		Layer: s.Graph.Model.Position(l),
+		Step:  f.micro.Step, Micro: f.micro.Index, FirstRow: f.micro.FirstRow, Rows: f.micro.Rows, Recomputing: again,
 	}
 }
 

@@ -11,16 +11,38 @@ import (
 
 func (s *Stage) firstValues(p *Param) (engine.Tensor, error) {
 	described := s.Graph.Model.Layers[p.Layer].Params[p.Index]
-	shape := shapeOf(described.Shape)
 	switch {
 	case s.Initial != nil:
-		return s.restored(p.Name, s.elementOf(described.DType), shape)
+		return s.restored(p, "", s.elementOf(described.DType))
 	case s.Graph.Model.Weights != nil:
-		return s.given(p.Name, s.elementOf(described.DType), shape)
+		return s.given(p, s.elementOf(described.DType))
 	case described.Init.Kind == "given":
 		return nil, fmt.Errorf("its first values are in a file, which has not been given")
 	}
-	return s.floats(shape, nn.InitialValues(described, p.Layer, p.Index, s.Seed))
+	whole, shape := described, shapeOf(described.Shape)
+	if p.rows != nil {
+		whole.Shape = p.rows.Shape(described.Shape)
+	}
+	values := nn.InitialValues(whole, s.Graph.Model.Position(p.Layer), p.Index, s.Seed)
+	return s.floats(shape, rowsOf(values, p.rows))
+}
+
+// whole is what a parameter is called, and its shape, where it is not divided: what files have.
+func (s *Stage) whole(p *Param) (name string, shape []int64) {
+	described := &s.Graph.Model.Layers[p.Layer].Params[p.Index]
+	if p.rows == nil {
+		return p.Name, shapeOf(described.Shape)
+	}
+	return p.rows.Name, shapeOf(p.rows.Shape(described.Shape))
+}
+
+// rowsOf is, of the elements of a whole parameter, those of some rows; nil: all. Elements may be several of a slice's.
+func rowsOf[T any](all []T, rows *model.Rows) []T {
+	if rows == nil {
+		return all
+	}
+	each := len(all) / rows.Of
+	return all[rows.First*each : rows.End*each]
 }
 
 // floats makes a tensor of the stage's float type.
@@ -35,20 +57,25 @@ func (s *Stage) floats(shape []int64, values []float64) (engine.Tensor, error) {
 	return s.dev.FromBytes(s.Float, shape, engine.Bytes(narrow))
 }
 
-// restored is a tensor from Initial, checked against the shape it must have.
-func (s *Stage) restored(name string, of engine.DType, want []int64) (engine.Tensor, error) {
-	dtype, shape, data, err := s.Initial(name)
-	if err != nil {
-		return nil, err
+// restored is a parameter from Initial, or its state of a name, checked against the shape it must have.
+func (s *Stage) restored(p *Param, state string, of engine.DType) (engine.Tensor, error) {
+	name, want := s.whole(p)
+	if state != "" {
+		name = StateName(name, state)
 	}
-	t, err := s.dev.FromBytes(dtype, shape, data)
+	dtype, shape, data, err := s.Initial(name)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Equal(shape, want) || dtype != of {
 		return nil, fmt.Errorf("%s is %v%v; this model needs %v%v", name, dtype, shape, of, want)
 	}
-	return t, nil
+	return s.dev.FromBytes(dtype, s.shape(p), rowsOf(data, p.rows))
+}
+
+// shape is that of what the stage has of a parameter.
+func (s *Stage) shape(p *Param) []int64 {
+	return shapeOf(s.Graph.Model.Layers[p.Layer].Params[p.Index].Shape)
 }
 
 // elementOf is the element type of a tensor that a model describes.
@@ -62,8 +89,9 @@ func (s *Stage) elementOf(d model.DType) engine.DType {
 	return s.Float
 }
 
-// given is a tensor from Weights, floats as the stage's own type.
-func (s *Stage) given(name string, want engine.DType, shape []int64) (engine.Tensor, error) {
+// given is a parameter from Weights, floats as the stage's own type.
+func (s *Stage) given(p *Param, want engine.DType) (engine.Tensor, error) {
+	name, shape := s.whole(p)
 	v, err := s.Graph.Model.Weights.Tensor(name)
 	if err != nil {
 		return nil, err
@@ -73,7 +101,7 @@ func (s *Stage) given(name string, want engine.DType, shape []int64) (engine.Ten
 		return nil, fmt.Errorf("the weights have %s%v; this model needs %v%v", v.DType, v.Shape, want, shape)
 	}
 	if is == want {
-		return s.dev.FromBytes(want, shape, v.Data)
+		return s.dev.FromBytes(want, s.shape(p), rowsOf(v.Data, p.rows))
 	}
 	var wide []float64
 	if is == engine.Float64 {
@@ -83,5 +111,5 @@ func (s *Stage) given(name string, want engine.DType, shape []int64) (engine.Ten
 			wide = append(wide, float64(x))
 		}
 	}
-	return s.floats(shape, wide)
+	return s.floats(s.shape(p), rowsOf(wide, p.rows))
 }

@@ -19,9 +19,10 @@ type Param struct {
 	NoDecay bool
 	Value   engine.Tensor // leaf
 	State   []engine.Tensor
-	Uses    []Use // in layer order
-	Shared  bool  // layers outside of this stage use it too
-	before  int   // updates before those of this stage
+	Uses    []Use       // in layer order
+	Shared  bool        // layers outside of this stage use it too
+	before  int         // updates before those of this stage
+	rows    *model.Rows // of the whole parameter, where its layer is divided; nil: all
 }
 
 // Use is one layer's reading of a parameter. Gradients of the uses gather apart and are
@@ -66,7 +67,7 @@ func (s *Stage) makeParams() error {
 				described := &m.Layers[owner].Params[index]
 				p = &Param{
 					Name: name, Layer: owner, Index: index, Buffer: described.Buffer, Frozen: described.Frozen,
-					NoDecay: described.NoDecay, Shared: usedOutside(m, name, s.First, s.Last),
+					NoDecay: described.NoDecay, Shared: usedOutside(m, name, s.First, s.Last), rows: described.Rows,
 				}
 				byName[name] = p
 				switch {
@@ -184,7 +185,7 @@ func (s *Stage) fillInScope(p *Param) error {
 		if s.Initial == nil {
 			t, err = s.dev.Full(first.DType(), first.Shape(), 0)
 		} else {
-			t, err = s.restored(StateName(p.Name, state), s.Float, first.Shape())
+			t, err = s.restored(p, state, s.Float)
 		}
 		if err != nil {
 			return err

@@ -78,13 +78,15 @@ func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
 	}
 	divided := &plan.Plan{Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: "split", MicroBatch: 2,
 		MicroBatches: 3, Schedule: "1f1b", Weights: "sync", Stages: []plan.Stage{
-			{LastLayer: 1, LastFraction: 0.5, Devices: []int{0}, Warmup: 2},
-			{FirstLayer: 1, FirstFraction: 0.5, LastLayer: len(m.Layers) - 1, Devices: []int{1}, Warmup: 1}}}
+			{LastLayer: len(m.Layers) - 1, LastFraction: 0.5, Devices: []int{0}, Warmup: 2},
+			{FirstLayer: len(m.Layers) - 1, FirstFraction: 0.5, LastLayer: len(m.Layers) - 1, Devices: []int{1}, Warmup: 1}}}
 	if err := divided.Write(filepath.Join(p.Dir, "divided.json")); err != nil {
 		t.Fatal(err)
 	}
 	out := p.Run(t, strings.Fields("train --model mlp --data digits --steps 1 --plan divided.json --out run"), false)
-	if !strings.HasPrefix(out, "millrace: run: the plan divides a layer between stages") ||
+	if !strings.HasPrefix(out, `millrace: run: model: mlp: layer "loss" cannot be divided between stages: it is of kind `+
+		"cross_entropy; layers of 2 features or more can be, of kinds conv2d and dense; plan without that, for the "+
+		"bapipe planner with --set fractions=features, or off ") ||
 		!strings.HasSuffix(out, "(in divided.json)\nexit 2\n") {
 		t.Error(out)
 	}

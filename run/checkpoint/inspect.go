@@ -152,6 +152,7 @@ func (s *Seen) Verify() []string {
 			read[name], in[name] = x.entries[name], f.Name
 		}
 	}
+	wrong = append(wrong, s.Manifest.rowNames().join(read, whole)...)
 	return append(wrong, s.Manifest.compare(read, whole)...)
 }
 
@@ -224,7 +225,7 @@ func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 		of[p.Name] = p
 	}
 	var all []Tensor
-	from := map[string]string{} // by the name that is written
+	from := map[string][]section{} // by the name that is written
 	for _, name := range c.Names() {
 		param, known := of[name]
 		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // as older manifests leave it
@@ -236,25 +237,21 @@ func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 		if _, kept := c.where[shown]; kept && !optimizer && c.Manifest.Steps > 0 {
 			values = shown
 		}
-		p := c.parts[c.where[values]]
-		if err := p.begin(c.ctx); err != nil {
-			return fmt.Errorf("checkpoint: %s: %w", p.want.Name, err)
+		dtype, shape, in, err := c.described(values)
+		if err != nil {
+			return err
 		}
-		e := p.index.entries[values]
 		for _, written := range append([]string{name}, param.Also...) {
-			all = append(all, Tensor{Name: written, DType: dtypes[e.DType], Shape: e.Shape})
-			from[written] = values
+			all = append(all, Tensor{Name: written, DType: dtypes[dtype], Shape: shape})
+			from[written] = in
 		}
 	}
 	if err := writeHeader(w, all, map[string]string{"format": "pt"}); err != nil {
 		return err
 	}
 	for _, t := range all {
-		name := from[t.Name]
-		p := c.parts[c.where[name]]
-		at := p.index.entries[name].Offsets
-		if _, err := io.Copy(w, io.NewSectionReader(p.from, p.index.start+at[0], at[1]-at[0])); err != nil {
-			return fmt.Errorf("checkpoint: tensor %q: %w", t.Name, err)
+		if err := c.copyTo(w, from[t.Name]); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -21,7 +21,8 @@ type Checkpoint struct {
 	text     []byte // of the manifest
 	newer    bool   // drafts of later ones may be of checkpoints that are whole (Spread.Newer)
 	parts    []*part
-	where    map[string]int  // tensor -> part
+	where    map[string][]section // by tensor, ascending rows
+	names    rowNames
 	ctx      context.Context // ends with Interrupt
 	cancel   context.CancelCauseFunc
 	open     []io.Closer // what is closed with it
@@ -29,7 +30,7 @@ type Checkpoint struct {
 }
 
 func newCheckpoint(path string, m *Manifest, text []byte) *Checkpoint {
-	c := &Checkpoint{Path: path, Manifest: m, text: text, where: map[string]int{}}
+	c := &Checkpoint{Path: path, Manifest: m, text: text, where: map[string][]section{}, names: m.rowNames()}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	return c
 }
@@ -68,13 +69,23 @@ func (f File) header(from io.ReaderAt) (*Index, error) {
 // add takes a part with tensors of these names.
 func (c *Checkpoint) add(p *part, names []string) error {
 	for _, name := range names {
-		if other, twice := c.where[name]; twice {
-			return fmt.Errorf("tensor %q is in %s too", name, c.parts[other].want.Name)
+		tensor, first, end, _ := c.names.of(name)
+		sections, twice := put(c.where[tensor], section{len(c.parts), name, first, end})
+		if twice != nil {
+			return fmt.Errorf("tensor %q is in %s too", name, c.fileOf(*twice, p))
 		}
-		c.where[name] = len(c.parts)
+		c.where[tensor] = sections
 	}
 	c.parts = append(c.parts, p)
 	return nil
+}
+
+// fileOf is the name of a section's file, which may be one that is being added.
+func (c *Checkpoint) fileOf(s section, adding *part) string {
+	if s.part < len(c.parts) {
+		adding = c.parts[s.part]
+	}
+	return adding.want.Name
 }
 
 // maxManifest bounds the text of a manifest that is read; a plan of thousands of stages is far below.
@@ -321,17 +332,24 @@ func (c *Checkpoint) Names() []string {
 	return names
 }
 
-// Tensor reads one tensor, whichever file it is in.
+// Tensor reads one tensor, whichever file it is in, or its rows whichever files they are in.
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
-	i, ok := c.where[name]
-	if !ok {
-		return Tensor{}, fmt.Errorf("checkpoint: %s: there is no tensor %q", c.Path, name)
+	dtype, shape, in, err := c.described(name)
+	if err != nil {
+		return Tensor{}, err
 	}
-	p := c.parts[i]
-	if err := p.begin(c.ctx); err != nil {
-		return Tensor{}, fmt.Errorf("checkpoint: %s: %w", filepath.Join(c.Path, p.want.Name), err)
+	t := Tensor{Name: name, DType: dtypes[dtype], Shape: shape}
+	for i, s := range in {
+		p := c.parts[s.part]
+		one, err := p.index.Read(p.from, s.name)
+		if err != nil {
+			return Tensor{}, err
+		}
+		if t.Data = append(t.Data, one.Data...); i == 0 && len(in) == 1 {
+			t.Data = one.Data
+		}
 	}
-	return p.index.Read(p.from, name)
+	return t, nil
 }
 
 // Close closes the files, and with a Shelf's checkpoint that; Manifest and Path stay. A second one does nothing.

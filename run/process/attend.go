@@ -175,6 +175,7 @@ func (x *Process) depart(herald *sync.WaitGroup, gone <-chan departure, release 
 			left.Weights[name] = w
 		}
 	}
+	x.job.join(left.Weights)
 	left.Err = errors.Join(left.Err, x.abandon())
 	left.Timeline = x.timeline()
 	for _, k := range x.mine {

@@ -65,7 +65,7 @@ func (w *worker) saveOne(h *holding) error {
 			if saved.Updates == nil {
 				saved.Updates = map[string]int{}
 			}
-			saved.Updates[j.Model.Layers[p.Layer].Name] = n
+			saved.Updates[j.Graph.Model.Layers[p.Layer].Whole()] = n
 		}
 	}
 	return nil
@@ -216,4 +216,34 @@ func (w *worker) weights() (map[string]Weight, error) {
 		l.free()
 	}
 	return all, nil
+}
+
+// join makes whole weights of rows, where a process has all of one's.
+func (j *Job) join(all map[string]Weight) {
+	of := map[string]Weight{}
+	for _, l := range j.Graph.Model.Layers {
+		for i, p := range l.Params {
+			rows := p.Rows
+			if rows == nil {
+				continue
+			}
+			part, here := all[l.ParamName(i)]
+			w := of[rows.Name]
+			if !here || len(w.Shape) == 0 && rows.First > 0 || len(w.Shape) > 0 && w.Shape[0] != int64(rows.First) {
+				continue
+			}
+			w = Weight{DType: part.DType, Shape: slices.Clone(part.Shape), Data: append(w.Data, part.Data...)}
+			w.Shape[0] = int64(rows.End)
+			if of[rows.Name] = w; rows.End == rows.Of {
+				all[rows.Name] = w
+				for _, k := range j.Graph.Model.Layers {
+					for i, q := range k.Params {
+						if q.Rows != nil && q.Rows.Name == rows.Name {
+							delete(all, k.ParamName(i))
+						}
+					}
+				}
+			}
+		}
+	}
 }

@@ -127,11 +127,11 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 	return nil
 }
 
-// number names a parameter in messages by its position among all parameters of the model.
+// number names a parameter in messages by its position among all parameters of the model, pieces' rows included.
 func (j *Job) number(p *stage.Param) uint32 {
 	n := p.Index
 	for i := range p.Layer {
-		n += len(j.Model.Layers[i].Params)
+		n += len(j.Graph.Model.Layers[i].Params)
 	}
 	return uint32(n)
 }

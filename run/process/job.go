@@ -19,10 +19,10 @@ import (
 type Job struct {
 	Engine      engine.Engine
 	Model       *model.Model
-	Plan        *plan.Plan
-	Graph       *stage.Graph
-	Layers      []nn.Layer
-	Train, Test data.Split // test: nil where nothing is evaluated
+	Plan        *plan.Plan   // its stages are runs of the Graph's layers, pieces of divided ones among them
+	Graph       *stage.Graph // of the Model, with divided layers in pieces
+	Layers      []nn.Layer   // the Graph's
+	Train, Test data.Split   // test: nil where nothing is evaluated
 	Optimizer   optim.Settings
 	Rate        optim.Rate
 	Clip        float64
@@ -95,7 +95,7 @@ func (j *Job) stageConfig(dev engine.Device, at position) stage.Config {
 			return t.DType, t.Shape, t.Data, err
 		}
 		c.Before = func(layer int) int {
-			return j.From.Manifest.UpdatesOf(j.Model.Layers[layer].Name)
+			return j.From.Manifest.UpdatesOf(j.Graph.Model.Layers[layer].Whole())
 		}
 	}
 	return c

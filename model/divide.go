@@ -1,0 +1,215 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Features is how a layer can be divided: it makes so many features, each by a row of its first parameters.
+type Features struct {
+	Count int
+	Dim   int // of a sample's output, along which they lie
+	// Params is how many of the layer's parameters, the first ones, have the features as their first dimension. What the
+	// layer does behind its product, a norm or an activation, and the parameters of that are not divided.
+	Params int
+}
+
+// Piece is a part of a layer that a stage computes.
+type Piece struct {
+	Of         string // the layer, as the whole model calls it
+	First, End int    // its features, End not included
+	Features          // of the whole layer
+	Before     int    // how many pieces are in front of it
+}
+
+// Last says whether no piece is behind p. The last one joins what all have made.
+func (p *Piece) Last() bool { return p.End == p.Count }
+
+// Rows is which rows of a parameter a piece has: First to End-1 of Of.
+type Rows struct {
+	Name           string // of the whole parameter
+	First, End, Of int
+}
+
+// Shape is that of the whole parameter, shape being that of the rows.
+func (r *Rows) Shape(shape []int) []int {
+	whole := slices.Clone(shape)
+	whole[0] = r.Of
+	return whole
+}
+
+// PartName is what rows of a parameter are called, beside the others of it: "dense1.weight[0:24]". Checkpoints have
+// them by this name, and a layer's piece is called alike.
+func PartName(whole string, first, end int) string {
+	return fmt.Sprintf("%s[%d:%d]", whole, first, end)
+}
+
+// PartOf is what a name that PartName made says.
+func PartOf(name string) (whole string, first, end int, ok bool) {
+	whole, rows, found := strings.Cut(strings.TrimSuffix(name, "]"), "[")
+	if !found || whole == "" {
+		return "", 0, 0, false
+	}
+	from, to, _ := strings.Cut(rows, ":")
+	first, errFirst := strconv.Atoi(from)
+	end, errEnd := strconv.Atoi(to)
+	ok = errFirst == nil && errEnd == nil && first >= 0 && first < end && PartName(whole, first, end) == name
+	return whole, first, end, ok
+}
+
+// FeaturesOf is how a layer can be divided, if it can: into 2 parts at least.
+func FeaturesOf(l *Layer) (f Features, can bool) {
+	kind, err := kinds.Find(l.Kind)
+	if err != nil || kind.Features == nil {
+		return f, false
+	}
+	f = kind.Features(l)
+	return f, f.Count > 1
+}
+
+// Cut is where parts of a layer end, in whole features; parts are in order, and add up to 1.
+func Cut(parts []float64, features int) []int {
+	ends, sum := make([]int, len(parts)), 0.0
+	for i, part := range parts {
+		sum += part
+		ends[i] = int(math.Round(sum * float64(features)))
+	}
+	ends[len(ends)-1] = features
+	return ends
+}
+
+// Divide is the model with each layer in as many pieces as parts gives it, every piece a layer of its own (BaPipe,
+// §3.3.2). parts has one list for each layer, which adds up to 1.
+//
+// A piece reads what its layer reads and makes some of the features, by its rows of the parameters: Cut says which.
+// The last one also reads what the others have made, joins all of it, and does what the layer does behind its product;
+// it keeps the layer's name, and whoever reads the layer reads it. So what crosses a boundary inside a layer, there and
+// back, is the layer's input and what has been made of its features so far.
+//
+// Refused: layers of kinds that are not made of features, parts without any, and parameters that layers share.
+func (m *Model) Divide(parts [][]float64) (*Model, error) {
+	if len(parts) != len(m.Layers) {
+		return nil, fmt.Errorf("model: %s has %d layers; parts of %d are given", m.Name, len(m.Layers), len(parts))
+	}
+	divided := *m
+	divided.Layers, divided.Positions = nil, nil
+	for i := range m.Layers {
+		pieces := []Layer{m.Layers[i]}
+		if len(parts[i]) > 1 {
+			var err error
+			if pieces, err = m.pieces(&m.Layers[i], parts[i]); err != nil {
+				return nil, err
+			}
+		}
+		for _, l := range pieces {
+			divided.Layers, divided.Positions = append(divided.Layers, l), append(divided.Positions, m.Position(i))
+		}
+	}
+	return &divided, nil
+}
+
+// Position is where a layer, or what it is a piece of, is in the model that Divide was given. Initial values and random
+// masks are functions of it.
+func (m *Model) Position(layer int) int {
+	if m.Positions == nil {
+		return layer
+	}
+	return m.Positions[layer]
+}
+
+// Whole is the layer's name in the model that Divide was given.
+func (l *Layer) Whole() string {
+	if l.Piece == nil {
+		return l.Name
+	}
+	return l.Piece.Of
+}
+
+// pieces is the pieces of a layer.
+func (m *Model) pieces(l *Layer, parts []float64) ([]Layer, error) {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("model: %s: layer %q cannot be divided between stages: %w", m.Name, l.Name,
+			fmt.Errorf(format, args...))
+	}
+	f, can := FeaturesOf(l)
+	if !can {
+		return nil, refuse("it is of kind %s; layers of 2 features or more can be, of kinds %s", l.Kind,
+			strings.Join(dividedKinds(), " and "))
+	}
+	for k := range l.Params {
+		if sharers := m.sharers(l, k); len(sharers) > 1 {
+			return nil, refuse("layers %s share %s, of which each stage would have rows", strings.Join(sharers, " and "),
+				l.Owned(k))
+		}
+	}
+	var out []Layer
+	first := 0
+	for i, end := range Cut(parts, f.Count) {
+		if end <= first {
+			return nil, refuse("part %d of %v is none of its %d features", i+1, parts, f.Count)
+		}
+		out = append(out, l.piece(Piece{Of: l.Name, First: first, End: end, Features: f, Before: i}))
+		first = end
+	}
+	last := &out[len(out)-1]
+	for _, other := range out[:len(out)-1] {
+		last.From = append(last.From, other.Name)
+	}
+	return out, nil
+}
+
+// piece is one of them, which reads what the whole layer does.
+func (l *Layer) piece(at Piece) Layer {
+	out := *l
+	out.Piece, out.From, out.Params = &at, slices.Clone(l.From), nil
+	share := func(n int64) int64 { return n * int64(at.End-at.First) / int64(at.Count) }
+	out.ForwardFLOPs, out.InputFLOPs, out.WeightFLOPs = share(l.ForwardFLOPs), share(l.InputFLOPs), share(l.WeightFLOPs)
+	for i, p := range l.Params {
+		if i < at.Params {
+			name := l.ParamName(i)
+			p.Rows = &Rows{Name: name, First: at.First, End: at.End, Of: at.Count}
+			p.Full, p.Also = PartName(name, at.First, at.End), nil
+			p.Shape = slices.Clone(p.Shape)
+			p.Shape[0] = at.End - at.First
+		} else if !at.Last() {
+			continue
+		}
+		out.Params = append(out.Params, p)
+	}
+	if at.Last() {
+		return out
+	}
+	out.Name = PartName(l.Name, at.First, at.End)
+	made := l.Outputs[0]
+	made.Shape = slices.Clone(made.Shape)
+	made.Shape[at.Dim] = at.End - at.First
+	out.Outputs = []Tensor{made}
+	out.SavedBytes = made.BytesPerSample()
+	return out
+}
+
+// sharers is the layers that have parameter k of a layer.
+func (m *Model) sharers(of *Layer, k int) (layers []string) {
+	for i := range m.Layers {
+		l := &m.Layers[i]
+		for j := range l.Params {
+			if l.Owned(j) == of.Owned(k) {
+				layers = append(layers, l.Name)
+				break
+			}
+		}
+	}
+	return layers
+}
+
+func dividedKinds() (names []string) {
+	for _, k := range Kinds() {
+		if k.Features != nil {
+			names = append(names, k.Name)
+		}
+	}
+	return names
+}

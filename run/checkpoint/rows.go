@@ -1,0 +1,166 @@
+package checkpoint
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/model"
+)
+
+// section is a tensor of one file: all of a tensor of the checkpoint, or those of its rows that one of the stages had
+// which divide its layer.
+type section struct {
+	part       int    // file
+	name       string // in it
+	first, end int    // rows; 0 and 0: all
+}
+
+// rowNames tells tensors from rows of tensors, by the names of the parameters.
+type rowNames map[string]*Parameter
+
+func (m *Manifest) rowNames() rowNames {
+	all := rowNames{}
+	for i := range m.Parameters {
+		all[m.Parameters[i].Name] = &m.Parameters[i]
+	}
+	return all
+}
+
+var ofPipeline = regexp.MustCompile(`^pipeline-\d+/`)
+
+// of is which rows a tensor of a file has, and of which parameter; of another tensor param is nil.
+func (r rowNames) of(name string) (whole string, first, end int, param *Parameter) {
+	prefix := ofPipeline.FindString(name)
+	own, state, kept := strings.Cut(name[len(prefix):], "#")
+	if r[own] != nil {
+		return name, 0, 0, nil
+	}
+	base, first, end, ok := model.PartOf(own)
+	if param = r[base]; !ok || param == nil {
+		return name, 0, 0, nil
+	}
+	if kept {
+		base += "#" + state
+	}
+	return prefix + base, first, end, param
+}
+
+// rows is the shape of so many rows of a parameter.
+func (p *Parameter) rows(first, end int) []int64 {
+	if len(p.Shape) == 0 {
+		return nil
+	}
+	shape := slices.Clone(p.Shape)
+	shape[0] = int64(end - first)
+	return shape
+}
+
+// put adds a section to those of its tensor, whose rows stay in order; or it finds one that has some of what is to be
+// added.
+func put(all []section, s section) (more []section, twice *section) {
+	for i, o := range all {
+		if o.end == 0 || s.end == 0 || s.first < o.end && o.first < s.end {
+			return all, &all[i]
+		}
+	}
+	at, _ := slices.BinarySearchFunc(all, s, func(a, b section) int { return cmp.Compare(a.first, b.first) })
+	return slices.Insert(all, at, s), nil
+}
+
+// missing says which rows of a parameter sections leave out; empty: none.
+func (p *Parameter) missing(in []section) string {
+	next := 0
+	for _, s := range in {
+		if s.first > next {
+			break
+		}
+		next = s.end
+	}
+	if len(p.Shape) > 0 && int64(next) >= p.Shape[0] {
+		return ""
+	}
+	return fmt.Sprintf("rows from %d on are in no file; the model has %v", next, p.Shape)
+}
+
+// join has rows of parameters that are read be the parameters. It says which are missing, where all was read, or twice.
+func (r rowNames) join(read map[string]entry, all bool) (wrong []string) {
+	found, of := map[string][]section{}, map[string]*Parameter{}
+	for _, name := range slices.Sorted(maps.Keys(read)) {
+		tensor, first, end, param := r.of(name)
+		if param == nil {
+			continue
+		}
+		e := read[name]
+		delete(read, name)
+		if _, there := read[tensor]; there && of[tensor] == nil {
+			wrong = append(wrong, fmt.Sprintf("tensor %s is there, and its rows as %s", tensor, name))
+			continue
+		}
+		sections, twice := put(found[tensor], section{name: name, first: first, end: end})
+		found[tensor], of[tensor] = sections, param
+		switch {
+		case twice != nil:
+			wrong = append(wrong, fmt.Sprintf("tensor %s: %s and %s have the same rows", tensor, twice.name, name))
+		case !slices.Equal(e.Shape, param.rows(first, end)):
+			wrong = append(wrong, fmt.Sprintf("tensor %s is %s%v; the model has %v", name, e.DType, e.Shape, param.Shape))
+		}
+		if known, is := read[tensor]; is && known.DType != e.DType {
+			wrong = append(wrong, fmt.Sprintf("tensor %s is of type %s; others of its rows are %s", name, e.DType,
+				known.DType))
+		}
+		read[tensor] = entry{DType: e.DType, Shape: param.Shape}
+	}
+	for _, tensor := range slices.Sorted(maps.Keys(found)) {
+		if rows := of[tensor].missing(found[tensor]); rows != "" && all {
+			wrong = append(wrong, fmt.Sprintf("tensor %s: %s", tensor, rows))
+		}
+	}
+	return wrong
+}
+
+// described is the type and shape of a tensor, and where it lies.
+func (c *Checkpoint) described(name string) (dtype string, shape []int64, in []section, err error) {
+	in = c.where[name]
+	if len(in) == 0 {
+		return "", nil, nil, fmt.Errorf("checkpoint: %s: there is no tensor %q", c.Path, name)
+	}
+	for i, s := range in {
+		p := c.parts[s.part]
+		if err := p.begin(c.ctx); err != nil {
+			return "", nil, nil, fmt.Errorf("checkpoint: %s: %w", p.want.Name, err)
+		}
+		e := p.index.entries[s.name]
+		if s.end == 0 {
+			return e.DType, e.Shape, in, nil
+		}
+		_, _, _, param := c.names.of(s.name)
+		if i == 0 {
+			dtype, shape = e.DType, param.Shape
+			if rows := param.missing(in); rows != "" {
+				return "", nil, nil, fmt.Errorf("checkpoint: %s: tensor %s: %s", c.Path, name, rows)
+			}
+		}
+		if e.DType != dtype || !slices.Equal(e.Shape, param.rows(s.first, s.end)) {
+			return "", nil, nil, fmt.Errorf("checkpoint: %s: %s is %s%v; the model has %s%v", p.want.Name, s.name, e.DType,
+				e.Shape, dtype, param.Shape)
+		}
+	}
+	return dtype, shape, in, nil
+}
+
+// copyTo writes the elements of sections that described has looked at.
+func (c *Checkpoint) copyTo(w io.Writer, in []section) error {
+	for _, s := range in {
+		p := c.parts[s.part]
+		at := p.index.entries[s.name].Offsets
+		if _, err := io.Copy(w, io.NewSectionReader(p.from, p.index.start+at[0], at[1]-at[0])); err != nil {
+			return fmt.Errorf("checkpoint: tensor %q: %w", s.name, err)
+		}
+	}
+	return nil
+}
