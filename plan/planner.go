@@ -23,6 +23,8 @@ type Request struct {
 	// Boundary is how stages send each other activations and gradients. Planners see the profile with the bytes that
 	// it leaves (profile.Profile.Packed); what packing takes is for whoever simulates their plans.
 	Boundary packing.Format
+	// Runnable keeps to plans that package run executes, where the planner's settings do not say otherwise.
+	Runnable bool
 	// Set holds the planner's own settings by name, as in `--set overlap=max`.
 	Set map[string]string
 }

@@ -44,8 +44,9 @@ var settings = []plan.Setting{
 		Doc: "one schedule in place of all that suit the devices (Tables I and II)"},
 	{Name: "order", Default: "search", Values: "search, given",
 		Doc: "whether device types change places along the chain"},
-	{Name: "fractions", Default: "on", Values: "on, off",
-		Doc: "whether boundary layers are divided (section 3.3.2)"},
+	{Name: "fractions", Default: "on", Values: "on, features, off",
+		Doc: "whether boundary layers are divided (section 3.3.2); features: as train can, which is the default for " +
+			"this machine: dense and convolutional layers by whole output features"},
 	{Name: "a_th", Default: "auto", Values: "auto, or bytes like 4MiB",
 		Doc: "feature threshold of the coarse-grained partition (section 3.3.3)"},
 	{Name: "stages", Default: "all", Values: "all, or a number",
@@ -61,6 +62,7 @@ var settings = []plan.Setting{
 type options struct {
 	schedules           []string // families
 	search, divide      bool
+	features            bool // divided layers are so by whole features
 	spill, dataParallel bool
 	threshold           int64 // bytes; 0 is auto
 	stages              int
@@ -69,7 +71,11 @@ type options struct {
 func read(r plan.Request) (o options, err error) {
 	s := plan.ReadSettings("bapipe", settings, false, r)
 	o.search = s.Choice("order") == "search"
-	o.divide = s.Choice("fractions") == "on"
+	fractions := s.Choice("fractions")
+	if _, asked := r.Set["fractions"]; r.Runnable && !asked {
+		fractions = "features"
+	}
+	o.divide, o.features = fractions != "off", fractions == "features"
 	o.spill = s.Choice("on_chip") == "spill"
 	o.dataParallel = s.Choice("dp") == "on"
 	if s.Text("a_th") != "auto" {

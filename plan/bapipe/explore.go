@@ -54,7 +54,11 @@ func (x *exploration) try(devices []int, size int) error {
 				}
 			}
 		} else if x.o.divide && len(devices) > 1 {
-			if parts, _ := h.divided(); parts != nil && x.holds(h, family, parts, M) && !h.communicates(parts) &&
+			parts, _ := h.divided()
+			if x.o.features && parts != nil {
+				parts = h.inFeatures(parts)
+			}
+			if parts != nil && x.holds(h, family, parts, M) && !h.communicates(parts) &&
 				x.step(h, family, parts, M) < x.step(h, family, bounds, M)*(1-1e-12) {
 				bounds = parts
 			}

@@ -1,6 +1,11 @@
 package bapipe
 
-import "github.com/millrace-ml/millrace/profile"
+import (
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/profile"
+)
 
 // boundary is where one stage ends and the next begins: before layer `layer`, of which the
 // stages in front compute a part, 0 for none.
@@ -33,6 +38,26 @@ func (h *chain) divided() ([]boundary, float64) {
 		}
 	}
 	return best, limit
+}
+
+// inFeatures moves boundaries inside layers to where train divides them: between two features of a layer that has some
+// (profile.Layer.Features), or to the nearer end of another. nil: a stage would have nothing to do.
+func (h *chain) inFeatures(bounds []boundary) []boundary {
+	out := slices.Clone(bounds)
+	last := boundary{}
+	for i := range out {
+		b := &out[i]
+		if n := float64(max(1, h.p.Layers[b.layer].Features)); b.part > 0 {
+			if b.part = math.Round(b.part*n) / n; b.part == 1 {
+				*b = boundary{layer: b.layer + 1}
+			}
+		}
+		if b.layer >= len(h.p.Layers) || b.layer < last.layer || b.layer == last.layer && b.part <= last.part {
+			return nil
+		}
+		last = *b
+	}
+	return out
 }
 
 // fill gives each stage at most limit seconds of work; nil where layers are left over, or a
