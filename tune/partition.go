@@ -22,6 +22,15 @@ type want struct {
 	replicas        []int // how many a stage may have
 	fits            bool  // leave out stages that do not fit their devices, about
 	leanest         bool  // least memory in place of least time
+	alone           bool  // without pipelining: stages and transfers take the least together, not the slowest of them
+}
+
+// with is what stages take with one more.
+func (w want) with(stages, more float64) float64 {
+	if w.alone {
+		return stages + more
+	}
+	return max(stages, more)
 }
 
 // maxCuts bounds the places where a partition cuts; of more layers, runs of about the same
@@ -89,7 +98,7 @@ func (c cutter) partition(w want) []*shape {
 						if so >= best.value {
 							continue
 						}
-						if v := max(so, stage.cost(at[k], at[j])); v < best.value {
+						if v := w.with(so, stage.cost(at[k], at[j])); v < best.value {
 							*best = cell{v, k, d}
 						}
 					}
@@ -182,7 +191,9 @@ func (c cutter) stager(w want, i, d, r int) *stager {
 	} else {
 		out.depth = (w.family.Warmup(w.devices, out.m)[d] + r - 1) / r
 	}
-	out.depth = min(max(1, out.depth), out.m)
+	if out.depth = min(max(1, out.depth), out.m); w.alone {
+		out.depth = 1
+	}
 	out.sum = c.sumsOf(w.order).line(w.order, d, r)
 	out.whole = c.tables.of(c.Cluster.Devices[w.order[0]], w.size)
 	if d > 0 {
@@ -228,7 +239,11 @@ func (t *stager) cost(from, to int) float64 {
 		v += (t.sum[0] + t.sum[1]*float64(t.tables[0].Gradients[to]-t.tables[0].Gradients[from])) / float64(t.m)
 	}
 	if from > 0 {
-		v = max(v, t.perByte*float64(t.whole.crosses[from])/float64(t.r))
+		sent := t.perByte * float64(t.whole.crosses[from]) / float64(t.r)
+		if t.w.alone {
+			return v + 2*sent // there and back, while nobody computes
+		}
+		v = max(v, sent)
 	}
 	return v
 }

@@ -75,7 +75,7 @@ type Request struct {
 // Rival is a plan that was considered: the best of its kind.
 type Rival struct {
 	// Kind is a family of package schedule, "replicated " and one for stages on several
-	// devices, "data parallelism", "one worker", "straight pipeline", "model parallel", "equal
+	// devices, "data parallelism", "one worker", "straight pipeline", "model parallel", "hybrid parallelism", "equal
 	// split", or a planner's name.
 	Kind      string         `json:"kind"`
 	Plan      *plan.Plan     `json:"plan,omitempty"`

@@ -84,6 +84,48 @@ func (s *search) baselines(ctx context.Context) error {
 			}
 		}
 	}
+	return s.hybridParallel(ctx)
+}
+
+// hybridTried is how many plans of hybrid parallelism are simulated of each size of micro-batch.
+const hybridTried = 2
+
+// hybridParallel simulates data and model parallelism together without pipelining (PipeDream §5.3, after OWT and
+// FlexFlow): stages of one worker or more, which divide each micro-batch between them, and one micro-batch at a
+// time. A model that normalises over its micro-batches has none.
+func (s *search) hybridParallel(ctx context.Context) error {
+	if s.Whole || len(s.Cluster.Devices) < 3 {
+		return nil
+	}
+	for _, size := range slices.Backward(s.sizes) {
+		if ctx.Err() != nil && s.top.plan != nil {
+			return nil
+		}
+		var found []*shape
+		for _, w := range s.cut.wants(s.orders[0], size, s.recomputes()[0]) {
+			if w.split {
+				w.alone, w.family = true, s.pipelines
+				found = append(found, s.cut.partition(w)...)
+			}
+		}
+		for _, h := range found {
+			h.depth = slices.Repeat([]int{1}, h.stages())
+		}
+		slices.SortStableFunc(found, func(a, b *shape) int {
+			if s.estimator.score(a).better(s.estimator.score(b)) {
+				return -1
+			}
+			return 1
+		})
+		for _, h := range found[:min(hybridTried, len(found))] {
+			if _, _, err := s.tryShape(hybridParallel, h); err != nil && !s.passOver(err) {
+				return err
+			}
+		}
+		if len(found) > 0 && len(s.Cluster.Devices) > 16 {
+			return nil // the largest micro-batch has the fewest transfers
+		}
+	}
 	return nil
 }
 

@@ -38,7 +38,7 @@ const shortest = time.Second
 // Search looks for the plan with the shortest simulated step among all those that fit.
 //
 // It begins with what is always there (one worker, data parallelism, a straight pipeline, equal
-// stages, model parallelism), asks every planner in plan's registry beside that, cuts the layers by
+// stages, model parallelism, hybrid parallelism without pipelining), asks every planner in plan's registry beside that, cuts the layers by
 // dynamic programming for every micro-batch size, number of stages, replication and family of
 // schedule's registry, and moves what looks best about: cuts, devices between stages, which device
 // takes which stage, depths, recompute, micro-batches; of plans with several stages a worker or
@@ -111,6 +111,7 @@ const (
 	dataParallelism  = "data parallelism"
 	straightPipeline = "straight pipeline"
 	modelParallel    = "model parallel"
+	hybridParallel   = "hybrid parallelism"
 	equalSplit       = "equal split"
 )
 

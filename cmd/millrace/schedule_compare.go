@@ -268,7 +268,7 @@ func (s *contestFlags) legend() string {
 		"each pipeline. behind: how much more time than the fastest it takes. bubble: the part of the workers' time in " +
 		"which they do not compute; why: where it goes, as fill and drain at the step's ends, and stall inside.\n" +
 		"at most: on the worker that has the most. in flight: micro-batches between forward and backward. versions: of " +
-		"weights, of all its stages."
+		"weights, of all its stages. ×2: each stage on 2 workers, as hybrid parallelism has them."
 }
 
 // contestTable is a row for each entry.
@@ -287,7 +287,7 @@ func contestTable(all []contest.Entry, time func(float64) string, size func(int6
 	}
 	place := 0
 	for _, e := range all {
-		row := []string{"", e.Schedule, weightsOf(e), "", "", "", "", "", "", e.Why}
+		row := []string{"", orderOf(e), weightsOf(e), "", "", "", "", "", "", e.Why}
 		if e.Verdict != contest.Refused {
 			row[3], row[5] = time(e.StepS), fmt.Sprintf("%.1f %%", 100*e.Bubble)
 			row[6], row[7], row[8] = size(slices.Max(e.PeakBytes)), most(e.PeakActivations), most(e.Versions)
@@ -309,6 +309,14 @@ func contestTable(all []contest.Entry, time func(float64) string, size func(int6
 		}
 	}
 	return t
+}
+
+// orderOf is an entry's schedule, and how many workers have each stage where that is not the schedule's own to say.
+func orderOf(e contest.Entry) string {
+	if e.Replicas > 0 {
+		return fmt.Sprintf("%s ×%d", e.Schedule, e.Replicas)
+	}
+	return e.Schedule
 }
 
 // weightsOf is an entry's weight policy, and whether its updates are validated later.

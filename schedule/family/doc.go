@@ -2,7 +2,7 @@
 //
 // In: a family's name, or its paper's name for it, and schedule.Settings: where stages lie, micro-batches,
 // depths, weight policy. Out: a compute-only Program. Whoever looks for an order asks the registry by
-// property (Policies, Chunks, General, Undivided, Deepest, Halves, Streaming, Beside), never by name; a file
+// property (Policies, Chunks, General, Undivided, Alone, Deepest, Halves, Streaming, Beside), never by name; a file
 // that registers a Family is all that a new one needs.
 //
 // There are three kinds of writers: listRule, in which orders are data (how many forwards go first, how

@@ -43,6 +43,8 @@ type Family struct {
 	Whole bool
 	// Undivided: the whole model is one stage, on however many workers.
 	Undivided bool
+	// Alone: a micro-batch has gone through all stages, and back, before the next one begins: there is no pipelining.
+	Alone bool
 	// Deepest: every stage runs all forwards of a step first, so that depths grow with M.
 	Deepest bool
 	// Halves: backwards are split, and weight gradients put off.

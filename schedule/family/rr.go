@@ -28,6 +28,7 @@ func init() {
 	})
 	Register(Family{
 		Name: "mp", Doc: "model parallelism: stages without pipelining, one micro-batch at a time",
+		Alone: true,
 		Admits: func(s schedule.Settings) error {
 			if slices.ContainsFunc(s.Warmup, func(k int) bool { return k != 1 }) {
 				return fmt.Errorf("warm-up %v; without pipelining every stage holds one micro-batch", s.Warmup)

@@ -55,6 +55,9 @@ var verdicts = []Verdict{Won, Slower, Control, TooBig, Refused}
 type Entry struct {
 	Schedule string          `json:"schedule"`
 	Weights  schedule.Policy `json:"weights"`
+	// Replicas is how many workers each stage has, where an order without pipelining has several: it is then data
+	// parallelism of model parallelism (PipeDream §5.3's hybrid parallelism). 0: what its family's placement says.
+	Replicas int `json:"replicas,omitempty"`
 	// Validated: updates do not wait for the gradient norm, and are validated in the next step.
 	Validated bool    `json:"validated,omitempty"`
 	Verdict   Verdict `json:"verdict"`
@@ -98,9 +101,16 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 			if err := ctx.Err(); err != nil {
 				return nil, fmt.Errorf("tune: comparing schedules: %w", err)
 			}
-			all = append(all, c.enter(f, policy, false))
+			one := Entry{Schedule: f.Name, Weights: policy}
+			all = append(all, c.enter(f, one))
 			if c.PostValidate && c.Clip && policy.Synchronous() {
-				all = append(all, c.enter(f, policy, true))
+				later := one
+				later.Validated = true
+				all = append(all, c.enter(f, later))
+			}
+			if both := one; f.Alone && c.Workers >= 2*hybridReplicas && c.Workers%hybridReplicas == 0 {
+				both.Replicas = hybridReplicas
+				all = append(all, c.enter(f, both))
 			}
 		}
 	}
@@ -111,14 +121,21 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 // mostVisits bounds workers times micro-batches.
 const mostVisits = 1 << 17
 
+// hybridReplicas is how many workers a stage has under hybrid parallelism: two chains of stages side by side.
+const hybridReplicas = 2
+
 // enter simulates one entry.
-func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) Entry {
-	e := Entry{Schedule: f.Name, Weights: policy, Validated: validated, Verdict: Slower}
+func (c Rules) enter(f family.Family, e Entry) Entry {
+	policy := e.Weights
+	e.Verdict = Slower
 	refuse := func(err error) Entry {
 		e.Verdict, e.Why = Refused, err.Error()
 		return e
 	}
 	placement := f.Placement(c.Workers, max(1, c.Chunks))
+	if e.Replicas > 0 {
+		placement = schedule.Replicated(c.Workers/e.Replicas, e.Replicas)
+	}
 	e.Stages = len(placement)
 	costs, tied, err := c.Stages(f, placement)
 	if err != nil {
@@ -128,7 +145,7 @@ func (c Rules) enter(f family.Family, policy schedule.Policy, validated bool) En
 		return refuse(fmt.Errorf("it is for devices that transfer while they compute, and these do not"))
 	}
 	// A plan whose stages are a layer each, so that tied stages are tied layers.
-	pl := &plan.Plan{Schedule: f.Name, Weights: string(policy), MicroBatches: c.MicroBatches, PostValidate: validated}
+	pl := &plan.Plan{Schedule: f.Name, Weights: string(policy), MicroBatches: c.MicroBatches, PostValidate: e.Validated}
 	for i, on := range placement {
 		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: i, LastLayer: i, Devices: on})
 	}
@@ -198,6 +215,9 @@ func (c Rules) bytes(n int64) string {
 
 // name tells entries apart: the weights where they are not synchronous.
 func (e *Entry) name() string {
+	if e.Replicas > 0 {
+		return fmt.Sprintf("%s on %d workers a stage", e.Schedule, e.Replicas)
+	}
 	if e.Validated {
 		return e.Schedule + " validated later"
 	}

@@ -2,6 +2,7 @@ package contest
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -19,7 +20,11 @@ func contestOf(t *testing.T, c Rules) map[string]Entry {
 	}
 	out := map[string]Entry{}
 	for _, e := range all {
-		out[e.Schedule+" "+string(e.Weights)] = e
+		name := e.Schedule + " " + string(e.Weights)
+		if e.Replicas > 0 {
+			name = fmt.Sprintf("%s, %d replicas", name, e.Replicas)
+		}
+		out[name] = e
 	}
 	return out
 }
@@ -68,6 +73,9 @@ func TestContestKnownLosses(t *testing.T) {
 	near("what transfers take of it", e.Lost.Transfer, 1-(M+S-1)*3/step)
 	e = slow["dp sync"]
 	near("dp's step", e.StepS, 3*M+S*reduce)
+	// Two chains of two stages, each of which is two workers' share: half of the micro-batches on each, one at a time,
+	// through 2 x 2 x 3 s and over one cut there and back, and the sums of both workers' shares at the end.
+	near("hybrid parallelism's step", slow["mp sync, 2 replicas"].StepS, M/2*(2*2*3+2*SR)+2*reduce)
 	near("dp's all-reduce", e.Lost.Collective, S*reduce/(3*M+S*reduce))
 	near("and nothing else", e.Lost.Sum()-e.Lost.Collective, 0)
 	long := contestOf(t, Rules{Workers: S, MicroBatches: S,
@@ -126,6 +134,9 @@ func TestContestHasEveryone(t *testing.T) {
 		want := 0
 		for _, f := range family.All() {
 			want += max(1, len(f.Policies))
+			if f.Alone {
+				want++
+			}
 			for _, e := range all {
 				if e.Why == "" || e.Lost.Sum() < -1e-9 || e.Lost.Sum() > 1 || math.Abs(e.Lost.Sum()-e.Bubble) > 1e-9 {
 					t.Errorf("%s %s: %+v", e.Schedule, e.Weights, e)
