@@ -37,18 +37,17 @@ const shortest = time.Second
 
 // Search looks for the plan with the shortest simulated step among all those that fit.
 //
-// It begins with what is always there (one worker, data parallelism, a straight pipeline, equal
-// stages, model parallelism, hybrid parallelism without pipelining), asks every planner in plan's registry beside that, cuts the layers by
-// dynamic programming for every micro-batch size, number of stages, replication and family of
-// schedule's registry, and moves what looks best about: cuts, devices between stages, which device
-// takes which stage, depths, recompute, micro-batches; of plans with several stages a worker or
-// without a flush cuts, recompute and micro-batches. Estimates rank, the simulator decides. Once
-// the time is over, or ctx's, the best so far is the answer, so more time never gives a worse one;
-// what a planner returned in time has been simulated too, so it is never worse than those either;
-// but a plan of millions of instructions (predict.OftenPlayed) only where there is time for that. Where a
-// schedule is fixed the search without that comes first, so that the schedule is never slower than as a
-// rival of others. A search whose ctx is cancelled gives the cause as its error, beside the best so far if
-// there is one.
+// It begins with what is always there (one worker, data parallelism, a straight pipeline, equal stages, model
+// parallelism, hybrid parallelism without pipelining), asks every planner in plan's registry beside that,
+// cuts the layers by dynamic programming for every micro-batch size, number of stages, replication and family
+// of schedule's registry, and moves what looks best about: cuts, devices between stages, which device takes
+// which stage, depths, recompute, micro-batches; of plans with several stages a worker or without a flush
+// cuts, recompute and micro-batches. Estimates rank, the simulator decides. Once the time is over, or ctx's,
+// the best so far is the answer, so more time never gives a worse one; what a planner returned in time has
+// been simulated too, so it is never worse than those either; but a plan of millions of instructions
+// (predict.OftenPlayed) only where there is time for that. Where a schedule is fixed the search without that
+// comes first, so that the schedule is never slower than as a rival of others. A search whose ctx is
+// cancelled gives the cause as its error, beside the best so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
