@@ -4,6 +4,7 @@
 #             ATTACK='--only kills --seed 2' are flags of the first, alone
 # make pictures takes the pictures of the documentation anew: pinned trainings, pages in a headless Chromium
 # make slow   compares with data parallelism between hosts with slow links; SLOW='--hosts 2 --rates 1gbit' are its flags
+# make papers runs every experiment of the four papers that plans or simulates, and writes docs/papers.md
 # make runs   trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
 
 SHELL := /bin/bash
@@ -11,7 +12,7 @@ NATIVE := build/libmillrace_native.so
 TEXT := build/text/kjv.txt
 export CGO_ENABLED := 1
 
-.PHONY: pictures demo test runs build setup setup-pytorch lint bench slow soak attack clean
+.PHONY: papers pictures demo test runs build setup setup-pytorch lint bench slow soak attack clean
 
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
@@ -63,6 +64,10 @@ bench: build setup-pytorch $(TEXT)
 slow: build setup-pytorch
 	$(BENCH) slow $(SLOW)
 	$(BENCH) slow --plot docs/slow.svg
+
+papers: build
+	bin/millrace-lab reproduce all --results lab/results/papers
+	bin/millrace-lab papers
 
 pictures: build
 	@scripts/browser.sh

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -12,7 +11,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/terminal"
-	_ "github.com/millrace-ml/millrace/lab/reproduce" // its experiments
+	"github.com/millrace-ml/millrace/lab/papers"
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
@@ -20,6 +19,7 @@ func reproduceCommand() *cobra.Command {
 	var asJSON bool
 	var o table.Options
 	var set []string
+	var results string
 	var printed atomic.Int32
 	c := &cobra.Command{
 		Use: "reproduce [EXPERIMENT]...", Short: "The papers' tables and figures beside what millrace answers",
@@ -62,6 +62,10 @@ func reproduceCommand() *cobra.Command {
 				}
 				o.Set[name] = value
 			}
+			if results != "" && (o.Profiles != "" || o.Formula != "" || len(set) > 0) {
+				return cli.BadInput(fmt.Errorf("--results are of the experiments as they are; leave out --profiles, --formula " +
+					"and --set"))
+			}
 			for _, e := range chosen { // before the first of them takes its minutes
 				if err := e.Check(o); err != nil {
 					return cli.BadInput(err)
@@ -82,9 +86,14 @@ func reproduceCommand() *cobra.Command {
 				if err != nil {
 					return cli.BadInput(err)
 				}
+				if results != "" {
+					if err := papers.Keep(results, t); err != nil {
+						return err
+					}
+				}
 				if !asJSON {
 					var text strings.Builder
-					printTable(&text, terminal.Of(out), t)
+					t.Print(&text, terminal.Of(out))
 					if err := cli.Aside(func() error { _, err := io.WriteString(out, text.String()); return err }); err != nil {
 						return err
 					}
@@ -102,62 +111,22 @@ func reproduceCommand() *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
 	c.Flags().StringVar(&o.Profiles, "profiles", "", "a folder with the papers' published profiles, to use in place of "+
 		"analytic costs")
+	c.Flags().StringVar(&results, "results", "", "a folder to keep what is found in, as NAME.json")
 	c.Flags().StringVar(&o.Formula, "formula", "", "paper or artifact: which of a planner's formulas to use")
 	c.Flags().StringArrayVar(&set, "set", nil, "a planner's setting, name=value")
 	return c
 }
 
-// widest is the longest value that stands in a column; tables of longer ones are stacked.
-const widest = 36
-
-// printTable prints a reproduced table. A reason that many rows share is a numbered note.
-func printTable(w io.Writer, s terminal.Screen, of *table.Table) {
-	item := func(mark, text string) {
-		fmt.Fprint(w, s.Wrap(mark, strings.Repeat(" ", terminal.Width(mark)), text))
+func papersCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "papers [FOLDER]", Short: "Write docs/papers.md of what reproduce has kept",
+		Long: "Write the page of the four papers, docs/papers.md, and its plots: every table and figure, ours and\n" +
+			"theirs, what agrees, and every mechanism with its tests. It is made of lab/results/papers in the\n" +
+			"repository FOLDER, or here; make papers runs the experiments before.",
+		Example: "  millrace-lab reproduce pipedream-fig1 --results lab/results/papers\n  millrace-lab papers",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return cli.BadInput(papers.Write(strings.Join(args, "")))
+		},
 	}
-	item("", s.Paint(terminal.Bold, of.Title))
-	item("paper's values: ", of.Source)
-	fmt.Fprintln(w)
-	stacked := slices.ContainsFunc(of.Rows, func(r table.Row) bool {
-		return max(terminal.Width(r.Paper), terminal.Width(r.Ours)) > widest
-	})
-	t := terminal.Table{Columns: []terminal.Column{{Wraps: true}, {Heading: "paper", Number: true},
-		{Heading: "ours", Number: true}, {Heading: "difference", Number: true}, {}}}
-	var whys []string
-	number := map[string]int{}
-	for _, r := range of.Rows {
-		note := ""
-		if r.Why != "" {
-			if number[r.Why] == 0 {
-				whys = append(whys, r.Why)
-				number[r.Why] = len(whys)
-			}
-			note = fmt.Sprintf("[%d]", number[r.Why])
-		}
-		if stacked {
-			item("  ", r.What+": "+r.Difference+" "+note)
-			item("    paper  ", r.Paper)
-			item("    ours   ", r.Ours)
-			for _, a := range r.Ablations {
-				item("    if     ", a.Assumption+": "+a.Ours)
-			}
-			continue
-		}
-		t.Add(r.What, r.Paper, r.Ours, r.Difference, note)
-		for _, a := range r.Ablations {
-			t.AddFaint("· if "+a.Assumption, "", a.Ours, "", "")
-		}
-	}
-	_ = t.Write(w, s) // as any other line of the table
-	fmt.Fprintln(w)
-	for i, why := range whys {
-		item(fmt.Sprintf("  [%d] ", i+1), why)
-	}
-	for _, n := range of.Notes {
-		item("  - ", n)
-	}
-	if agrees := of.Agreement().String(); agrees != "" {
-		item("  agreement: ", agrees)
-	}
-	fmt.Fprintln(w)
 }

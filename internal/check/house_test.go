@@ -133,6 +133,8 @@ var rules = []rule{
 		"sim", "sim/memory",
 		"tune/..."}, []string{"net"}, "papers are reproduced from descriptions: planners and the simulator answer, nothing " +
 		"is trained"},
+	{"lab/papers", []string{"lab/reproduce/...", "report"}, []string{"net"}, "the page is made of what experiments have " +
+		"left: it runs none"},
 	{"lab/bench", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
 		"trace/...", "run/...",
 		"report", "lab/race", "lab/versus"}, nil, "it counts what was measured, and starts no training"},
