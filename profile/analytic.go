@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile/board"
 	"github.com/millrace-ml/millrace/profile/kernels"
 )
 
@@ -16,9 +17,13 @@ type Analysis struct {
 	Sizes     []int  // of micro-batches, in samples
 	Optimizer string // its name
 	States    int    // copies of the parameters that it keeps
-	// OnChip leaves the parameters out of what passes through memory, on device types that
-	// have memory on the chip: for stages whose weights fit there (BaPipe, section 3.3).
+	// OnChip leaves the parameters out of what passes through memory, on device types that have memory on the
+	// chip, as far as a stage's fit there (BaPipe, section 4.3).
 	OnChip bool
+	// Board is what is assumed of FPGA boards. Roofline takes them for devices as all others are, which do one
+	// layer at a time, forward or backward, and pass what it reads and writes through memory.
+	Board    board.Settings
+	Roofline bool
 	// Recurrent has layers whose state's weights are too large for a cache read them once a
 	// position, which decides how slow small micro-batches are: for tuning their size. Without
 	// it every size is about as efficient, as the published planners take it, which scale one
@@ -46,11 +51,15 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 // own. An update reads and writes parameters, gradients and the optimizer's copies.
 //
 // A device type with cluster.Kernels takes what package profile/kernels says instead, and its backward has halves.
+// Boards compute as package board says, unless Roofline.
 //
 // Refused: device types without a peak or a memory bandwidth; without kernels, other precisions than f32.
 func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*Profile, error) {
 	p := Describe(m)
 	p.Source, p.Optimizer, p.OptimizerStates = "roofline", a.Optimizer, a.States
+	if err := a.Board.Check(); err != nil {
+		return nil, fmt.Errorf("profile: %w", err)
+	}
 	for _, size := range a.Sizes {
 		if size < 1 {
 			return nil, fmt.Errorf("profile: micro-batch of %d samples; sizes are 1 at least", size)
@@ -86,10 +95,17 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 		onChip := a.OnChip && d.OnChipBytes() > 0
 		for i := range m.Layers {
 			for _, size := range a.Sizes {
-				p.Layers[i].Costs = append(p.Layers[i].Costs, roofline(m, i, name, d, int64(size), onChip, a.Recurrent,
-					p.Layers[i].NoGradient))
+				cost := roofline(m, i, name, d, int64(size), onChip, a.Recurrent, p.Layers[i].NoGradient)
+				if d.FPGA != nil {
+					cost.onBoard(&m.Layers[i], d, a, onChip, p.Layers[i].NoGradient)
+				}
+				p.Layers[i].Costs = append(p.Layers[i].Costs, cost)
 			}
-			p.Layers[i].UpdateTimes.Max(updatesOf(p.Layers[i].ParameterBytes, a.States, memory))
+			rate := memory
+			if onChip {
+				rate = board.WordsRate(d)
+			}
+			p.Layers[i].UpdateTimes.Max(updatesOf(p.Layers[i].ParameterBytes, a.States, rate))
 		}
 	}
 	return p, p.Validate()
@@ -199,6 +215,22 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 		OutputBytes: n * l.OutputBytes(), SavedBytes: saved, ForwardPeakBytes: saved,
 		BackwardPeakBytes: n * (in + l.OutputBytes()),
 		WorkspaceBytes:    n * (in + l.OutputBytes()), PendingBytes: &pending,
+	}
+}
+
+// onBoard has a layer take what it does on a board.
+func (c *Cost) onBoard(l *model.Layer, d cluster.DeviceType, a Analysis, onChip, frozen bool) {
+	switch {
+	case !a.Roofline:
+		forward, backward, of := a.Board.Of(l, d, int64(c.MicroBatch), onChip)
+		c.ForwardS, c.Board = forward, &of
+		if frozen {
+			of.PairedS, of.BackwardMemoryS = forward, 0
+		} else {
+			c.BackwardS = backward
+		}
+	case onChip:
+		c.Board = &board.Cost{PairedS: c.ForwardS + c.BackwardS, OnChip: true}
 	}
 }
 

@@ -7,6 +7,8 @@
 // It knows no plan.
 package profile
 
+import "github.com/millrace-ml/millrace/profile/board"
+
 // Version of the JSON form.
 const Version = 1
 
@@ -27,6 +29,8 @@ type Cost struct {
 	// ForwardS + BackwardS.
 	BareForwardS *float64 `json:"bare_forward_s,omitempty"`
 	AgainS       *float64 `json:"again_s,omitempty"`
+	// Board is what else a board takes, which computes and moves weights at once; null on other devices.
+	Board *board.Cost `json:"board,omitempty"`
 	// FeedS is copying the model inputs of a micro-batch that the layer is the first to read; the data has
 	// got them by then, beside the workers.
 	FeedS float64 `json:"feed_s,omitempty"`

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/millrace-ml/millrace/profile/board"
 )
 
 // AnyDevice is the device type of costs that hold for every one: an imported profile was
@@ -150,6 +152,22 @@ func (c *Cost) Again() (forwardS, backwardS float64) {
 		return c.ForwardS, c.ForwardS + c.BackwardS
 	}
 	return *c.BareForwardS, *c.AgainS
+}
+
+// OnBoard is layer l of costs as a part of a stage on a board.
+func (p *Profile) OnBoard(costs []Cost, l int) board.Sum {
+	c := &costs[l]
+	sum := board.Sum{ForwardS: c.ForwardS, BackwardS: c.BackwardS,
+		WeightBytes: float64(p.Layers[l].ParameterBytes + p.Layers[l].TiedBytes)}
+	if sum.PairedS = c.ForwardS + c.BackwardS; c.Board != nil {
+		sum.Cost = *c.Board
+	}
+	return sum
+}
+
+// OfBoards says whether any of the costs are of a board.
+func OfBoards(costs []Cost) bool {
+	return slices.ContainsFunc(costs, func(c Cost) bool { return c.Board != nil })
 }
 
 // StillBytes is what the layer holds besides parameters that learn, their gradients and states.

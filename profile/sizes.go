@@ -25,6 +25,9 @@ func (c *Cost) seconds() []*float64 {
 			all = append(all, s)
 		}
 	}
+	if b := c.Board; b != nil {
+		all = append(all, &b.PairedS, &b.ForwardMemoryS, &b.BackwardMemoryS)
+	}
 	return all
 }
 
@@ -42,6 +45,9 @@ func (c Cost) owned() Cost {
 	}
 	if c.HalvesPeakBytes != nil {
 		c.HalvesPeakBytes = new(*c.HalvesPeakBytes)
+	}
+	if c.Board != nil {
+		c.Board = new(*c.Board)
 	}
 	return c
 }
@@ -67,6 +73,7 @@ func (c Cost) WithTimes(other *Cost, of func(own, others float64) float64) Cost 
 	c.BackwardWeightS, o.BackwardWeightS = both(c.BackwardWeightS, o.BackwardWeightS)
 	c.BareForwardS, o.BareForwardS = both(c.BareForwardS, o.BareForwardS)
 	c.AgainS, o.AgainS = both(c.AgainS, o.AgainS)
+	c.Board, o.Board = both(c.Board, o.Board)
 	others := o.seconds()
 	for i, at := range c.seconds() {
 		*at = of(*at, *others[i])
@@ -77,6 +84,9 @@ func (c Cost) WithTimes(other *Cost, of func(own, others float64) float64) Cost 
 // Slowed is c where forwards take so many times as long, and backwards, what they compute again included.
 func (c Cost) Slowed(forward, backward float64) Cost {
 	c = c.owned()
+	if all := c.ForwardS + c.BackwardS; c.Board != nil && all > 0 {
+		c.Board.PairedS *= (forward*c.ForwardS + backward*c.BackwardS) / all
+	}
 	for _, pass := range []struct {
 		by    float64
 		times []*float64

@@ -211,6 +211,12 @@ func (c *Cost) validate() error {
 			return wrong("a size in bytes", *n, "0 or more")
 		}
 	}
+	if b := c.Board; b != nil {
+		if err := times(named{"board: paired_s", &b.PairedS}, named{"board: forward_memory_s", &b.ForwardMemoryS},
+			named{"board: backward_memory_s", &b.BackwardMemoryS}); err != nil {
+			return err
+		}
+	}
 	return times(named{"forward_s", &c.ForwardS}, named{"backward_s", &c.BackwardS},
 		named{"backward_input_s", c.BackwardInputS},
 		named{"backward_weight_s", c.BackwardWeightS}, named{"bare_forward_s", c.BareForwardS},

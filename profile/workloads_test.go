@@ -54,24 +54,35 @@ func TestAnalyticAgainstPublishedProfiles(t *testing.T) {
 	}
 }
 
-// Weights on a board's chip pass through no memory.
+// TestWeightsOnChip: of a board of one byte a second, weights in memory are read forward, and read and written
+// backward; those on the chip pass through no memory.
 func TestWeightsOnChip(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	board := map[string]cluster.DeviceType{"b": {PeakFLOPS: 1e15, MemoryBandwidthBytesPerSecond: 1,
-		FPGA: &cluster.FPGA{OnChipBytes: 1 << 20}}}
-	far, err := profile.Analyze(m, board, profile.Analysis{Sizes: []int{1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	near, err := profile.Analyze(m, board, profile.Analysis{Sizes: []int{1}, OnChip: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, want := far.Layers[0].Costs[0].ForwardS-near.Layers[0].Costs[0].ForwardS, float64(far.Layers[0].ParameterBytes)
-	if math.Abs(got-want) > 1e-6 {
-		t.Errorf("weights take %v s, want %v", got, want)
+	board := map[string]cluster.DeviceType{"b": {PeakFLOPS: 2e9, MemoryBandwidthBytesPerSecond: 1,
+		FPGA: &cluster.FPGA{DSPSlices: 1000, ClockHz: 1e6, FLOPsPerSlice: 2, OnChipBytes: 1 << 20}}}
+	for _, onChip := range []bool{false, true} {
+		p, err := profile.Analyze(m, board, profile.Analysis{Sizes: []int{1}, OnChip: onChip})
+		if err != nil {
+			t.Fatal(err)
+		}
+		weights := float64(p.Layers[0].ParameterBytes)
+		if onChip {
+			weights = 0
+		}
+		of := p.Layers[0].Costs[0].Board
+		if of.ForwardMemoryS != weights || of.BackwardMemoryS != 2*weights || of.OnChip != onChip {
+			t.Errorf("on chip %v: %+v, want %v s forward and twice that back", onChip, of, weights)
+		}
+		p, err = profile.Analyze(m, board, profile.Analysis{Sizes: []int{1}, OnChip: onChip, Roofline: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := 4*int64(m.Inputs[0].Elements()) + m.Layers[0].OutputBytes() + int64(weights) // one byte a second
+		if got := p.Layers[0].Costs[0].ForwardS; math.Abs(got-float64(read)) > 1e-6 {
+			t.Errorf("roofline, on chip %v: %v s, want %d", onChip, got, read)
+		}
 	}
 }

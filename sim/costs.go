@@ -15,6 +15,9 @@ import (
 type StageCost struct {
 	ForwardS, BackwardS float64
 	InputS, WeightS     float64 // the halves of a split backward
+	// PairedS is a forward and the backward of its pair, in a Program that pairs them, on a device that computes
+	// both at once; 0 is one after the other.
+	PairedS float64
 	profile.UpdateTimes
 	EvaluateS float64
 	SaveS     float64 // a checkpoint
@@ -189,7 +192,8 @@ func (k *StageCost) wrong() (field string, value float64) {
 		name  string
 		value float64
 	}{
-		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"input gradient", k.InputS}, {"weight gradient", k.WeightS},
+		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"pair", k.PairedS}, {"input gradient", k.InputS},
+		{"weight gradient", k.WeightS},
 		{"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
 		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
 		{"packing activations", k.Packed.ActivationS}, {"packing gradients", k.Packed.GradientS},

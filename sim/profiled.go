@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/board"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/sim/memory"
@@ -176,6 +177,7 @@ func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s i
 		out.UpdateTimes.Add(p.Layers[l].UpdatesOn(device))
 		spread += (cost.ForwardS + cost.BackwardS) * cost.Spread
 	}
+	out.onBoard(p, c.DeviceTypes[device], costs, st)
 	if all := out.ForwardS + out.BackwardS; all > 0 {
 		spread /= all
 	}
@@ -198,6 +200,22 @@ func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s i
 		out.NormS = c.TransferS(all[0], all[len(all)-1], 8*int64(len(p.Layers)))
 	}
 	return out, spread, nil
+}
+
+// onBoard has a stage take what it does on a board, if its costs are of one: memory works beside its slices, and its
+// forwards and backwards together may take less than one after the other.
+func (k *StageCost) onBoard(p *profile.Profile, d cluster.DeviceType, costs []profile.Cost, st plan.Stage) {
+	if !profile.OfBoards(costs) {
+		return
+	}
+	var sum board.Sum
+	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		sum = sum.Plus(p.OnBoard(costs, l), 1)
+	}
+	sum.PairedS += k.ForwardS + k.BackwardS - sum.ForwardS - sum.BackwardS // what is computed again, and the data
+	sum.ForwardS, sum.BackwardS = k.ForwardS, k.BackwardS
+	k.ForwardS, k.BackwardS, k.PairedS = sum.Times(d)
+	k.InputS, k.EvaluateS = k.BackwardS-k.WeightS, max(k.EvaluateS, k.ForwardS)
 }
 
 // packedCost is what a stage sends and receives in the plan's format, costs being what it does without.

@@ -309,7 +309,7 @@ func (s *state) executed(w int, in schedule.Instruction) {
 		if s.o.takes != nil {
 			s.touch(w, s.inside(in))
 		}
-		me.device.computing = false
+		me.device.computing, me.device.endedS = false, s.now
 		s.markEnd(w, in, s.now-me.started)
 		s.closes(w, in)
 	}
@@ -338,7 +338,7 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 	case schedule.F:
 		takes = c.ForwardS
 	case schedule.B:
-		takes = c.BackwardS
+		takes = s.backwardS(w, in, c)
 	case schedule.I:
 		takes = c.InputS
 	case schedule.W:

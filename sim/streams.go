@@ -18,6 +18,16 @@ func (d *device) began(in schedule.Instruction, now float64, paired bool) {
 	}
 }
 
+// backwardS is what a backward takes that begins now: what is left of its pair where it is computed together with the
+// forward in front of it, which took what it does alone.
+func (s *state) backwardS(w int, in schedule.Instruction, c *StageCost) float64 {
+	d := &s.workers[w].device
+	if c.PairedS > 0 && s.p.Paired && d.latest.Kind == schedule.F && d.latest.Micro != in.Micro && d.endedS == s.now {
+		return max(0, c.PairedS-c.ForwardS)
+	}
+	return c.BackwardS
+}
+
 // leaves is when the first bytes of a message can be on their way: when it is sent, or, from
 // a device that streams, when the computation that makes it begins.
 func (s *state) leaves(t transfer) float64 {

@@ -179,3 +179,31 @@ func TestModelParallel(t *testing.T) {
 		}
 	}
 }
+
+// TestPairsOnBoards: stages that take F and B alone and P < F + B at once. FBP-AS has N forwards and backwards alone
+// in front of and behind the last stage's M-1 pairs: (M-1) P + N (F + B). Where P is F + B that is Table I.
+func TestPairsOnBoards(t *testing.T) {
+	for _, N := range []int{1, 2, 3, 4} {
+		for _, M := range []int{2 * N, 4 * N, 32} {
+			for _, P := range []float64{2, 2.5, 3} {
+				c := streaming(N, 1, 2, 0)
+				for s := range c.Stages {
+					c.Stages[s][0].PairedS = P
+				}
+				_, sum, err := Run(program(t, "fbp-as", N, M, 1), c, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := float64(M-1)*P + float64(N)*3; math.Abs(sum.StepS-want) > 1e-9 {
+					t.Errorf("N=%d M=%d P=%v: %v, want %v", N, M, P, sum.StepS, want)
+				}
+				if _, sum, err = Run(program(t, "1f1b-as", N, M, 1), c, Options{}); err != nil {
+					t.Fatal(err)
+				}
+				if want := float64(M+N-1) * 3; math.Abs(sum.StepS-want) > 1e-9 {
+					t.Errorf("1F1B-AS N=%d M=%d: %v, want %v: it pairs nothing", N, M, sum.StepS, want)
+				}
+			}
+		}
+	}
+}

@@ -25,7 +25,7 @@ type device struct {
 	blockedBy string  // of the computation that it is at
 
 	latest              schedule.Instruction // the computation that began last
-	startedS            float64              // when
+	startedS, endedS    float64              // when, and when the one before it ended
 	forwardS, backwardS float64              // when the last forward and the last backward began
 }
 

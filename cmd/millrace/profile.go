@@ -23,6 +23,7 @@ func profileCommand() *cobra.Command {
 	var output, sizes string
 	var passes int
 	var asJSON, analytic bool
+	var boards boardFlags
 	c := &cobra.Command{
 		Use: "profile [MODEL]", Short: "Measure what each layer costs on this machine, or compute it for described devices",
 		Long: `profile passes micro-batches of several sizes through every layer, on as many workers at once as
@@ -31,10 +32,14 @@ what is missing measured and kept (profile ls, profile rm). That takes about 15 
 smaller sizes have their turn in rounds; --thorough measures all, in rounds of 15 seconds and more.
 
 With --cluster it computes the costs of that cluster's devices instead, from their peaks;
---analytic says so.`,
+--analytic says so. FPGA boards compute as FPDeep's do: engines for forwards and both halves of
+backwards share a board's slices, so that all at once fill them with smaller micro-batches than one
+alone; --board says what is assumed of them. Their weights are in memory, or with --on-chip on the
+chip as far as a stage's fit there.`,
 		Example: "  millrace profile --model gpt --batch 32 -o gpt.json\n" +
 			"  millrace profile --model convnet --sizes 8,16,32 --workers 1\n" +
-			"  millrace profile bert-48 --analytic --cluster dapple-a --batch 64 -o bert-48.json",
+			"  millrace profile bert-48 --analytic --cluster dapple-a --batch 64 -o bert-48.json\n" +
+			"  millrace profile resnet50 --cluster bapipe-4xvcu129 --on-chip --batch 128 -o boards.json",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: words.Each(words.Models),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && c.Flags().Changed("model") {
@@ -65,7 +70,10 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 				}
 				want.Every = true
 			}
-			p, err := costs(c, j, m, want, passes)
+			if err := boards.check(j); err != nil {
+				return cli.BadInput(err)
+			}
+			p, err := costs(c, j, m, want, passes, boards)
 			if err != nil {
 				return err
 			}
@@ -92,20 +100,58 @@ With --cluster it computes the costs of that cluster's devices instead, from the
 	c.Flags().IntVar(&passes, "passes", 0, "measure afresh, in so many passes of each size, and keep nothing")
 	cli.JSON(c, &asJSON)
 	c.Flags().BoolVar(&analytic, "analytic", false, "compute costs from --cluster's devices instead of measuring")
+	boards.add(c)
 	c.AddCommand(profileJoinCommand(), profileListCommand(), profileRemoveCommand())
 	return c
 }
 
 // costs are computed for a described cluster, measured afresh, or measured as far as they have not been
 // before.
-func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, passes int) (*profile.Profile, error) {
+func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, passes int,
+	boards boardFlags) (*profile.Profile, error) {
 	switch {
 	case j.Cluster != "":
-		return prepare.Computed(c, j, m, want.Sizes)
+		a := prepare.Analysis(j, want.Sizes)
+		a.OnChip, a.Board, a.Roofline = boards.analysis.OnChip, boards.analysis.Board, boards.analysis.Roofline
+		return prepare.Computed(c, j, m, a)
 	case passes > 0:
 		return prepare.Afresh(c, j, m, want.Sizes, passes)
 	}
 	return prepare.Extend(c, j, m, want, prepare.OwnKind(j), true)
+}
+
+// boardFlags are what is assumed of FPGA boards.
+type boardFlags struct {
+	settings []string // NAME=VALUE
+	analysis profile.Analysis
+}
+
+func (b *boardFlags) add(c *cobra.Command) {
+	c.Flags().BoolVar(&b.analysis.OnChip, "on-chip", false, "weights stay on boards' chips as far as they fit")
+	c.Flags().StringArrayVar(&b.settings, "board", nil, "assume this of boards: lanes, features, model; see --help")
+}
+
+// check reads the settings, and refuses them where no board is described.
+func (b *boardFlags) check(j *job.Job) error {
+	if j.Cluster == "" && (b.analysis.OnChip || len(b.settings) > 0) {
+		return fmt.Errorf("--on-chip and --board are of FPGA boards, which a cluster file describes: name it with " +
+			"--cluster, or a preset, bapipe-4xvcu118")
+	}
+	for _, text := range b.settings {
+		name, value, _ := strings.Cut(text, "=")
+		switch {
+		case name == "lanes":
+			b.analysis.Board.Lanes = value
+		case name == "features":
+			b.analysis.Board.Features = value
+		case name == "model" && (value == "fpdeep" || value == "roofline"):
+			b.analysis.Roofline = value == "roofline"
+		default:
+			return fmt.Errorf("--board %s; give lanes=weights, lanes=channels, lanes=all, features=chip, features=memory, "+
+				"model=fpdeep or model=roofline", text)
+		}
+	}
+	return b.analysis.Board.Check()
 }
 
 // printMeasured says how far measured passes are apart, and which sizes were left out.

@@ -42,7 +42,7 @@ func ran(t *testing.T, args ...string) (out, errs string, code int) {
 }
 
 // TestScheduleDrawsBaPipesTables: step and held micro-batches of BaPipe's four orders as Tables I and II of the paper
-// have them, worked out by hand for F = 1, B = 2 and SR = 0.5:
+// have them, worked out by hand for F = 1, B = 2 and SR = 0.5, and for SR = 0:
 //
 //	1F1B-AS, FBP-AS  (M+N-1)(F+B), transfers hidden
 //	1F1B-SNO         (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR
@@ -71,22 +71,29 @@ func TestScheduleDrawsBaPipesTables(t *testing.T) {
 		{"so", 2, 4, 16, 4. / 16, nil},
 		{"so", 4, 8, 36, 12. / 36, nil},
 	} {
-		args := []string{"schedule", c.family, "--stages", strconv.Itoa(c.stages), "--micro-batches", strconv.Itoa(c.m),
-			"--transfer", "0.5", "--json"}
-		out, errs, code := ran(t, args...)
-		var got struct {
-			Check   check.Report
-			Summary sim.Summary
-		}
-		if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
-			t.Fatalf("%v: exit %d, %v\n%s", args, code, err, errs)
-		}
-		if math.Abs(got.Summary.StepS-c.step) > 1e-9 || math.Abs(got.Summary.Bubble-c.bubble) > 1e-9 {
-			t.Errorf("%v: step %v, bubble %v; the table has %v and %v", args, got.Summary.StepS,
-				got.Summary.Bubble, c.step, c.bubble)
-		}
-		if held := fmt.Sprint(got.Check.PeakActivations); c.held != nil && held != fmt.Sprint(c.held) {
-			t.Errorf("%v: held %s; the table has %v", args, held, c.held)
+		for _, transfer := range []string{"0", "0.5"} {
+			step, bubble := c.step, c.bubble
+			if transfer == "0" {
+				step = 3 * float64(c.m+c.stages-1)
+				bubble = float64(c.stages-1) / float64(c.m+c.stages-1)
+			}
+			args := []string{"schedule", c.family, "--stages", strconv.Itoa(c.stages), "--micro-batches", strconv.Itoa(c.m),
+				"--transfer", transfer, "--json"}
+			out, errs, code := ran(t, args...)
+			var got struct {
+				Check   check.Report
+				Summary sim.Summary
+			}
+			if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
+				t.Fatalf("%v: exit %d, %v\n%s", args, code, err, errs)
+			}
+			if math.Abs(got.Summary.StepS-step) > 1e-9 || math.Abs(got.Summary.Bubble-bubble) > 1e-9 {
+				t.Errorf("%v: step %v, bubble %v; the table has %v and %v", args, got.Summary.StepS,
+					got.Summary.Bubble, step, bubble)
+			}
+			if held := fmt.Sprint(got.Check.PeakActivations); c.held != nil && held != fmt.Sprint(c.held) {
+				t.Errorf("%v: held %s; the table has %v", args, held, c.held)
+			}
 		}
 	}
 }

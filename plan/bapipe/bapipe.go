@@ -18,6 +18,14 @@
 // set the pace in place of F + B. A divided layer is kept only if the formula then gives
 // less, since it sends the layer's input and a part of its output. Plain data parallelism
 // is compared with all of them (Table III's ResNet-50), unless dp=off.
+//
+// The paper's chain is "orthogonal to data parallelism" (§2.3): d whole chains of N/d devices, each with its share of
+// the micro-batches and the same types in the same order, are compared for every d that leaves no device out. Behind a
+// chain's mini-batch the gradients of each stage are summed over its d devices; the longest of these sums is added.
+//
+// On boards F and B are what a stage takes alone, and FBP-AS's pace is what it takes of both at once (package
+// profile/board): M-1 pairs behind N forwards and in front of N backwards, which is Table I's time where a pair
+// takes F + B.
 package bapipe
 
 import (
@@ -51,21 +59,22 @@ var settings = []plan.Setting{
 		Doc: "feature threshold of the coarse-grained partition (section 3.3.3)"},
 	{Name: "stages", Default: "all", Values: "all, or a number",
 		Doc: "accelerators in the chain"},
-	{Name: "on_chip", Default: "profiled", Values: "profiled, spill",
-		Doc: "spill: the profile keeps weights on the chip (section 4.3), and those that do not fit there pass " +
-			"through memory"},
+	{Name: "chains", Default: "auto", Values: "auto, or a number",
+		Doc: "whole chains side by side, whose gradients are summed (section 2.3)"},
 	{Name: "dp", Default: "on", Values: "on, off",
 		Doc: "whether data parallelism may win"},
 }
 
 // options is the settings, read.
 type options struct {
-	schedules           []string // families
-	search, divide      bool
-	features            bool // divided layers are so by whole features
-	spill, dataParallel bool
-	threshold           int64 // bytes; 0 is auto
-	stages              int
+	schedules      []string // families
+	search, divide bool
+	features       bool // divided layers are so by whole features
+	dataParallel   bool
+	threshold      int64 // bytes; 0 is auto
+	stages         int
+	exactly        bool // so many stages, not fewer
+	chains         int  // 0 is auto
 }
 
 func read(r plan.Request) (o options, err error) {
@@ -76,7 +85,6 @@ func read(r plan.Request) (o options, err error) {
 		fractions = "features"
 	}
 	o.divide, o.features = fractions != "off", fractions == "features"
-	o.spill = s.Choice("on_chip") == "spill"
 	o.dataParallel = s.Choice("dp") == "on"
 	if s.Text("a_th") != "auto" {
 		o.threshold = int64(s.Bytes("a_th"))
@@ -88,7 +96,15 @@ func read(r plan.Request) (o options, err error) {
 			s.Fail("plan: bapipe: stages is %q; it is all, or 1 to %d: %s has %d layers, cluster %s %d devices",
 				text, o.stages, r.Profile.Model, len(r.Profile.Layers), r.Cluster.Name, len(r.Cluster.Devices))
 		}
-		o.stages = n
+		o.stages, o.exactly = n, true
+	}
+	if text := s.Text("chains"); text != "auto" {
+		n, e := strconv.Atoi(text)
+		if e != nil || n < 1 || n > len(r.Cluster.Devices) {
+			s.Fail("plan: bapipe: chains is %q; it is auto, or 1 to %d, the devices of cluster %s", text,
+				len(r.Cluster.Devices), r.Cluster.Name)
+		}
+		o.chains = n
 	}
 	// FPGA boards transfer while they compute; GPUs can neither do that nor FP and BP at once (§3.2).
 	o.schedules = []string{"1f1b", "so"}
@@ -131,13 +147,21 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 		return nil, err
 	}
 	x := &exploration{r: r, o: o}
-	orders, all := ordersOf(r.Cluster, o)
+	numbers, orders, all := chainsOf(r.Cluster, o), [][][]int(nil), true
+	for _, chains := range numbers {
+		more, whole := ordersOf(r.Cluster, o, chains)
+		orders, all = append(orders, more...), all && whole
+	}
+	if len(orders[0]) == 0 {
+		return nil, fmt.Errorf("plan: bapipe: chains is %d; cluster %s has too few devices of a type for as many",
+			o.chains, r.Cluster.Name)
+	}
 	for _, size := range sizes {
-		for _, devices := range orders {
+		for _, places := range orders {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			if err := x.try(devices, size); err != nil {
+			if err := x.try(places, size); err != nil {
 				return nil, err
 			}
 		}
@@ -147,12 +171,20 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 			}
 		}
 	}
+	if x.best == nil && x.least == nil {
+		return nil, fmt.Errorf("plan: bapipe: %s side by side need as many micro-batches; a batch of %d in micro-batches "+
+			"of %v has fewer", terminal.Count(numbers[0], "chain"), r.Batch, sizes)
+	}
 	if x.best == nil {
 		return nil, x.least
 	}
+	beside := ""
+	if len(numbers) > 1 || numbers[0] > 1 {
+		beside = fmt.Sprintf("%v chains side by side, ", numbers)
+	}
 	x.best.Why = append(x.best.Why, fmt.Sprintf("%s compared by BaPipe's Tables I and II: micro-batches "+
-		"of %v samples, %s of devices, schedules %v", terminal.Count(x.tried, "partition"), sizes,
-		terminal.Count(len(orders), "order"), o.schedules))
+		"of %v samples, %s of devices, %sschedules %v", terminal.Count(x.tried, "partition"), sizes,
+		terminal.Count(len(orders), "order"), beside, o.schedules))
 	if !all {
 		x.best.Why = append(x.best.Why, fmt.Sprintf("devices have over %d orders along the chain; only those that "+
 			"keep each type together were tried, and the given one", maxOrders))

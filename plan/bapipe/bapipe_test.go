@@ -76,7 +76,7 @@ func mixedCase(t *rapid.T, link float64) (plan.Request, []int) {
 		c.Devices = append(c.Devices, rapid.SampledFrom([]string{"slow", "fast"}).Draw(t, "type"))
 	}
 	return plan.Request{Profile: p, Cluster: c, Batch: 2 * rapid.IntRange(1, 12).Draw(t, "M"),
-		Set: map[string]string{"dp": "off"}}, given
+		Set: map[string]string{"dp": "off", "chains": "1"}}, given
 }
 
 func limit(t *rapid.T, r plan.Request) {
@@ -178,7 +178,7 @@ func everyOrder(devices []int, yield func([]int)) {
 func TestDividesLayers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)
-		h, err := newChain(r, given, 2, false)
+		h, err := newChain(r, oneChain(given), 2, "1f1b")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,6 +318,8 @@ func TestRefusals(t *testing.T) {
 		{map[string]string{"colour": "red"}, nil, `no setting "colour"`},
 		{map[string]string{"order": "up"}, nil, `order is "up"; it is search, given`},
 		{map[string]string{"stages": "9"}, nil, `stages is "9"`},
+		{map[string]string{"chains": "5"}, nil, `chains is "5"; it is auto, or 1 to 2`},
+		{map[string]string{"chains": "some"}, nil, `chains is "some"`},
 		{map[string]string{"a_th": "much"}, nil, `a_th is "much"`},
 		{map[string]string{"schedule": "zigzag"}, nil, `schedule is "zigzag"`},
 		{map[string]string{"schedule": "FBP-AS"}, nil, "needs devices that transfer while they compute"},
@@ -350,4 +352,12 @@ func BenchmarkBaPipe(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// oneChain is one chain on these devices.
+func oneChain(devices []int) (places [][]int) {
+	for _, d := range devices {
+		places = append(places, []int{d})
+	}
+	return places
 }

@@ -7,44 +7,59 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/board"
 )
 
-// chain is a daisy chain of devices with a model's costs on them, for one micro-batch size.
+// chain is a daisy chain of stages, each on a device or, where whole chains are side by side, on one of each, with a
+// model's costs on them for one micro-batch size and schedule.
 type chain struct {
 	p       *profile.Profile
 	c       *cluster.Cluster
-	devices []int       // stage -> device
-	size    int         // samples of a micro-batch
-	spill   bool        // weights that do not fit on the chip come from memory
-	cut     []int64     // before each layer: what crosses there
-	read    []int64     // the output of each layer that another one reads
-	time    [][]float64 // by stage: prefix sums of forward + backward
+	places  [][]int // stage -> its device in each chain, all of one type
+	size    int     // samples of a micro-batch
+	paired  bool    // forwards and backwards at once
+	cut     []int64 // before each layer: what crosses there
+	read    []int64 // the output of each layer that another one reads
+	time    [][]float64
 	forward [][]float64
-	fixed   []int64   // prefix sums of bytes: weights, gradients, optimizer's copies
-	weights []int64   // prefix sums of weights alone
-	saved   [][]int64 // by stage: prefix sums of features of one micro-batch
+	flow    [][]board.Sum // by stage, of boards alone: prefix sums
+	fixed   []int64       // prefix sums of bytes: weights, gradients, optimizer's copies
+	weights []int64       // prefix sums of weights alone
+	saved   [][]int64     // by stage: prefix sums of features of one micro-batch
 }
 
-func newChain(r plan.Request, devices []int, size int, spill bool) (*chain, error) {
+func newChain(r plan.Request, places [][]int, size int, family string) (*chain, error) {
 	n := len(r.Profile.Layers)
-	h := &chain{p: r.Profile, c: r.Cluster, devices: devices, size: size, spill: spill,
+	h := &chain{p: r.Profile, c: r.Cluster, places: places, size: size, paired: family == "fbp-as",
 		cut: make([]int64, n+1), read: make([]int64, n), fixed: make([]int64, n+1), weights: make([]int64, n+1)}
 	type sums struct {
 		time, forward []float64
 		saved         []int64
+		flow          []board.Sum
 	}
 	known := map[string]sums{}
-	for i, d := range devices {
-		kind := r.Cluster.Devices[d]
+	for i, on := range places {
+		kind := r.Cluster.Devices[on[0]]
 		s, ok := known[kind]
 		if !ok {
 			costs, _, err := r.Profile.At(kind, size)
 			if err != nil {
 				return nil, fmt.Errorf("plan: bapipe: %w", err)
 			}
-			s = sums{make([]float64, n+1), make([]float64, n+1), make([]int64, n+1)}
+			s = sums{time: make([]float64, n+1), forward: make([]float64, n+1), saved: make([]int64, n+1)}
+			if profile.OfBoards(costs) {
+				s.flow = make([]board.Sum, n+1)
+			}
 			for k, cost := range costs {
-				s.time[k+1] = s.time[k] + cost.ForwardS + cost.BackwardS
+				takes := cost.ForwardS + cost.BackwardS
+				if s.flow != nil {
+					of := r.Profile.OnBoard(costs, k)
+					s.flow[k+1] = s.flow[k].Plus(of, 1)
+					if h.paired {
+						takes = of.PairedS
+					}
+				}
+				s.time[k+1] = s.time[k] + takes
 				s.forward[k+1] = s.forward[k] + cost.ForwardS
 				s.saved[k+1] = s.saved[k] + cost.SavedBytes
 			}
@@ -63,6 +78,7 @@ func newChain(r plan.Request, devices []int, size int, spill bool) (*chain, erro
 			}
 		}
 		h.time, h.forward, h.saved = append(h.time, s.time), append(h.forward, s.forward), append(h.saved, s.saved)
+		h.flow = append(h.flow, s.flow)
 	}
 	for k, l := range r.Profile.Layers {
 		h.weights[k+1] = h.weights[k] + l.ParameterBytes + l.TiedBytes
@@ -72,27 +88,35 @@ func newChain(r plan.Request, devices []int, size int, spill bool) (*chain, erro
 	return h, nil
 }
 
-// compute is F + B of stage i with layers from..to-1. Where weights spill, those beyond the
-// chip's memory pass through its bandwidth once forward and twice backward.
+// compute is F + B of stage i with layers from..to-1.
 func (h *chain) compute(i, from, to int) float64 {
-	t := h.time[i][to] - h.time[i][from]
-	if h.spill {
-		kind := h.c.DeviceTypes[h.c.Devices[h.devices[i]]]
-		if chip := kind.OnChipBytes(); chip > 0 && kind.MemoryBandwidthBytesPerSecond > 0 {
-			if over := h.weights[to] - h.weights[from] - chip; over > 0 {
-				t += 3 * float64(over) / kind.MemoryBandwidthBytesPerSecond
-			}
-		}
+	if h.flow[i] == nil {
+		return h.time[i][to] - h.time[i][from]
 	}
-	return t
+	return h.work(i, boundary{layer: from}, boundary{layer: to})
 }
 
-// transfer is SR into stage i: one feature map, or one error the other way.
+// transfer is SR into stage i: one feature map, or one error the other way, in the chain where that takes longest.
 func (h *chain) transfer(i int, bytes int64) float64 {
 	if i == 0 {
 		return 0
 	}
-	return h.c.TransferS(h.devices[i-1], h.devices[i], bytes)
+	longest := 0.0
+	for k, d := range h.places[i] {
+		longest = max(longest, h.c.TransferS(h.places[i-1][k], d, bytes))
+	}
+	return longest
+}
+
+// memoryBytes is what a stage may hold; 0 is no limit.
+func (h *chain) memoryBytes(i int) int64 {
+	least := int64(0)
+	for _, d := range h.places[i] {
+		if limit := h.c.MemoryBytes(d); limit > 0 && (least == 0 || limit < least) {
+			least = limit
+		}
+	}
+	return least
 }
 
 // memory of stage i: 2w and the optimizer's copies, and the features of so many micro-batches.
@@ -104,7 +128,7 @@ func (h *chain) memory(i, from, to, held int) int64 {
 func (h *chain) ideal() float64 {
 	sum := 0.0
 	n := len(h.p.Layers)
-	for i := range h.devices {
+	for i := range h.places {
 		if t := h.time[i][n]; t > 0 {
 			sum += 1 / t
 		}
@@ -120,7 +144,7 @@ func (h *chain) ideal() float64 {
 // the least over k of max(least(i-1, k), stage i-1 of layers k..j-1). Stages only grow as k
 // falls, so the search for k ends where the stage alone is too long. nil: there is none.
 func (h *chain) balanced(allowed func(stage, cut int) bool, fits func(i, from, to int) bool) []int {
-	n, N := len(h.p.Layers), len(h.devices)
+	n, N := len(h.p.Layers), len(h.places)
 	before := make([]float64, n+1)
 	for j := range before {
 		before[j] = math.Inf(1)

@@ -27,17 +27,22 @@ func (x *exploration) consider(p *plan.Plan) {
 	}
 }
 
-// try partitions for one chain of devices and one micro-batch size.
-func (x *exploration) try(devices []int, size int) error {
-	h, err := newChain(x.r, devices, size, x.o.spill)
-	if err != nil {
-		return err
+// try partitions for chains of devices side by side and one micro-batch size. Each chain has its share of the
+// micro-batches.
+func (x *exploration) try(places [][]int, size int) error {
+	M, chains := x.r.Batch/size, len(places[0])
+	if M < chains {
+		return nil
 	}
-	M := x.r.Batch / size
+	M = (M + chains - 1) / chains
 	for _, family := range x.o.schedules {
+		h, err := newChain(x.r, places, size, family)
+		if err != nil {
+			return err
+		}
 		fits := func(i, from, to int) bool {
-			limit := x.r.Cluster.MemoryBytes(devices[i])
-			need := h.memory(i, from, to, featuresOf(family, i, len(devices), M))
+			limit := h.memoryBytes(i)
+			need := h.memory(i, from, to, featuresOf(family, i, len(places), M))
 			return limit == 0 || need <= limit
 		}
 		anywhere := func(int, int) bool { return true }
@@ -53,7 +58,7 @@ func (x *exploration) try(devices []int, size int) error {
 					bounds = coarse
 				}
 			}
-		} else if x.o.divide && len(devices) > 1 {
+		} else if x.o.divide && len(places) > 1 {
 			parts, _ := h.divided()
 			if x.o.features && parts != nil {
 				parts = h.inFeatures(parts)
@@ -86,7 +91,7 @@ func (h *chain) communicates(bounds []boundary) bool {
 // pace is F + B of the longest stage, and SR of the longest transfer.
 func (h *chain) pace(bounds []boundary) (pace, sr float64) {
 	from := boundary{}
-	for i := range h.devices {
+	for i := range h.places {
 		to := boundary{layer: len(h.p.Layers)}
 		if i < len(bounds) {
 			to = bounds[i]
@@ -109,7 +114,7 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 		T := h.ideal()
 		most := slices.Max(h.cut)
 		threshold = int64(searchBytes(most, func(bytes int64) bool {
-			for i := 1; i < len(h.devices); i++ {
+			for i := 1; i < len(h.places); i++ {
 				if 2*h.transfer(i, bytes) > T {
 					return false
 				}
@@ -151,13 +156,13 @@ func searchBytes(most int64, passes func(int64) bool) int64 {
 // holds says whether every stage of a divided partition fits.
 func (x *exploration) holds(h *chain, family string, bounds []boundary, M int) bool {
 	from := boundary{}
-	for i, d := range h.devices {
+	for i := range h.places {
 		to := boundary{layer: len(h.p.Layers)}
 		if i < len(bounds) {
 			to = bounds[i]
 		}
-		limit := x.r.Cluster.MemoryBytes(d)
-		if limit > 0 && h.holds(i, from, to, featuresOf(family, i, len(h.devices), M)) > limit {
+		limit := h.memoryBytes(i)
+		if limit > 0 && h.holds(i, from, to, featuresOf(family, i, len(h.places), M)) > limit {
 			return false
 		}
 		from = to
@@ -168,7 +173,7 @@ func (x *exploration) holds(h *chain, family string, bounds []boundary, M int) b
 // step is the mini-batch time by the tables for a partition.
 func (x *exploration) step(h *chain, family string, bounds []boundary, M int) float64 {
 	pace, sr := h.pace(bounds)
-	N := len(h.devices)
+	N := len(h.places)
 	switch family {
 	case "1f1b-as":
 		// Features must be through while a forward computes, errors while a backward does: a/F.
@@ -189,15 +194,54 @@ func (x *exploration) step(h *chain, family string, bounds []boundary, M int) fl
 	if err != nil {
 		panic("plan: bapipe: " + err.Error())
 	}
-	return row.TimeS
+	return row.TimeS + h.alone(bounds) + h.allReduce(bounds)
+}
+
+// alone is what filling and emptying the pipeline takes beyond Table I where forwards and backwards take longer alone
+// than at once: the last stage has M-1 pairs, and N forwards and backwards are in front of it and behind it.
+func (h *chain) alone(bounds []boundary) float64 {
+	if !h.paired {
+		return 0
+	}
+	more, from := 0.0, boundary{}
+	for i := range h.places {
+		to := boundary{layer: len(h.p.Layers)}
+		if i < len(bounds) {
+			to = bounds[i]
+		}
+		if h.flow[i] != nil {
+			forward, backward, paired := h.onBoard(i, from, to)
+			more += forward + backward - paired
+		}
+		from = to
+	}
+	return more
+}
+
+// allReduce is the longest sum of a stage's gradients over the chains, which nothing overlaps.
+func (h *chain) allReduce(bounds []boundary) float64 {
+	if len(h.places[0]) == 1 {
+		return 0
+	}
+	longest, from := 0.0, boundary{}
+	for i, on := range h.places {
+		to := boundary{layer: len(h.p.Layers)}
+		if i < len(bounds) {
+			to = bounds[i]
+		}
+		bytes := h.weights[to.layer] - h.weights[from.layer] + borders(h.weights, from, to)
+		longest = max(longest, h.c.AllReduceS(on, bytes))
+		from = to
+	}
+	return longest
 }
 
 // leastMemory is the refusal that names the least limit that some partition would meet: what fits
 // only grows with the limit.
 func (h *chain) leastMemory(family string, M int) *plan.MemoryError {
-	N, high := len(h.devices), int64(0)
+	N, high := len(h.places), int64(0)
 	need := func(i, from, to int) int64 { return h.memory(i, from, to, featuresOf(family, i, N, M)) }
-	for i := range h.devices {
+	for i := range h.places {
 		high = max(high, need(i, 0, len(h.p.Layers)))
 	}
 	within := func(limit int64) []int {
@@ -210,7 +254,7 @@ func (h *chain) leastMemory(family string, M int) *plan.MemoryError {
 	from := 0
 	for i, to := range append(within(limit), len(h.p.Layers)) {
 		stages = append(stages, plan.Held{First: h.p.Layers[from].Name, Last: h.p.Layers[to-1].Name,
-			Devices: h.devices[i : i+1], Bytes: need(i, from, to)})
+			Devices: h.places[i], Bytes: need(i, from, to)})
 		from = to
 	}
 	return plan.Refusal("bapipe", counts, limit, h.c.MemoryBytes, stages)
@@ -228,13 +272,13 @@ func (x *exploration) refuse(e *plan.MemoryError) {
 // plan writes a partition down.
 func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *plan.Plan {
 	p := x.r.Blank("bapipe", "round_robin")
-	p.MicroBatch, p.MicroBatches, p.Schedule = h.size, M, family
+	p.MicroBatch, p.MicroBatches, p.Schedule = h.size, x.r.Batch/h.size, family
 	p.Objective = plan.Objective{Name: "mini-batch time (BaPipe Tables I and II)", Value: x.step(h, family, bounds, M),
 		Unit: "s"}
 	from := boundary{}
-	for i, d := range h.devices {
-		st := plan.Stage{FirstLayer: from.layer, LastLayer: len(h.p.Layers) - 1, Devices: []int{d},
-			Warmup: warmup(family, i, len(h.devices), M)}
+	for i, on := range h.places {
+		st := plan.Stage{FirstLayer: from.layer, LastLayer: len(h.p.Layers) - 1, Devices: on,
+			Warmup: warmup(family, i, len(h.places), M)}
 		if from.part > 0 {
 			st.FirstFraction = 1 - from.part
 		}
@@ -253,9 +297,13 @@ func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *p
 		p.Stages = append(p.Stages, st)
 	}
 	pace, sr := h.pace(bounds)
-	names := make([]string, len(h.devices))
-	for i, d := range h.devices {
-		names[i] = x.r.Cluster.Devices[d]
+	names := make([]string, len(h.places))
+	for i, on := range h.places {
+		names[i] = x.r.Cluster.Devices[on[0]]
+	}
+	if chains := len(h.places[0]); chains > 1 {
+		p.Why = append(p.Why, fmt.Sprintf("%d chains of %d devices side by side, each with its share of the micro-batches; "+
+			"their gradients' sum takes %.4g ms", chains, len(h.places), 1e3*h.allReduce(bounds)))
 	}
 	why := fmt.Sprintf("longest stage computes %.4g ms for a micro-batch, T of equation (1) is %.4g ms; longest "+
 		"transfer %.4g ms each way", 1e3*pace, 1e3*h.ideal(), 1e3*sr)
@@ -282,7 +330,7 @@ func (x *exploration) tryDataParallel(size int) error {
 	n, slowest, bytes, fits := len(layers), 0.0, int64(0), true
 	least, whole := int64(0), []plan.Held{} // on each device
 	for _, d := range devices {
-		h, err := newChain(x.r, []int{d}, size, x.o.spill)
+		h, err := newChain(x.r, [][]int{{d}}, size, "dp")
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ type boundary struct {
 func (h *chain) divided() ([]boundary, float64) {
 	// T of equation (1) is no lower bound where one type is better at some layers than at others.
 	low, high := 0.0, h.time[0][len(h.p.Layers)]
-	for i := range h.devices {
+	for i := range h.places {
 		high = max(high, h.time[i][len(h.p.Layers)])
 	}
 	var best []boundary
@@ -65,7 +65,7 @@ func (h *chain) inFeatures(bounds []boundary) []boundary {
 // layer belongs to one.
 func (h *chain) fill(limit float64) []boundary {
 	const least = 1e-9
-	n, N := len(h.p.Layers), len(h.devices)
+	n, N := len(h.p.Layers), len(h.places)
 	var out []boundary
 	at := boundary{}
 	for i := range N {
@@ -117,7 +117,27 @@ func (h *chain) crossing(b boundary) int64 {
 
 // work is F + B of stage i between two boundaries.
 func (h *chain) work(i int, from, to boundary) float64 {
-	return h.compute(i, from.layer, to.layer) + borders(h.time[i], from, to)
+	if h.flow[i] == nil {
+		return h.time[i][to.layer] - h.time[i][from.layer] + borders(h.time[i], from, to)
+	}
+	forward, backward, paired := h.onBoard(i, from, to)
+	if h.paired {
+		return paired
+	}
+	return forward + backward
+}
+
+// onBoard is what a board takes between two boundaries: forward and backward alone, and the two at once.
+func (h *chain) onBoard(i int, from, to boundary) (forward, backward, paired float64) {
+	s := h.flow[i]
+	sum := s[to.layer].Plus(s[from.layer], -1)
+	if from.part > 0 {
+		sum = sum.Plus(s[from.layer+1], -from.part).Plus(s[from.layer], from.part)
+	}
+	if to.part > 0 {
+		sum = sum.Plus(s[to.layer+1], to.part).Plus(s[to.layer], -to.part)
+	}
+	return sum.Times(h.c.DeviceTypes[h.c.Devices[h.places[i][0]]])
 }
 
 // borders is what the divided layers at two boundaries change of a sum over whole layers, whose prefix sums

@@ -39,30 +39,97 @@ const maxOrders = 720
 
 var errTooMany = errors.New("too many orders")
 
-// ordersOf is the chains of devices to try, the given one first: device order matters where types are
-// mixed. Devices of one type are alike and keep their order. all says whether no order is left out.
-func ordersOf(c *cluster.Cluster, o options) (orders [][]int, all bool) {
-	given := make([]int, o.stages)
-	for i := range given {
-		given[i] = i
+// chainsOf is the numbers of chains to try, side by side on all devices: those of which every one has as many devices
+// of each type.
+func chainsOf(c *cluster.Cluster, o options) []int {
+	if o.chains > 0 {
+		return []int{o.chains}
 	}
-	orders = [][]int{given}
-	byType := map[string][]int{}
+	of := map[string]int{}
+	for _, t := range c.Devices {
+		of[t]++
+	}
+	var out []int
+	for d := 1; d == 1 || 2*d <= len(c.Devices); d++ {
+		whole, length := true, 0
+		for _, n := range of {
+			whole, length = whole && n%d == 0, length+n/d
+		}
+		if d == 1 || o.exactly && length >= o.stages || !o.exactly && whole && length <= o.stages {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// ordersOf is the places of so many chains to try, the given order first: the devices of each stage, one in each chain
+// and all of one type. The order of types matters where they are mixed; devices of one type are alike. They are
+// given out chain by chain, and stage by stage too where several levels of links make that a difference. all says
+// whether no order is left out.
+func ordersOf(c *cluster.Cluster, o options, chains int) (places [][][]int, all bool) {
+	of := map[string][]int{}
 	var types []string
 	for d, t := range c.Devices {
-		if byType[t] == nil {
+		if of[t] == nil {
 			types = append(types, t)
 		}
-		byType[t] = append(byType[t], d)
+		of[t] = append(of[t], d)
 	}
-	if !o.search || len(types) < 2 {
-		return orders, true
+	length := 0
+	for _, t := range types {
+		length += len(of[t]) / chains
 	}
+	length = min(length, o.stages)
+	var given []string
 	used := map[string]int{}
-	var now []int
+	for _, t := range c.Devices {
+		if used[t] < len(of[t])/chains && len(given) < length {
+			used[t]++
+			given = append(given, t)
+		}
+	}
+	orders, all := [][]string{given}, true
+	if o.search && len(types) > 1 {
+		orders, all = walked(types, given, func(t string) int { return len(of[t]) / chains })
+	}
+	for _, order := range orders {
+		places = append(places, placed(order, of, chains, false))
+		if chains > 1 && len(c.Levels) > 1 {
+			places = append(places, placed(order, of, chains, true))
+		}
+	}
+	return places, all
+}
+
+// placed gives an order of types its devices.
+func placed(order []string, of map[string][]int, chains int, stageByStage bool) [][]int {
+	used := map[string]int{}
+	var out [][]int
+	for _, t := range order {
+		at, each := used[t], len(of[t])/chains
+		used[t]++
+		var on []int
+		for k := range chains {
+			if stageByStage {
+				on = append(on, of[t][at*chains+k])
+			} else {
+				on = append(on, of[t][k*each+at])
+			}
+		}
+		out = append(out, on)
+	}
+	return out
+}
+
+// walked is the orders of types of a chain that has so many of each, the given one first; where these are too many,
+// those that keep each type together.
+func walked(types, given []string, most func(string) int) (orders [][]string, all bool) {
+	orders = [][]string{given}
+	used := map[string]int{}
+	var now []string
 	var walk func(blocks bool) error
 	walk = func(blocks bool) error {
-		if len(now) == o.stages {
+		if len(now) == len(given) {
 			if !slices.Equal(now, given) {
 				orders = append(orders, slices.Clone(now))
 			}
@@ -72,15 +139,15 @@ func ordersOf(c *cluster.Cluster, o options) (orders [][]int, all bool) {
 			return nil
 		}
 		for _, t := range types {
-			if used[t] == len(byType[t]) {
+			if used[t] == most(t) {
 				continue
 			}
 			if blocks && len(now) > 0 {
-				if before := c.Devices[now[len(now)-1]]; before != t && used[before] < len(byType[before]) {
+				if before := now[len(now)-1]; before != t && used[before] < most(before) {
 					continue
 				}
 			}
-			now = append(now, byType[t][used[t]])
+			now = append(now, t)
 			used[t]++
 			err := walk(blocks)
 			used[t]--
@@ -94,7 +161,7 @@ func ordersOf(c *cluster.Cluster, o options) (orders [][]int, all bool) {
 	if walk(false) == nil {
 		return orders, true
 	}
-	orders, now, used = [][]int{given}, nil, map[string]int{}
+	orders, now, used = [][]string{given}, nil, map[string]int{}
 	_ = walk(true) // at most maxOrders of them
 	return orders[:min(len(orders), maxOrders)], false
 }

@@ -131,7 +131,7 @@ func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[devic
 
 // cheapest has a forward and its backward, or the backward's first half, take no longer together than where
 // the layer is computed again, if that was measured to be less: a forward that keeps nothing finds its memory
-// in the caches. Bounds use these sums only, not their parts.
+// in the caches. On a board they take no less than at once. Bounds use these sums only, not their parts.
 func cheapest(costs []profile.Cost) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {
@@ -141,6 +141,9 @@ func cheapest(costs []profile.Cost) []profile.Cost {
 		if bare+again < forward+backward {
 			c.ForwardS = min(forward, bare)
 			c.BackwardS = max(0, bare+again-c.ForwardS) // below 0 by rounding only
+		}
+		if c.Board != nil {
+			c.BackwardS = max(0, min(c.BackwardS, c.Board.PairedS-c.ForwardS))
 		}
 		// What computing again adds to a backward it adds to the first half.
 		if half := bare + max(0, again-backward); half < forward && c.BackwardInputS != nil {

@@ -71,3 +71,44 @@ func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 		})
 	}
 }
+
+// TestChainsTakeWhatTheTableSays: two chains of two stages of 2 layers each, (1, 2) s a layer, 4 of 8 micro-batches
+// each; 300 B at 300 B/s is SR = 1. Table II, 1F1B-SNO: (4+2-1) 6 + (2+4-2-ceil(3/2)) 2 = 34; SO: 30 + 2. The sums of
+// gradients come behind: 600 B over two chains at 300 B/s in 2 s, of which the simulator hides what the last backward
+// leaves time for.
+func TestChainsTakeWhatTheTableSays(t *testing.T) {
+	for _, k := range []struct {
+		schedule   string
+		parameters int64
+		want, sum  float64
+	}{{"1F1B-SNO", 0, 34, 0}, {"1F1B-SO", 0, 32, 0}, {"1F1B-SNO", 300, 36, 2}} {
+		p := &profile.Profile{Version: profile.Version, Model: "chains", ModelID: "x", Source: "roofline"}
+		for i := range 4 {
+			p.Layers = append(p.Layers, profile.Layer{Name: string(rune('a' + i)), Kind: "linear", From: []int{i - 1},
+				TiedTo: -1, ParameterBytes: k.parameters,
+				Costs: []profile.Cost{{Device: "d", MicroBatch: 1, ForwardS: 1, BackwardS: 2, OutputBytes: 300}}})
+		}
+		c := &cluster.Cluster{Name: "four", DeviceTypes: map[string]cluster.DeviceType{"d": {}},
+			Devices: []string{"d", "d", "d", "d"}, Levels: []cluster.Level{{Name: "chain", Size: 4,
+				BandwidthBytesPerSecond: 300, FullDuplex: true}}}
+		bapipe, err := plan.LookupPlanner("bapipe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl, err := bapipe.Plan(context.Background(), plan.Request{Profile: p, Cluster: c, Batch: 8, MicroBatch: 1,
+			Set: map[string]string{"schedule": k.schedule, "dp": "off", "chains": "2", "fractions": "off"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		predicted, err := Plan(p, c, pl, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pl.Objective.Value; math.Abs(got-k.want) > 1e-6 {
+			t.Errorf("%s: the planner's formula gives %v s, by hand %v", k.schedule, got, k.want)
+		}
+		if got := predicted.StepS; got > k.want+1e-6 || got < k.want-k.sum-1e-6 {
+			t.Errorf("%s: simulated in %v s, by hand %v of which %v are sums", k.schedule, got, k.want, k.sum)
+		}
+	}
+}

@@ -32,13 +32,13 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 )
 
-// Computed is what the model costs on the devices of the cluster file that a job names.
-func Computed(c *cobra.Command, j *job.Job, m *model.Model, sizes []int) (*profile.Profile, error) {
+// Computed is what the model costs on the devices of the cluster file that a job names, as an analysis has it.
+func Computed(c *cobra.Command, j *job.Job, m *model.Model, a profile.Analysis) (*profile.Profile, error) {
 	described, err := DescribedCluster(c, j)
 	if err != nil {
 		return nil, err
 	}
-	p, err := profile.Analyze(m, described.DeviceTypes, Analysis(j, sizes))
+	p, err := profile.Analyze(m, described.DeviceTypes, a)
 	return p, cli.BadInput(err)
 }
 

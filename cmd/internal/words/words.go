@@ -91,6 +91,7 @@ func Groups() []cli.Group {
 			{Name: "rounds", Takes: "N"}, {Name: "settings", Takes: "N"}, {Name: "profile-at", Takes: "M,N", Rare: true},
 			{Name: "baselines", Rare: true}, {Name: "grid", Rare: true},
 			{Name: "sizes", Takes: "N,N,..."}, {Name: "passes", Takes: "N"}, {Name: "analytic"},
+			{Name: "on-chip"}, {Name: "board", Takes: "NAME=VALUE"},
 		}},
 		{Name: "Train", Words: []cli.Word{
 			{Name: "steps", Takes: "N"},

@@ -23,10 +23,11 @@ func init() {
 	table.Register("bapipe-table2", "BaPipe Table II: 1F1B-SNO and 1F1B-SO on uniform stages, time for each transfer",
 		table.Uses{}, bapipeTable2)
 	table.Register("bapipe-table3", "BaPipe Table III: speedup over data parallelism on V100s over PCIe",
-		table.Uses{Profiles: true, Planners: []string{"bapipe"}, Fixed: []string{"dp"}}, bapipeTable3)
+		table.Uses{Profiles: true, Planners: []string{"bapipe"}, Fixed: []string{"dp", "chains"}}, bapipeTable3)
 	table.Register("bapipe-table4", "BaPipe Table IV: the most layers of GNMT-L", table.Uses{}, bapipeTable4)
+	table.Register("bapipe-table5", "BaPipe Table V: the boards of the presets", table.Uses{}, bapipeTable5)
 	table.Register("bapipe-table6", "BaPipe Table VI: ResNet-50 on FPGA boards, speedup over data parallelism",
-		table.Uses{Planners: []string{"bapipe"}, Fixed: []string{"dp", "on_chip"}}, bapipeTable6)
+		table.Uses{Planners: []string{"bapipe"}, Fixed: []string{"dp", "chains", "schedule"}}, bapipeTable6)
 }
 
 // uniform simulates a family on n stages that take F = 1 and B = 2, with SR for a transfer.
@@ -188,10 +189,7 @@ func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, micro
 	}
 	r := o.Request("bapipe", p, b.C, batch)
 	r.MicroBatch = microBatch
-	r.Set["dp"] = "off"
-	if b.A.OnChip {
-		r.Set["on_chip"] = "spill"
-	}
+	r.Set["dp"], r.Set["chains"] = "off", "1"
 	pl, err := planner.Plan(ctx, r)
 	if err != nil {
 		return nil, 0, err
@@ -265,73 +263,4 @@ func bapipeTable4(ctx context.Context, o table.Options, t *table.Table) error {
 		}
 	}
 	return nil
-}
-
-func bapipeTable6(ctx context.Context, o table.Options, t *table.Table) error {
-	var paper struct {
-		Source string `yaml:"source"`
-		Rows   []struct {
-			Cluster string  `yaml:"cluster"`
-			Speedup float64 `yaml:"speedup"`
-		} `yaml:"rows"`
-	}
-	if err := table.Read(files, "table6", &paper); err != nil {
-		return err
-	}
-	t.Source = paper.Source
-	t.Notes = append(t.Notes,
-		"fp16: bytes count half, so bandwidths and memories count double; DP takes its share of the 128 samples at once "+
-			"with weights in DDR, faster boards more of them",
-		"BaPipe: 128 micro-batches of 1, weights on the chip, as its planner explores and by its own formula")
-	for _, r := range paper.Rows {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		b, err := bench.New(table.Options{}, "resnet50", nil, r.Cluster)
-		if err != nil {
-			return err
-		}
-		for name, d := range b.C.DeviceTypes {
-			d.MemoryBandwidthBytesPerSecond *= 2
-			board := *d.FPGA
-			board.OnChipBytes *= 2
-			d.FPGA = &board
-			b.C.DeviceTypes[name] = d
-		}
-		for i := range b.C.Levels {
-			b.C.Levels[i].BandwidthBytesPerSecond *= 2
-		}
-		dp, err := boardsInParallel(b, 128)
-		if err != nil {
-			return err
-		}
-		b.A.OnChip = true
-		pl, _, err := explored(ctx, b, o, 128, 1)
-		if err != nil {
-			return err
-		}
-		t.Number(r.Cluster, r.Speedup, dp/pl.Objective.Value, "%.2f",
-			"the paper's simulator is not described: clock, dataflow and DP's micro-batch are ours")
-		t.Word(r.Cluster+", schedule", "fbp-as", pl.Schedule, "a board's kernels are as fast alone as together in a "+
-			"roofline, so that FBP-AS gains nothing")
-	}
-	return nil
-}
-
-// boardsInParallel is a batch under data parallelism with the samples spread so that boards
-// of either speed end together, and an all-reduce behind it.
-func boardsInParallel(b *bench.Bench, batch int) (float64, error) {
-	p, err := b.Profile(batch / len(b.C.Devices))
-	if err != nil {
-		return 0, err
-	}
-	rate := 0.0
-	for _, d := range b.C.Devices {
-		costs, _, err := p.At(d, batch/len(b.C.Devices))
-		if err != nil {
-			return 0, err
-		}
-		rate += float64(batch/len(b.C.Devices)) / bench.ComputeS(costs)
-	}
-	return float64(batch)/rate + b.C.AllReduceS(bench.Firsts(len(b.C.Devices)), bench.ParameterBytes(p)), nil
 }

@@ -7,6 +7,7 @@ package table
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/registry"
@@ -20,7 +21,6 @@ type Table struct {
 	Title  string   `json:"title"`
 	Source string   `json:"source"` // of the paper's values
 	Rows   []Row    `json:"rows"`
-	Charts []Chart  `json:"charts,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 }
 
@@ -43,6 +43,16 @@ func (o Options) Request(planner string, p *profile.Profile, c *cluster.Cluster,
 		}
 	}
 	return plan.Request{Profile: p, Cluster: c, Batch: batch, Formula: o.Formula, Set: set}
+}
+
+// With is o where planners are told a setting besides.
+func (o Options) With(name, value string) Options {
+	o.Set = maps.Clone(o.Set)
+	if o.Set == nil {
+		o.Set = map[string]string{}
+	}
+	o.Set[name] = value
+	return o
 }
 
 // Experiment is one table or figure.

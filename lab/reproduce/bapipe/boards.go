@@ -1,0 +1,267 @@
+package bapipe
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/lab/reproduce/bench"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/board"
+)
+
+func bapipeTable5(_ context.Context, _ table.Options, t *table.Table) error {
+	var paper struct {
+		Source string `yaml:"source"`
+		Rows   []struct {
+			Board   string  `yaml:"board"`
+			Cluster string  `yaml:"cluster"`
+			Slices  float64 `yaml:"dsp_slices"`
+			OnChip  float64 `yaml:"on_chip_mb"`
+			GTY     float64 `yaml:"gty"`
+			GTM     float64 `yaml:"gtm"`
+			DDR     float64 `yaml:"ddr_gb_per_s"`
+		} `yaml:"rows"`
+	}
+	if err := table.Read(files, "table5", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	for _, r := range paper.Rows {
+		c, err := cluster.Preset(r.Cluster)
+		if err != nil {
+			return err
+		}
+		d, ok := c.DeviceTypes[r.Board]
+		if !ok || d.FPGA == nil {
+			return fmt.Errorf("preset %s has no board %s", r.Cluster, r.Board)
+		}
+		lanes := map[string]float64{}
+		for _, l := range d.FPGA.Transceivers {
+			lanes[l.Name] += float64(l.Lanes)
+		}
+		for _, x := range []struct {
+			what        string
+			paper, ours float64
+		}{
+			{"DSP slices", r.Slices, float64(d.FPGA.DSPSlices)},
+			{"on-chip RAM, Mb of 2^20 bits", r.OnChip, float64(d.FPGA.OnChipBytes) * 8 / (1 << 20)},
+			{"GTY lanes", r.GTY, lanes["gty"]}, {"GTM lanes", r.GTM, lanes["gtm"]},
+			{"DDR4, GB/s", r.DDR, d.MemoryBandwidthBytesPerSecond / 1e9},
+		} {
+			if x.paper == 0 { // which Number takes for not printed
+				t.Word(r.Board+", "+x.what, "0", fmt.Sprintf("%g", x.ours), "")
+				continue
+			}
+			t.Number(r.Board+", "+x.what, x.paper, x.ours, "%.6g", "")
+		}
+	}
+	return nil
+}
+
+// assumed is what Table VI's simulator is taken to do where the paper does not say it.
+type assumed struct {
+	// samples is the micro-batch of data parallelism on a board.
+	samples int
+	// paired: a board under data parallelism computes forwards and backwards at once, as FPDeep's do.
+	paired bool
+	// even: each board has as many samples, whatever its speed.
+	even bool
+	// freely: all-reduces cost nothing.
+	freely bool
+	// inMemory: the pipeline's weights are in memory too.
+	inMemory bool
+	board    board.Settings
+	roofline bool
+	clock    float64 // times that of the presets
+	schedule string  // of the pipeline; "" is whichever the planner finds best
+}
+
+// asPrinted is the paper's own: micro-batches of 1, and an accelerator of FPDeep's under both.
+var asPrinted = assumed{samples: 1, paired: true, clock: 1}
+
+// switched is each assumption by itself the other way.
+var switched = []struct {
+	what string
+	to   func(*assumed)
+}{
+	{"data parallelism in micro-batches of 2", func(a *assumed) { a.samples = 2 }},
+	{"data parallelism in micro-batches of 32", func(a *assumed) { a.samples = 32 }},
+	{"data parallelism computes forward and backward in turn", func(a *assumed) { a.paired = false }},
+	{"data parallelism gives all boards as many samples", func(a *assumed) { a.even = true }},
+	{"all-reduces cost nothing", func(a *assumed) { a.freely = true }},
+	{"the pipeline's weights are in memory too", func(a *assumed) { a.inMemory = true }},
+	{"features wait in memory, not on the chip", func(a *assumed) { a.board.Features = board.Memory }},
+	{"engines go through the kernel: fewer lanes", func(a *assumed) { a.board.Lanes = board.Channels }},
+	{"micro-batches of 1 fill all slices", func(a *assumed) { a.board.Lanes = board.All }},
+	{"a roofline: each layer by itself, through memory", func(a *assumed) { a.roofline = true }},
+	{"a clock of 200 MHz, not 300", func(a *assumed) { a.clock = 2. / 3 }},
+	{"a clock of 400 MHz, not 300", func(a *assumed) { a.clock = 4. / 3 }},
+}
+
+const (
+	boardsBatch   = 128 // §4.3
+	boardsSamples = 1
+)
+
+func bapipeTable6(ctx context.Context, o table.Options, t *table.Table) error {
+	var paper struct {
+		Source string `yaml:"source"`
+		Rows   []struct {
+			Cluster string  `yaml:"cluster"`
+			Speedup float64 `yaml:"speedup"`
+		} `yaml:"rows"`
+	}
+	if err := table.Read(files, "table6", &paper); err != nil {
+		return err
+	}
+	t.Source = paper.Source
+	t.Notes = append(t.Notes,
+		"fp16 (section 4.3): numbers have two bytes; both compute on FPDeep's accelerator (section 3.1, package "+
+			"profile/board) with micro-batches of 1",
+		"data parallelism: weights in memory, boards have samples by their speed, an all-reduce over the chain behind them",
+		"BaPipe: 128 micro-batches, weights on the chip as far as they fit, one chain, the schedule and the partition "+
+			"that its planner chooses, by its own formula")
+	for _, r := range paper.Rows {
+		speedup := func(a assumed) (value float64, schedule string, err error) {
+			if err := ctx.Err(); err != nil {
+				return 0, "", err
+			}
+			dp, err := boardsInParallel(r.Cluster, a)
+			if err != nil {
+				return 0, "", err
+			}
+			took, schedule, err := boardsInChain(ctx, o, r.Cluster, a)
+			return dp / took, schedule, err
+		}
+		ours, schedule, err := speedup(asPrinted)
+		if err != nil {
+			return err
+		}
+		row := t.Number(r.Cluster, r.Speedup, ours, "%.2f", "").Ratio().In("boards")
+		for _, s := range switched {
+			a := asPrinted
+			s.to(&a)
+			value, _, err := speedup(a)
+			if err != nil {
+				return err
+			}
+			row.Ablate(s.what, value, "%.2f")
+		}
+		t.Word(r.Cluster+", schedule", "fbp-as", schedule, "")
+		if err := schedulesApart(ctx, o, t, r.Cluster); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// schedulesApart is how much faster FBP-AS is than 1F1B-AS, by which of them is chosen.
+func schedulesApart(ctx context.Context, o table.Options, t *table.Table, preset string) error {
+	apart := func(a assumed) (float64, error) {
+		a.schedule = "1F1B-AS"
+		alone, _, err := boardsInChain(ctx, o, preset, a)
+		if err != nil {
+			return 0, err
+		}
+		a.schedule = "FBP-AS"
+		together, _, err := boardsInChain(ctx, o, preset, a)
+		return alone / together, err
+	}
+	ours, err := apart(asPrinted)
+	if err != nil {
+		return err
+	}
+	row := t.Number(preset+", FBP-AS over 1F1B-AS", 0, ours, "%.3f", "")
+	a := asPrinted
+	a.board.Lanes = board.All
+	if ours, err = apart(a); err != nil {
+		return err
+	}
+	row.Ablate("micro-batches of 1 fill all slices", ours, "%.3f")
+	return nil
+}
+
+// onBoards is ResNet-50 on boards that compute with numbers of two bytes, as is assumed of them.
+func onBoards(preset string, a assumed) (*bench.Bench, error) {
+	b, err := bench.New(table.Options{}, "resnet50", nil, preset)
+	if err != nil {
+		return nil, err
+	}
+	for name, d := range b.C.DeviceTypes { // profiles count four bytes
+		of := *d.FPGA
+		of.OnChipBytes *= 2
+		of.ClockHz *= a.clock
+		d.MemoryBandwidthBytesPerSecond *= 2
+		d.FPGA, d.PeakFLOPS = &of, of.PeakFLOPS()
+		b.C.DeviceTypes[name] = d
+	}
+	for i := range b.C.Levels {
+		b.C.Levels[i].BandwidthBytesPerSecond *= 2
+	}
+	b.A.Board, b.A.Roofline = a.board, a.roofline
+	return b, nil
+}
+
+// boardsInChain is BaPipe's mini-batch, in seconds, and its schedule.
+func boardsInChain(ctx context.Context, o table.Options, preset string, a assumed) (float64, string, error) {
+	b, err := onBoards(preset, a)
+	if err != nil {
+		return 0, "", err
+	}
+	b.A.OnChip = !a.inMemory
+	if a.schedule != "" {
+		o = o.With("schedule", a.schedule)
+	}
+	pl, _, err := explored(ctx, b, o, boardsBatch, boardsSamples)
+	if err != nil {
+		return 0, "", err
+	}
+	return pl.Objective.Value, pl.Schedule, nil
+}
+
+// boardsInParallel is data parallelism's mini-batch, in seconds.
+func boardsInParallel(preset string, a assumed) (float64, error) {
+	b, err := onBoards(preset, a)
+	if err != nil {
+		return 0, err
+	}
+	p, err := b.Profile(a.samples)
+	if err != nil {
+		return 0, err
+	}
+	rate, slowest := 0.0, 0.0 // samples a second; seconds a sample
+	for _, d := range b.C.Devices {
+		each, err := sampleS(p, b.C.DeviceTypes[d], d, a)
+		if err != nil {
+			return 0, err
+		}
+		rate, slowest = rate+1/each, max(slowest, each)
+	}
+	took := boardsBatch / rate
+	if a.even {
+		took = boardsBatch / float64(len(b.C.Devices)) * slowest
+	}
+	if a.freely {
+		return took, nil
+	}
+	return took + b.C.AllReduceS(bench.Firsts(len(b.C.Devices)), bench.ParameterBytes(p)), nil
+}
+
+// sampleS is what the whole model takes a board for a sample, in seconds.
+func sampleS(p *profile.Profile, d cluster.DeviceType, name string, a assumed) (float64, error) {
+	costs, _, err := p.At(name, a.samples)
+	if err != nil {
+		return 0, err
+	}
+	var all board.Sum
+	for l := range costs {
+		all = all.Plus(p.OnBoard(costs, l), 1)
+	}
+	forward, backward, paired := all.Times(d)
+	if a.paired {
+		return paired / float64(a.samples), nil
+	}
+	return (forward + backward) / float64(a.samples), nil
+}

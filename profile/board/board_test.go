@@ -1,0 +1,112 @@
+package board
+
+import (
+	"math"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+)
+
+// conv is a 3 x 3 convolution of 8 channels into 4 on 5 x 5 outputs, as far as a board asks for it: 288 weights, which
+// multiply once at each of 25 positions.
+func conv() *model.Layer {
+	return &model.Layer{Name: "c", Kind: "conv2d",
+		Params:       []model.Param{{Name: "weight", Shape: []int{4, 8, 3, 3}}, {Name: "bias", Shape: []int{4}}},
+		ForwardFLOPs: 2 * 25 * 288, InputFLOPs: 2 * 25 * 288, WeightFLOPs: 2 * 25 * 288,
+		Outputs: []model.Tensor{{Shape: []int{4, 5, 5}}}, SavedBytes: 1000}
+}
+
+func of(slices int) cluster.DeviceType {
+	return cluster.DeviceType{MemoryBandwidthBytesPerSecond: 1, FPGA: &cluster.FPGA{DSPSlices: slices, ClockHz: 1,
+		FLOPsPerSlice: 2, OnChipBytes: 100}}
+}
+
+// TestPassesByHand: cycles of a clock of 1 Hz, from 25 ceil(b 288 / s). On 864 slices forward alone is full from three
+// samples on; beside the halves of the backward, on a third of the slices, from one on.
+func TestPassesByHand(t *testing.T) {
+	for _, c := range []struct {
+		slices, samples           int
+		lanes                     string
+		forward, backward, paired float64
+	}{
+		{864, 1, Weights, 25, 25, 25},     // 288 of 864; 288 of 432; 288 of 288
+		{864, 2, Weights, 25, 50, 50},     // 576 of 864; 576 of 432
+		{864, 3, Weights, 25, 50, 75},     // 864 of 864; 864 of 432
+		{864, 6, Weights, 50, 100, 150},   // full, all of them
+		{864, 1, Channels, 225, 225, 225}, // 32 of 864 at each of 25 x 9
+		{864, 1, All, 25. / 3, 50. / 3, 25},
+		{300, 1, Weights, 25, 50, 75}, // 288 of 300; of 150; of 100
+	} {
+		forward, backward, cost := Settings{Lanes: c.lanes}.Of(conv(), of(c.slices), int64(c.samples), false)
+		for _, x := range []struct {
+			what      string
+			got, want float64
+		}{{"forward", forward, c.forward}, {"backward", backward, c.backward}, {"pair", cost.PairedS, c.paired}} {
+			if math.Abs(x.got-x.want) > 1e-9 {
+				t.Errorf("%d slices, %d samples, lanes %s: %s takes %v, want %v", c.slices, c.samples, c.lanes, x.what,
+					x.got, x.want)
+			}
+		}
+	}
+}
+
+// TestSmallerMicroBatchesFillFBP: the least micro-batch that reaches a board's peak, by hand: 3 samples forward
+// alone, 3 back alone (two engines of 432 and 288 products a sample), 1 both at once (BaPipe §3.2.1).
+func TestSmallerMicroBatchesFillFBP(t *testing.T) {
+	least := func(full func(forward, backward, paired float64, b int64) bool) int64 {
+		for b := int64(1); b < 100; b++ {
+			forward, backward, cost := Settings{}.Of(conv(), of(864), b, false)
+			if full(forward, backward, cost.PairedS, b) {
+				return b
+			}
+		}
+		return 0
+	}
+	peak := 25. * 288 / 864 // of a pass of a sample
+	alone := least(func(f, _, _ float64, b int64) bool { return f <= float64(b)*peak*(1+1e-9) })
+	back := least(func(_, g, _ float64, b int64) bool { return g <= 2*float64(b)*peak*(1+1e-9) })
+	pair := least(func(_, _, p float64, b int64) bool { return p <= 3*float64(b)*peak*(1+1e-9) })
+	if alone != 3 || back != 3 || pair != 1 {
+		t.Errorf("full from %d samples forward, %d back, %d both at once; want 3, 3, 1", alone, back, pair)
+	}
+}
+
+// TestMemoryBesideSlices: two layers of 288 weights, 1152 bytes each with a bias of 16, on a chip of 100 bytes and
+// a memory of 1 B/s. In memory they take 2336 s forward and twice that back, whatever is computed beside; on the chip
+// what is beyond it; features in memory 2000 s each way more.
+func TestMemoryBesideSlices(t *testing.T) {
+	for _, c := range []struct {
+		onChip                    bool
+		features                  string
+		forward, backward, paired float64
+	}{
+		{false, "", 2336, 4672, 7008},
+		{true, "", 2236, 4472, 6708},
+		{false, Memory, 4336, 6672, 11008},
+		{true, Memory, 4236, 6472, 10708},
+	} {
+		var sum Sum
+		for range 2 {
+			forward, backward, cost := Settings{Features: c.features}.Of(conv(), of(864), 1, c.onChip)
+			sum = sum.Plus(Sum{ForwardS: forward, BackwardS: backward, Cost: cost, WeightBytes: 1168}, 1)
+		}
+		forward, backward, paired := sum.Times(of(864))
+		if forward != c.forward || backward != c.backward || paired != c.paired {
+			t.Errorf("%+v: %v, %v, %v", c, forward, backward, paired)
+		}
+	}
+	var slow Sum // computing decides where it takes longer
+	slow.ForwardS, slow.BackwardS, slow.PairedS, slow.ForwardMemoryS = 10, 20, 25, 3
+	if f, b, p := slow.Times(of(1)); f != 10 || b != 20 || p != 25 {
+		t.Errorf("got %v, %v, %v", f, b, p)
+	}
+}
+
+func TestRefusesSettings(t *testing.T) {
+	for _, s := range []Settings{{Lanes: "many"}, {Features: "elsewhere"}} {
+		if s.Check() == nil {
+			t.Errorf("%+v passed", s)
+		}
+	}
+}

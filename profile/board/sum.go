@@ -1,0 +1,35 @@
+package board
+
+import "github.com/millrace-ml/millrace/cluster"
+
+// Sum is layers of a stage together, for one micro-batch. Sums add up, and are taken off each other.
+type Sum struct {
+	ForwardS, BackwardS float64 // alone
+	Cost
+	WeightBytes float64
+}
+
+// Plus is s and so many times o: 1, -1, or the part of a layer that a stage has.
+func (s Sum) Plus(o Sum, times float64) Sum {
+	s.ForwardS += times * o.ForwardS
+	s.BackwardS += times * o.BackwardS
+	s.PairedS += times * o.PairedS
+	s.ForwardMemoryS += times * o.ForwardMemoryS
+	s.BackwardMemoryS += times * o.BackwardMemoryS
+	s.WeightBytes += times * o.WeightBytes
+	s.OnChip = s.OnChip || o.OnChip
+	return s
+}
+
+// Times are a stage's forward and backward alone and the two of different micro-batches at once, in seconds, on a
+// device. Weights beyond the chip pass through memory, once forward and twice backward.
+func (s Sum) Times(d cluster.DeviceType) (forwardS, backwardS, pairedS float64) {
+	spill := 0.0
+	if s.OnChip && d.MemoryBandwidthBytesPerSecond > 0 {
+		spill = max(0, s.WeightBytes-float64(d.OnChipBytes())) / d.MemoryBandwidthBytesPerSecond
+	}
+	forwardS = max(s.ForwardS, s.ForwardMemoryS+spill)
+	backwardS = max(s.BackwardS, s.BackwardMemoryS+2*spill)
+	pairedS = max(s.PairedS, s.ForwardMemoryS+s.BackwardMemoryS+3*spill)
+	return forwardS, backwardS, pairedS
+}
