@@ -70,7 +70,8 @@ func CommandsAreThere(t *testing.T, root func() *cobra.Command) {
 	t.Helper()
 	program := root().Name()
 	inline := regexp.MustCompile("`(?:bin/)?" + program + " ([^`]+)`")
-	for _, path := range []string{"../../README.md", "../../BENCHMARKS.md", "../../ARCHITECTURE.md"} {
+	for _, path := range []string{"../../README.md", "../../BENCHMARKS.md", "../../ARCHITECTURE.md",
+		"../../docs/papers.md"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

@@ -146,15 +146,22 @@ func planned(
 		"the optimizer that made each row is not published, and its ties fall by chance", nil
 }
 
+// stallsWith is the workloads of Figure 1 and their batches by GPU, section 5.1's.
+var stallsWith = []struct {
+	name  string
+	batch int
+}{{"vgg16", 64}, {"resnet50", 128}, {"alexnet", 256}, {"gnmt-8", 64}, {"awd-lm", 80}}
+
 func pipedreamFigure1(ctx context.Context, o table.Options, t *table.Table) error {
 	t.Source = "PipeDream (SOSP'19), Figure 1 and section 2.1: drawn only; the text gives \"as high as 90 %\" at 32 GPUs"
 	t.Notes = append(t.Notes, "wait-free back-propagation, each layer's gradient reduced as soon as it is there; "+
 		"batches as in Table 1's rows")
-	for _, preset := range []string{"pipedream-1080ti:4x8", "pipedream-a:8x4", "pipedream-b:4x8"} {
-		for _, w := range []struct {
-			name  string
-			batch int
-		}{{"vgg16", 64}, {"resnet50", 128}, {"alexnet", 256}, {"gnmt-8", 64}, {"awd-lm", 80}} {
+	presets := []string{"pipedream-1080ti:4x8", "pipedream-a:8x4", "pipedream-b:4x8"}
+	inServer := map[string]int{presets[0]: 8, presets[1]: 4, presets[2]: 8}
+	at := map[string]map[int]float64{} // percent by workload and preset, and by GPUs
+	for _, preset := range presets {
+		c := table.Chart{Title: preset, X: "GPUs", Y: "% of a step stalled", Log: true}
+		for _, w := range stallsWith {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -162,20 +169,49 @@ func pipedreamFigure1(ctx context.Context, o table.Options, t *table.Table) erro
 			if err != nil {
 				return err
 			}
-			var stalls []string
+			line := table.Line{Name: w.name}
+			var words []string
+			stalls := map[int]float64{}
 			for n := 1; n <= 32; n *= 2 {
 				step, compute, err := b.WaitFree(n, w.batch)
 				if err != nil {
 					return err
 				}
-				stalls = append(stalls, fmt.Sprintf("%.0f", 100*(1-compute/step)))
+				stalls[n] = 100 * (1 - compute/step)
+				words = append(words, fmt.Sprintf("%.0f", stalls[n]))
+				line.X, line.Y = append(line.X, float64(n)), append(line.Y, stalls[n])
 			}
+			at[w.name+" "+preset] = stalls
+			c.Lines = append(c.Lines, line)
 			what := fmt.Sprintf("%s %s, %% stalled on 1 2 4 8 16 32", preset, w.name)
-			t.Rows = append(t.Rows, table.Row{What: what, Paper: "drawn",
-				Ours: strings.Join(stalls, " "), Difference: "-",
-				Why: "heights are not printed; what the text says holds: more for dense weights, a jump where a second server " +
-					"joins, then a plateau, less on slower GPUs"})
+			t.Rows = append(t.Rows, table.Row{What: what, Paper: "drawn", Ours: strings.Join(words, " "), Difference: "-"})
 		}
+		t.Charts = append(t.Charts, c)
+	}
+	most := 0.0
+	for _, stalls := range at {
+		most = max(most, stalls[32])
+	}
+	t.Number("highest at 32 GPUs, %", 90, most, "%.0f", "")
+	for _, preset := range presets {
+		n := inServer[preset]
+		grows, spikes, least := true, true, true
+		for _, w := range stallsWith {
+			s := at[w.name+" "+preset]
+			for k := 2; k <= 32; k *= 2 {
+				grows = grows && s[k] >= s[k/2]
+			}
+			// from one server to two by more than from two to all, unless all of a step is stalled already
+			spikes = spikes && (s[2*n]-s[n] >= s[32]-s[2*n])
+			least = least && at["resnet50 "+preset][32] <= s[32]
+		}
+		t.Says(preset+": stalls never shrink as GPUs are added", grows)
+		t.Says(preset+": they spike from one server to two, and then level off", spikes)
+		t.Says(preset+": ResNet-50 stalls least at 32 GPUs", least)
+	}
+	for _, w := range stallsWith {
+		slow, fast := at[w.name+" "+presets[0]], at[w.name+" "+presets[2]]
+		t.Says(w.name+" stalls more on V100 than on 1080 Ti, 32 GPUs over 25 Gbit/s", fast[32] >= slow[32])
 	}
 	return nil
 }

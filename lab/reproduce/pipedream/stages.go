@@ -92,52 +92,63 @@ func (f *fourGPUs) stageBytes(first, last int, inFlight int64) int64 {
 	return n
 }
 
+// bytesOf is a row of Figure 17.
+type bytesOf struct {
+	name, preset string
+	batch        int
+	replicas     []int
+	over         float64 // pipeline's bytes over data parallelism's, by the text
+	side         string  // of a bound; "": over is a value
+}
+
+// together says whether section 5.1's batch of a workload, "batch size of 80", may be that of all GPUs together: data
+// parallelism then has a quarter of it on each of four.
+func (w bytesOf) together() bool { return w.batch == 80 }
+
 func pipedreamFigure17(ctx context.Context, o table.Options, t *table.Table) error {
 	t.Source = "PipeDream (SOSP'19), Figure 17 and section 5: drawn only; the text gives AWD LM's 88 % less and S2VT's " +
 		"85 %, far less for GNMT and VGG-16, more for ResNet-50"
 	t.Notes = append(t.Notes, "data parallelism: 2 (m-1) W over all workers for m minibatches; pipelines: 2 a at each "+
 		"boundary and their stages' all-reduces; the configuration of Table 1's row on 4 GPUs (S2VT's on Cluster-C), else "+
-		"3-1, cut where the slowest stage is fastest")
-	for _, w := range []struct {
-		name, preset string
-		batch        int
-		replicas     []int
-		words        string  // the paper's
-		less         float64 // or percent
-		why          string
-	}{
-		{"vgg16", "pipedream-a:1x4", 64, []int{3, 1}, "far less", 0, ""},
-		{"resnet50", "pipedream-a:1x4", 128, []int{3, 1}, "more", 0, ""},
-		{"gnmt-8", "pipedream-a:1x4", 64, bench.Ones(4), "far less", 0, ""},
-		{"gnmt-16", "pipedream-a:1x4", 64, bench.Ones(4), "far less", 0, ""},
-		{"awd-lm", "pipedream-a:1x4", 80, bench.Ones(4), "", 88, "the paper prints no widths and no positions: 0.41 GB of " +
-			"parameters in six layers make 1600 units, and at each of 70 positions three boundaries carry them"},
-		{"s2vt", "pipedream-c:4", 80, []int{2, 1, 1}, "", 85, "the paper prints no sizes, and by those of S2VT's own paper " +
-			"80 steps of 1000 units cross each boundary while the weights are 0.15 GB"},
+		"3-1, cut where the slowest stage is fastest", "\"far less\" is read as less than half")
+	chart := table.Chart{Title: "MB for each training sample", X: "MB"}
+	var all [2][]float64
+	for _, w := range []bytesOf{
+		{"vgg16", "pipedream-a:1x4", 64, []int{3, 1}, .5, "at most"},
+		{"resnet50", "pipedream-a:1x4", 128, []int{3, 1}, 1, "at least"},
+		{"gnmt-8", "pipedream-a:1x4", 64, bench.Ones(4), .5, "at most"},
+		{"gnmt-16", "pipedream-a:1x4", 64, bench.Ones(4), .5, "at most"},
+		{"awd-lm", "pipedream-a:1x4", 80, bench.Ones(4), .12, ""},
+		{"s2vt", "pipedream-c:4", 80, []int{2, 1, 1}, .15, ""},
 	} {
 		f, err := onFourGPUs(ctx, o, w.name, w.preset, w.batch, w.replicas)
 		if err != nil {
 			return err
 		}
 		dp, pipeline := 2*3*float64(bench.ParameterBytes(f.p))/float64(4*w.batch), f.bytesPerSample(w.batch)
+		chart.Bars = append(chart.Bars, w.name)
+		all[0], all[1] = append(all[0], dp/1e6), append(all[1], pipeline/1e6)
 		for what, bytes := range []float64{dp, pipeline} {
-			t.Rows = append(t.Rows, table.Row{What: w.name + []string{", data parallelism", ", pipeline"}[what], Paper: "drawn",
-				Ours: terminal.Bytes(int64(bytes)), Difference: "-"})
+			t.Rows = append(t.Rows, table.Row{What: w.name + []string{", data parallelism", ", pipeline"}[what],
+				Paper: "drawn", Ours: terminal.Bytes(int64(bytes)), Difference: "-"})
 		}
-		against := func(less float64) string {
-			if less < 0 {
-				return fmt.Sprintf("%.0f %% more", -less)
-			}
-			return fmt.Sprintf("%.0f %% less", less)
+		what := w.name + ", pipeline over data parallelism"
+		var row *table.Row
+		if w.side != "" {
+			row = t.Bound(what, w.side, w.over, pipeline/dp)
+		} else {
+			row = t.Number(what, w.over, pipeline/dp, "%.2f", "").Ratio()
 		}
-		less := 100 * (1 - pipeline/dp)
-		row := table.Row{What: w.name + ", pipeline against data parallelism", Paper: w.words, Ours: against(less),
-			Difference: "-"}
-		if w.less > 0 {
-			row.Paper, row.Difference, row.Why = against(w.less), fmt.Sprintf("%+.0f points", less-w.less), w.why
+		then := pipeline / dp
+		if w.together() {
+			then = pipeline / (4 * dp)
 		}
-		t.Rows = append(t.Rows, row)
+		row.Ablate("a batch of 80 is that of four GPUs together", then, "%.2f")
 	}
+	for i, name := range []string{"data parallelism", "pipeline"} {
+		chart.Lines = append(chart.Lines, table.Line{Name: name, Y: all[i]})
+	}
+	t.Charts = append(t.Charts, chart)
 	return nil
 }
 

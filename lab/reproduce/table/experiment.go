@@ -21,6 +21,7 @@ type Table struct {
 	Title  string   `json:"title"`
 	Source string   `json:"source"` // of the paper's values
 	Rows   []Row    `json:"rows"`
+	Charts []Chart  `json:"charts,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 }
 

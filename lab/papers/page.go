@@ -1,0 +1,230 @@
+package papers
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/report"
+)
+
+// columns is how wide the page's tables and prose are.
+const columns = 116
+
+// page is docs/papers.md.
+type page struct {
+	bytes.Buffer
+	figures    []Figure
+	mechanisms []Mechanism
+	results    map[string]*table.Table
+	files      map[string][]byte // plots among them
+}
+
+func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+// prose writes a paragraph or an item of a list.
+func (p *page) prose(first, text string) {
+	s := terminal.Screen{Columns: columns}
+	p.WriteString(s.Wrap(first, strings.Repeat(" ", terminal.Width(first)), text))
+}
+
+const head = `# The four papers
+
+<!-- drawn by: millrace-lab papers -->
+
+`
+
+// write is the whole page.
+func (p *page) write() []byte {
+	p.WriteString(head)
+	p.prose("", "Every table and figure of PipeDream (SOSP 2019), DAPPLE (PPoPP 2021), BaPipe (2020) and AvgPipe (PPoPP "+
+		"2023), and every mechanism of theirs. `make papers` runs the experiments and writes this page; none of them "+
+		"trains: ours is computed from layer descriptions, described devices, planners and the simulator. Results are in "+
+		"`"+ResultsFolder+"`, and `millrace-lab reproduce NAME` prints one of them anew.")
+	p.line("")
+	p.prose("", fmt.Sprintf("Agreement is counted. A value agrees within %.0f %%; a sign does where a ratio is on the "+
+		"paper's side of 1; an order is of two systems, and is counted where the paper has them over %.0f %% apart; a "+
+		"bound is \"at least\" or \"at most\" in the text; a crossover is where one system overtakes another; a word is "+
+		"a plan, or a statement that holds or does not. \"If\" is an ablation: one assumption is another, and all else "+
+		"is the same.", 100*table.Near, 100*table.Apart))
+	p.line("")
+	p.summary()
+	for _, paper := range p.papers() {
+		p.paper(paper)
+	}
+	p.line("## Mechanisms\n")
+	p.counts()
+	for _, paper := range p.ofMechanisms() {
+		p.line("### %s\n", sentence(paper))
+		for _, m := range p.mechanisms {
+			if m.Paper == paper {
+				p.mechanism(m)
+			}
+		}
+		p.line("")
+	}
+	p.line("<!-- end of the drawing -->")
+	return p.Bytes()
+}
+
+func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// papers is their names in order.
+func (p *page) papers() (all []string) {
+	for _, f := range p.figures {
+		if !slices.Contains(all, f.Paper) {
+			all = append(all, f.Paper)
+		}
+	}
+	return all
+}
+
+func (p *page) ofMechanisms() (all []string) {
+	for _, m := range p.mechanisms {
+		if !slices.Contains(all, m.Paper) {
+			all = append(all, m.Paper)
+		}
+	}
+	return all
+}
+
+// experiments of a paper, in the order in which its figures name them.
+func (p *page) experiments(paper string) (all []string) {
+	for _, f := range p.figures {
+		for _, name := range f.Experiments {
+			if f.Paper == paper && !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// summary is what agrees, by paper and by experiment.
+func (p *page) summary() {
+	p.line("## What agrees\n")
+	t := report.Table{Head: []string{"experiment", " values", " signs", " orders", " bounds", " crossovers", " words"}}
+	of := func(c table.Count) string {
+		if c.Of == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%d of %d", c.Same, c.Of)
+	}
+	row := func(name string, a table.Agreement) {
+		t.Add(name, of(a.Values), of(a.Signs), of(a.Orders), of(a.Bounds), of(a.Crossovers), of(a.Words))
+	}
+	var notAll []string
+	for _, paper := range p.papers() {
+		var sum table.Agreement
+		for _, name := range p.experiments(paper) {
+			a := p.results[name].Agreement()
+			row(fmt.Sprintf("[%s](#%s)", name, name), a)
+			sum = table.Agreement{Values: sum.Values.Add(a.Values), Signs: sum.Signs.Add(a.Signs),
+				Orders: sum.Orders.Add(a.Orders), Bounds: sum.Bounds.Add(a.Bounds),
+				Crossovers: sum.Crossovers.Add(a.Crossovers), Words: sum.Words.Add(a.Words)}
+			if v := p.results[name].Verdict(); v.Order.Same < v.Order.Of {
+				notAll = append(notAll, name+": "+v.String())
+			}
+		}
+		row("**"+paper+"**", sum)
+	}
+	_ = t.Markdown(p) // into memory
+	p.line("\nSigns, orders, bounds and crossovers that do not all come out, and what was switched to have them:\n")
+	for _, one := range notAll {
+		p.prose("- ", one)
+	}
+	p.line("")
+}
+
+// paper is the list of a paper's tables and figures, and those that experiments reproduce.
+func (p *page) paper(name string) {
+	p.line("## %s\n", name)
+	for _, f := range p.figures {
+		if f.Paper == name {
+			p.prose("- ", f.text())
+		}
+	}
+	p.line("")
+	for _, e := range p.experiments(name) {
+		p.experiment(e)
+	}
+}
+
+// text is a figure in the list of its paper's.
+func (f Figure) text() string {
+	var parts []string
+	for _, e := range f.Experiments {
+		parts = append(parts, fmt.Sprintf("[%s](#%s)", e, e))
+	}
+	if f.Draws != "" {
+		parts = append(parts, "`"+f.Draws+"` draws it")
+	}
+	if f.Knows != "" {
+		parts = append(parts, f.Knows)
+	}
+	if f.Trains != "" {
+		text := "`" + f.Trains + "` trains something alike"
+		if len(parts) == 0 {
+			text = "not reproduced, it needs training; " + text
+		}
+		parts = append(parts, text)
+	}
+	text := fmt.Sprintf("%s, %s: %s", f.Name, f.Title, strings.Join(parts, "; "))
+	if f.Why != "" {
+		text += " (" + f.Why + ")"
+	}
+	return text + "."
+}
+
+// experiment is its plots and its table, as millrace-lab reproduce prints it.
+func (p *page) experiment(name string) {
+	p.line("### %s\n", name)
+	for i := 0; ; i++ {
+		path := plotPath(name, i)
+		if _, drawn := p.files[path]; !drawn {
+			break
+		}
+		p.line("![%s](%s)\n", p.results[name].Title, strings.TrimPrefix(path, "docs/"))
+	}
+	p.line("```")
+	var text bytes.Buffer
+	p.results[name].Print(&text, terminal.Screen{Columns: columns})
+	for line := range strings.Lines(strings.TrimSpace(text.String())) {
+		p.line("%s", strings.TrimRight(line, " \n"))
+	}
+	p.line("```\n")
+}
+
+// counts is how many mechanisms are in which state.
+func (p *page) counts() {
+	states := map[string]int{}
+	for _, m := range p.mechanisms {
+		states[m.State]++
+	}
+	p.prose("", fmt.Sprintf("%d work, %d do partly, %d are absent. Named tests fail where the mechanism is wrong; a test "+
+		"holds that each of them is there.", states["works"], states["partly"], states["absent"]))
+	p.line("")
+}
+
+func (p *page) mechanism(m Mechanism) {
+	text := m.Name
+	if m.Section != "" {
+		text += " (§" + m.Section + ")"
+	}
+	text += ": **" + m.State + "**"
+	if m.How != "none" {
+		text += ", " + m.How
+	}
+	if m.Missing != "" {
+		text += ". " + strings.TrimSuffix(m.Missing, ".")
+	}
+	tests := strings.Join(slices.SortedFunc(slices.Values(m.Tests), cmp.Compare), ", ")
+	if tests != "" {
+		text += ". Tests: " + tests
+	}
+	p.prose("- ", text+".")
+}

@@ -1,0 +1,210 @@
+// Package papers writes docs/papers.md: every table and figure of the four papers, and every mechanism.
+//
+// In: figures.yaml, mechanisms.yaml and what experiments have left in lab/results/papers. Out: the page and its plots.
+// Refused: experiments that no figure names, figures whose experiments left no results, results of no experiment.
+package papers
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/strictyaml"
+	_ "github.com/millrace-ml/millrace/lab/reproduce" // its experiments
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+)
+
+//go:embed figures.yaml mechanisms.yaml
+var lists embed.FS
+
+// Figure is a table, a figure or a statement of a paper.
+type Figure struct {
+	Paper       string   `yaml:"paper"`
+	Name        string   `yaml:"name"`
+	Title       string   `yaml:"title"`
+	Experiments []string `yaml:"experiments"`
+	Draws       string   `yaml:"draws"`  // a command that draws it
+	Knows       string   `yaml:"knows"`  // where it is kept
+	Trains      string   `yaml:"trains"` // a command that trains something alike
+	Why         string   `yaml:"why"`
+}
+
+// Mechanism is a part of a paper's system.
+type Mechanism struct {
+	Paper   string   `yaml:"paper"`
+	Name    string   `yaml:"name"`
+	Section string   `yaml:"section"`
+	How     string   `yaml:"how"`
+	State   string   `yaml:"state"` // works, partly or absent
+	Missing string   `yaml:"missing"`
+	Tests   []string `yaml:"tests"` // a folder, a dot and a function
+}
+
+func read[T any](name string) (all []T, err error) {
+	text, err := lists.ReadFile(name)
+	if err == nil {
+		err = strictyaml.Decode(text, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lab/papers/%s: %w", name, err)
+	}
+	return all, nil
+}
+
+// Figures lists the tables and figures of the four papers.
+func Figures() ([]Figure, error) { return read[Figure]("figures.yaml") }
+
+// Mechanisms lists the mechanisms of the four papers.
+func Mechanisms() ([]Mechanism, error) { return read[Mechanism]("mechanisms.yaml") }
+
+// Result is what an experiment has left.
+type Result struct {
+	table.Table
+	Agreement table.Agreement `json:"agreement"`
+	Verdict   table.Verdict   `json:"verdict"`
+}
+
+// Keep writes what an experiment found into a folder, as NAME.json.
+func Keep(folder string, t *table.Table) error {
+	path := filepath.Join(folder, t.Name+".json")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return document.WriteJSON(path, Result{*t, t.Agreement(), t.Verdict()})
+}
+
+// results reads what experiments have left in a folder, by name.
+func results(folder string) (map[string]*table.Table, error) {
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]*table.Table{}
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(folder, f.Name()))
+		if err != nil {
+			return nil, err
+		}
+		var r Result
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(folder, f.Name()), err)
+		}
+		all[strings.TrimSuffix(f.Name(), ".json")] = &r.Table
+	}
+	return all, nil
+}
+
+// covered refuses experiments that no figure names, and names of none.
+func covered(figures []Figure, experiments []string) error {
+	var faults []error
+	named := map[string]bool{}
+	for _, f := range figures {
+		for _, name := range f.Experiments {
+			named[name] = true
+			if !slices.Contains(experiments, name) {
+				faults = append(faults, fmt.Errorf("%s, %s: there is no experiment %q", f.Paper, f.Name, name))
+			}
+		}
+		if len(f.Experiments) == 0 && f.Draws == "" && f.Knows == "" && f.Trains == "" {
+			faults = append(faults, fmt.Errorf("%s, %s has no experiment, and nothing says where it is", f.Paper, f.Name))
+		}
+	}
+	for _, name := range experiments {
+		if !named[name] {
+			faults = append(faults, fmt.Errorf("experiment %q is of no table or figure in lab/papers/figures.yaml", name))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Where the inputs and the page are, from the root of the repository.
+const (
+	ResultsFolder = "lab/results/papers"
+	PagePath      = "docs/papers.md"
+	plotsFolder   = "docs/papers"
+)
+
+// Pages is the page and its plots, by their paths from the root, made of the results there.
+func Pages(root string) (map[string][]byte, error) {
+	figures, err := Figures()
+	if err != nil {
+		return nil, err
+	}
+	mechanisms, err := Mechanisms()
+	if err != nil {
+		return nil, err
+	}
+	found, err := results(filepath.Join(root, ResultsFolder))
+	if err != nil {
+		return nil, err
+	}
+	var experiments []string
+	for _, e := range table.Experiments() {
+		experiments = append(experiments, e.Name)
+		if found[e.Name] == nil {
+			return nil, fmt.Errorf("%s/%s.json is not there: make papers, or millrace-lab reproduce %s --results %s",
+				ResultsFolder, e.Name, e.Name, ResultsFolder)
+		}
+	}
+	for name := range found {
+		if !slices.Contains(experiments, name) {
+			return nil, fmt.Errorf("%s/%s.json is of no experiment", ResultsFolder, name)
+		}
+	}
+	if err := covered(figures, experiments); err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	for name, t := range found {
+		drawn, err := plots(t)
+		if err != nil {
+			return nil, fmt.Errorf("plot of %s: %w", name, err)
+		}
+		for i, svg := range drawn {
+			files[plotPath(name, i)] = svg
+		}
+	}
+	p := page{figures: figures, mechanisms: mechanisms, results: found, files: files}
+	files[PagePath] = p.write()
+	return files, nil
+}
+
+// plotPath is where the i-th plot of an experiment is.
+func plotPath(name string, i int) string {
+	if i > 0 {
+		name = fmt.Sprintf("%s-%d", name, i+1)
+	}
+	return plotsFolder + "/" + name + ".svg"
+}
+
+// Write makes the page and its plots anew, and removes plots of no experiment.
+func Write(root string) error {
+	files, err := Pages(root)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(root, plotsFolder), 0o755); err != nil {
+		return err
+	}
+	for path, text := range files {
+		if err := document.WriteText(filepath.Join(root, path), string(text)); err != nil {
+			return err
+		}
+	}
+	return filepath.WalkDir(filepath.Join(root, plotsFolder), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if _, made := files[plotsFolder+"/"+d.Name()]; !made {
+			return os.Remove(path)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,171 @@
+package table
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Agreement is how much of a Table comes out as the paper has it.
+type Agreement struct {
+	Values     Count `json:"values"` // numbers within Near of the paper's
+	Signs      Count `json:"signs"`  // ratios on the same side of 1, of those that the paper has over Apart off it
+	Orders     Count `json:"orders"` // pairs of a group in the same order, of those over Apart from each other in the paper
+	Bounds     Count `json:"bounds"` // numbers on the side of a bound that the paper says
+	Crossovers Count `json:"crossovers"`
+	Words      Count `json:"words"`
+}
+
+// Count is so many of all.
+type Count struct {
+	Same int `json:"same"`
+	Of   int `json:"of"`
+}
+
+func (c *Count) add(same bool) {
+	if c.Of++; same {
+		c.Same++
+	}
+}
+
+// Add adds up two counts.
+func (c Count) Add(other Count) Count { return Count{c.Same + other.Same, c.Of + other.Of} }
+
+// Relative differences: of a value that counts as the paper's, and of two values whose order counts.
+const (
+	Near  = .1
+	Apart = .05
+)
+
+// Agreement counts over the rows.
+func (t *Table) Agreement() (a Agreement) {
+	for i, r := range t.Rows {
+		v := r.Values
+		switch {
+		case v == nil && r.Difference != "same" && r.Difference != "differs":
+			continue
+		case v == nil && r.Crosses:
+			a.Crossovers.add(r.Difference == "same")
+			continue
+		case v == nil:
+			a.Words.add(r.Difference == "same")
+			continue
+		case v.Side != "":
+			a.Bounds.add(v.keeps(v.Ours))
+			continue
+		}
+		a.Values.add(math.Abs(v.Ours/v.Paper-1) <= Near)
+		if v.Ratio && math.Abs(v.Paper-1) > Apart {
+			a.Signs.add((v.Paper > 1) == (v.Ours > 1))
+		}
+		for _, other := range t.Rows[:i] {
+			o := other.Values
+			if o == nil || o.Group == "" || o.Group != v.Group || math.Abs(o.Paper/v.Paper-1) <= Apart {
+				continue
+			}
+			a.Orders.add((o.Paper > v.Paper) == (o.Ours > v.Ours) && o.Ours != v.Ours)
+		}
+	}
+	return a
+}
+
+// String is what agrees, "values 3 of 4 within 10 %, signs 2 of 2"; "" where nothing can be compared.
+func (a Agreement) String() string {
+	var all []string
+	for _, x := range []struct {
+		name, what string
+		Count
+	}{{"values", fmt.Sprintf(" within %.0f %%", 100*Near), a.Values}, {"signs", "", a.Signs}, {"orders", "", a.Orders},
+		{"bounds", "", a.Bounds}, {"crossovers", "", a.Crossovers}, {"words", "", a.Words}} {
+		if x.Of > 0 {
+			all = append(all, fmt.Sprintf("%s %d of %d%s", x.name, x.Same, x.Of, x.what))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// Order is signs, orders of systems, bounds and crossovers together: what must be the paper's whatever the values are.
+func (a Agreement) Order() Count { return a.Signs.Add(a.Orders).Add(a.Bounds).Add(a.Crossovers) }
+
+// counts says whether a row counts for signs, orders, bounds or crossovers.
+func (r *Row) counts() bool {
+	return r.Crosses || r.Values != nil && (r.Values.Ratio || r.Values.Group != "" || r.Values.Side != "")
+}
+
+// Under is the Table where one assumption is another, in every row; ok is false where a row that counts for signs,
+// orders, bounds or crossovers does not say what it is then.
+func (t *Table) Under(assumption string) (under *Table, ok bool) {
+	other := *t
+	other.Rows = slices.Clone(t.Rows)
+	for i := range other.Rows {
+		r := &other.Rows[i]
+		k := slices.IndexFunc(r.Ablations, func(a Ablation) bool { return a.Assumption == assumption })
+		switch {
+		case k < 0 && r.counts():
+			return nil, false
+		case k < 0:
+		case r.Values == nil:
+			if r.Ours = r.Ablations[k].Ours; strings.EqualFold(r.Ours, r.Paper) {
+				r.Difference = "same"
+			} else {
+				r.Difference = "differs"
+			}
+		default:
+			v := *r.Values
+			v.Ours, r.Ours, r.Values = r.Ablations[k].Value, r.Ablations[k].Ours, &v
+		}
+	}
+	return &other, true
+}
+
+// Assumptions lists those that are switched in every row that counts, in the order in which rows name them.
+func (t *Table) Assumptions() (all []string) {
+	for _, r := range t.Rows {
+		for _, a := range r.Ablations {
+			if !slices.Contains(all, a.Assumption) {
+				if _, ok := t.Under(a.Assumption); ok {
+					all = append(all, a.Assumption)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Verdict says whether signs, orders, bounds and crossovers are the paper's, or under which assumption they are.
+type Verdict struct {
+	Order Count  `json:"order"`          // as computed
+	If    string `json:"if,omitempty"`   // the assumption under which most agree, if more do than as computed
+	Then  Count  `json:"then,omitempty"` // under it
+}
+
+// Verdict judges the Table and all its Assumptions.
+func (t *Table) Verdict() Verdict {
+	v := Verdict{Order: t.Agreement().Order()}
+	most := v.Order.Same
+	for _, a := range t.Assumptions() {
+		under, _ := t.Under(a)
+		if c := under.Agreement().Order(); c.Same > most {
+			most, v.If, v.Then = c.Same, a, c
+		}
+	}
+	return v
+}
+
+// String is the Verdict as a sentence; "" where the paper gives no sign, order, bound or crossover.
+func (v Verdict) String() string {
+	switch {
+	case v.Order.Of == 0:
+		return ""
+	case v.Order.Same == v.Order.Of:
+		return fmt.Sprintf("order and sign agree with the paper: %d of %d", v.Order.Same, v.Order.Of)
+	case v.If != "" && v.Then.Same == v.Then.Of:
+		return fmt.Sprintf("order and sign agree in %d of %d; in all if %s", v.Order.Same, v.Order.Of, v.If)
+	case v.If != "":
+		return fmt.Sprintf("order and sign agree in %d of %d; in %d if %s, and no assumption that was switched in every row "+
+			"restores all", v.Order.Same, v.Order.Of, v.Then.Same, v.If)
+	}
+	return fmt.Sprintf("order and sign agree in %d of %d; no assumption that was switched in every row restores more",
+		v.Order.Same, v.Order.Of)
+}
