@@ -20,9 +20,10 @@ try:
     from millrace_graph import Graph, Refused, alike, check_tensor, place, strays, walk
 except ImportError as missing:
     debians = "/usr/bin/python3"
-    other = ", which %s reads" % debians if os.path.exists(debians) and sys.executable != debians else ""
-    print("millrace_export: %s; this is %s: give a Python with torch (Debian: python3-torch%s), and keep "
-          "millrace_graph.py beside this file" % (missing, sys.executable or "some Python", other), file=sys.stderr)
+    other = ", as %s" % debians if os.path.exists(debians) and sys.executable != debians else ""
+    print("millrace_export: %s; this is %s: give a Python with torch (Debian's%s, once make setup-pytorch has "
+          "installed it), and keep millrace_graph.py beside this file" % (
+              missing, sys.executable or "some Python", other), file=sys.stderr)
     sys.exit(2)
 
 LOSSES = "cross_entropy", "mse", "bce"

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -49,10 +50,13 @@ func (c *Comparison) differenceText() string {
 	case c.Unit == UnitMicroBatch && *c.Difference == 0:
 		return "exact"
 	case c.Unit == UnitPart:
-		return signed(100**c.Difference) + " points"
+		return signed(shownPercent(*c.Measured)-shownPercent(*c.Predicted)) + " points"
 	}
 	return signed(100**c.Difference) + " %"
 }
+
+// shownPercent is a part in percent as it is shown, with one decimal, so that a difference is that of what one reads.
+func shownPercent(part float64) float64 { return math.Round(1000*part) / 10 }
 
 // signed is a number with one decimal and its sign: "+1.4", "−0.6", "±0.0".
 func signed(x float64) string {

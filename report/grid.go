@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -141,7 +142,8 @@ func (g *Grid) view() (*gridView, error) {
 	v.Ticks = g.ticks(begin, end, x)
 	if len(t.Steps) > 1 {
 		for _, s := range t.Steps {
-			v.Steps = append(v.Steps, gridLine{X: x(s.EndS), Text: fmt.Sprintf("step %d ends", trace.StepNumber(s.Step))})
+			v.Steps = append(v.Steps, gridLine{X: x(s.EndS),
+				Text: fmt.Sprintf("step %s ends", terminal.Whole(trace.StepNumber(s.Step)))})
 		}
 	}
 	v.legend(events, held)

@@ -149,8 +149,9 @@ func stragglers(t *trace.Timeline) []string {
 	}
 	var all []string
 	for _, s := range t.Stragglers {
-		all = append(all, fmt.Sprintf("%s in steps %d to %d: at first %.2f times as long as by its profile, the others %.2f "+
-			"times", named(t, s.Worker), trace.StepNumber(s.From), trace.StepNumber(s.To), s.Times, s.Others))
+		from, to := terminal.Whole(trace.StepNumber(s.From)), terminal.Whole(trace.StepNumber(s.To))
+		all = append(all, fmt.Sprintf("%s in steps %s to %s: at first %.2f times as long as by its profile, the others %.2f "+
+			"times", named(t, s.Worker), from, to, s.Times, s.Others))
 	}
 	return all
 }

@@ -93,3 +93,24 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 func limitedTo(c *cluster.Cluster, bytes int64) *cluster.Cluster {
 	return c.WithMemory(func(int64) int64 { return bytes })
 }
+
+// MemoryError is a search in which nothing fits.
+type MemoryError struct {
+	LimitBytes    int64 // of the device that is the most over
+	Device        int
+	OverBytes     int64
+	SmallestBytes int64  // the least limit for every device that a plan tried would meet
+	Plan          string // that one
+	Leanest       *plan.Plan
+	Skipped       string // why some plan was not simulated, which may do with less; "": all were
+}
+
+func (e *MemoryError) Error() string {
+	text := fmt.Sprintf("no plan fits: the nearest is %s over the %s of worker %d; with %s (%d bytes) on each "+
+		"there is one, %s", terminal.Bytes(e.OverBytes), terminal.Bytes(e.LimitBytes), e.Device,
+		terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
+	if e.Skipped != "" {
+		text += "; not all were looked at: " + e.Skipped
+	}
+	return text
+}

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/plantest"
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
@@ -29,8 +30,8 @@ func TestNoReasonHasANegativeTime(t *testing.T) {
 	if p := best.parts(2); p.wait != 0 {
 		t.Errorf("the best waits %v s", p.wait)
 	}
-	if why := s.loses(of(12.316e-3, 12e-3, 12e-3), best); why != "waits 0.316 ms" {
-		t.Errorf("it loses since it %s", why)
+	if why := s.loses(of(12.316e-3, 12e-3, 12e-3), best); why != "busiest worker waits 0.316 ms" {
+		t.Errorf("it loses since its %s", why)
 	}
 	for _, weights := range []schedule.Policy{schedule.Stash, schedule.DoubleBuffered, schedule.Elastic} {
 		r.Fix = Overrides{Weights: weights}
@@ -43,5 +44,40 @@ func TestNoReasonHasANegativeTime(t *testing.T) {
 				t.Errorf("%s: %s", rival.Kind, rival.Why)
 			}
 		}
+	}
+}
+
+// A rival that computes more is told what makes it so. Both compute 8 samples of 4 layers of 3 s on two workers, 48 s
+// each; the pipeline's workers each update 2 of the layers, data parallelism's all 4, 4 s a layer.
+func TestAReasonNamesWhatIsComputedMore(t *testing.T) {
+	p := plantest.Chain(4, 1, 2)
+	for l := range p.Layers {
+		p.Layers[l].Updates = []profile.DeviceUpdate{{Device: "cpu", UpdateTimes: profile.UpdateTimes{UpdateS: 4}}}
+	}
+	s, err := newSearch(Request{Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipeline, err := plan.FromCuts([]int{2}, 4, 1, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parallel := *pipeline
+	parallel.Schedule, parallel.MicroBatch, parallel.MicroBatches = "dp", 2, 4
+	parallel.Stages = []plan.Stage{{FirstLayer: 0, LastLayer: 3, Devices: []int{0, 1}, Warmup: 1}}
+	of := func(pl *plan.Plan, stepS, busyS float64) candidate {
+		return candidate{plan: pl, predicted: plan.Predicted{StepS: stepS, BusyS: []float64{busyS, busyS},
+			MemoryBytes: []int64{1, 1}}}
+	}
+	const want = "computes 14.3 % more: updates take 32,000 ms of all workers' time, not 16,000 ms"
+	if why := s.loses(of(&parallel, 65, 64), of(pipeline, 57, 56)); why != want {
+		t.Errorf("it %s; want: it %s", why, want)
+	}
+	// Without updates micro-batches of 2 take as long for each sample as those of 1, so that they are no reason.
+	for l := range p.Layers {
+		p.Layers[l].Updates = nil
+	}
+	if why := s.loses(of(&parallel, 65, 64), of(pipeline, 57, 56)); why != "computes 14.3 % more" {
+		t.Errorf("it %s", why)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/internal/registry"
-	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
@@ -98,27 +97,6 @@ type Result struct {
 	search *search // that found it
 }
 
-// MemoryError is a search in which nothing fits.
-type MemoryError struct {
-	LimitBytes    int64 // of the device that is the most over
-	Device        int
-	OverBytes     int64
-	SmallestBytes int64  // the least limit for every device that a plan tried would meet
-	Plan          string // that one
-	Leanest       *plan.Plan
-	Skipped       string // why some plan was not simulated, which may do with less; "": all were
-}
-
-func (e *MemoryError) Error() string {
-	text := fmt.Sprintf("tune: no plan fits: the nearest is %s over the %s of device %d; with %s (%d bytes) on each "+
-		"there is one, %s", terminal.Bytes(e.OverBytes), terminal.Bytes(e.LimitBytes), e.Device,
-		terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.Plan)
-	if e.Skipped != "" {
-		text += "; not all were looked at: " + e.Skipped
-	}
-	return text
-}
-
 // SettingError refuses what is fixed of a plan.
 type SettingError struct {
 	Key string // of a job, which fixes it
@@ -193,7 +171,8 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 		if o.Split != nil {
 			key = "split"
 		}
-		return wrong(key, "%d stages for %d workers; give as many workers at least", n, workers)
+		return wrong(key, "%d stages for %d workers; give as many workers at least, or a schedule that has several stages "+
+			"on each: %s", n, workers, strings.Join(roles.WithSeveralStages(), ", "))
 	}
 	if o.Stages > layers {
 		return wrong("stages", "%d stages; %s has %d layers, so give 1 to %d", o.Stages, model, layers, layers)

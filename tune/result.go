@@ -79,6 +79,10 @@ func (s *search) why() []string {
 	if s.tried == 1 && s.estimator.made == 0 {
 		out = []string{"it is the only plan there is to try"}
 	}
+	if s.cutAt > 0 {
+		out = append(out, fmt.Sprintf("the search ended after %s, with more to look at: a longer time may find a better "+
+			"plan, and more kinds of rivals", terminal.Duration(s.cutAt.Seconds())))
+	}
 	if s.exhausted {
 		out = append(out, "every cut, device, replication, depth and order that the search knows was simulated, or cannot "+
 			"be faster")
@@ -192,15 +196,15 @@ func (s *search) loses(c, best candidate) string {
 		n := len(c.predicted.BusyS)
 		return fmt.Sprintf("only %d of %s", n, terminal.Count(workers, "worker")) + plainly(n, " works", " work")
 	case work:
-		return fmt.Sprintf("computes %.1f %% more%s", 100*(own.work/other.work-1), s.costlier(c.plan, best.plan))
+		return fmt.Sprintf("computes %.1f %% more%s", 100*(own.work/other.work-1), s.costlier(c, best))
 	case uneven:
 		k := slices.Index(c.predicted.BusyS, slices.Max(c.predicted.BusyS))
 		return fmt.Sprintf("uneven: %s on worker %d, %s on average", ms(c.predicted.BusyS[k]),
 			c.plan.Devices()[k], ms(c.predicted.BusyS[k]-own.uneven))
 	}
-	text := "waits " + ms(own.wait)
-	if ms(other.wait) != ms(0) {
-		text += ", not " + ms(other.wait)
+	text := "busiest worker waits " + ms(own.wait)
+	if was := ms(other.wait); was != ms(0) && was != ms(own.wait) {
+		text += ", not " + was
 	}
 	if sum := s.longestSum(c.plan); sum > own.wait/2 {
 		text += fmt.Sprintf("; an all-reduce takes %s", ms(sum))
@@ -223,25 +227,65 @@ func plainly(n int, one, many string) string {
 	return many
 }
 
-// costlier says why a plan computes more than another one, where that is plain.
-func (s *search) costlier(pl, than *plan.Plan) string {
+// costlier says why a plan computes more than another one, where that is plain: its updates, or what it computes of
+// each sample.
+func (s *search) costlier(c, best candidate) string {
+	pl, than := c.plan, best.plan
+	own, other := s.updatesS(pl), s.updatesS(than)
+	if more := sumOf(c.predicted.BusyS) - sumOf(best.predicted.BusyS); own-other > more/2 {
+		return fmt.Sprintf(": updates take %s of all workers' time, not %s", ms(own), ms(other))
+	}
 	again := func(p *plan.Plan) bool {
 		return slices.ContainsFunc(p.Stages, func(st plan.Stage) bool { return st.Recompute.Again() })
 	}
-	rows := func(p *plan.Plan) int { return p.Sizes()[0] }
+	rows := func(p *plan.Plan) (n int, sole bool) {
+		sizes := p.Sizes()
+		return sizes[0], len(sizes) == 1
+	}
+	sampleS := func(n int) float64 { // the whole model's, on the first device
+		t := s.tables.of(s.Cluster.Devices[0], n)
+		forward, backward := t.time(0, len(s.Profile.Layers), plan.KeepAll)
+		return (forward + backward) / float64(n)
+	}
 	halves := func(p *plan.Plan) bool {
 		f, err := family.Lookup(p.Schedule)
 		return err == nil && f.Halves
 	}
+	n, sole := rows(pl)
+	m, soleToo := rows(than)
 	switch {
 	case again(pl) && !again(than):
 		return ": it recomputes"
-	case rows(pl) != rows(than):
-		return fmt.Sprintf(": in micro-batches of %d, not %d", rows(pl), rows(than))
+	case sole && soleToo && n != m && sampleS(n) > sampleS(m):
+		return fmt.Sprintf(": %s at once, not %d, on each worker", terminal.Count(n, "sample"), m)
 	case halves(pl) && !halves(than):
 		return ": backwards in two halves take longer"
 	}
 	return ""
+}
+
+// updatesS is how long the updates of a step take, all workers' together, seconds; 0 where that is not known.
+func (s *search) updatesS(pl *plan.Plan) float64 {
+	costs, err := sim.CostsOf(s.Profile, s.Cluster, pl)
+	if err != nil || schedule.Policy(pl.Weights).Served() {
+		return 0
+	}
+	total, step := 0.0, stepOf(pl)
+	for i, st := range pl.Stages {
+		for r := range st.Devices {
+			of := costs.Stages[i]
+			total += step.updates(i) * of[min(r, len(of)-1)].UpdateS
+		}
+	}
+	return total
+}
+
+func sumOf(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum
 }
 
 // longestSum is how long the longest all-reduce of a step takes, seconds.

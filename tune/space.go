@@ -249,7 +249,7 @@ func (s *space) sumsOf(order []int) *sums {
 // boundKind is what Bound is asked for plans like this one: whole layers, one stage a
 // device, a backward in one piece, or less.
 func (s *space) boundKind(pl *plan.Plan) bound.Kind {
-	k := bound.Kind{Workers: len(s.Cluster.Devices), Batch: s.Batch, Sizes: s.sizes}
+	k := bound.Kind{Workers: len(s.Cluster.Devices), Batch: s.Batch * pl.Together(), Sizes: s.sizes}
 	if !slices.Contains(k.Sizes, pl.MicroBatch) {
 		k.Sizes = append(slices.Clone(k.Sizes), pl.MicroBatch)
 	}

@@ -88,6 +88,9 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	if r.Time > 0 && !s.exhausted {
 		s.explore(ctx)
 	}
+	if r.Time == 0 && ctx.Err() != nil {
+		s.cutAt = limit
+	}
 	found, err := s.result()
 	if stopped := cancelled(caller); stopped != nil {
 		return found, stopped
@@ -123,8 +126,9 @@ type search struct {
 	every     enumeration
 	estimator *estimator
 	pool      pool
-	start     *shape // of a search for other hardware, the plan for the present one
-	exhausted bool   // every plan of the space was looked at
+	start     *shape        // of a search for other hardware, the plan for the present one
+	exhausted bool          // every plan of the space was looked at
+	cutAt     time.Duration // when a search of a fixed amount of work was ended before it was done; 0: it was done
 }
 
 func newSearch(r Request) (*search, error) {
@@ -214,6 +218,7 @@ func (s *search) searchAgain(ctx context.Context) {
 		if err != nil {
 			return
 		}
+		s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
 		if s.consider(found.Best); s.top.predicted.StepS >= before*(1-worthMoving) {
 			return
 		}

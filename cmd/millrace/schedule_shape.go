@@ -42,7 +42,7 @@ type shape struct {
 
 func (s *shape) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&s.family, "schedule", "1f1b", "the family: one of those above")
+	f.StringVar(&s.family, "schedule", "1f1b", "the family (see: millrace schedule ls)")
 	f.StringVar(&s.file, "program", "", "a Program's file instead: its text, its JSON, or PyTorch's CSV")
 	f.IntSliceVar(&s.warmup, "warmup", nil, "forwards before the first backward, by stage")
 	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")

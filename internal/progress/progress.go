@@ -251,7 +251,8 @@ func (w *Work) At(now time.Time) State {
 		s.What = w.now.What
 		rest, measured := w.rest(now, gone, slower)
 		left.add(rest, 1)
-		known = known || measured
+		strange := w.kinds[w.now.Kind] == nil && w.groups[w.now.Group] == nil
+		known = measured || known && !(strange && w.now.Far != nil) // which will say itself how far it is
 	}
 	likely, may := math.Sqrt(slower), max(math.Sqrt(max(slower, 1/slower)), w.unsteady(left.middle()))
 	left.least = max(filled.least, likely/may*left.least+told.least)

@@ -193,3 +193,23 @@ func TestAPaceThatChangesLeavesMuchOpen(t *testing.T) {
 		}
 	}
 }
+
+// What says itself how far it is, and is like nothing seen, is not guessed from what came before: predictions behind a
+// profile that took no time were done "100 %" until the first was.
+func TestWhatSaysHowFarItIsIsWaitedFor(t *testing.T) {
+	var w Work
+	at := func(s float64) time.Time { return time.Unix(0, 0).Add(time.Duration(s * float64(time.Second))) }
+	far := 0.0
+	all := Piece{What: "all", Kind: "predictions", Group: "predictions", Cost: 9, Far: func() float64 { return far }}
+	w.Plan(at(0), "work", Piece{What: "one", Kind: "one", Group: "one", Cost: 5}, all)
+	w.Begin(at(0), Piece{What: "one", Kind: "one", Group: "one", Cost: 5})
+	w.End(at(0.001))
+	w.Begin(at(0.001), all)
+	if s := w.At(at(3)); s.Done != 0 {
+		t.Errorf("done to %v, and nobody knows", s.Done)
+	}
+	far = 0.25
+	if s := w.At(at(10)); s.Done < 0.2 || s.Done > 0.3 {
+		t.Errorf("done to %v; it says a quarter", s.Done)
+	}
+}

@@ -1,5 +1,5 @@
 // Words about a box or a gap: in the tip beside the pointer, and below the timeline.
-import { byteText, duration, percent } from "./format.js";
+import { byteText, duration, percent, whole } from "./format.js";
 import { minibatchKinds } from "./model.js";
 import { colour } from "./theme.js";
 
@@ -31,8 +31,8 @@ export function describe(thing, steps, data) {
   let what = `${b.text} — ${kind}`;
   if (!minibatchKinds.has(b.kind) && step.micros > 0) {
     const within = ((b.number % step.micros) + step.micros) % step.micros;
-    what += `, micro-batch ${within} of step ${step.step + Math.floor(b.number / step.micros)}`;
-  } else if (minibatchKinds.has(b.kind)) what += `, of step ${step.step + b.near}`;
+    what += `, micro-batch ${within} of step ${whole(step.step + Math.floor(b.number / step.micros))}`;
+  } else if (minibatchKinds.has(b.kind)) what += `, of step ${whole(step.step + b.near)}`;
   what += `, stage ${b.stage}, ${workerOf(b.worker, data)}`;
   const out = [paragraph("name-line", swatch(b.kind), what)];
   let times = `${duration(b.start)} to ${duration(b.end)}: ${duration(b.end - b.start)}`;

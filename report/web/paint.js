@@ -1,5 +1,5 @@
 // Draws the steps on the canvas, and says what is at a point of it.
-import { moment, niceStep } from "./format.js";
+import { moment, niceStep, whole } from "./format.js";
 import { colour, inkOn, shaded } from "./theme.js";
 import { firstAfter } from "./model.js";
 
@@ -90,7 +90,7 @@ function paintTitle(ctx, layout, { step, y }) {
   // On paper of its own, so that grid lines do not run through the words.
   const width = ctx.measureText(name).width;
   ctx.font = font;
-  const more = `step ${step.step} · ${step.took}`;
+  const more = `step ${whole(step.step)} · ${step.took}`;
   ctx.fillStyle = colour("surface");
   ctx.fillRect(0, y + 4, width + ctx.measureText(more).width + 20, titleHeight - 8);
   ctx.fillStyle = colour("text");

@@ -136,9 +136,7 @@ func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error
 	for _, at := range settings {
 		pieces = append(pieces, t.profiling(at, iterations(at), first.StepS))
 	}
-	for _, c := range t.out.Grid {
-		pieces = append(pieces, t.prediction(c.At))
-	}
+	pieces = append(pieces, t.predictions(nil))
 	t.Progress.Plan(time.Now(), "profile", pieces...)
 	switch {
 	case t.Rivals && t.Anchored:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
@@ -223,11 +224,23 @@ func (t *tuning) trial(c *Cell) progress.Piece {
 	return Trying(c.At, TraversalBatches, c.Simulated.StepS)
 }
 
-// prediction is the piece of work that predicts a setting of the grid; several are at once.
+// prediction is the piece of work that predicts a setting of the grid.
 func (t *tuning) prediction(at Degrees) progress.Piece {
-	p := played("", "prediction", at, predictionS)
-	p.What = "predicting " + strconv.Itoa(len(t.out.Grid)) + " settings"
-	return p
+	return played("predicting", "prediction", at, predictionS)
+}
+
+// predictions is the piece of work that predicts all settings of the grid, of which several are at once: so far as
+// done says.
+func (t *tuning) predictions(done *atomic.Int64) progress.Piece {
+	all := progress.Piece{What: "predicting " + strconv.Itoa(len(t.out.Grid)) + " settings", Kind: "predictions",
+		Group: "predictions"}
+	for i := range t.out.Grid {
+		all.Cost += t.prediction(t.out.Grid[i].At).Cost
+	}
+	if done != nil {
+		all.Far = func() float64 { return float64(done.Load()) / (1e9 * all.Cost) }
+	}
+	return all
 }
 
 // played is a piece of work that plays a setting, which takes so long for each micro-batch of each pipeline.
@@ -268,11 +281,13 @@ func (t *tuning) predict(ctx context.Context) error {
 	strained := t.out.Calibrated.strained()
 	failed := make([]error, len(t.out.Grid))
 	slots, wait := make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
+	var done atomic.Int64 // in billionths of a cost
+	t.Progress.Begin(time.Now(), t.predictions(&done))
 	for _, i := range order {
 		slots <- struct{}{}
-		t.Progress.Begin(time.Now(), t.prediction(t.out.Grid[i].At)) // ends another, whichever it was
 		wait.Go(crash.Caught(func() {
 			c := &t.out.Grid[i]
+			defer func() { done.Add(int64(1e9 * t.prediction(c.At).Cost)) }()
 			if failed[i] = context.Cause(ctx); failed[i] != nil {
 				<-slots
 				return

@@ -34,6 +34,16 @@ func WholeModel(f family.Family) bool { return f.Undivided && f.General == Undiv
 // SeveralStages says whether a worker holds more than one stage of a family, or may.
 func SeveralStages(f family.Family) bool { return f.Chunks != 0 && f.Chunks != 1 }
 
+// WithSeveralStages is the names of the families of which a worker holds more than one stage, or may.
+func WithSeveralStages() (names []string) {
+	for _, f := range family.All() {
+		if SeveralStages(f) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
 // Averaging is the weight policy of pipelines with weights of their own, and the family that keeps it.
 func Averaging() (family.Family, schedule.Policy) {
 	all := schedule.Policies()

@@ -184,7 +184,7 @@ func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
 
 // printPages says where pages of the run are.
 func (w *runDir) printPages(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "report      %s\nwatch       millrace serve %s\n", w.page(), w.Job.Out)
+	_, err := fmt.Fprintf(out, "report      %s\nwatch       %s serve %s\n", w.page(), commandLine()[0], w.Job.Out)
 	return err
 }
 

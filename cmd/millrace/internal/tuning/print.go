@@ -198,70 +198,6 @@ func (t *tuned) gridTable(grid []avgpipe.Cell) *report.Table {
 	return table
 }
 
-// printChoices is the shape of AvgPipe's Figs. 18 and 19: what each method costs and gives.
-func (t *tuned) printChoices(w io.Writer) error {
-	err := section(w, "ways of choosing, what each costs and gives in a training of "+
-		terminal.Count(t.TrainBatches, "batch"), t.choicesTable(), nil)
-	if cost := t.cost(); cost != "" {
-		fmt.Fprint(w, terminal.Of(w).Wrap("  ", "  ", cost))
-	}
-	return err
-}
-
-// choicesTable is a row for each way of choosing.
-func (t *tuned) choicesTable() *report.Table {
-	shortest := 0.0
-	for _, c := range t.Choices {
-		if s := c.StepS(); c.Refused == "" && c.Measured != nil && t.fits(c.Measured) && (shortest == 0 || s < shortest) {
-			shortest = s
-		}
-	}
-	table := &report.Table{Head: []string{"method", " M", " N", " tried", " tuning", " a batch", " training",
-		" to the best"}}
-	for _, c := range t.Choices {
-		if c.Refused != "" {
-			table.Add(string(c.Method), "", "", c.Tried, terminal.Duration(t.tuning(&c)), "nothing fits")
-			continue
-		}
-		how, against := "", ""
-		if c.Measured == nil {
-			how = " (predicted)"
-		} else if !t.fits(c.Measured) {
-			against = "does not fit"
-		} else {
-			against = fmt.Sprintf("%.2fx", c.StepS()/shortest)
-		}
-		table.Add(string(c.Method), c.At.MicroBatches, c.At.Pipelines, c.Tried, terminal.Duration(t.tuning(&c)),
-			terminal.Duration(c.StepS())+how,
-			terminal.Duration(float64(t.TrainBatches)*c.StepS()), against)
-	}
-	return table
-}
-
-// cost is what the profiles cost in settings of a traversal; empty where none was traversed.
-func (t *tuned) cost() string {
-	traversed := t.choice(avgpipe.ByTraversal)
-	if traversed == nil || traversed.Tried == 0 {
-		return ""
-	}
-	each := traversed.TuningS / float64(traversed.Tried) * avgpipe.ProfileBatches / avgpipe.TraversalBatches
-	if len(t.Anchors) == 0 {
-		return fmt.Sprintf("the profile, %s of %d batches, costs what traversal takes for %s of as many",
-			t.Profiled.At, avgpipe.ProfileBatches, settings(t.tuning(t.choice(avgpipe.ByPrinted))/each))
-	}
-	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %s of %d "+
-		"batches; a batch is of the choices run again in turn", join(t.Anchors),
-		settings(t.tuning(t.choice(avgpipe.BySimulator))/each), avgpipe.ProfileBatches)
-}
-
-// settings is about so many of them.
-func settings(n float64) string {
-	if text := fmt.Sprintf("%.2g", n); text != "1" {
-		return text + " settings"
-	}
-	return "1 setting"
-}
-
 // join lists settings.
 func join(all []avgpipe.Degrees) string {
 	var words []string
@@ -269,24 +205,6 @@ func join(all []avgpipe.Degrees) string {
 		words = append(words, at.String())
 	}
 	return strings.Join(words, ", ")
-}
-
-// tuning is the time spent on a choice, seconds. Where the simulator is the machine, time on
-// that is on another clock than what predictions take here, which is left out.
-func (t *tuned) tuning(c *avgpipe.Choice) float64 {
-	if t.Simulated {
-		return c.TuningS
-	}
-	return c.TuningS + c.PredictionS
-}
-
-func (t *tuned) choice(m avgpipe.Method) *avgpipe.Choice {
-	for i := range t.Choices {
-		if t.Choices[i].Method == m {
-			return &t.Choices[i]
-		}
-	}
-	return nil
 }
 
 func (t *tuned) fits(s *avgpipe.Scored) bool { return t.LimitBytes == 0 || s.Peak() <= t.LimitBytes }
