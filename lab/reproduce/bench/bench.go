@@ -7,7 +7,9 @@ package bench
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
@@ -27,27 +29,48 @@ type Bench struct {
 	C        *cluster.Cluster
 	A        profile.Analysis
 	Given    *profile.Profile // published, if any
-	// Collectives is the part of the wires' rate that all-reduces reach; 0 is all of it.
-	Collectives float64
-	// Boundaries is the part of the described bytes that boundaries carry; 0 is all of it.
-	Boundaries float64
-	// Quicker is the part of the described time that layers compute for; 0 is all of it.
-	Quicker float64
+	// collectives is the part of the wires' rate that all-reduces reach; 0 is all of it.
+	collectives float64
 }
 
-// carried is what a boundary carries of so many described bytes.
-func (b *Bench) carried(bytes int64) float64 {
-	if b.Boundaries > 0 {
-		return b.Boundaries * float64(bytes)
+// Reaching is the bench where all-reduces reach a part of the wires' rate; 0 is all of it.
+func (b *Bench) Reaching(part float64) *Bench {
+	other := *b
+	other.collectives = part
+	return &other
+}
+
+// described are the types of cluster/types.yaml that stand for those of the papers' clusters, by name; no type there is
+// as old as the Titan X.
+var described = map[string]string{"v100": "v100", "1080ti": "gtx-1080ti", "titan-x": "gtx-1080ti"}
+
+// BySize is the bench on devices whose kernels take what cluster/types.yaml says: launches, and rates that fall with
+// width and rows. Published profiles stay what they are.
+func (b *Bench) BySize() (*Bench, error) {
+	other, c := *b, *b.C
+	c.DeviceTypes = maps.Clone(c.DeviceTypes)
+	for name, d := range c.DeviceTypes {
+		like, ok := described[name]
+		if !ok {
+			return nil, fmt.Errorf("no type of cluster/types.yaml stands for device type %s", name)
+		}
+		known, err := cluster.Parse(strings.NewReader("name: known\ndevice_types: {known: {like: " + like + "}}\n" +
+			"device: known\nlevels: [{name: server, size: 2, bandwidth: 1GB/s}]\n"))
+		if err != nil {
+			return nil, err
+		}
+		d.Kernels = known.DeviceTypes["known"].Kernels
+		c.DeviceTypes[name] = d
 	}
-	return float64(bytes)
+	other.C = &c
+	return &other, nil
 }
 
 // AllReduceS is how long an all-reduce among devices takes, in seconds.
 func (b *Bench) AllReduceS(devices []int, bytes int64) float64 {
 	t := b.C.AllReduceS(devices, bytes)
-	if b.Collectives > 0 {
-		t /= b.Collectives
+	if b.collectives > 0 {
+		t /= b.collectives
 	}
 	return t
 }
@@ -89,12 +112,6 @@ func (b *Bench) Costs(size int) (*profile.Profile, []profile.Cost, error) {
 		return nil, nil, err
 	}
 	costs, _, err := p.At(b.C.Devices[0], size)
-	if b.Quicker > 0 {
-		costs = slices.Clone(costs)
-		for i := range costs {
-			costs[i].ForwardS, costs[i].BackwardS = b.Quicker*costs[i].ForwardS, b.Quicker*costs[i].BackwardS
-		}
-	}
 	return p, costs, err
 }
 

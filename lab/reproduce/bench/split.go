@@ -83,7 +83,7 @@ func (b *Bench) stageTimes(p *profile.Profile, costs []profile.Cost, replicas []
 	boundary = func(s, l int) float64 {
 		near, far := devices[s-1], devices[s]
 		level := b.C.Levels[b.C.LevelOf(near[len(near)-1], far[0])]
-		return 2 * b.carried(cut[l]) / level.BandwidthBytesPerSecond / float64(min(len(near), len(far)))
+		return 2 * float64(cut[l]) / level.BandwidthBytesPerSecond / float64(min(len(near), len(far)))
 	}
 	return stage, boundary
 }

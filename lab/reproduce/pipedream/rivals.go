@@ -9,6 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/bench"
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/sim"
 )
 
 func init() {
@@ -46,6 +50,32 @@ func noam(replicas []int) func(int) int {
 	}
 }
 
+// intraBatch is a workload of Figure 14 and how it is divided on 16 GPUs.
+type intraBatch struct {
+	name     string
+	batch    int
+	replicas []int   // of the configuration with replicas; nil: the optimizer chooses the straight one
+	faster   float64 // than model parallelism, by the text
+}
+
+// faster is what pipelining gives: over model parallelism on the straight cut, of the replicated configuration over
+// model parallelism, and over the same configuration without pipelining.
+type faster struct{ straight, replicated, hybrid float64 }
+
+// on computes them on a bench, with model parallelism on the straight cut, or on another number of devices.
+func (w intraBatch) on(b *bench.Bench, devices int) (f faster, err error) {
+	straight := bench.Ones(min(16, len(b.M.Layers)-1))
+	mp, pipelined, err := withoutAndWith(b, straight, w.batch)
+	if err == nil && devices > 0 {
+		mp, _, err = withoutAndWith(b, bench.Ones(devices), w.batch)
+	}
+	if err != nil || w.replicas == nil {
+		return faster{straight: pipelined / mp}, err
+	}
+	hybrid, replicated, err := withoutAndWith(b, w.replicas, w.batch)
+	return faster{pipelined / mp, replicated / mp, replicated / hybrid}, err
+}
+
 // pipedreamFigure14 runs the configurations of Table 1 without pipelining, with it, and with replicas.
 func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) error {
 	t.Source = "PipeDream (SOSP'19), Figure 14 and section 5.3: drawn only; the text gives 14.9 times model parallelism " +
@@ -54,13 +84,10 @@ func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) err
 		"are millrace's schedule mp, pipelines its 1f1b-rr with stashed weights, all simulated; straight pipelines are cut "+
 		"where the slowest stage is fastest",
 		"hybrid parallelism: the replicated configuration with one minibatch at a time, split over the replicas")
-	for _, w := range []struct {
-		name     string
-		batch    int
-		replicas []int
-		faster   float64
-	}{{"vgg16", 64, []int{15, 1}, 14.9}, {"alexnet", 256, []int{15, 1}, 6.5}, {"gnmt-8", 64, nil, 0},
-		{"gnmt-16", 64, nil, 0}} {
+	bars := table.Chart{Title: "Times as fast as model parallelism", X: "times",
+		Lines: []table.Line{{Name: "straight pipeline"}, {Name: "with replicas"}}}
+	for _, w := range []intraBatch{{"vgg16", 64, []int{15, 1}, 14.9}, {"alexnet", 256, []int{15, 1}, 6.5},
+		{"gnmt-8", 64, nil, 0}, {"gnmt-16", 64, nil, 0}} {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -68,39 +95,44 @@ func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) err
 		if err != nil {
 			return err
 		}
-		straight := bench.Ones(min(16, len(b.M.Layers)-1))
-		mp, pipelined, err := withoutAndWith(b, straight, w.batch)
+		f, err := w.on(b, 0)
 		if err != nil {
 			return err
 		}
-		t.Bound(w.name+", straight pipeline over model parallelism", "at least", 2, pipelined/mp)
+		rows := []int{len(t.Rows)}
+		t.Bound(w.name+", straight pipeline over model parallelism", "at least", 2, f.straight)
+		bars.Bars = append(bars.Bars, w.name)
+		bars.Lines[0].Y = append(bars.Lines[0].Y, f.straight)
 		if w.replicas == nil {
-			continue
+			bars.Lines[1].Y = append(bars.Lines[1].Y, f.straight) // the same configuration
+		} else {
+			bars.Lines[1].Y = append(bars.Lines[1].Y, f.replicated)
+			rows = append(rows, len(t.Rows), len(t.Rows)+1)
+			t.Number(w.name+", PipeDream over model parallelism", w.faster, f.replicated, "%.1f", "").
+				Ratio().In("over model parallelism")
+			t.Bound(w.name+", PipeDream over hybrid parallelism", "at most", 1.8, f.hybrid)
 		}
-		hybrid, replicated, err := withoutAndWith(b, w.replicas, w.batch)
+		bySize, err := b.BySize()
 		if err != nil {
 			return err
 		}
-		r := t.Number(w.name+", PipeDream over model parallelism", w.faster, replicated/mp, "%.1f",
-			"model parallelism is on the straight pipeline's cut")
-		r.Ratio()
-		if err := fewerStages(b, r, w.batch, replicated); err != nil {
-			return err
+		for _, other := range []struct {
+			what    string
+			b       *bench.Bench
+			devices int
+		}{{"model parallelism on 4 devices", b, 4}, {"model parallelism on 2 devices", b, 2},
+			{"small matrices slower, as cluster/types.yaml has them", bySize, 0},
+			{"small matrices slower, model parallelism on 4 devices", bySize, 4}} {
+			then, err := w.on(other.b, other.devices)
+			if err != nil {
+				return err
+			}
+			for i, v := range []float64{then.straight, then.replicated, then.hybrid}[:len(rows)] {
+				t.Rows[rows[i]].Ablate(other.what, v, "%.2f")
+			}
 		}
-		t.Bound(w.name+", PipeDream over hybrid parallelism", "at most", 1.8, replicated/hybrid)
 	}
-	return nil
-}
-
-// fewerStages adds what PipeDream is over model parallelism on fewer devices, which fewer transfers make faster.
-func fewerStages(b *bench.Bench, r *table.Row, batch int, pipedream float64) error {
-	for _, n := range []int{8, 4, 2} {
-		mp, _, err := withoutAndWith(b, bench.Ones(n), batch)
-		if err != nil {
-			return err
-		}
-		r.Ablate(fmt.Sprintf("model parallelism has %d stages", n), pipedream/mp, "%.1f")
-	}
+	t.Charts = append(t.Charts, bars)
 	return nil
 }
 
@@ -127,83 +159,121 @@ func withoutAndWith(b *bench.Bench, replicas []int, minibatch int) (mp, pipeline
 	return without.SamplesPerSecond, with.SamplesPerSecond, err
 }
 
+// gpipe is how much slower GPipe is than PipeDream's stream on the same stages, by its depth.
+type gpipe struct {
+	b         *bench.Bench
+	last      []int
+	replicas  []int
+	pipedream float64 // samples/s
+}
+
+const gpipeMinibatch = 64
+
+func newGPipe(b *bench.Bench) (*gpipe, error) {
+	replicas := bench.Ones(min(16, len(b.M.Layers)-1))
+	s, err := b.BestSplit(replicas, gpipeMinibatch)
+	if err != nil {
+		return nil, err
+	}
+	pl, err := stream(b, s.Last, replicas, gpipeMinibatch, noam(replicas))
+	if err != nil {
+		return nil, err
+	}
+	q, err := b.Predict(pl)
+	return &gpipe{b, s.Last, replicas, q.SamplesPerSecond}, err
+}
+
+// at is GPipe's slowdown in percent at a depth, and whether every device holds it.
+func (g *gpipe) at(depth int) (percent float64, fits bool, err error) {
+	pl, err := g.b.Stages(g.last, g.replicas, gpipeMinibatch, depth)
+	if err != nil {
+		return 0, false, err
+	}
+	pl.Schedule = "afab"
+	for i := range pl.Stages {
+		pl.Stages[i].Warmup = depth
+	}
+	q, err := g.b.Predict(pl)
+	if err != nil {
+		return 0, false, err
+	}
+	return 100 * (1 - q.SamplesPerSecond/g.pipedream), slices.Max(q.MemoryBytes) <= g.b.C.MemoryBytes(0), nil
+}
+
+// equalStages is GPipe's slowdown in percent where all stages take as long, by simulation; PipeDream's stream then has
+// no bubble (Figure 4).
+func equalStages(stages, depth int) (float64, error) {
+	s := schedule.Settings{MicroBatches: depth}
+	for w := range stages {
+		s.Placement = append(s.Placement, []int{w})
+	}
+	p, err := family.Generate("afab", s)
+	if err != nil {
+		return 0, err
+	}
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
+		return 0, err
+	}
+	_, sum, err := sim.Run(p, sim.Uniform(stages, 1, 2, 0), sim.Options{})
+	return 100 * sum.Bubble, err
+}
+
 func pipedreamGPipe(ctx context.Context, _ table.Options, t *table.Table) error {
 	t.Source = "PipeDream (SOSP'19), section 5.4"
 	t.Notes = append(t.Notes, "straight pipelines of 16 on PipeDream's cuts, minibatches of 64; GPipe: all forwards, "+
 		"then all backwards of as many minibatches as the depth, and a flush; simulated",
-		"the largest depth: that at which no stage holds more than a device's 16 GB, without recomputing")
+		"the largest depth: that at which no stage holds more than a device's 16 GB, without recomputing",
+		"equal stages: simulated with a backward of twice a forward and free transfers")
 	for _, w := range []struct {
 		preset        string
 		noam, largest float64
 	}{{"pipedream-a:4x4", 55, 35}, {"pipedream-b:2x8", 71, 42}} {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		b, err := bench.New(table.Options{}, "gnmt-16", nil, w.preset)
 		if err != nil {
 			return err
 		}
-		replicas := bench.Ones(min(16, len(b.M.Layers)-1))
-		s, err := b.BestSplit(replicas, 64)
+		g, err := newGPipe(b)
 		if err != nil {
 			return err
 		}
-		pl, err := stream(b, s.Last, replicas, 64, noam(replicas))
+		bySize, err := b.BySize()
 		if err != nil {
 			return err
 		}
-		pipedream, err := b.Predict(pl)
+		sized, err := newGPipe(bySize)
 		if err != nil {
 			return err
 		}
-		slower := func(depth int) (percent float64, fits bool, err error) {
-			pl, err := b.Stages(s.Last, replicas, 64, depth)
-			if err != nil {
-				return 0, false, err
-			}
-			pl.Schedule = "afab"
-			for i := range pl.Stages {
-				pl.Stages[i].Warmup = depth
-			}
-			q, err := b.Predict(pl)
-			if err != nil {
-				return 0, false, err
-			}
-			fits = slices.Max(q.MemoryBytes) <= b.C.MemoryBytes(0)
-			return 100 * (1 - q.SamplesPerSecond/pipedream.SamplesPerSecond), fits, nil
-		}
-		at, _, err := slower(len(replicas))
-		if err != nil {
-			return err
-		}
-		t.Number(w.preset+", % slower at depth NOAM", w.noam, at, "%.0f", gpipeWhy(len(replicas), len(replicas))).In("GPipe")
-		most, err := bench.Largest(ctx, len(replicas), func(depth int) (bool, error) {
-			_, fits, err := slower(depth)
+		most, err := bench.Largest(ctx, 1, func(depth int) (bool, error) {
+			_, fits, err := g.at(depth)
 			return fits && depth <= 1024, err
 		})
 		if err != nil {
 			return err
 		}
-		at, _, err = slower(most)
-		if err != nil {
-			return err
-		}
-		r := t.Number(w.preset+", % slower at the largest depth", w.largest, at, "%.0f",
-			gpipeWhy(len(replicas), most)).In("GPipe")
-		for _, depth := range []int{24, 32, 48} {
-			if at, _, err = slower(depth); err != nil {
+		for _, d := range []struct {
+			what  string
+			paper float64
+			depth int
+		}{{"depth NOAM", w.noam, len(g.replicas)}, {"the largest depth", w.largest, most}} {
+			percent, _, err := g.at(d.depth)
+			if err != nil {
 				return err
 			}
-			r.Ablate(fmt.Sprintf("a largest depth of %d, not %d", depth, most), at, "%.0f")
+			r := t.Number(fmt.Sprintf("%s, %% slower at %s, %d", w.preset, d.what, d.depth), d.paper, percent, "%.0f", "")
+			r.In(w.preset)
+			equal, err := equalStages(len(g.replicas), d.depth)
+			if err != nil {
+				return err
+			}
+			r.Ablate("all stages are equal", equal, "%.0f")
+			if percent, _, err = sized.at(d.depth); err != nil {
+				return err
+			}
+			r.Ablate("small matrices slower, as cluster/types.yaml has them", percent, "%.0f")
 		}
 	}
 	return nil
-}
-
-// gpipeWhy is the part of a GPipe step that S equal stages wait for M minibatches.
-func gpipeWhy(stages, depth int) string {
-	return fmt.Sprintf("%d equal stages that flush after %d minibatches wait for (S-1)/(M+S-1) = %.0f %% of the time",
-		stages, depth, 100*float64(stages-1)/float64(depth+stages-1))
 }
 
 func pipedreamFigure18(ctx context.Context, _ table.Options, t *table.Table) error {
@@ -221,6 +291,9 @@ func pipedreamFigure18(ctx context.Context, _ table.Options, t *table.Table) err
 	}
 	var rates []float64
 	var held []int64
+	throughput := table.Chart{Title: "Throughput by depth", X: "depth", Y: "samples/s",
+		Lines: []table.Line{{Name: "ours"}}}
+	memory := table.Chart{Title: "Memory by depth", X: "depth", Y: "GiB", Lines: make([]table.Line, 4)}
 	for depth := 1; depth <= 7; depth++ {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -236,18 +309,20 @@ func pipedreamFigure18(ctx context.Context, _ table.Options, t *table.Table) err
 		rates, held = append(rates, q.SamplesPerSecond), append(held, slices.Max(q.MemoryBytes))
 		t.Number(fmt.Sprintf("depth %d, samples/s", depth), 0, q.SamplesPerSecond, "%.0f", "")
 		var gib []string
-		for _, bytes := range q.MemoryBytes {
+		add := func(l *table.Line, y float64) { l.X, l.Y = append(l.X, float64(depth)), append(l.Y, y) }
+		add(&throughput.Lines[0], q.SamplesPerSecond)
+		for i, bytes := range q.MemoryBytes {
 			gib = append(gib, fmt.Sprintf("%.1f", float64(bytes)/(1<<30)))
+			memory.Lines[i].Name = fmt.Sprintf("stage %d", i)
+			add(&memory.Lines[i], float64(bytes)/(1<<30))
 		}
 		t.Rows = append(t.Rows, table.Row{What: fmt.Sprintf("depth %d, GiB by stage", depth), Paper: "drawn",
 			Ours: strings.Join(gib, " "), Difference: "-"})
 	}
-	says := func(what string, holds bool) {
-		t.Word(what, "yes", map[bool]string{true: "yes", false: "no"}[holds], "")
-	}
+	t.Charts = append(t.Charts, throughput, memory)
 	best := slices.Max(rates)
-	says("depths of 4 and 7 are within 2 % of the fastest", rates[3] > .98*best && rates[6] > .98*best)
-	says("throughput grows up to a depth of 4", slices.IsSorted(rates[:4]) && rates[3] > rates[0])
-	says("memory grows from a depth of 2 to 7", slices.IsSorted(held[1:]) && held[6] > held[1])
+	t.Says("depths of 4 and 7 are within 2 % of the fastest", rates[3] > .98*best && rates[6] > .98*best)
+	t.Says("throughput grows up to a depth of 4", slices.IsSorted(rates[:4]) && rates[3] > rates[0])
+	t.Says("memory grows from a depth of 2 to 7", slices.IsSorted(held[1:]) && held[6] > held[1])
 	return nil
 }

@@ -63,7 +63,7 @@ func (t *Table) Print(w io.Writer, s terminal.Screen) {
 	}
 	for _, a := range t.Assumptions() {
 		under, _ := t.Under(a)
-		item("    if "+a+": ", under.Agreement().String())
+		fmt.Fprint(w, s.Wrap("    if ", "       ", a+": "+under.Agreement().String()))
 	}
 	if verdict := t.Verdict().String(); verdict != "" {
 		item("  so ", verdict)

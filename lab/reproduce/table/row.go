@@ -70,7 +70,7 @@ func (t *Table) Word(what, paper, ours, why string) *Row {
 
 // Bound adds a row of a number that the paper says to be "at least" or "at most" so much.
 func (t *Table) Bound(what, side string, paper, ours float64) *Row {
-	r := Row{What: what, Paper: fmt.Sprintf("%s %.1f", side, paper), Ours: fmt.Sprintf("%.2f", ours),
+	r := Row{What: what, Paper: fmt.Sprintf("%s %g", side, paper), Ours: fmt.Sprintf("%.2f", ours),
 		Difference: "differs", Values: &Values{Paper: paper, Ours: ours, Side: side}}
 	if r.Values.keeps(ours) {
 		r.Difference = "same"
@@ -81,8 +81,13 @@ func (t *Table) Bound(what, side string, paper, ours float64) *Row {
 
 // Says adds a row of a statement of the paper, which holds here or does not.
 func (t *Table) Says(what string, holds bool) *Row {
-	return t.Word(what, "yes", map[bool]string{true: "yes", false: "no"}[holds], "")
+	return t.Word(what, "yes", yesOrNo[holds], "")
 }
+
+var yesOrNo = map[bool]string{true: "yes", false: "no"}
+
+// SaysIf adds whether a statement holds under another assumption.
+func (r *Row) SaysIf(assumption string, holds bool) { r.AblateWord(assumption, yesOrNo[holds]) }
 
 // Ratio says that a row is times as fast as something else.
 func (r *Row) Ratio() *Row {
@@ -103,4 +108,9 @@ func (r *Row) In(group string) *Row {
 // Ablate adds what a row's value is under another assumption.
 func (r *Row) Ablate(assumption string, value float64, format string) {
 	r.Ablations = append(r.Ablations, Ablation{assumption, fmt.Sprintf(format, value), value})
+}
+
+// AblateWord adds what a row's word is under another assumption.
+func (r *Row) AblateWord(assumption, ours string) {
+	r.Ablations = append(r.Ablations, Ablation{Assumption: assumption, Ours: ours})
 }
