@@ -90,7 +90,7 @@ func TestOverDataParallelismByHand(t *testing.T) {
 }
 
 // The four rows of Table 1 that are below 1 on the wires' whole rate are above it, as the paper has them, where small
-// matrices are slower, batches of 80 are of all GPUs and all-reduces at a quarter of the wires' rate; so is every other.
+// matrices are slower, batches of 80 are of all GPUs and all-reduces at a quarter of the wires' rate, as all others.
 func TestTable1HasThePapersSigns(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1")
 	a := found.Agreement()
