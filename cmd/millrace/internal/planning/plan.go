@@ -248,7 +248,7 @@ func (f *planFlags) request(p *prepare.Prepared) tune.Request {
 // question is what one planner alone is asked.
 func (f *planFlags) question(p *prepare.Prepared) plan.Request {
 	return plan.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, MicroBatch: p.Job.MicroBatch,
-		Formula: f.formula, Boundary: f.fix.Boundary, Set: f.set}
+		Formula: f.formula, Boundary: f.fix.Boundary, Runnable: p.Job.Cluster == "", Set: f.set}
 }
 
 // other asks one planner alone, and simulates what it says.
