@@ -40,9 +40,13 @@ func newChain(inputs int, pixels bool, links ...link) chain {
 	return c
 }
 
-// index is the position of a layer.
+// index is the position of a layer, of its last part where it is in parts.
 func (c chain) index(name string) int {
-	return slices.IndexFunc(c.links, func(l link) bool { return l.name == name })
+	at := slices.IndexFunc(c.links, func(l link) bool { return l.name == name })
+	for at+1 < len(c.links) && at >= 0 && c.links[at+1].name == name {
+		at++
+	}
+	return at
 }
 
 // model is the chain as millrace trains it. A chain of pixels ends with a layer more, which makes rows of

@@ -18,6 +18,7 @@ type link struct {
 	tied string // the layer whose weight it shares
 	add  string // a sum with what this layer makes, and nothing else
 	in   int
+	rows *rows // of a dense layer that stages divide: what is here
 }
 
 func (l link) weight() string {
@@ -34,6 +35,9 @@ func (l link) params() []string {
 		return nil
 	case l.norm:
 		return []string{l.name + ".gain", l.name + ".shift"}
+	case l.rows != nil:
+		weight, bias := l.partNames()
+		return []string{weight, bias}
 	}
 	return []string{l.weight(), l.name + ".bias"}
 }
@@ -101,6 +105,9 @@ func (l link) forward(w values, x [][]float64, parts []span) *kept {
 	if l.norm {
 		return l.normalise(w, k)
 	}
+	if l.rows != nil {
+		return l.part(w, k)
+	}
 	weight, bias := w[l.weight()], w[l.name+".bias"]
 	for _, row := range x {
 		y := make([]float64, l.out)
@@ -160,6 +167,9 @@ func (l link) backward(w values, k *kept, dy [][]float64) (dx [][]float64, grads
 	}
 	if l.norm {
 		return l.normaliseBack(w, k, dy)
+	}
+	if l.rows != nil {
+		return l.partBack(w, k, dy)
 	}
 	weight := w[l.weight()]
 	gw, gb := make([]float64, l.out*l.in), make([]float64, l.out)

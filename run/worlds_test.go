@@ -182,6 +182,7 @@ func (o outcome) whole(t testing.TB) *Result {
 			t.Fatalf("process %d leaves %d handles open", p, one.Leaked)
 		}
 	}
+	joinRows(res.Weights)
 	return res
 }
 

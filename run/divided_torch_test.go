@@ -1,0 +1,124 @@
+package run
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/stage/optim"
+)
+
+// On torch dense and convolutional layers, with batch norm and activations behind their products, train by parts to
+// what whole ones do, to 1e-5 of each parameter's largest number; and what crosses each border, there and back, is the
+// bytes that the simulator counts.
+func TestTorchDividedLayers(t *testing.T) {
+	e := torchEngine(t)
+	for _, x := range []struct {
+		family   string
+		settings map[string]any
+		at       []string
+	}{
+		{"mlp", map[string]any{"inputs": 20, "hidden": []int{24, 20, 16}, "activation": "gelu"},
+			[]string{"dense0", "dense2"}},
+		{"mlp", map[string]any{"inputs": 20, "hidden": []int{24, 20}}, []string{"dense1", "head"}},
+		{"convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{6, 8}, "dense": []int{12}, "batch_norm": true},
+			[]string{"conv0.0", "conv1.0"}},
+		{"convnet", map[string]any{"image": []int{2, 8, 8}, "widths": []int{5}, "dense": []int{12}},
+			[]string{"conv0.1", "dense0"}},
+	} {
+		m := build(t, x.family, x.settings)
+		for _, family := range []string{"1f1b", "afab", "zb-h1"} {
+			config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 3), 4, 4, family), 10, 4)
+			config.Optimizer.Momentum, config.Rate.Base, config.Clip = 0.9, 0.05, 1
+			want := train(t, config)
+			var at []border
+			for i, name := range x.at {
+				l := m.Index(name)
+				f, can := model.FeaturesOf(&m.Layers[l])
+				if !can {
+					t.Fatal(name)
+				}
+				at = append(at, border{l, float64(f.Count/3+i) / float64(f.Count)})
+			}
+			divide(config.Plan, len(m.Layers), at...)
+			for s := range config.Plan.Stages {
+				config.Plan.Stages[s].Recompute = map[bool]plan.Recompute{true: plan.KeepInput}[family == "afab"]
+			}
+			got := train(t, config)
+			if err := nearWeights(got.Weights, want.Weights, 1e-5); err != nil {
+				t.Errorf("%s, %v in parts, %s: %v", m.Name, x.at, family, err)
+			}
+			p, err := profile.Analytic(m, map[string]cluster.DeviceType{"cpu": {PeakFLOPS: 1e9,
+				MemoryBandwidthBytesPerSecond: 1e9}}, []int{4}, "sgd", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			costs, err := sim.CostsOf(p, cluster.Local("cpu", 3, 0, 0, 1e-5, 1e10, 1e9), config.Plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := map[string]int{}
+			for _, ev := range got.Timeline.Events {
+				stage := ev.Worker
+				switch ev.Kind {
+				case "SF":
+					if want := costs.Stages[stage][0].ActivationBytes; ev.Bytes != want {
+						t.Fatalf("%s, %v in parts: %s sends %d bytes; the simulator counts %d", m.Name, x.at, ev.Instruction, ev.Bytes,
+							want)
+					}
+				case "SB":
+					if want := costs.Stages[stage][0].GradientBytes; ev.Bytes != want {
+						t.Fatalf("%s, %v in parts: %s sends %d bytes; the simulator counts %d", m.Name, x.at, ev.Instruction, ev.Bytes,
+							want)
+					}
+				}
+				sent[ev.Kind]++
+			}
+			if sent["SF"] != 2*4*4 || sent["SB"] != 2*4*4 {
+				t.Errorf("sent %v", sent)
+			}
+		}
+	}
+}
+
+// Each of these is refused by name, with what would be right.
+func TestWhatDividesNoLayer(t *testing.T) {
+	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{6, 8}, "dense": []int{12}})
+	tied := tiedChain().model(t)
+	for _, x := range []struct {
+		what   string
+		m      *model.Model
+		at     border
+		change func(*Config)
+		want   string
+	}{
+		{"a pooling layer", m, border{2, 0.5}, nil, `layer "pool0" cannot be divided between stages: it is of kind ` +
+			"max_pool; layers of 2 features or more can be, of kinds conv2d and dense; plan without that"},
+		{"a part of less than half a feature", m, border{1, 0.05}, nil, `layer "conv0.1" cannot be divided between stages: ` +
+			"part 1 of [0.05 0.95] is none of its 6 features"},
+		{"a weight that layers share", tied, border{2, 0.5}, nil, `layer "n2" cannot be divided between stages: layers n0 ` +
+			"and n2 share n0.weight, of which each stage would have rows"},
+		{"lars", m, border{1, 0.5}, func(c *Config) { c.Optimizer = optim.Settings{Kind: optim.LARS, Trust: 0.1} },
+			"lars steps a weight by its norm, and stages 0 and 1 have rows of that of layer conv0.1 each; take another " +
+				"optimizer, or plan without divided layers, for the bapipe planner with --set fractions=off"},
+		{"stages that step at different times", m, border{1, 0.5}, func(c *Config) {
+			c.Plan.Schedule, c.Plan.Weights, c.Plan.MicroBatches = "1f1b-rr", "stash", 1
+			on(c.Plan, 2, 1)
+		}, "stages 0 and 1 divide layer conv0.1, and have 2 and 1 replicas that take minibatches in turn"},
+		{"parts that are not all", m, border{1, 0.5}, func(c *Config) { c.Plan.Stages[1].FirstFraction = 0.25 },
+			"compute 0.75 of layer 1 together"},
+	} {
+		c := basic(t, testEngine(t), x.m, planOf(x.m, []int{1}, 2, 4, "1f1b"), 3, 1)
+		divide(c.Plan, len(x.m.Layers), x.at)
+		if x.change != nil {
+			x.change(&c)
+		}
+		if err := c.Check(); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v", x.what, err)
+		}
+	}
+}
