@@ -26,7 +26,7 @@ type Stage struct {
 	LastLayer  int   `json:"last_layer"` // inclusive
 	Devices    []int `json:"devices"`    // one a replica
 	// Fractions of the first and last layer that this stage computes (BaPipe's
-	// intra-layer partition); 0 means all of it.
+	// intra-layer partition); 0 means all of it. Executed, they are rounded to whole output features (model.Cut).
 	FirstFraction float64   `json:"first_fraction,omitempty"`
 	LastFraction  float64   `json:"last_fraction,omitempty"`
 	Recompute     Recompute `json:"recompute"`

@@ -80,7 +80,7 @@ func stagesOf(p *plan.Plan) *report.Table {
 		for _, d := range s.Devices {
 			workers = append(workers, strconv.Itoa(d))
 		}
-		t.Add(i, fmt.Sprintf("%d-%d", s.FirstLayer, s.LastLayer), strings.Join(workers, " "))
+		t.Add(i, s.Layers(), strings.Join(workers, " "))
 	}
 	return t
 }

@@ -29,5 +29,8 @@
 // newest whole one before it, and not passed over. A run that is killed leaves no damaged one.
 //
 // Tensors are named "layer.parameter"; what an optimizer keeps for one is
-// "layer.parameter#state". No name mentions a stage, so a run may go on under another plan.
+// "layer.parameter#state". No name mentions a stage, so a run may go on under another plan. Of a layer that stages
+// divide each has rows of the parameters, "layer.parameter[0:24]" and "layer.parameter[0:24]#state" (model.PartName),
+// rows 0 to 23; whoever reads, exports or verifies has them as the one tensor that they are, and rows that are missing
+// are refused.
 package checkpoint
