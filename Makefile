@@ -3,6 +3,8 @@
 # make attack runs millrace on bad inputs, kills, signals and full disks, and strangers on a training's ports;
 #             ATTACK='--only kills --seed 2' are flags of the first, alone
 # make pictures takes the pictures of the documentation anew: pinned trainings, pages in a headless Chromium
+# make gallery makes docs/schedules.md with its drawings, docs/cli.md and docs/formats.md
+# make site   builds the documentation as a static site in build/site
 # make slow   compares with data parallelism between hosts with slow links; SLOW='--hosts 2 --rates 1gbit' are its flags
 # make papers runs every experiment of the four papers that plans or simulates, and writes docs/papers.md
 # make runs   trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
@@ -12,7 +14,7 @@ NATIVE := build/libmillrace_native.so
 TEXT := build/text/kjv.txt
 export CGO_ENABLED := 1
 
-.PHONY: papers pictures demo test runs build setup setup-pytorch lint bench slow soak attack clean
+.PHONY: papers pictures gallery site demo test runs build setup setup-pytorch lint bench slow soak attack clean
 
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
@@ -72,6 +74,13 @@ papers: build
 pictures: build
 	@scripts/browser.sh
 	go run ./lab/pictures
+
+gallery: build
+	go run ./lab/pictures -gallery
+	go run ./lab/formats > build/formats.md && cp build/formats.md docs/formats.md
+
+site: build
+	bin/millrace-lab docs --out build/site
 
 attack: build
 	go build -trimpath -o bin/attack ./lab/attack

@@ -2,7 +2,9 @@
 //
 // In: the built millrace, run in the repository's folder. Out: PNG files in docs, of pages in a headless Chromium at a
 // fixed size. The trainings are pinned (model, data, plan, seed), so that a picture made anew differs by this machine's
-// times alone. Refused: a machine without Chromium. Its driver is `make pictures`.
+// times alone. With -gallery: docs/schedules.md with a drawing of every schedule, and docs/cli.md, which any machine
+// makes alike. Refused: a machine without Chromium; a schedule of which the gallery does not say who invented it. Its
+// drivers are `make pictures` and `make gallery`.
 package main
 
 import (
@@ -36,8 +38,13 @@ var pictures = []picture{{
 func main() {
 	millrace := flag.String("millrace", "bin/millrace", "the program")
 	docs := flag.String("docs", "docs", "folder that the pictures go to")
+	schedules := flag.Bool("gallery", false, "make the pages of schedules and verbs; no Chromium, no training")
 	flag.Parse()
-	if err := take(*millrace, *docs); err != nil {
+	draw := take
+	if *schedules {
+		draw = gallery
+	}
+	if err := draw(*millrace, *docs); err != nil {
 		fmt.Fprintln(os.Stderr, "pictures:", err)
 		os.Exit(1)
 	}

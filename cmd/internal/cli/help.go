@@ -23,7 +23,8 @@ func addHelp(root *cobra.Command) {
 	})
 	root.InitDefaultVersionFlag()
 	root.Flags().Lookup("version").Usage = "print the version"
-	root.SetHelpCommand(&cobra.Command{
+	markdown := false
+	help := &cobra.Command{
 		Use: "help [VERB] [all]", Short: "Print what a verb does; with all, its rare flags and details too",
 		Example: "  " + root.Name() + " help schedule compare", SilenceErrors: true,
 		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -43,6 +44,10 @@ func addHelp(root *cobra.Command) {
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if markdown {
+				_, err := fmt.Fprint(c.OutOrStdout(), Markdown(c.Root()))
+				return err
+			}
 			all := len(args) > 1 && args[len(args)-1] == allWord
 			if all {
 				args = args[:len(args)-1]
@@ -54,7 +59,12 @@ func addHelp(root *cobra.Command) {
 			printHelp(verb, all)
 			return nil
 		},
-	})
+	}
+	help.Flags().BoolVar(&markdown, "markdown", false, "print all verbs as one Markdown page")
+	if err := help.Flags().MarkHidden("markdown"); err != nil {
+		panic(err) // it was added above
+	}
+	root.SetHelpCommand(help)
 }
 
 // printHelp prints what a verb does, how it is used, and its flags by group.

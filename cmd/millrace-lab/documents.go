@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/lab/rooms"
+	"github.com/millrace-ml/millrace/lab/site"
 	"github.com/millrace-ml/millrace/report"
 )
 
@@ -65,4 +67,29 @@ func printSizes(w io.Writer, dir string) error {
 	}
 	t.Add("all", sum.Files, sum.Code, sum.Code+sum.Tests, sum.Other)
 	return t.Markdown(w)
+}
+
+func docsCommand() *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use: "docs [FOLDER]", Short: "Build the documentation as a static site that needs no network",
+		Long: `docs makes HTML pages of the Markdown pages of the repository in FOLDER (the current one unless given).
+A link that leads nowhere, and a page that is in no group of the contents, are refused with file and line.`,
+		Example: "  millrace-lab docs --out build/site",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			written, err := site.Build(dir, out)
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%d pages; open %s\n", len(written), filepath.Join(out, "index.html"))
+			return err
+		},
+	}
+	c.Flags().StringVarP(&out, "out", "o", "build/site", "folder of the site")
+	return c
 }

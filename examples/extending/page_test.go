@@ -1,0 +1,49 @@
+package extending_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The page shows the code that these tests run, to the letter.
+func TestThePageShowsThisCode(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "extending.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		shown = append(shown, m[1])
+	}
+	row, err := os.ReadFile(filepath.Join("policy", "row.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{part(t, "schedule"), part(t, "planner"), string(row), part(t, "carrier"), part(t, "layer")}
+	if len(shown) != len(want) {
+		t.Fatalf("the page has %d blocks of Go; want %d", len(shown), len(want))
+	}
+	for i := range want {
+		if shown[i] != want[i] {
+			t.Errorf("block %d of the page is\n%s\nand the code\n%s", i, shown[i], want[i])
+		}
+	}
+}
+
+// part is what stands between the marks of a file.
+func part(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name + "_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text2, begun := strings.Cut(string(text), "// begin: "+name+"\n")
+	code, _, ended := strings.Cut(text2, "\n// end: "+name)
+	if !begun || !ended {
+		t.Fatalf("%s_test.go has no marks of %s", name, name)
+	}
+	return code
+}

@@ -1,0 +1,43 @@
+// Policy prints how many versions of their weights three stages of 1F1B-RR hold under a weight policy.
+//
+// In: the policy's name. Out: a number for each stage. The test beside it builds this program with a policy of its own.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: policy NAME")
+		os.Exit(2)
+	}
+	if err := show(schedule.Policy(os.Args[1])); err != nil {
+		fmt.Fprintln(os.Stderr, "policy:", err)
+		os.Exit(1)
+	}
+}
+
+func show(policy schedule.Policy) error {
+	p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: schedule.Wrap(3, 1), MicroBatches: 3,
+		Weights: policy, Repeat: 6})
+	if err != nil {
+		return err
+	}
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
+		return err
+	}
+	if _, err := check.Check(p); err != nil {
+		return err
+	}
+	for _, h := range p.Holdings() {
+		fmt.Printf("stage %d: %d versions\n", h.Stage, h.Versions)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
+)
+
+// What every schedule of the gallery is drawn on.
+const (
+	galleryWorkers = "4"
+	galleryMicros  = "8"
+)
+
+// origins is who invented a schedule, by its name.
+var origins = map[string]string{
+	"1f1b": "PipeDream's order with a flush: PipeDream-Flush (Narayanan et al., ICML 2021), DAPPLE's P_A (Fan et al., " +
+		"PPoPP 2021), BaPipe's 1F1B-SNO",
+	"1f1b-as":     "BaPipe (Zhao et al., 2020), for boards that send while they compute",
+	"1f1b-rr":     "PipeDream (Narayanan et al., SOSP 2019); two buffered versions: PipeDream-2BW (ICML 2021)",
+	"afab":        "GPipe (Huang et al., NeurIPS 2019)",
+	"asp":         "DistBelief (Dean et al., NeurIPS 2012); with a bound on staleness: Ho et al., NeurIPS 2013",
+	"bfs":         "Breadth-first pipeline parallelism (Lamy-Poirier, MLSys 2023)",
+	"chimera":     "Chimera (Li and Hoefler, SC 2021)",
+	"dp":          "synchronous data parallelism",
+	"dp-async":    "Pipe-SGD (Li et al., NeurIPS 2018)",
+	"dp-overlap":  "wait-free backpropagation: Poseidon (Zhang et al., ATC 2017), PyTorch's DistributedDataParallel",
+	"elastic":     "AvgPipe (Chen et al., PPoPP 2023); the averaging is of EASGD (Zhang et al., NeurIPS 2015)",
+	"fbp-as":      "FPDeep (Geng et al., 2018), as BaPipe has it",
+	"interleaved": "Megatron-LM (Narayanan et al., SC 2021)",
+	"mp":          "model parallelism without pipelining",
+	"pb":          "DAPPLE's P_B (Fan et al., PPoPP 2021)",
+	"single":      "gradient accumulation on one worker",
+	"so":          "BaPipe's 1F1B-SO (Zhao et al., 2020)",
+	"v-half":      "Pipeline parallelism with controllable memory (Qi et al., NeurIPS 2024)",
+	"v-min":       "Pipeline parallelism with controllable memory (Qi et al., NeurIPS 2024)",
+	"zb-auto":     "the automatic scheduler of Zero Bubble (Qi et al., ICLR 2024)",
+	"zb-h1":       "Zero Bubble (Qi et al., ICLR 2024)",
+	"zb-h2":       "Zero Bubble (Qi et al., ICLR 2024)",
+	"zb-v": "Pipeline parallelism with controllable memory (Qi et al., NeurIPS 2024), first in Zero Bubble's second " +
+		"version",
+}
+
+// listed is a schedule as `schedule ls --json` has it.
+type listed struct {
+	Name    string   `json:"name"`
+	Doc     string   `json:"doc"`
+	Weights []string `json:"weights"`
+	Also    []string `json:"also"`
+}
+
+// compared is a row of `schedule compare --json`.
+type compared struct {
+	Schedule  string    `json:"schedule"`
+	Weights   string    `json:"weights"`
+	StepS     float64   `json:"step_s"`
+	Bubble    float64   `json:"bubble"`
+	PeakBytes []float64 `json:"peak_bytes"`
+	Why       string    `json:"why"`
+}
+
+// activation is the bytes that compare counts for what one micro-batch leaves on a worker.
+const activation = 1 << 20
+
+// gallery writes schedules.md, a drawing of every schedule, and the verbs in cli.md below docs, by asking millrace.
+func gallery(millrace, docs string) error {
+	ask := func(into any, args ...string) error {
+		out, err := exec.Command(millrace, args...).Output()
+		if err == nil {
+			err = json.Unmarshal(out, into)
+		}
+		if err != nil {
+			return fmt.Errorf("millrace %s: %w", strings.Join(args, " "), err)
+		}
+		return nil
+	}
+	var all []listed
+	var rows, streaming []compared
+	size := []string{"--workers", galleryWorkers, "--micro-batches", galleryMicros, "--json"}
+	if err := ask(&all, "schedule", "ls", "--json"); err != nil {
+		return err
+	}
+	if err := ask(&rows, append([]string{"schedule", "compare"}, size...)...); err != nil {
+		return err
+	}
+	if err := ask(&streaming, append([]string{"schedule", "compare", "--streaming"}, size...)...); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(docs, "schedules"), 0o777); err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString(galleryHead)
+	for _, f := range all {
+		drawing := []string{"schedule", f.Name, "--workers", galleryWorkers}
+		if !streams(f) {
+			drawing = append(drawing, "--micro-batches", galleryMicros)
+		}
+		path := filepath.Join(docs, "schedules", f.Name+".svg")
+		if said, err := exec.Command(millrace, append(drawing, "--svg", path)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("millrace %s: %w: %s", strings.Join(drawing, " "), err, said)
+		}
+		of, note := rowsOf(f, rows, streaming)
+		if origins[f.Name] == "" {
+			return fmt.Errorf("lab/pictures does not say who invented %s", f.Name)
+		}
+		writeFamily(&b, f, of, note, strings.Join(drawing, " "))
+	}
+	verbs, err := exec.Command(millrace, "help", "--markdown").Output()
+	if err != nil {
+		return fmt.Errorf("millrace help --markdown: %w", err)
+	}
+	return errors.Join(document.WriteText(filepath.Join(docs, "schedules.md"), b.String()),
+		document.WriteText(filepath.Join(docs, "cli.md"), string(verbs)))
+}
+
+// streams says whether no policy of a schedule is one with a flush, so that a minibatch is the unit.
+func streams(f listed) bool {
+	return !slices.Contains(f.Weights, "sync") && !slices.Contains(f.Weights, "elastic")
+}
+
+// rowsOf is what compare says of a schedule, on devices that transfer while they compute where it is for these alone.
+func rowsOf(f listed, rows, streaming []compared) (of []compared, note string) {
+	for _, r := range rows {
+		if r.Schedule == f.Name && r.StepS > 0 {
+			of = append(of, r)
+		}
+	}
+	if len(of) > 0 {
+		return of, ""
+	}
+	for _, r := range streaming {
+		if r.Schedule == f.Name && r.StepS > 0 {
+			of = append(of, r)
+		}
+	}
+	return of, " (on devices that transfer while they compute)"
+}
+
+func writeFamily(b *strings.Builder, f listed, of []compared, note, drawing string) {
+	said := fmt.Sprintf("%s. Invented by: %s.", upper(f.Doc), origins[f.Name])
+	if len(f.Also) > 0 {
+		said += fmt.Sprintf(" Also called: `%s`.", strings.Join(f.Also, "`, `"))
+	}
+	fmt.Fprintf(b, "\n## %s\n\n%s", f.Name, terminal.Screen{Columns: 120}.Wrap("", "", said))
+	fmt.Fprintf(b, "\n| weights | steady step%s | bubble | memory |\n|---|---:|---:|---:|\n", note)
+	for _, r := range of {
+		fmt.Fprintf(b, "| %s | %.4g | %.1f %% | %.3g |\n", r.Weights, r.StepS, 100*r.Bubble,
+			slices.Max(r.PeakBytes)/activation)
+	}
+	fmt.Fprintf(b, "\n![%s on 4 workers](schedules/%s.svg)\n\n    millrace %s\n", f.Name, f.Name, drawing)
+}
+
+// upper begins a sentence.
+func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+const galleryHead = `# Schedules
+
+Every schedule that millrace has, at one size: 4 workers, 8 micro-batches of a step, and equal stages of which a forward
+takes 1 and a backward 2 on each worker. Made by ` + "`make gallery`" + `, which asks the commands below.
+
+- **Steady step**: the time of a step with others before and after it, in the unit of a forward. All schedules train one
+  model there, of which a worker of a pipeline holds a quarter; data parallelism and one worker hold all of it.
+- **Bubble**: the part of the workers' time in which they do not compute, in that steady step.
+- **Memory**: the most that any worker holds, weights, gradients and versions included, where 1 is what one micro-batch
+  leaves on a worker for its backward, and as much as the worker's share of the weights.
+- The pictures are of one step, or of the beginning of a stream. In them a worker's forward takes 1 and its backward 2,
+  whatever it holds. F is a forward, B a backward, I and W its two halves (input and weight gradients), U an update.
+
+` + "`millrace schedule compare`" + ` ranks them for other sizes, times, links and memory limits, with the reason why each loses;
+` + "`millrace plan`" + ` chooses one for a model and its machine. Which weights each one uses when is in
+[weight policies](weights.md).
+`

@@ -1,0 +1,149 @@
+package site
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/internal/browser"
+	"github.com/millrace-ml/millrace/internal/browsertest"
+)
+
+// root is the repository's folder.
+const root = "../.."
+
+// built is the site of this repository.
+func built(t *testing.T) string {
+	t.Helper()
+	to := t.TempDir()
+	written, err := Build(root, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := len(pages(Contents)); len(written) != want {
+		t.Errorf("%d pages were written of %d", len(written), want)
+	}
+	return to
+}
+
+// Every page is looked at, light on a screen and dark on a phone: nothing is cut off, axe-core has nothing against it,
+// every link within the site leads to a file, and nothing is asked of a network.
+func TestTheSiteIsUsedAndLookedAt(t *testing.T) {
+	to := built(t)
+	for _, p := range pages(Contents) {
+		for _, v := range []browser.View{{Width: 1280}, {Width: 400, Dark: true}} {
+			t.Run(p.Title+", "+v.String(), func(t *testing.T) {
+				page := browsertest.Open(t, "file://"+filepath.Join(to, filepath.FromSlash(p.address())), v)
+				page.Fits()
+				page.Accessible()
+				var links []string
+				page.Eval(`[...document.querySelectorAll("a[href], img[src]")].map(e => e.href || e.src)`, &links)
+				for _, link := range links {
+					path, in := strings.CutPrefix(link, "file://")
+					path, _, _ = strings.Cut(path, "#")
+					if _, err := os.Stat(path); in && err != nil {
+						t.Errorf("%s leads nowhere", link)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestASiteIsRefused: what is wrong with pages is said all at once, with file and line.
+func TestASiteIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("README.md", "# A\n\nTo [b](docs/b.md#here), [gone](gone.md),\nto [b](docs/b.md#nowhere).\n\n![p](p.png)\n")
+	write("docs/b.md", "# B\n\n## Here\n\n[out](../../etc)\n")
+	write("docs/more.md", "# More\n")
+	contents := []Group{{"All", []Page{{"A", "README.md"}, {"B", "docs/b.md"}, {"C", "docs/c.md"}}}}
+	_, err := build(dir, filepath.Join(dir, "site"), contents)
+	const want = `README.md:3: docs/b.md has no heading #nowhere
+README.md:3: the link "gone.md" leads to gone.md, which is not there
+README.md:6: the link "p.png" leads to p.png, which is not there
+docs/b.md:5: the link "../../etc" leads out of the repository
+docs/c.md: the contents of lab/site list it, and it is not there
+docs/more.md: the contents of lab/site do not list it`
+	if err == nil || err.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", err, want)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "site")); err == nil {
+		t.Error("a site that is refused is half written")
+	}
+}
+
+// TestMessagesOfTroubleshootingAreMillraces: each message of the page stands in the sources.
+func TestMessagesOfTroubleshootingAreMillraces(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs", "troubleshooting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rows, found := strings.Cut(string(page), "## By message")
+	rows, _, _ = strings.Cut(rows, "\n## ")
+	messages := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(rows, -1)
+	if !found || len(messages) < 5 {
+		t.Fatalf("the page has %d messages", len(messages))
+	}
+	said := literals(t)
+	for _, m := range messages {
+		if !strings.Contains(said, m[1]) {
+			t.Errorf("millrace says %q nowhere", m[1])
+		}
+	}
+}
+
+// literals is all strings of the sources, tests and lab left out; strings that are added are one.
+func literals(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == ".git" || d.Name() == "lab" || d.Name() == "build") {
+			if d != nil && d.IsDir() && err == nil {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		last := token.NoPos
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				text, err := strconv.Unquote(lit.Value)
+				if err != nil {
+					t.Errorf("%s: %v", path, err)
+				}
+				if lit.Pos() > last+8 {
+					b.WriteString("\n")
+				}
+				b.WriteString(text)
+				last = lit.End()
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
