@@ -23,7 +23,8 @@ func init() {
 	table.Register("bapipe-table2", "BaPipe Table II: 1F1B-SNO and 1F1B-SO on uniform stages, time for each transfer",
 		table.Uses{}, bapipeTable2)
 	table.Register("bapipe-table3", "BaPipe Table III: speedup over data parallelism on V100s over PCIe",
-		table.Uses{Profiles: true, Planners: []string{"bapipe"}, Fixed: []string{"dp", "chains"}}, bapipeTable3)
+		table.Uses{Profiles: true, Planners: []string{"bapipe", "pipedream"},
+			Fixed: []string{"dp", "chains"}}, bapipeTable3)
 	table.Register("bapipe-table4", "BaPipe Table IV: the most layers of GNMT-L", table.Uses{}, bapipeTable4)
 	table.Register("bapipe-table5", "BaPipe Table V: the boards of the presets", table.Uses{}, bapipeTable5)
 	table.Register("bapipe-table6", "BaPipe Table VI: ResNet-50 on FPGA boards, speedup over data parallelism",
@@ -107,89 +108,29 @@ func bapipeTable2(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-type bapipeRow struct {
-	Workload           string  `yaml:"workload"`
-	Devices            int     `yaml:"devices"`
-	Batch              int     `yaml:"batch"`
-	PipeDream          float64 `yaml:"pipedream"`
-	PipeDreamBatch     int     `yaml:"pipedream_batch"`
-	GPipe              float64 `yaml:"gpipe"`
-	GPipeMicroBatches  int     `yaml:"gpipe_micro_batches"`
-	GPipeBatch         int     `yaml:"gpipe_batch"`
-	BaPipe             float64 `yaml:"bapipe"`
-	BaPipeMicroBatches int     `yaml:"bapipe_micro_batches"`
-	BaPipeBatch        int     `yaml:"bapipe_batch"`
-	Schedule           string  `yaml:"schedule"`
-}
-
-func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
-	var paper struct {
-		Source string      `yaml:"source"`
-		Rows   []bapipeRow `yaml:"rows"`
-	}
-	if err := table.Read(files, "table3", &paper); err != nil {
-		return err
-	}
-	t.Source = paper.Source
-	for _, r := range paper.Rows {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		b, err := bench.New(o, r.Workload, nil, fmt.Sprintf("bapipe-%dxv100", r.Devices))
-		if err != nil {
-			return err
-		}
-		// Data parallelism over Gloo reduces behind the backward pass, not beside it.
-		p, costs, err := b.Costs(r.Batch)
-		if err != nil {
-			return err
-		}
-		all := b.C.AllReduceS(bench.Firsts(r.Devices), bench.ParameterBytes(p))
-		dp := (bench.ComputeS(costs) + all) / float64(r.Batch*r.Devices)
-		what := fmt.Sprintf("%s on %d V100, ", r.Workload, r.Devices)
-		flow, err := b.BestSplit(bench.Ones(r.Devices), r.PipeDreamBatch)
-		if err != nil {
-			return err
-		}
-		const gloo = "Gloo's speed is our guess of 1 GB/s, and sets all of data parallelism's loss"
-		t.Number(what+"PipeDream", r.PipeDream, dp/(flow.SlowestS/float64(r.PipeDreamBatch)), "%.2f",
-			gloo+"; a straight pipeline here")
-		gpipe, err := pipelined(b, "afab", r.Devices, r.GPipeBatch*r.Devices, r.GPipeMicroBatches)
-		if err != nil {
-			return err
-		}
-		t.Number(what+"GPipe", r.GPipe, dp/gpipe, "%.2f", gloo)
-		pl, took, err := explored(ctx, b, o, r.BaPipeBatch*r.Devices, r.BaPipeBatch*r.Devices/r.BaPipeMicroBatches)
-		if err != nil {
-			return err
-		}
-		t.Number(what+"BaPipe", r.BaPipe, dp/took, "%.2f", gloo)
-		t.Word(what+"BaPipe's schedule", label(r.Schedule), label(pl.Schedule),
-			"SO gains only where transfers are long beside a stage; the table and the paper's text name the two crosswise")
-	}
-	return nil
-}
-
-func label(order string) string {
-	return map[string]string{"1f1b": "1F1B-SNO", "so": "1F1B-SO"}[order]
-}
-
-// explored is BaPipe's plan for this micro-batch size without data parallelism, and the
-// simulated time of a sample.
-func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, microBatch int) (
+// explored is BaPipe's plan in one chain for this micro-batch size, 0 for any, and the simulated time of a sample. dp says
+// whether data parallelism may win.
+func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, microBatch int, dp string) (
 	*plan.Plan, float64, error,
 ) {
 	planner, err := plan.LookupPlanner("bapipe")
 	if err != nil {
 		return nil, 0, err
 	}
-	p, err := b.Profile(microBatch)
+	sizes := []int{microBatch}
+	if microBatch == 0 {
+		sizes = sizes[:0]
+		for n := 1; n <= batch/len(b.C.Devices); n *= 2 {
+			sizes = append(sizes, n)
+		}
+	}
+	p, err := b.Profile(sizes...)
 	if err != nil {
 		return nil, 0, err
 	}
 	r := o.Request("bapipe", p, b.C, batch)
 	r.MicroBatch = microBatch
-	r.Set["dp"], r.Set["chains"] = "off", "1"
+	r.Set["dp"], r.Set["chains"] = dp, "1"
 	pl, err := planner.Plan(ctx, r)
 	if err != nil {
 		return nil, 0, err

@@ -214,7 +214,7 @@ func boardsInChain(ctx context.Context, o table.Options, preset string, a assume
 	if a.schedule != "" {
 		o = o.With("schedule", a.schedule)
 	}
-	pl, _, err := explored(ctx, b, o, boardsBatch, boardsSamples)
+	pl, _, err := explored(ctx, b, o, boardsBatch, boardsSamples, "off")
 	if err != nil {
 		return 0, "", err
 	}
