@@ -72,3 +72,29 @@ func TestGPUs(t *testing.T) {
 		}
 	}
 }
+
+// TestGiants: models of Table IV's numbers of layers have its numbers of parameters, and where stages compute as long as
+// each other and a GPU holds what data parallelism's 32 layers hold, BaPipe's numbers of layers come within a quarter
+// of the paper's from two to three times too many.
+func TestGiants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute")
+	}
+	four := tabletest.Run(t, "bapipe-table4")
+	if a := four.Agreement(); a.Orders.Same < a.Orders.Of-1 || a.Orders.Of != 50 {
+		t.Errorf("%s", a)
+	}
+	for _, r := range four.Rows {
+		if strings.HasPrefix(r.What, "parameters") && math.Abs(r.Values.Ours/r.Values.Paper-1) > .01 {
+			t.Errorf("%s: %s, the paper has %s", r.What, r.Ours, r.Paper)
+		}
+		if !strings.HasPrefix(r.What, "BaPipe on ") {
+			continue
+		}
+		for _, b := range r.Ablations {
+			if off := b.Value / r.Values.Paper; b.Assumption == "both" && (off < .95 || off > 1.25) {
+				t.Errorf("%s: %v where both are so, the paper has %v", r.What, b.Value, r.Values.Paper)
+			}
+		}
+	}
+}
