@@ -14,7 +14,7 @@ import (
 func TestBaPipesFormulasHold(t *testing.T) {
 	for _, name := range []string{"bapipe-table1", "bapipe-table2"} {
 		for _, r := range tabletest.Run(t, name).Rows {
-			if r.Difference != "none" {
+			if r.Difference != "none" && (r.Values.Side == "" || r.Difference != "same") {
 				t.Errorf("%s: %s: paper %s, ours %s", name, r.What, r.Paper, r.Ours)
 			}
 		}
@@ -73,9 +73,9 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
-// TestGiants: models of Table IV's numbers of layers have its numbers of parameters, and where stages compute as long as
-// each other and a GPU holds what data parallelism's 32 layers hold, BaPipe's numbers of layers come within a quarter
-// of the paper's from two to three times too many.
+// TestGiants: models of Table IV's numbers of layers have its numbers of parameters, and where stages compute as long
+// as each other and a GPU holds what data parallelism's 32 layers hold, BaPipe's numbers of layers come within a
+// quarter of the paper's from two to three times too many.
 func TestGiants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
