@@ -60,8 +60,31 @@ func PartOf(name string) (whole string, first, end int, ok bool) {
 	return whole, first, end, ok
 }
 
-// FeaturesOf is how a layer can be divided, if it can: into 2 parts at least.
-func FeaturesOf(l *Layer) (f Features, can bool) {
+// Features is how a layer can be divided, if it can: into 2 parts at least, with parameters that are its own alone.
+func (m *Model) Features(layer int) (f Features, can bool) {
+	l := &m.Layers[layer]
+	f, can = l.features()
+	for k := range l.Params {
+		can = can && !m.shares(l, k)
+	}
+	return f, can
+}
+
+// shares says whether other layers have parameter k of a layer.
+func (m *Model) shares(of *Layer, k int) bool {
+	if of.Params[k].Tied != "" {
+		return true
+	}
+	name := of.ParamName(k)
+	return slices.ContainsFunc(m.Layers, func(l Layer) bool {
+		return slices.ContainsFunc(l.Params, func(p Param) bool { return p.Tied == name })
+	})
+}
+
+func (l *Layer) features() (f Features, can bool) {
+	if l.Divides != nil {
+		return *l.Divides, l.Divides.Count > 1
+	}
 	kind, err := kinds.Find(l.Kind)
 	if err != nil || kind.Features == nil {
 		return f, false
@@ -134,13 +157,14 @@ func (m *Model) pieces(l *Layer, parts []float64) ([]Layer, error) {
 		return fmt.Errorf("model: %s: layer %q cannot be divided between stages: %w", m.Name, l.Name,
 			fmt.Errorf(format, args...))
 	}
-	f, can := FeaturesOf(l)
+	f, can := l.features()
 	if !can {
-		return nil, refuse("it is of kind %s; layers of 2 features or more can be, of kinds %s", l.Kind,
-			strings.Join(dividedKinds(), " and "))
+		return nil, refuse("it is of kind %s; layers of 2 features or more can be, of kinds %s, and of imported networks "+
+			"one linear or one convolution", l.Kind, strings.Join(dividedKinds(), " and "))
 	}
 	for k := range l.Params {
-		if sharers := m.sharers(l, k); len(sharers) > 1 {
+		if m.shares(l, k) {
+			sharers := m.sharers(l, k)
 			return nil, refuse("layers %s share %s, of which each stage would have rows", strings.Join(sharers, " and "),
 				l.Owned(k))
 		}

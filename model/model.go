@@ -77,6 +77,8 @@ type Layer struct {
 	// SavedBytes of one sample held from forward to backward, at 4 bytes a float: the
 	// analytic estimate; a measured profile replaces it.
 	SavedBytes int64 `json:"saved_bytes"`
+	// Divides is how a layer is divided whose kind does not say (Kind.Features); nil: it is not.
+	Divides *Features `json:"-"`
 	// Piece is which part of a layer this is, in a model that Divide made; nil: it is whole.
 	Piece *Piece `json:"-"`
 }

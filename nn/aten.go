@@ -35,9 +35,10 @@ func (t *traced) State() []int { return t.Program.State }
 
 // Forward implements Layer.
 func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
-	if err := take(in, len(t.Inputs)); err != nil {
+	if err := take(in, len(t.Inputs)+others(t.layer.Piece)); err != nil {
 		return nil, err
 	}
+	in, made := in[:len(t.Inputs)], in[len(t.Inputs):]
 	r := &tracing{ops: ops{dev: ctx.Device}, ctx: ctx, values: make([]tensor, t.Values), state: t.Program.State}
 	if err := r.begin(); err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	r.example, r.check = t.Example, t.checked.Load() != r.rows
+	r.example, r.check = t.Example, t.layer.Piece == nil && t.checked.Load() != r.rows
 	for i := range t.Calls {
 		c := &t.Calls[i]
 		if err := r.run(c); err != nil {
@@ -71,6 +72,9 @@ func (t *traced) Forward(ctx *Context, in Bundle) (Bundle, error) {
 			x = r.rowsFirst(x, t.Yields[i])
 		} else if len(x.Shape()) > 0 {
 			x = r.reshape(x, []int64{})
+		}
+		if t.layer.Piece != nil {
+			x, _ = r.joined(t.layer.Piece, made, x)
 		}
 		out[i].Tensor = r.contiguous(x)
 	}

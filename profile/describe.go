@@ -10,7 +10,7 @@ import (
 func Describe(m *model.Model) *Profile {
 	p := &Profile{Version: Version, Model: m.Name, ModelID: m.ID()}
 	readers := frozenReaders(m)
-	for _, l := range m.Layers {
+	for i, l := range m.Layers {
 		layer := Layer{Name: l.Name, Kind: l.Kind, ParameterBytes: 4 * l.ParameterElements(), TiedTo: -1}
 		for _, from := range l.From {
 			layer.From = append(layer.From, m.Index(from))
@@ -37,7 +37,7 @@ func Describe(m *model.Model) *Profile {
 				layer.TiedBytes += 4 * model.Tensor{Shape: q.Shape}.Elements()
 			}
 		}
-		if f, can := model.FeaturesOf(&l); can {
+		if f, can := m.Features(i); can {
 			layer.Features = f.Count
 		}
 		for _, out := range l.Outputs {

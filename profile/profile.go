@@ -102,7 +102,7 @@ type Layer struct {
 	// bytes of the others. Where neither is known all of OutputBytes is one tensor of 32-bit numbers.
 	FloatOutputs     []int64 `json:"float_outputs,omitempty"`
 	WholeOutputBytes int64   `json:"whole_output_bytes,omitempty"`
-	// Features is in how many features stages may divide the layer (model.FeaturesOf). 0: it is whole where a plan is
+	// Features is in how many features stages may divide the layer (model.Model.Features). 0: it is whole where a plan is
 	// executed, or nobody has said.
 	Features int `json:"features,omitempty"`
 	UpdateTimes

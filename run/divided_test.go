@@ -82,7 +82,7 @@ func divideSome(g *rand.Rand, m *model.Model, p *plan.Plan) (n int) {
 		b := border{layer: p.Stages[i+1].FirstLayer}
 		for _, l := range g.Perm(2) {
 			inside := border{layer: b.layer - l}
-			f, can := model.FeaturesOf(&m.Layers[inside.layer])
+			f, can := m.Features(inside.layer)
 			if !can {
 				continue
 			}

@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/torchtest"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/model/imported"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/sim"
@@ -38,7 +40,7 @@ func TestTorchDividedLayers(t *testing.T) {
 			var at []border
 			for i, name := range x.at {
 				l := m.Index(name)
-				f, can := model.FeaturesOf(&m.Layers[l])
+				f, can := m.Features(l)
 				if !can {
 					t.Fatal(name)
 				}
@@ -97,7 +99,8 @@ func TestWhatDividesNoLayer(t *testing.T) {
 		want   string
 	}{
 		{"a pooling layer", m, border{2, 0.5}, nil, `layer "pool0" cannot be divided between stages: it is of kind ` +
-			"max_pool; layers of 2 features or more can be, of kinds conv2d and dense; plan without that"},
+			"max_pool; layers of 2 features or more can be, of kinds conv2d and dense, and of imported networks one linear or " +
+			"one convolution; plan without that"},
 		{"a part of less than half a feature", m, border{1, 0.05}, nil, `layer "conv0.1" cannot be divided between stages: ` +
 			"part 1 of [0.05 0.95] is none of its 6 features"},
 		{"a weight that layers share", tied, border{2, 0.5}, nil, `layer "n2" cannot be divided between stages: layers n0 ` +
@@ -119,6 +122,36 @@ func TestWhatDividesNoLayer(t *testing.T) {
 		}
 		if err := c.Check(); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v", x.what, err)
+		}
+	}
+}
+
+// Of an imported network a layer that is one linear or one convolution is divided, from the values of its module on.
+func TestImportedLayersAreDivided(t *testing.T) {
+	e := torchEngine(t)
+	of, models := networks(t, imported.Fused, true, "branches")
+	for i, m := range models {
+		divided, numbers := 0, torchtest.Read(t, of[i].Numbers)
+		batch := int(numbers["a/"+m.Inputs[0].Name].Shape[0])
+		for l := 1; l < len(m.Layers)-1; l++ {
+			f, can := m.Features(l)
+			if !can || divided == 4 {
+				continue
+			}
+			config := basic(t, e, m, planOf(m, []int{l - 1}, batch/2, 2, "1f1b"), 0, 3)
+			config.Data.Train, config.Rate.Base = recorded{m, numbers}, 0.01
+			want := train(t, config)
+			divide(config.Plan, len(m.Layers), border{l, float64(max(1, f.Count/3)) / float64(f.Count)})
+			if err := nearWeights(train(t, config).Weights, want.Weights, 1e-5); err != nil {
+				t.Errorf("%s, layer %s of %d features: %v", m.Name, m.Layers[l].Name, f.Count, err)
+			}
+			if !strings.Contains(m.Layers[l].Kind, "aten") {
+				t.Errorf("layer %s is of kind %s", m.Layers[l].Name, m.Layers[l].Kind)
+			}
+			divided++
+		}
+		if divided == 0 {
+			t.Errorf("%s has no layer that can be divided", m.Name)
 		}
 	}
 }

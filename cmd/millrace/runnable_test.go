@@ -85,7 +85,8 @@ func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
 	}
 	out := p.Run(t, strings.Fields("train --model mlp --data digits --steps 1 --plan divided.json --out run"), false)
 	if !strings.HasPrefix(out, `millrace: run: model: mlp: layer "loss" cannot be divided between stages: it is of kind `+
-		"cross_entropy; layers of 2 features or more can be, of kinds conv2d and dense; plan without that, for the "+
+		"cross_entropy; layers of 2 features or more can be, of kinds conv2d and dense, and of imported networks one "+
+		"linear or one convolution; plan without that, for the "+
 		"bapipe planner with --set fractions=features, or off ") ||
 		!strings.HasSuffix(out, "(in divided.json)\nexit 2\n") {
 		t.Error(out)

@@ -107,8 +107,44 @@ func (b *builder) layer(at int, taken map[string]bool) error {
 			l.Outputs = append(l.Outputs, model.Tensor{Name: name, Shape: []int{}, DType: model.Float})
 		}
 	}
+	l.Divides = features(&l, p)
 	b.m.Layers = append(b.m.Layers, l)
 	return nil
+}
+
+// features is how a layer can be divided that is one product of weights of its own, a linear or a convolution of one
+// group, and nothing else, with rows first there and back; nil: it cannot be.
+func features(l *model.Layer, p *rules.Program) *model.Features {
+	first := rules.Spread{Lead: 1, Tail: 1}
+	if len(p.Calls) != 1 || len(p.Inputs) != 1 || p.Inputs[0] != first || len(p.Yields) != 1 || p.Yields[0] != first ||
+		p.Loss || len(p.State) > 0 {
+		return nil
+	}
+	c := &p.Calls[0]
+	f := model.Features{Params: 1}
+	_, op, _ := strings.Cut(c.Op, "::")
+	switch op {
+	case "linear":
+		f.Dim = len(l.Outputs[0].Shape) - 1
+	case "conv2d":
+		if n := len(c.In); n > 6 && c.In[6].Literal.Int != 1 {
+			return nil
+		}
+	default:
+		return nil
+	}
+	for i := range 2 { // the weight, and a bias
+		if at := i + 1; at < len(c.In) && c.In[at].Kind == rules.FromTensor {
+			if c.In[at].Index != i {
+				return nil
+			}
+			f.Params = i + 1
+		} else if i == 0 {
+			return nil
+		}
+	}
+	f.Count = l.Params[0].Shape[0]
+	return &f
 }
 
 // hold gives a layer a tensor of the module.
