@@ -1,6 +1,7 @@
 package avgpipe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,11 @@ func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline,
 		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",
 			w.Batch, microBatches)
 	}
-	out, stages, planner := w.dataParallel(ctx), len(w.Base.Stages), roles.Partitioner().Name
+	var out []Baseline
+	if dp, ok := w.DataParallel(ctx); ok {
+		out = append(out, dp)
+	}
+	stages, planner := len(w.Base.Stages), roles.Partitioner().Name
 	for _, system := range family.Systems() {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -67,10 +72,9 @@ func (w *Workload) baseline(name string, pl *plan.Plan, predicted plan.Predicted
 		slices.Max(predicted.Needs()) <= w.LimitBytes}
 }
 
-// dataParallel is the fastest data parallelism over all devices, the largest micro-batches
-// that fit before others.
-func (w *Workload) dataParallel(ctx context.Context) []Baseline {
-	var best []Baseline
+// DataParallel is the fastest data parallelism over all devices, the largest micro-batches that fit before others;
+// false where none can be planned.
+func (w *Workload) DataParallel(ctx context.Context) (best Baseline, ok bool) {
 	for _, size := range w.Profile.Sizes(w.Cluster.Devices[0]) {
 		if ctx.Err() != nil || w.Batch%size != 0 || w.Batch/size < len(w.Cluster.Devices) {
 			continue
@@ -84,18 +88,26 @@ func (w *Workload) dataParallel(ctx context.Context) []Baseline {
 			continue
 		}
 		b := w.baseline("data parallelism", pl, predicted)
-		if best == nil || b.Fits && !best[0].Fits || b.Fits == best[0].Fits && b.Predicted.StepS < best[0].Predicted.StepS {
-			best = []Baseline{b}
+		if !ok || b.Fits && !best.Fits || b.Fits == best.Fits && b.Predicted.StepS < best.Predicted.StepS {
+			best, ok = b, true
 		}
 	}
-	return best
+	return best, ok
+}
+
+// Needs is what a baseline may be held to: its fullest device's memory, or that of all together.
+func (b Baseline) Needs(together bool) Budget {
+	if together {
+		return Budget{TogetherBytes: Scored{MemoryBytes: b.Predicted.MemoryBytes}.Together()}
+	}
+	return Budget{EachBytes: slices.Max(b.Predicted.MemoryBytes)}
 }
 
 // EqualMemory is a baseline and AvgPipe held to its memory (section 7.1.1).
 type EqualMemory struct {
 	Baseline
-	// AvgPipe is the best degrees that hold no more than the baseline's fullest device; nil where
-	// none do, and then Smallest says what the leanest need.
+	// AvgPipe is the best degrees that hold no more than the baseline; nil where none do, and then Smallest says what
+	// the leanest need.
 	AvgPipe       *Pipelined `json:"avgpipe,omitempty"`
 	SmallestBytes int64      `json:"smallest_bytes,omitempty"`
 }
@@ -108,31 +120,37 @@ func (e EqualMemory) Speedup() float64 {
 	return e.Predicted.StepS / e.AvgPipe.StepS
 }
 
-// AtEqualMemory holds AvgPipe to the memory of each baseline in turn, and of the devices.
+// AtEqualMemory holds AvgPipe to the memory of each baseline's fullest device in turn, and of the devices.
 func (w *Workload) AtEqualMemory(ctx context.Context, grid []Degrees, baselines []Baseline) ([]EqualMemory, error) {
-	settings, err := w.everySetting(ctx, grid)
+	settings, err := w.Settings(ctx, grid)
 	if err != nil {
 		return nil, err
 	}
 	var out []EqualMemory
 	for _, b := range baselines {
-		limit := slices.Max(b.Predicted.MemoryBytes)
-		if w.LimitBytes > 0 {
-			limit = min(limit, w.LimitBytes)
-		}
-		row := EqualMemory{Baseline: b}
-		var over *LimitError
-		held, err := best(settings, limit)
-		switch {
-		case errors.As(err, &over):
-			row.SmallestBytes = over.SmallestBytes
-		case err != nil:
+		row, err := settings.Within(b, b.Needs(false), w.LimitBytes)
+		if err != nil {
 			return nil, err
 		}
-		row.AvgPipe = held
 		out = append(out, row)
 	}
 	return out, nil
+}
+
+// Within is a baseline and the best of settings within a budget, and within what each device has; 0 is any amount.
+func (s Settings) Within(b Baseline, budget Budget, eachBytes int64) (EqualMemory, error) {
+	budget.EachBytes = min(cmp.Or(budget.EachBytes, eachBytes), cmp.Or(eachBytes, budget.EachBytes))
+	row := EqualMemory{Baseline: b}
+	var over *LimitError
+	held, err := s.Best(budget)
+	switch {
+	case errors.As(err, &over):
+		row.SmallestBytes = over.SmallestBytes
+	case err != nil:
+		return row, err
+	}
+	row.AvgPipe = held
+	return row, nil
 }
 
 // Schedules is a setting under 1F1B, under the depth that advance forward propagation settles

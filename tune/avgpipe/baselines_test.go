@@ -3,6 +3,10 @@ package avgpipe
 import (
 	"slices"
 	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
 // Every baseline is there; AvgPipe never holds more than the one it is compared with, and where
@@ -46,6 +50,56 @@ func TestAtEqualMemory(t *testing.T) {
 	}
 	if _, err := w.Baselines(t.Context(), 5); err == nil {
 		t.Error("5 micro-batches of 16 samples are not refused")
+	}
+}
+
+// TestBaselinesByHand: two stages of a layer each, 100 B of parameters and as many of gradients, of a sample 10 B
+// from its forward of 1 s to its backward of 2 s. A batch is 4 samples in 4 micro-batches; messages take no time.
+//
+//   - Data parallelism: both layers on both devices, two micro-batches each, 12 s without a gap; 400 B, a sample's 20.
+//   - GPipe: (M+K-1)(F+B) = 15 s, computing for 12 of them. Gradients are there from the first backward's end on, when
+//     3 of 4 samples are left.
+//   - DAPPLE: 15 s too. The stages hold K-i samples, 2 and 1.
+//   - PipeDream: no flush, a batch in 12 s, as one micro-batch of 40 B. Of the two under way on the first stage one is
+//     left at a backward's end, beside both versions of the parameters.
+//   - PipeDream-2BW: 12 s too; DAPPLE's samples, and a version more on either stage.
+func TestBaselinesByHand(t *testing.T) {
+	p := plantest.Chain(2, 1, 2, 4)
+	for i := range p.Layers {
+		for j := range p.Layers[i].Costs {
+			p.Layers[i].Costs[j].OutputBytes = 0
+		}
+	}
+	w := &Workload{
+		Profile: p, Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e18, 1e18), Batch: 4,
+		Base: &plan.Plan{Replication: "round_robin", Model: "chain", Stages: []plan.Stage{
+			{FirstLayer: 0, LastLayer: 0, Devices: []int{0}}, {FirstLayer: 1, LastLayer: 1, Devices: []int{1}}}},
+	}
+	baselines, err := w.Baselines(t.Context(), 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []struct {
+		name         string
+		stepS, using float64
+		bytes        []int64
+	}{
+		{"data parallelism", 12, 1, []int64{420, 420}},
+		{"GPipe", 15, .8, []int64{230, 230}},
+		{"DAPPLE", 15, .8, []int64{220, 210}},
+		{"PipeDream", 12, 1, []int64{340, 200}},
+		{"PipeDream-2BW", 12, 1, []int64{320, 310}},
+	}
+	if len(baselines) != len(want) {
+		t.Fatalf("%d baselines, want %d", len(baselines), len(want))
+	}
+	for i, b := range baselines {
+		c := want[i]
+		if b.Name != c.name || !near(b.Predicted.StepS, c.stepS) || !near(b.Utilisation(), c.using) ||
+			!slices.Equal(b.Predicted.MemoryBytes, c.bytes) {
+			t.Errorf("%s takes %v s, computes for %v of them and holds %v bytes; want %+v", b.Name, b.Predicted.StepS,
+				b.Utilisation(), b.Predicted.MemoryBytes, c)
+		}
 	}
 }
 

@@ -62,12 +62,16 @@ type LimitError struct {
 	LimitBytes    int64
 	SmallestBytes int64 // the least limit that would do
 	At            Degrees
+	Together      bool // of all workers, else of each
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("tune: no setting fits %s for each worker; the smallest limit that one would fit is %s (%d "+
-		"bytes): %s",
-		terminal.Bytes(e.LimitBytes), terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.At)
+	of := "for each worker"
+	if e.Together {
+		of = "for all workers together"
+	}
+	return fmt.Sprintf("tune: no setting fits %s %s; the smallest limit that one would fit is %s (%d bytes): %s",
+		terminal.Bytes(e.LimitBytes), of, terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.At)
 }
 
 // fastest is the setting with the shortest time of those that fit; of equal ones the one that

@@ -32,6 +32,10 @@ type Workload struct {
 	// LimitBytes is the memory of each device; 0 is no limit.
 	LimitBytes int64
 
+	// SideBySide has devices run kernels of several pipelines at once where a pipeline alone does not fill them, as a
+	// GPU does for the processes that share it and as equation 2 has it. False: one computation at a time, as run does.
+	SideBySide bool
+
 	means bool // of what a stage takes, the profile's times and Spreads give the mean rightly: see aroundMeans
 }
 
@@ -40,6 +44,10 @@ type Workload struct {
 type Pipelined struct {
 	Scored
 	Plan *plan.Plan `json:"plan"`
+	// Bubble is the part of the devices' time in which they do not compute, 0 to 1.
+	Bubble float64 `json:"bubble"`
+	// IdleS is for how much of a batch's time each device does not compute, seconds.
+	IdleS []float64 `json:"idle_s"`
 
 	busyS float64 // the busiest worker's time for a batch: no depth makes the step shorter
 }
@@ -157,6 +165,15 @@ func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	if err != nil {
 		return nil, err
 	}
+	if w.SideBySide && p.At.Pipelines > 1 {
+		beside, err := w.sideBySide(p)
+		if err != nil {
+			return nil, err
+		}
+		if beside.StepS < sum.StepS {
+			sum.StepS, sum.BusyS, sum.Bubble = beside.StepS, beside.BusyS, beside.Bubble
+		}
+	}
 	own := w.profileOf(p.At.Pipelines)
 	costs, err := sim.CostsOf(own, w.Cluster, p.Plan)
 	if err != nil {
@@ -168,6 +185,10 @@ func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	}
 	p.StepS, p.MemoryBytes, p.busyS = sum.StepS/float64(p.At.Pipelines), held.Likely,
 		slices.Max(sum.BusyS)/float64(p.At.Pipelines)
+	p.Bubble, p.IdleS = sum.Bubble, nil
+	for _, busy := range sum.BusyS {
+		p.IdleS = append(p.IdleS, max(0, sum.StepS-busy)/float64(p.At.Pipelines))
+	}
 	if !(p.StepS > 0) {
 		return nil, fmt.Errorf("tune: %s: a simulated batch takes %v s; the profile of %s has no times", p.At, p.StepS,
 			w.Profile.Model)
@@ -194,7 +215,7 @@ func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) 
 	if err != nil {
 		return nil, err
 	}
-	return shallowest(all, w.LimitBytes), nil
+	return shallowest(all, Budget{EachBytes: w.LimitBytes}), nil
 }
 
 // atEveryDepth simulates a setting at 1F1B's depths and deeper ones, until the busiest worker
@@ -228,10 +249,11 @@ func (w *Workload) atEveryDepth(ctx context.Context, at Degrees) ([]*Pipelined, 
 }
 
 // shallowest is the first depth than which no deeper one that fits is faster by much; 1F1B where none fits.
-func shallowest(all []*Pipelined, limit int64) *Pipelined {
+func shallowest(all []*Pipelined, within Budget) *Pipelined {
 	best := all[0]
 	for _, deeper := range all[1:] {
-		if deeper.fits(limit) && (deeper.StepS < best.StepS*(1-fasterBy) || !best.fits(limit)) {
+		if within.admits(deeper.Scored) &&
+			(deeper.StepS < best.StepS*(1-fasterBy) || !within.admits(best.Scored)) {
 			best = deeper
 		}
 	}
@@ -282,6 +304,15 @@ func (w *Workload) Simulated() Machine {
 		if err != nil {
 			return nil, err
 		}
+		if w.SideBySide && p.At.Pipelines > 1 && !record {
+			beside, err := w.sideBySide(p)
+			if err != nil {
+				return nil, err
+			}
+			if beside.StepS < sum.StepS {
+				sum.StepS, sum.EndS = beside.StepS, sum.EndS*beside.StepS/sum.StepS
+			}
+		}
 		return &Trial{
 			Scored: Scored{At: p.At, StepS: sum.StepS / float64(p.At.Pipelines), MemoryBytes: sum.PeakBytes},
 			TookS:  sum.EndS, Timeline: t,
@@ -305,39 +336,11 @@ func Iterations(at Degrees, batches int) int {
 
 // Best is the simulator's choice of the grid alone: nothing is run.
 func (w *Workload) Best(ctx context.Context, grid []Degrees) (*Pipelined, error) {
-	settings, err := w.everySetting(ctx, grid)
+	settings, err := w.Settings(ctx, grid)
 	if err != nil {
 		return nil, err
 	}
-	return best(settings, w.LimitBytes)
-}
-
-// everySetting is every setting of a grid at every depth.
-func (w *Workload) everySetting(ctx context.Context, grid []Degrees) ([][]*Pipelined, error) {
-	var settings [][]*Pipelined
-	for _, at := range grid {
-		all, err := w.atEveryDepth(ctx, at)
-		if err != nil {
-			return nil, err
-		}
-		settings = append(settings, all)
-	}
-	return settings, nil
-}
-
-// best is the choice of settings at every depth under a limit.
-func best(settings [][]*Pipelined, limit int64) (*Pipelined, error) {
-	by, all := map[Degrees]*Pipelined{}, []Scored{}
-	for _, depths := range settings {
-		p := shallowest(depths, limit)
-		by[p.At] = p
-		all = append(all, p.Scored)
-	}
-	chosen, err := frugal(all, limit)
-	if err != nil {
-		return nil, err
-	}
-	return by[chosen.At], nil
+	return settings.Best(Budget{EachBytes: w.LimitBytes})
 }
 
 // Over is the workload with the stages of another plan, where each of these is on a device

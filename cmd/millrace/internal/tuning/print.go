@@ -241,15 +241,16 @@ func (t *tuned) printBaselines(w io.Writer) error {
 	}
 	table := &report.Table{Head: []string{"baseline", " the baseline: a batch", " the baseline: computing",
 		" the baseline: memory", " AvgPipe in that memory: M", " AvgPipe in that memory: N",
-		" AvgPipe in that memory: a batch", " AvgPipe in that memory: memory", " speedup"}}
+		" AvgPipe in that memory: a batch", " AvgPipe in that memory: computing", " AvgPipe in that memory: memory",
+		" speedup"}}
 	for _, b := range t.Baselines {
 		row := []any{b.Name, terminal.Duration(b.Predicted.StepS), report.Percent(b.Utilisation()),
 			terminal.Bytes(slices.Max(b.Predicted.MemoryBytes))}
 		if a := b.AvgPipe; a != nil {
-			row = append(row, a.At.MicroBatches, a.At.Pipelines, terminal.Duration(a.StepS), terminal.Bytes(a.Peak()),
-				fmt.Sprintf("%.2fx", b.Speedup()))
+			row = append(row, a.At.MicroBatches, a.At.Pipelines, terminal.Duration(a.StepS), report.Percent(1-a.Bubble),
+				terminal.Bytes(a.Peak()), fmt.Sprintf("%.2fx", b.Speedup()))
 		} else {
-			row = append(row, "", "", "none fits", terminal.Bytes(b.SmallestBytes), "")
+			row = append(row, "", "", "none fits", "", terminal.Bytes(b.SmallestBytes), "")
 		}
 		table.Add(row...)
 	}

@@ -1,0 +1,56 @@
+package avgpipe
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// sideBySide simulates a setting whose pipelines go through the devices in step, side by side (see
+// Workload.SideBySide): one pipeline, each of whose computations is one of every pipeline's at once. A layer that takes
+// T at utilisation phi takes max(1, N phi) T for N of them, which is equation 2 of AvgPipe layer by layer. Messages are
+// N, on the same links; updates pass through memory one after the other. The Summary is of an iteration. Pipelines in
+// step do not fill each other's bubbles: where these are what matters, taking turns is shorter.
+func (w *Workload) sideBySide(p *Pipelined) (sim.Summary, error) {
+	n, own := p.At.Pipelines, w.profileOf(p.At.Pipelines)
+	one := &Pipelined{Scored: Scored{At: Degrees{p.At.MicroBatches, 1}}}
+	one.Plan = w.plan(one.At, 0)
+	for i := range one.Plan.Stages {
+		one.Plan.Stages[i].Warmup = p.Plan.Stages[i].Warmup
+	}
+	costs, err := sim.CostsOf(own, w.Cluster, one.Plan)
+	if err != nil {
+		return sim.Summary{}, fmt.Errorf("tune: %s: %w", p.At, err)
+	}
+	alone := costs.Transfer
+	costs.Transfer = func(from, to int, bytes int64) (latencyS, linkS float64) {
+		return alone(from, to, int64(n)*bytes)
+	}
+	for s, st := range one.Plan.Stages {
+		forward, backward, err := own.Stretches(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer,
+			one.Plan.MicroBatch)
+		if err != nil {
+			return sim.Summary{}, fmt.Errorf("tune: %s: %w", p.At, err)
+		}
+		c := &costs.Stages[s][0]
+		c.ForwardS, c.BackwardS = c.ForwardS+longer(forward, n), c.BackwardS+longer(backward, n)
+		c.UpdateS = float64(n)*c.PulledUpdateS + c.ReferenceUpdateS
+	}
+	program, err := w.Program(one, predict.Steps(costs))
+	if err != nil {
+		return sim.Summary{}, err
+	}
+	_, sum, err := sim.Run(program, costs, sim.Options{Vary: costs.Noise.Vary()})
+	return sum, err
+}
+
+// longer is by how much layers take longer for n pipelines at once than for one.
+func longer(layers []profile.Stretch, n int) float64 {
+	sum := 0.0
+	for _, l := range layers {
+		sum += max(0, float64(n)*l.PeakS-l.NowS)
+	}
+	return sum
+}

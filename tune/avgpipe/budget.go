@@ -1,0 +1,79 @@
+package avgpipe
+
+import (
+	"cmp"
+	"context"
+	"slices"
+)
+
+// Budget is the memory that a setting may take. 0 is no limit.
+type Budget struct {
+	EachBytes     int64 // of the fullest device
+	TogetherBytes int64 // of all devices: the footprints of AvgPipe's Figure 12 are these
+}
+
+func (b Budget) admits(s Scored) bool {
+	return s.fits(b.EachBytes) && (b.TogetherBytes == 0 || s.Together() <= b.TogetherBytes)
+}
+
+// Together is the memory of all devices.
+func (s Scored) Together() int64 {
+	sum := int64(0)
+	for _, m := range s.MemoryBytes {
+		sum += m
+	}
+	return sum
+}
+
+// Settings is the settings of a grid, each at every depth of its warm-up that is tried.
+type Settings [][]*Pipelined
+
+// Settings simulates every setting of a grid at every depth, so that it can be asked for several budgets.
+func (w *Workload) Settings(ctx context.Context, grid []Degrees) (Settings, error) {
+	var settings Settings
+	for _, at := range grid {
+		all, err := w.atEveryDepth(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		settings = append(settings, all)
+	}
+	return settings, nil
+}
+
+// Best is the fastest setting within a budget, at its shallowest depth that is; of those about as fast the one that
+// holds least. A budget that none keeps to is a LimitError.
+func (s Settings) Best(within Budget) (*Pipelined, error) {
+	by, all, admitted := map[Degrees]*Pipelined{}, []Scored{}, []Scored{}
+	for _, depths := range s {
+		p := shallowest(depths, within)
+		by[p.At] = p
+		all = append(all, p.Scored)
+		if within.admits(p.Scored) {
+			admitted = append(admitted, p.Scored)
+		}
+	}
+	if len(admitted) == 0 {
+		return nil, within.refused(all)
+	}
+	chosen, err := frugal(admitted, 0)
+	if err != nil {
+		return nil, err
+	}
+	return by[chosen.At], nil
+}
+
+// refused is why no setting is admitted.
+func (b Budget) refused(all []Scored) error {
+	var fit []Scored
+	for _, s := range all {
+		if s.fits(b.EachBytes) {
+			fit = append(fit, s)
+		}
+	}
+	if len(fit) == 0 {
+		return smallest(all, b.EachBytes)
+	}
+	least := slices.MinFunc(fit, func(x, y Scored) int { return cmp.Compare(x.Together(), y.Together()) })
+	return &LimitError{LimitBytes: b.TogetherBytes, SmallestBytes: least.Together(), At: least.At, Together: true}
+}
