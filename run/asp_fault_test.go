@@ -2,11 +2,14 @@ package run
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/engine/ref"
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/trace"
@@ -56,6 +59,60 @@ func TestASPEndsAtALossThatIsNoNumber(t *testing.T) {
 	c.Data.Train, c.Resume, c.Steps = c.Data.Train.(poisoned).noise, c.Checkpoint.Dir, 24
 	if got := train(t, c); got.Timeline.Steps[0].Step != 20 || got.Steps != 24 {
 		t.Errorf("it goes on with step %d", got.Timeline.Steps[0].Step)
+	}
+}
+
+// A worker that dies, one that trains or the one that holds the weights, by an error or by a bug of ours, stops the run
+// at once. The error says which; nothing leaks; the checkpoint before is whole, and the run goes on from it.
+func TestAWorkerThatDiesUnderASP(t *testing.T) {
+	const trainers, every, steps = 2, 4, 24
+	after := func(n int) func(string, []any) bool {
+		return func(string, []any) bool { n--; return n < 0 }
+	}
+	config := func(dir string) Config {
+		c := small(t, 1, steps)
+		c.Engine = ref.New()
+		served(&c, trainers)
+		c.Checkpoint = Checkpointing{Dir: dir, Every: every}
+		return c
+	}
+	calls := 0 // of the server in all steps
+	count := config(t.TempDir())
+	count.Engine = &failing{Engine: ref.New(), worker: trainers, when: func(string, []any) bool { calls++; return false }}
+	train(t, count)
+	for name, dies := range map[string]func() error{
+		"an error": func() error { return errBroken },
+		"a panic":  func() error { panic(errBroken) },
+	} {
+		for worker := range trainers + 1 {
+			dir := t.TempDir()
+			c := config(dir)
+			if worker == trainers {
+				c.Engine = &failing{Engine: ref.New(), worker: worker, when: after(calls / 2), dies: dies}
+			} else { // of its own 12 backwards
+				c.Engine = badEngine{Engine: ref.New(), worker: worker, after: 7 * len(c.Model.Layers), do: dies}
+			}
+			r, err := Train(t.Context(), c)
+			if err == nil || !strings.Contains(err.Error(), errBroken.Error()) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("worker %d", worker)) {
+				t.Fatalf("%s on worker %d: %v", name, worker, err)
+			}
+			if name == "an error" && r.Leaked != 0 {
+				t.Errorf("%s on worker %d: %d handles leaked", name, worker, r.Leaked)
+			}
+			path, err := checkpoint.Latest(dir)
+			if err != nil || path == "" {
+				t.Fatalf("%s on worker %d: no checkpoint: %v", name, worker, err)
+			}
+			again := config(dir)
+			again.Resume = path
+			got := train(t, again)
+			order := got.Timeline.Applied
+			if got.Steps != steps || len(order) == 0 || order[0].Step%every >= trainers || order[0].Version%every != 0 {
+				t.Errorf("%s on worker %d: resumed from %s it ends behind %d steps, its first update is %+v", name, worker, path,
+					got.Steps, order)
+			}
+		}
 	}
 }
 
