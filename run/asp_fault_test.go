@@ -109,8 +109,8 @@ func TestAWorkerThatDiesUnderASP(t *testing.T) {
 			got := train(t, again)
 			order := got.Timeline.Applied
 			if got.Steps != steps || len(order) == 0 || order[0].Step%every >= trainers || order[0].Version%every != 0 {
-				t.Errorf("%s on worker %d: resumed from %s it ends behind %d steps, its first update is %+v", name, worker, path,
-					got.Steps, order)
+				t.Errorf("%s on worker %d: resumed from %s it ends behind %d steps, its updates are %+v", name, worker,
+					path, got.Steps, order)
 			}
 		}
 	}

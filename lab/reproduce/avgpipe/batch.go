@@ -2,31 +2,24 @@ package avgpipe
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
-	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
-	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
-	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 func init() {
 	table.Register("avgpipe-fig15", "AvgPipe Figure 15: GPipe and AvgPipe at its memory over batch sizes, GNMT",
-		table.Uses{}, avgpipeFigure15)
+		table.Uses{}, figure15)
 	table.Register("avgpipe-fig16",
-		"AvgPipe Figure 16: utilisation of GPipe, PipeDream-2BW and AvgPipe at its memory, GNMT",
-		table.Uses{}, avgpipeFigure16)
+		"AvgPipe Figure 16: utilisation of GPipe, PipeDream-2BW and AvgPipe at its memory, GNMT", table.Uses{}, figure16)
 }
 
-// avgpipeBatches is what the text says of Figures 15 and 16.
-type avgpipeBatches struct {
-	Source       string          `yaml:"source"`
-	Training     avgpipeTraining `yaml:"training"`
-	MicroBatches int             `yaml:"micro_batches"`
+// batches is what the text says of Figures 15 and 16.
+type batches struct {
+	Source       string   `yaml:"source"`
+	Training     training `yaml:"training"`
+	MicroBatches int      `yaml:"micro_batches"`
 	Batches      []struct {
 		Batch  int     `yaml:"batch"`
 		Faster float64 `yaml:"faster"`
@@ -34,133 +27,164 @@ type avgpipeBatches struct {
 	Peak float64 `yaml:"peak"`
 }
 
-// held is the training at a batch with its baselines, each beside AvgPipe at its memory, by name.
-func (a avgpipeBatches) held(ctx context.Context, batch int) (*avgpipe.Workload,
-	map[string]avgpipe.EqualMemory, error) {
-	training := a.Training
-	training.Batch = batch
-	load, sizes, err := training.load(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	baselines, err := load.Baselines(ctx, a.MicroBatches)
-	if err != nil {
-		return nil, nil, err
-	}
-	grid, err := avgpipe.Grid(batch, sizes, training.Pipelines)
-	if err != nil {
-		return nil, nil, err
-	}
-	rows, err := load.AtEqualMemory(ctx, grid, baselines)
-	if err != nil {
-		return nil, nil, err
-	}
-	by := map[string]avgpipe.EqualMemory{}
-	for _, r := range rows {
-		by[r.Name] = r
-	}
-	return load, by, nil
+// at is the comparison at a batch.
+func (a batches) at(ctx context.Context, x world, batch int) (*comparison, error) {
+	w := compared{Training: a.Training, MicroBatches: a.MicroBatches}
+	w.Training.Batch = batch
+	return w.in(ctx, x)
 }
 
-func avgpipeFigure15(ctx context.Context, _ table.Options, t *table.Table) error {
-	var paper avgpipeBatches
+func figure15(ctx context.Context, _ table.Options, t *table.Table) error {
+	var paper batches
 	if err := table.Read(files, "fig15", &paper); err != nil {
 		return err
 	}
 	t.Source = paper.Source
-	smallest := 0.0 // GPipe's time of a sample at the smallest batch
-	for _, b := range paper.Batches {
-		_, by, err := paper.held(ctx, b.Batch)
-		if err != nil {
-			return err
+	all := append([]world{{}}, few...)
+	found := make([]*comparison, len(all)*len(paper.Batches))
+	err := atOnce(len(found), func(i int) (err error) {
+		found[i], err = paper.at(ctx, all[i%len(all)], paper.Batches[i/len(all)].Batch)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	epoch := func(b, x int) float64 { // GPipe's time of a sample
+		return named(found[b*len(all)+x].rows, "GPipe").Predicted.StepS / float64(paper.Batches[b].Batch)
+	}
+	for b, of := range paper.Batches {
+		row := t.Number(fmt.Sprintf("batch %d, GPipe's epoch over that at batch %d", of.Batch, paper.Batches[0].Batch), 1,
+			epoch(b, 0)/epoch(0, 0), "%.2f", "")
+		for x := range all[1:] {
+			row.Ablate(all[x+1].String(), epoch(b, x+1)/epoch(0, x+1), "%.2f")
 		}
-		r, ok := by["GPipe"]
-		if !ok {
-			return fmt.Errorf("GPipe has no plan at batch %d", b.Batch)
-		}
-		epoch := r.Predicted.StepS / float64(b.Batch)
-		if smallest == 0 {
-			smallest = epoch
-		}
-		t.Number(fmt.Sprintf("batch %d, GPipe's epoch over that at batch %d", b.Batch, paper.Batches[0].Batch), 1,
-			epoch/smallest, "%.2f",
-			"the text says similar: its kernels are full at 64; by roofline larger micro-batches are still more efficient, "+
-				"and latencies and updates are shared by more samples")
+		c := found[b*len(all)]
+		r := named(c.rows, "GPipe")
 		if r.AvgPipe == nil {
-			t.Word(fmt.Sprintf("batch %d, AvgPipe over GPipe", b.Batch), "-", "none fits "+terminal.Bytes(r.SmallestBytes),
-				"the baseline holds less than AvgPipe's leanest degrees")
+			t.Word(fmt.Sprintf("batch %d, AvgPipe over GPipe", of.Batch), "-", "nothing fits", "")
 			continue
 		}
-		t.Number(fmt.Sprintf("batch %d, AvgPipe over GPipe at %s of %s", b.Batch, r.AvgPipe.At,
-			terminal.Bytes(r.AvgPipe.Peak())), b.Faster, r.Speedup(), "%.2fx",
-			"no more than GPipe's bubble and its waits for messages can be won here: pipelines side by side share a device's "+
-				"rate, they do not add to it")
+		row = t.Number(fmt.Sprintf("batch %d, AvgPipe over GPipe at %s", of.Batch, r.AvgPipe.At), of.Faster, r.Speedup(),
+			"%.2fx", "").Ratio().In("faster")
+		for x := range all {
+			other := found[b*len(all)+x]
+			if x > 0 {
+				if r := named(other.rows, "GPipe"); r.AvgPipe != nil {
+					row.Ablate(all[x].String(), r.Speedup(), "%.2fx at "+r.AvgPipe.At.String())
+				}
+			}
+			free, err := other.held(func(avgpipe.Baseline) avgpipe.Budget { return avgpipe.Budget{} })
+			if err != nil {
+				return err
+			}
+			if r := named(free, "GPipe"); x == 0 || all[x].beside && all[x].fill > 0 {
+				what := "no limit but the GPUs' memory"
+				if x > 0 {
+					what = all[x].String() + ", " + what
+				}
+				row.Ablate(what, r.Speedup(), "%.2fx at "+r.AvgPipe.At.String())
+			}
+		}
 	}
-	t.Notes = append(t.Notes, avgpipeNote)
+	t.Notes = append(t.Notes, note, "an epoch's time goes as a batch's over its samples")
 	return nil
 }
 
-func avgpipeFigure16(ctx context.Context, _ table.Options, t *table.Table) error {
-	var paper avgpipeBatches
+func figure16(ctx context.Context, _ table.Options, t *table.Table) error {
+	var paper batches
 	if err := table.Read(files, "fig15", &paper); err != nil {
 		return err
 	}
 	t.Source = paper.Source
 	const batch = 128
-	load, by, err := paper.held(ctx, batch)
-	if err != nil {
-		return err
-	}
-	avg := by["PipeDream-2BW"].AvgPipe
-	if avg == nil {
-		return errors.New("no degrees fit PipeDream-2BW's memory")
-	}
-	predicted, err := predict.Plan(load.Profile, load.Cluster, avg.Plan, load.Clip)
-	if err != nil {
-		return err
-	}
-	best := 0.0
-	for _, p := range []struct {
-		name      string
-		plan      *plan.Plan
-		predicted plan.Predicted
-	}{
-		{"GPipe", by["GPipe"].Plan, by["GPipe"].Predicted},
-		{"PipeDream-2BW", by["PipeDream-2BW"].Plan, by["PipeDream-2BW"].Predicted},
-		{fmt.Sprintf("AvgPipe(2BW) at %s", avg.At), avg.Plan, predicted},
-	} {
-		rate, err := reached(load, p.plan)
+	var row *table.Row
+	for _, x := range []world{{}, {beside: true}, {beside: true, kernels: true}, {beside: true, fill: peak}} {
+		c, err := paper.at(ctx, x, batch)
 		if err != nil {
 			return err
 		}
-		t.Number(p.name+", time computing", 0, 100*(1-p.predicted.Bubble), "%.0f %%", "")
-		t.Number(p.name+", part of the peak rate while it computes", 0, 100*rate, "%.0f %%", "")
-		if p.plan != avg.Plan {
-			best = max(best, rate)
-			continue
+		if row == nil {
+			if err := c.idle(t); err != nil {
+				return err
+			}
 		}
-		t.Number("AvgPipe(2BW), peak utilisation over the better baseline's", paper.Peak, rate/best, "%.2fx",
-			"a device runs one computation at a time here, so that a second pipeline fills gaps and does not raise the peak; "+
-				"its kernels overlap on the paper's GPUs")
+		for _, free := range []bool{false, true} {
+			higher, at, err := c.peaks(free)
+			if err != nil {
+				return err
+			}
+			what := x.String()
+			if free {
+				if what != "" {
+					what += ", "
+				}
+				what += "no limit but the GPUs' memory"
+			}
+			if row == nil {
+				row = t.Number("AvgPipe's peak utilisation at "+at+" over the better baseline's", paper.Peak, higher, "%.2fx",
+					"").Ratio()
+				continue
+			}
+			row.Ablate(what, higher, "%.2fx at "+at)
+		}
 	}
-	t.Notes = append(t.Notes, avgpipeNote)
+	t.Notes = append(t.Notes, note)
 	return nil
 }
 
-// reached is the part of their peak rate at which a plan's devices compute, the mean over stages.
-func reached(w *avgpipe.Workload, pl *plan.Plan) (float64, error) {
-	sum := 0.0
-	for _, st := range pl.Stages {
-		forward, backward, err := w.Profile.Stretches(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer,
-			pl.MicroBatch)
-		if err != nil {
-			return 0, err
-		}
-		now, peak := 0.0, 0.0
-		for _, s := range slices.Concat(forward, backward) {
-			now, peak = now+s.NowS, peak+s.PeakS
-		}
-		sum += profile.Stretch{PeakS: peak}.Phi(now)
+// idle is the rows on how much of the time each system's devices compute, and at what part of their rate.
+func (c *comparison) idle(t *table.Table) error {
+	r := named(c.rows, bounded)
+	if r.AvgPipe == nil {
+		return fmt.Errorf("no degrees fit the memory of %s", bounded)
 	}
-	return sum / float64(len(pl.Stages)), nil
+	for _, name := range []string{"GPipe", bounded} {
+		b := named(c.rows, name)
+		rate, err := reached(c.load, b.Plan, 1)
+		if err != nil {
+			return err
+		}
+		t.Number(name+", time computing", 0, 100*b.Utilisation(), "%.1f %%", "")
+		t.Number(name+", of the peak rate meanwhile", 0, 100*rate, "%.0f %%", "")
+	}
+	rate, err := reached(c.load, r.AvgPipe.Plan, 1)
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("AvgPipe(2BW) at %s, ", r.AvgPipe.At)
+	t.Number(what+"time computing", 0, 100*(1-r.AvgPipe.Bubble), "%.1f %%", "")
+	t.Number(what+"of the peak rate meanwhile", 0, 100*rate, "%.0f %%", "")
+	return nil
+}
+
+// peaks is how many times as high AvgPipe's utilisation peaks, at PipeDream-2BW's memory or held to nothing, as that of
+// the better of Figure 16's baselines. A peak is while a device computes.
+func (c *comparison) peaks(free bool) (higher float64, at string, err error) {
+	rows := c.rows
+	if free {
+		if rows, err = c.held(func(avgpipe.Baseline) avgpipe.Budget { return avgpipe.Budget{} }); err != nil {
+			return 0, "", err
+		}
+	}
+	a := named(rows, bounded).AvgPipe
+	if a == nil {
+		return 0, "", fmt.Errorf("no degrees fit the memory of %s", bounded)
+	}
+	pipelines := 1
+	if c.load.SideBySide {
+		pipelines = a.At.Pipelines
+	}
+	own, err := reached(c.load, a.Plan, pipelines)
+	if err != nil {
+		return 0, "", err
+	}
+	best := 0.0
+	for _, name := range []string{"GPipe", bounded} {
+		rate, err := reached(c.load, named(rows, name).Plan, 1)
+		if err != nil {
+			return 0, "", err
+		}
+		best = max(best, rate)
+	}
+	return own / best, a.At.String(), nil
 }

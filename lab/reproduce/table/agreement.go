@@ -104,7 +104,7 @@ func (t *Table) Under(assumption string) (under *Table, ok bool) {
 		switch {
 		case k < 0 && r.counts():
 			return nil, false
-		case k < 0:
+		case k < 0, r.Values == nil && r.Difference == "-": // not switched, or not printed
 		case r.Values == nil:
 			if r.Ours = r.Ablations[k].Ours; strings.EqualFold(r.Ours, r.Paper) {
 				r.Difference = "same"

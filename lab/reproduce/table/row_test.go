@@ -25,3 +25,14 @@ func TestAgreementByHand(t *testing.T) {
 		t.Errorf("%+v: 3 is before 2, 1 and 0.5 in the paper; 1 is before 0.9 alone here", a.Orders)
 	}
 }
+
+// Under another assumption a word may become the paper's; a value that the paper does not print stays uncounted.
+func TestUnderCountsWhatIsPrinted(t *testing.T) {
+	var table Table
+	table.Word("w", "16", "15-1", "").Ablations = []Ablation{{Assumption: "x", Ours: "16"}}
+	table.Number("not printed", 0, 3, "%.0f", "").Ablate("x", 4, "%.0f")
+	under, ok := table.Under("x")
+	if a := under.Agreement(); !ok || a.Words != (Count{1, 1}) {
+		t.Errorf("%+v, %v; want the one word, the same", a, ok)
+	}
+}

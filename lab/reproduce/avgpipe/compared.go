@@ -1,0 +1,358 @@
+package avgpipe
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+)
+
+func init() {
+	table.Register("avgpipe-fig11", "AvgPipe Figure 11: each baseline's time against AvgPipe's at its memory",
+		table.Uses{}, figure11)
+	table.Register("avgpipe-fig12", "AvgPipe Figure 12: memory of the baselines, and of AvgPipe held to it",
+		table.Uses{}, figure12)
+	table.Register("avgpipe-fig13",
+		"AvgPipe Figure 13: utilisation under the baselines and under AvgPipe at their memory", table.Uses{}, figure13)
+}
+
+// compared is a training and what section 7.1 says of it; what is not there is not printed.
+type compared struct {
+	Training     training           `yaml:",inline"`
+	MicroBatches int                `yaml:"micro_batches"`
+	Faster       map[string]float64 `yaml:"faster"` // AvgPipe at a baseline's memory than the baseline
+	FromMeans    []string           `yaml:"from_means"`
+	Degrees      map[string]string  `yaml:"degrees"` // of AvgPipe at a baseline's memory
+	Slowest      string             `yaml:"slowest"`
+	Fastest      string             `yaml:"fastest"`       // of the pipelines
+	OutOfMemory  string             `yaml:"out_of_memory"` // a baseline
+	MostMemory   string             `yaml:"most_memory"`
+	LeastMemory  string             `yaml:"least_memory"` // of the baselines
+	Of2BW        float64            `yaml:"of_2bw"`       // AvgPipe's memory where it is held to PipeDream-2BW's
+	TogetherGB   float64            `yaml:"together_gb"`  // of data parallelism, at least
+	MoreUsed     float64            `yaml:"more_used"`
+}
+
+const (
+	dataParallelism = "data parallelism"
+	bounded         = "PipeDream-2BW"
+)
+
+// comparison is a training's baselines in a world, and AvgPipe's settings there.
+type comparison struct {
+	of        compared
+	load      *avgpipe.Workload
+	baselines []avgpipe.Baseline
+	settings  avgpipe.Settings
+	rows      []avgpipe.EqualMemory // at the memory of all devices together
+}
+
+func (w compared) in(ctx context.Context, x world) (*comparison, error) {
+	load, sizes, err := x.load(ctx, w.Training, w.MicroBatches)
+	if err != nil {
+		return nil, err
+	}
+	c := &comparison{of: w, load: load}
+	if c.baselines, err = load.Baselines(ctx, w.MicroBatches); err != nil {
+		return nil, err
+	}
+	grid, err := avgpipe.Grid(w.Training.Batch, sizes, w.Training.Pipelines)
+	if err != nil {
+		return nil, err
+	}
+	if c.settings, err = load.Settings(ctx, grid); err != nil {
+		return nil, err
+	}
+	c.rows, err = c.held(func(b avgpipe.Baseline) avgpipe.Budget { return b.Needs(true) })
+	return c, err
+}
+
+// held is AvgPipe at a budget that each baseline gives it.
+func (c *comparison) held(to func(avgpipe.Baseline) avgpipe.Budget) (rows []avgpipe.EqualMemory, err error) {
+	for _, b := range c.baselines {
+		row, err := c.settings.Within(b, to(b), c.load.LimitBytes)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// named is the row of a baseline; nil where it has none.
+func named(rows []avgpipe.EqualMemory, name string) *avgpipe.EqualMemory {
+	i := slices.IndexFunc(rows, func(r avgpipe.EqualMemory) bool { return r.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &rows[i]
+}
+
+// together is the memory of all devices.
+func together(bytes []int64) int64 { return avgpipe.Scored{MemoryBytes: bytes}.Together() }
+
+// switched is a comparison with one assumption changed.
+type switched struct {
+	what string
+	rows []avgpipe.EqualMemory
+}
+
+// otherwise is the comparison in every other world and, in its own, at other budgets.
+func (c *comparison) otherwise(ctx context.Context, all []world) ([]switched, error) {
+	var out []switched
+	fullest, err := c.held(func(b avgpipe.Baseline) avgpipe.Budget { return b.Needs(false) })
+	if err != nil {
+		return nil, err
+	}
+	unlimited, err := c.held(func(avgpipe.Baseline) avgpipe.Budget { return avgpipe.Budget{} })
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, switched{"held to the baseline's fullest GPU", fullest},
+		switched{"no limit but the GPUs' memory", unlimited})
+	others := make([]*comparison, len(all))
+	err = atOnce(len(all), func(i int) (err error) {
+		others[i], err = c.of.in(ctx, all[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, x := range all {
+		out = append(out, switched{x.String(), others[i].rows})
+		if x.blocking || x.kernels || x.fill > 0 {
+			free, err := others[i].held(func(avgpipe.Baseline) avgpipe.Budget { return avgpipe.Budget{} })
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, switched{x.String() + ", no limit but the GPUs' memory", free})
+		}
+	}
+	return out, nil
+}
+
+// worldsOf are the other worlds of a training.
+func (w compared) worldsOf() []world {
+	switch w.Training.Name {
+	case "bert":
+		return append(slices.Clone(worlds), world{positions: 128})
+	case "awd-lm":
+		return append(slices.Clone(worlds), world{untied: true})
+	}
+	return worlds
+}
+
+// asDescribed is the assumption of the rows themselves.
+const asDescribed = ""
+
+func figure11(ctx context.Context, _ table.Options, t *table.Table) error {
+	trainings, err := ofTrainings[compared](t, "fig11")
+	if err != nil {
+		return err
+	}
+	sum := summary{by: map[string]*counts{}}
+	for _, w := range trainings {
+		c, err := w.in(ctx, world{})
+		if err != nil {
+			return err
+		}
+		others, err := c.otherwise(ctx, w.worldsOf())
+		if err != nil {
+			return err
+		}
+		for _, r := range c.rows {
+			if !r.Fits {
+				continue
+			}
+			if err := w.speedup(ctx, t, r, others); err != nil {
+				return err
+			}
+		}
+		w.ranks(t, c, others)
+		w.chosen(t, c, others)
+		for _, o := range append([]switched{{asDescribed, c.rows}}, others...) {
+			sum.add(w, o)
+		}
+	}
+	sum.rows(t, len(trainings))
+	t.Notes = append(t.Notes, "times are of a batch, and so are speedups; the paper's are of training to a target, "+
+		"which counts besides that PipeDream needs more epochs (Figure 14)",
+		"memory is that of all GPUs together, as the text's is: data parallelism's for BERT is more than a GPU has")
+	return nil
+}
+
+// summary counts over all trainings, by assumption.
+type summary struct{ by map[string]*counts }
+
+// counts are of all trainings under one assumption.
+type counts struct {
+	trainings                            int
+	overDP, over                         []float64
+	printed, printedSeveral, several, of int
+}
+
+func (m *summary) add(w compared, o switched) {
+	s := m.by[o.what]
+	if s == nil {
+		s = &counts{}
+		m.by[o.what] = s
+	}
+	s.trainings++
+	for _, r := range o.rows {
+		if !r.Fits || r.AvgPipe == nil {
+			continue
+		}
+		if r.Name == dataParallelism {
+			s.overDP = append(s.overDP, r.Speedup())
+		} else {
+			s.over = append(s.over, r.Speedup())
+		}
+		s.of++
+		if r.AvgPipe.At.Pipelines > 1 {
+			s.several++
+		}
+		if w.Degrees[r.Name] != "" {
+			s.printed++
+			if r.AvgPipe.At.Pipelines > 1 {
+				s.printedSeveral++
+			}
+		}
+	}
+}
+
+// rows are the counts, under every assumption that is made of all trainings.
+func (m *summary) rows(t *table.Table, trainings int) {
+	base := m.by[asDescribed]
+	row := func(what string, paper float64, format string, ratio bool, value func(*counts) float64) {
+		r := t.Number(what, paper, value(base), format, "")
+		if ratio {
+			r.Ratio()
+		}
+		for _, other := range slices.Sorted(maps.Keys(m.by)) {
+			if s := m.by[other]; other != asDescribed && s.trainings == trainings {
+				r.Ablate(other, value(s), format)
+			}
+		}
+	}
+	row("comparisons that several pipelines win, of those whose degrees the text prints", float64(base.printed), "%.0f",
+		false, func(s *counts) float64 { return float64(s.printedSeveral) })
+	row(fmt.Sprintf("comparisons that several pipelines win, of all %d", base.of), 0, "%.0f", false,
+		func(s *counts) float64 { return float64(s.several) })
+	row("mean speedup over data parallelism", 4.7, "%.2fx", true, func(s *counts) float64 { return stats.Mean(s.overDP) })
+	row("mean speedup over pipelines", 1.7, "%.2fx", true, func(s *counts) float64 { return stats.Mean(s.over) })
+}
+
+// speedup is the row of one baseline.
+func (w compared) speedup(ctx context.Context, t *table.Table, r avgpipe.EqualMemory, others []switched) error {
+	what := fmt.Sprintf("%s, AvgPipe over %s", w.Training.Name, r.Name)
+	if slices.Contains(w.FromMeans, r.Name) {
+		what += " (paper's from means)"
+	}
+	var row *table.Row
+	if r.AvgPipe == nil {
+		row = t.Word(what, fmt.Sprintf("%.2fx", w.Faster[r.Name]), "nothing fits", "")
+	} else {
+		row = t.Number(what+" at "+r.AvgPipe.At.String(), w.Faster[r.Name], r.Speedup(), "%.2fx", "").Ratio().
+			In(w.Training.Name)
+	}
+	for _, o := range others {
+		if other := named(o.rows, r.Name); other != nil && other.AvgPipe != nil {
+			row.Ablate(o.what, other.Speedup(), "%.2fx at "+other.AvgPipe.At.String())
+		}
+	}
+	if r.Name == dataParallelism && r.AvgPipe != nil {
+		each, err := w.batchOfEach(ctx)
+		if err != nil {
+			return err
+		}
+		row.Ablate("the batch is each GPU's under data parallelism", each/r.AvgPipe.StepS,
+			"%.2fx at "+r.AvgPipe.At.String())
+	}
+	return nil
+}
+
+// batchOfEach is how long data parallelism takes for a batch where every GPU has one.
+func (w compared) batchOfEach(ctx context.Context) (float64, error) {
+	load, _, err := world{}.load(ctx, w.Training, w.MicroBatches)
+	if err != nil {
+		return 0, err
+	}
+	gpus := len(load.Cluster.Devices)
+	load.Batch *= gpus
+	dp, ok := load.DataParallel(ctx)
+	if !ok {
+		return 0, fmt.Errorf("%s has no data parallelism", w.Training.Name)
+	}
+	return dp.Predicted.StepS / float64(gpus), nil
+}
+
+// ranks are the words of the text on which baseline is which.
+func (w compared) ranks(t *table.Table, c *comparison, others []switched) {
+	name := w.Training.Name
+	if w.Slowest != "" {
+		t.Word(name+", the slowest baseline", w.Slowest, slowest(c.rows), "")
+	}
+	if w.Fastest != "" {
+		row := t.Word(name+", the fastest pipeline of the baselines", w.Fastest, fastest(c.rows), "")
+		instead(row, others, fastest)
+	}
+	if w.OutOfMemory != "" {
+		fits := func(rows []avgpipe.EqualMemory) string {
+			if r := named(rows, w.OutOfMemory); r != nil && r.Fits {
+				return "fits"
+			}
+			return "out of memory"
+		}
+		row := t.Word(name+", "+w.OutOfMemory, "out of memory", fits(c.rows), "")
+		instead(row, others, fits)
+	}
+}
+
+func slowest(rows []avgpipe.EqualMemory) string {
+	return slices.MaxFunc(rows, byTime).Name
+}
+
+// fastest is the fastest baseline that is a pipeline and fits.
+func fastest(rows []avgpipe.EqualMemory) string {
+	pipelines := slices.DeleteFunc(slices.Clone(rows), func(r avgpipe.EqualMemory) bool {
+		return r.Name == dataParallelism || !r.Fits
+	})
+	return slices.MinFunc(pipelines, byTime).Name
+}
+
+func byTime(a, b avgpipe.EqualMemory) int {
+	switch {
+	case a.Predicted.StepS < b.Predicted.StepS:
+		return -1
+	case a.Predicted.StepS > b.Predicted.StepS:
+		return 1
+	}
+	return 0
+}
+
+// chosen is the degrees that the text prints.
+func (w compared) chosen(t *table.Table, c *comparison, others []switched) {
+	for _, name := range slices.Sorted(maps.Keys(w.Degrees)) {
+		at := func(rows []avgpipe.EqualMemory) string {
+			if r := named(rows, name); r != nil && r.AvgPipe != nil {
+				return r.AvgPipe.At.String()
+			}
+			return "nothing fits"
+		}
+		instead(t.Word(fmt.Sprintf("%s, AvgPipe's degrees at the memory of %s", w.Training.Name, name), w.Degrees[name],
+			at(c.rows), ""), others, at)
+	}
+}
+
+// instead adds to a row of words what it is under the assumptions that change it.
+func instead(row *table.Row, others []switched, word func([]avgpipe.EqualMemory) string) {
+	for _, o := range others {
+		if other := word(o.rows); other != row.Ours {
+			row.Ablations = append(row.Ablations, table.Ablation{Assumption: o.what, Ours: other})
+		}
+	}
+}

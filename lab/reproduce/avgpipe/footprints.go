@@ -1,0 +1,193 @@
+package avgpipe
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/split"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// gib is bytes as a row has them.
+func gib(bytes int64) float64 { return float64(bytes) / (1 << 30) }
+
+func figure12(ctx context.Context, _ table.Options, t *table.Table) error {
+	trainings, err := ofTrainings[compared](t, "fig11")
+	if err != nil {
+		return err
+	}
+	for _, w := range trainings {
+		c, err := w.in(ctx, world{})
+		if err != nil {
+			return err
+		}
+		name := w.Training.Name
+		for _, r := range c.rows {
+			own := together(r.Predicted.MemoryBytes)
+			t.Number(fmt.Sprintf("%s, %s", name, r.Name), 0, gib(own), "%.2f GiB", "")
+			t.Number(fmt.Sprintf("%s, %s, the fullest GPU", name, r.Name), 0, gib(slices.Max(r.Predicted.MemoryBytes)),
+				"%.2f GiB", "")
+			if r.AvgPipe == nil {
+				t.Word(fmt.Sprintf("%s, AvgPipe in that", name), "-", "nothing fits", "")
+				continue
+			}
+			paper := 0.0
+			if r.Name == bounded {
+				paper = w.Of2BW
+			}
+			t.Number(fmt.Sprintf("%s, AvgPipe in that at %s, of the baseline's", name, r.AvgPipe.At), paper,
+				float64(r.AvgPipe.Together())/float64(own), "%.3f", "")
+		}
+		if w.TogetherGB > 0 {
+			t.Bound(name+", data parallelism, GB", "at least", w.TogetherGB,
+				float64(together(named(c.rows, dataParallelism).Predicted.MemoryBytes))/1e9)
+			r := &t.Rows[len(t.Rows)-1]
+			if err := w.larger(r, c.load); err != nil {
+				return err
+			}
+		}
+		if w.MostMemory != "" {
+			t.Word(name+", the most memory", w.MostMemory, slices.MaxFunc(c.rows, byMemory).Name, "")
+		}
+		if w.LeastMemory != "" {
+			if err := w.least(ctx, t, c); err != nil {
+				return err
+			}
+		}
+	}
+	t.Notes = append(t.Notes, "of all GPUs together, unless it is said of one")
+	return nil
+}
+
+func byMemory(a, b avgpipe.EqualMemory) int {
+	x, y := together(a.Predicted.MemoryBytes), together(b.Predicted.MemoryBytes)
+	switch {
+	case x < y:
+		return -1
+	case x > y:
+		return 1
+	}
+	return 0
+}
+
+// least is the row on the baseline with the least memory, and of the one that the paper has more micro-batches.
+func (w compared) least(ctx context.Context, t *table.Table, c *comparison) error {
+	row := t.Word(w.Training.Name+", the least memory of the baselines", w.LeastMemory,
+		slices.MinFunc(c.rows, byMemory).Name, "")
+	more, err := c.load.Baselines(ctx, 2*w.MicroBatches)
+	if err != nil {
+		return err
+	}
+	rows := slices.Clone(c.rows)
+	for i := range rows {
+		for _, b := range more {
+			if rows[i].Name == b.Name && b.Name == w.LeastMemory {
+				rows[i].Predicted = b.Predicted
+			}
+		}
+	}
+	instead(row, []switched{{w.LeastMemory + " cuts a batch into twice as many micro-batches", rows}},
+		func(rows []avgpipe.EqualMemory) string { return slices.MinFunc(rows, byMemory).Name })
+	return nil
+}
+
+// larger adds to the memory of data parallelism what it is at the largest micro-batches of which every GPU has one.
+func (w compared) larger(r *table.Row, load *avgpipe.Workload) error {
+	gpus := len(load.Cluster.Devices)
+	sizes := load.Profile.Sizes(load.Cluster.Devices[0])
+	i := slices.IndexFunc(sizes, func(size int) bool { return load.Batch/size < gpus }) - 1
+	if i < 0 {
+		return nil
+	}
+	pl, err := split.DataParallel(load.Profile, load.Cluster, sizes[i], load.Batch/sizes[i], gpus)
+	if err != nil {
+		return err
+	}
+	predicted, err := predict.Plan(load.Profile, load.Cluster, pl, load.Clip)
+	if err != nil {
+		return err
+	}
+	r.Ablate(fmt.Sprintf("micro-batches are of %d samples", sizes[i]),
+		float64(together(predicted.MemoryBytes))/1e9, "%.2f")
+	return nil
+}
+
+func figure13(ctx context.Context, _ table.Options, t *table.Table) error {
+	trainings, err := ofTrainings[compared](t, "fig11")
+	if err != nil {
+		return err
+	}
+	for _, w := range trainings {
+		c, err := w.in(ctx, world{})
+		if err != nil {
+			return err
+		}
+		name := w.Training.Name
+		for _, r := range c.rows {
+			rate, err := reached(c.load, r.Plan, 1)
+			if err != nil {
+				return err
+			}
+			t.Number(fmt.Sprintf("%s, %s, time computing", name, r.Name), 0, 100*r.Utilisation(), "%.1f %%", "")
+			t.Number(fmt.Sprintf("%s, %s, of the peak rate meanwhile", name, r.Name), 0, 100*rate, "%.0f %%", "")
+			if a := r.AvgPipe; a != nil {
+				if rate, err = reached(c.load, a.Plan, 1); err != nil {
+					return err
+				}
+				t.Number(fmt.Sprintf("%s, AvgPipe in its memory at %s, time computing", name, a.At), 0, 100*(1-a.Bubble),
+					"%.1f %%", "")
+				t.Number(fmt.Sprintf("%s, AvgPipe in its memory at %s, of the peak rate meanwhile", name, a.At), 0, 100*rate,
+					"%.0f %%", "")
+			}
+		}
+		others, err := c.otherwise(ctx, few)
+		if err != nil {
+			return err
+		}
+		row := t.Number(name+", AvgPipe's utilisation over the baselines', the mean", w.MoreUsed, moreUsed(c.rows), "%.2fx",
+			"").Ratio().In("more used")
+		for _, o := range others {
+			row.Ablate(o.what, moreUsed(o.rows), "%.2fx")
+		}
+	}
+	t.Notes = append(t.Notes, "utilisation is the part of the time in which a GPU computes times the part of its peak "+
+		"rate that it reaches meanwhile: the same work in less time, whatever the micro-batches")
+	return nil
+}
+
+// moreUsed is how many times as much AvgPipe uses the devices as each pipeline of the baselines does, the mean. The
+// work of a batch is the same for all, so that it is that of their times.
+func moreUsed(rows []avgpipe.EqualMemory) float64 {
+	var all []float64
+	for _, r := range rows {
+		if r.Fits && r.AvgPipe != nil && r.Name != dataParallelism {
+			all = append(all, r.Speedup())
+		}
+	}
+	return stats.Mean(all)
+}
+
+// reached is the part of their peak rate at which a plan's devices compute, the mean over stages; so many pipelines
+// compute at once.
+func reached(w *avgpipe.Workload, pl *plan.Plan, atOnce int) (float64, error) {
+	sum := 0.0
+	for _, st := range pl.Stages {
+		forward, backward, err := w.Profile.Stretches(w.Cluster.Devices[st.Devices[0]], st.FirstLayer, st.LastLayer,
+			pl.MicroBatch)
+		if err != nil {
+			return 0, err
+		}
+		now, peak := 0.0, 0.0
+		for _, s := range slices.Concat(forward, backward) {
+			now, peak = now+max(s.NowS, float64(atOnce)*s.PeakS), peak+float64(atOnce)*s.PeakS
+		}
+		sum += profile.Stretch{PeakS: peak}.Phi(now)
+	}
+	return sum / float64(len(pl.Stages)), nil
+}

@@ -1,0 +1,40 @@
+package avgpipe
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
+)
+
+// Figure 18: profiling takes the minutes that the text allows, and traversal many times as long.
+func TestTuningCostsAsTheTextHasIt(t *testing.T) {
+	found := tabletest.Run(t, "avgpipe-fig18")
+	if a := found.Agreement(); a.Bounds != (table.Count{Same: 3, Of: 3}) || a.Signs != (table.Count{Same: 3, Of: 3}) {
+		t.Errorf("%+v", a)
+	}
+}
+
+// Figure 19, of the two smaller trainings: nothing is shorter than the traversal's, and neither guideline serves both.
+func TestTuningGivesWhatTheTextSays(t *testing.T) {
+	trainings, err := ofTrainings[tuned](&table.Table{}, "fig19")
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := map[string]float64{}
+	for _, w := range trainings[1:] {
+		o, err := w.in(t.Context(), world{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, x := range map[string]float64{"printed": o.over(o.printed), "adjusted": o.over(o.adjusted),
+			"simulator": o.over(o.simulator), "max-num": o.maxNum, "max-size": o.maxSize} {
+			if worst[what] = max(worst[what], x); x < .995 {
+				t.Errorf("%s, %s: %.3f of the shortest", w.Training.Name, what, x)
+			}
+		}
+	}
+	if worst["simulator"] > 1.05 || worst["adjusted"] > 1.5 || worst["max-num"] < 1.5 || worst["max-size"] < 1.5 {
+		t.Errorf("the worst of each method over the shortest: %v", worst)
+	}
+}
