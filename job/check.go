@@ -64,7 +64,7 @@ func (j *Job) checkChoices() error {
 	}{{"collectives", j.Collectives, []string{Ordered, Native}},
 		{"rate_scale", j.RateScale, []string{ScaleByPipelines, ScaleSplit}},
 		{"bind", j.Bind, []string{BindAlways, BindNever}}, {"batch_norm", j.BatchNorm, []string{PerSlice}},
-		{"boundary", j.Boundary, packing.Names},
+		{"boundary", j.Boundary, packing.Names}, {"save_mode", j.SaveMode, []string{SaveDrained, SaveStage}},
 		{"averaging", j.Averaging, []string{string(plan.DiluteFirst), string(plan.UpdateFirst)}},
 		{"reference", j.Reference, []string{string(plan.Inline), string(plan.Beside)}}} {
 		if err := registry.OneOf(c.value, c.of); c.value != "" && err != nil {
@@ -103,6 +103,9 @@ func (j *Job) checkTogether() error {
 	case j.RateScale == ScaleSplit && j.Pipelines == 0:
 		return fmt.Errorf("%s %s sets alpha for pipelines side by side; give --pipelines too", j.Called("rate_scale"),
 			j.RateScale)
+	case j.SaveMode == SaveStage && j.SaveEvery == 0:
+		return fmt.Errorf("%s %s is of checkpoints as the run goes on; give --save-every too", j.Called("save_mode"),
+			j.SaveMode)
 	case j.ResumeAveraged && j.Resume == "":
 		return fmt.Errorf("%s is of a checkpoint to go on from; give --resume too", j.Called("resume_averaged"))
 	}

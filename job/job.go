@@ -83,6 +83,7 @@ type Job struct {
 	EvalEvery      int    `json:"eval_every,omitempty" yaml:"eval_every"`
 	EvalRows       int    `json:"eval_rows,omitempty" yaml:"eval_rows"`
 	SaveEvery      int    `json:"save_every,omitempty" yaml:"save_every"`
+	SaveMode       string `json:"save_mode,omitempty" yaml:"save_mode"`
 	Keep           int    `json:"keep,omitempty" yaml:"keep"`
 	Resume         string `json:"resume,omitempty" yaml:"resume"`
 	ResumeAveraged bool   `json:"resume_averaged,omitempty" yaml:"resume_averaged"`
@@ -135,6 +136,12 @@ func (j *Job) wrong(key string, value any, right string) error {
 	}
 	return fmt.Errorf("%s is %v; give %s", j.Called(key), value, right)
 }
+
+// The SaveModes: nothing is in flight as a checkpoint is written, or each stage writes its own behind its last update.
+const (
+	SaveDrained = "drain"
+	SaveStage   = "stage"
+)
 
 // PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
 const PerSlice = "per_slice"

@@ -234,6 +234,8 @@ var (
 		whole("samples of an evaluation, 0: all (default: all, 256 of a text)", "eval-rows",
 			func(j *Job) *int { return &j.EvalRows }),
 		whole("steps between checkpoints (default: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
+		word("drain (default), or stage: stages of a stream save without a drain", "save-mode",
+			func(j *Job) *string { return &j.SaveMode }),
 		whole("checkpoints to keep, 0: all (default: 3)", "keep", func(j *Job) *int { return &j.Keep }),
 		truth("take a --program whose sums do not ascend; other bits", "any-order",
 			func(j *Job) *bool { return &j.AnyOrder }),

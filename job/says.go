@@ -66,8 +66,10 @@ var says = map[string]string{
 	"eval_every": "steps between evaluations; 0 is only at the end",
 	"eval_rows":  "test samples of an evaluation, the first ones; 0 is all; left out, all of a table and 256 of a text",
 	"save_every": "steps between checkpoints; 0 is only at the end",
-	"keep":       "checkpoints to keep; 0 is all",
-	"resume":     "a checkpoint, or a folder of them, to go on from",
+	"save_mode": "drain, where nothing is in flight as a checkpoint is written, or stage: each stage of a stream saves " +
+		"itself behind its last update of save_every steps, and nothing is drained for it",
+	"keep":   "checkpoints to keep; 0 is all",
+	"resume": "a checkpoint, or a folder of them, to go on from",
 	"resume_averaged": "go on with another number of pipelines than the checkpoint has: all begin at its reference, with" +
 		" the average of their optimizer states",
 	"replay": "the folder of a run with schedule asp, or with reference beside, whose updates this run makes in the " +

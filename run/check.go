@@ -129,14 +129,10 @@ func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
 		return err
 	}
 	if schedule.Policy(p.Weights).Served() {
-		for _, l := range m.Layers {
-			for _, q := range l.Params {
-				if q.Buffer && !q.Frozen {
-					return fmt.Errorf("run: layer %s has running statistics (%s), which each worker would gather by itself: with "+
-						"weights %s one worker holds the weights, and gradients alone go there; use schedule dp or dp-async, or a "+
-						"model without batch norm", l.Name, q.Name, p.Weights)
-				}
-			}
+		if layer, statistic := running(m); layer != "" {
+			return fmt.Errorf("run: layer %s has running statistics (%s), which each worker would gather by itself: with "+
+				"weights %s one worker holds the weights, and gradients alone go there; use schedule dp or dp-async, or a "+
+				"model without batch norm", layer, statistic, p.Weights)
 		}
 	}
 	if l := m.NormalisesMicroBatches(); l != nil && !perSlice && splits(p) {

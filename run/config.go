@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/stage/optim"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
@@ -32,6 +33,9 @@ type Checkpointing struct {
 	Dir   string // empty: never
 	Every int    // steps between two checkpoints; 0: only at the end and when stopped
 	Keep  int    // how many of the run's own are kept, the newest ones; 0 keeps all
+	// ByStage has stages of a stream save themselves every so many steps, each behind its own last update, and nothing
+	// is drained for it; see Checkpoints in the package's description.
+	ByStage bool
 	// Claim is called where the folder is another than the leader's, in the first of the processes that have it, before
 	// anything there is changed, and calls arrange, which sets aside what is there; nil: nobody is asked. An error of it
 	// ends the run.
@@ -249,6 +253,15 @@ func (c Config) filled() (Config, error) {
 	}
 	if err := CheckPlan(c.Plan, c.Model, c.PerSlice); err != nil {
 		return c, err
+	}
+	if c.Checkpoint.ByStage {
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1)
+		if err != nil {
+			return c, fmt.Errorf("run: %w", err)
+		}
+		if err := c.byStage(p); err != nil {
+			return c, err
+		}
 	}
 	if err := steppable(c.Optimizer, c.Plan, c.Model); err != nil {
 		return c, err

@@ -38,6 +38,28 @@
 // every stage take its update back and make it again, clipped: each by itself, from the norm that it has. The
 // Program ends there, what was begun of the next step is thrown away, and another one goes on with that step.
 //
+// # Checkpoints
+//
+// A checkpoint is what a run that drains there leaves: all stages behind the updates of the same steps, with
+// nothing in flight. As a rule it is written so: Checkpointing.Every ends a Program, and another one of CK alone
+// follows. Periods of a stream are therefore part of the run.
+//
+// With Checkpointing.ByStage nothing is drained for it (PipeDream §4). The Program goes on over the end of an
+// epoch, and each stage has a CK behind its own last update of it (lower.Saved), on its first replica: the
+// weights there are those of a run that drained, bit for bit, since which version a minibatch reads, and which
+// gradients an update takes, are decided by minibatches in front of it alone. What the stage has computed of the
+// next epoch by then is in no weight yet. Hence the limits: an epoch ends where every stage's update does, on
+// whole groups of replicas; only streams have it, since nothing is in flight behind a step of the others; and no
+// layer may have running statistics, which move with forwards. A save changes no bit of the run itself.
+//
+// A stage writes its file into the epoch's draft and says so (control.Saved with its steps); it waits for
+// nobody, and its device waits for the disk. The leader seals an epoch once all stages have written it and the
+// losses of its steps are known to be finite, in the order of the epochs, while the Program goes on: Commit and
+// Prune are orders that processes carry out meanwhile. A manifest is written last, so that a kill between stages
+// leaves the epoch before, which all of them have. Drafts of later epochs are left alone by Prune, since fast
+// stages may be there already; those that will not become checkpoints go as the run ends. A run that is to stop
+// ends behind what it has begun, as ever, and saves there drained.
+//
 // # One worker holds the weights
 //
 // Under weight policy asp (schedule/server.go) the last worker is a server, with the optimizer; the others fetch the

@@ -48,12 +48,14 @@ type leader struct {
 
 	program *schedule.Program // under way
 	trains  bool              // it is training
-	whole   int               // of its minibatches
+	length  int               // its minibatches
+	whole   int               // those that are
 	tests   []control.Tested  // of an evaluation, by micro-batch
 	apart   float64
 	saved   control.Saved // for a checkpoint
 	run     uint64        // a number of this run, by which its drafts are known
 	draft   string        // of the checkpoint that is being saved, and not yet whole
+	epochs  epochs        // that stages save by themselves
 	others  bool          // processes have other folders of checkpoints than the leader's
 	savedAt int           // steps behind the last one of this run; -1: none yet
 
@@ -171,6 +173,9 @@ func (l *leader) await() {
 			}
 		}
 	}
+	if err := l.seal(); err != nil {
+		l.fail(err)
+	}
 }
 
 // hear takes what a process says, and when it came.
@@ -211,27 +216,32 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 	case control.Ended:
 		return l.progress.Peaks(from, body.PeakBytes)
 	case control.Saved:
-		for _, f := range body.Files {
-			if l.hosts > 1 {
-				f.Host = l.job.World.HostOf(from)
-			}
-			l.saved.Files = append(l.saved.Files, f)
+		if body.Steps > 0 {
+			return l.stageSaved(from, body)
 		}
-		for layer, n := range body.Updates {
-			if l.saved.Updates == nil {
-				l.saved.Updates = map[string]int{}
-			}
-			l.saved.Updates[layer] = n
-		}
+		l.adds(&l.saved, from, body)
 	case control.Result:
 		return l.tested(body)
 	}
 	return nil
 }
 
+// adds adds what a process has written for a checkpoint.
+func (l *leader) adds(to *control.Saved, from int, part control.Saved) {
+	for _, f := range part.Files {
+		if l.hosts > 1 {
+			f.Host = l.job.World.HostOf(from)
+		}
+		to.Files = append(to.Files, f)
+	}
+	for layer, n := range part.Updates {
+		to.Updated(layer, n)
+	}
+}
+
 // step takes a process's part of a step, and reports it once it is whole.
 func (l *leader) step(from int, part control.Step) error {
-	if end := l.done + l.program.Minibatches(); part.Step < l.done || part.Step >= end {
+	if end := l.done + l.length; part.Step < l.done || part.Step >= end {
 		return fmt.Errorf("run: %s says that step %d stands; the program has steps %d to %d", l.job.World.Name(from),
 			trace.StepNumber(part.Step), trace.StepNumber(l.done), end)
 	}
@@ -246,6 +256,9 @@ func (l *leader) step(from int, part control.Step) error {
 func (l *leader) finished(f control.Finished) {
 	l.whole++
 	l.loss = f.Loss
+	if l.stagesSave() && divides(l.config.Checkpoint.Every, f.Step+1) {
+		l.epochs.of(f.Step + 1).loss = &f.Loss
+	}
 	l.pace(f)
 	l.late.step(f.TookS)
 	l.trace(f.Step)
@@ -293,7 +306,7 @@ func (l *leader) execute(p *schedule.Program, start func(text string, slots int)
 		return 0, err
 	}
 	body := start(p.Text(), slots)
-	l.program, l.whole = p, 0
+	l.program, l.whole, l.length = p, 0, p.Minibatches()
 	_, l.trains = body.(control.Load)
 	if l.trains && l.watch == nil && len(l.config.ProfileS) > 0 && !p.Served() {
 		l.watch, l.slow = pace.New(l.config.ProfileS, p.StopUnit()), map[int]int{}
@@ -332,7 +345,7 @@ func (l *leader) order(body control.Body) error {
 func (l *leader) dismiss() {
 	l.readClocks()
 	l.told = time.Now()
-	l.tell(l.state.Leave(control.Leave{Stopped: l.stopped, Draft: l.draft}))
+	l.tell(l.state.Leave(control.Leave{Stopped: l.stopped, Draft: l.draft, Drafts: l.drafts()}))
 	for hurries := false; !l.state.Gone(); {
 		if patience := l.patience(); patience < l.config.StallAfter && !hurries {
 			hurries = true

@@ -107,8 +107,10 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 // What a run cannot execute is refused with the worker and the instruction, before anything is executed.
 func TestWhatCannotBeExecutedIsRefusedFirst(t *testing.T) {
 	for want, spoil := range map[string]func(p *schedule.Program){
-		"(1CK0): a program that trains does not save or evaluate": func(p *schedule.Program) {
-			p.Body[1] = append(p.Body[1], schedule.Instruction{Stage: 1, Kind: schedule.CK})
+		"worker 0: 0CK0: a run saves and evaluates between two Programs by itself": func(p *schedule.Program) {
+			for w := range p.Body {
+				p.Body[w] = append(p.Body[w], schedule.Instruction{Stage: int32(w), Kind: schedule.CK})
+			}
 		},
 		"worker 0: 0EV0: a run saves and evaluates between two Programs by itself": func(p *schedule.Program) {
 			evaluates, err := programs.Evaluation(p.Placement[0], p.MicroBatches)

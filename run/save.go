@@ -2,7 +2,6 @@ package run
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -38,7 +37,6 @@ func (l *leader) tidy() error {
 
 // save has every stage write itself, and the checkpoint is whole once all have and it has its manifest.
 func (l *leader) save() error {
-	c := l.config
 	l.saved, l.draft = control.Saved{}, checkpoint.DraftName(l.done, l.run)
 	p, err := programs.Checkpoint(l.job.Shown())
 	if err != nil {
@@ -49,24 +47,9 @@ func (l *leader) save() error {
 	}); err != nil {
 		return err
 	}
-	var files []checkpoint.File
-	for _, f := range l.saved.Files {
-		files = append(files, checkpoint.File(f))
-	}
-	manifest, err := checkpoint.Seal(checkpoint.Manifest{
-		Model: c.Model.Name, ModelID: c.Model.ID(), Training: l.training(), Engine: c.Engine.Name(),
-		Float: c.Engine.Float().String(),
-		Steps: l.done, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
-		Samples:   int64(l.job.BatchOf(l.done, 0)) * int64(c.Plan.Batch()),
-		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: l.loss, Plan: c.Plan, Updates: l.saved.Updates,
-		Parameters: parametersOf(c.Model),
-		Asked: &checkpoint.Asked{
-			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
-			RateScale: c.RateScale, RateFactor: c.RateFactor, Since: l.since(),
-		},
-	}, files)
+	manifest, err := l.manifest(l.done, l.loss, l.saved)
 	if err != nil {
-		return fmt.Errorf("run: %w", err)
+		return err
 	}
 	commit := control.Commit{Draft: l.draft, Manifest: string(manifest)}
 	l.draft = "" // while nobody knows whether it is whole
@@ -77,7 +60,6 @@ func (l *leader) save() error {
 		l.draft = commit.Draft
 		return process.ErrorOf(l.job.World, refused)
 	}
-	l.checkpoint, l.savedAt = filepath.Join(c.Checkpoint.Dir, checkpoint.NameOf(l.done)), l.done
 	if commit.Others = true; l.others {
 		if err := l.order(commit); err != nil {
 			return err
@@ -86,11 +68,33 @@ func (l *leader) save() error {
 	if err := l.order(control.Prune{}); err != nil {
 		return err
 	}
-	if f := c.Hooks.OnCheckpoint; f != nil {
-		path, steps := l.checkpoint, l.done
-		l.hooks.add(func() { f(path, steps) })
-	}
+	l.sealed(l.done)
 	return nil
+}
+
+// manifest is the text of a checkpoint's, after so many steps, the last of which had that loss.
+func (l *leader) manifest(steps int, loss float64, saved control.Saved) ([]byte, error) {
+	c := l.config
+	var files []checkpoint.File
+	for _, f := range saved.Files {
+		files = append(files, checkpoint.File(f))
+	}
+	text, err := checkpoint.Seal(checkpoint.Manifest{
+		Model: c.Model.Name, ModelID: c.Model.ID(), Training: l.training(), Engine: c.Engine.Name(),
+		Float: c.Engine.Float().String(),
+		Steps: steps, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
+		Samples:   int64(l.job.BatchOf(steps, 0)) * int64(c.Plan.Batch()),
+		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: loss, Plan: c.Plan, Updates: saved.Updates,
+		Parameters: parametersOf(c.Model),
+		Asked: &checkpoint.Asked{
+			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
+			RateScale: c.RateScale, RateFactor: c.RateFactor, Since: l.since(),
+		},
+	}, files)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	return text, nil
 }
 
 // parametersOf is what a checkpoint of a model has.

@@ -45,7 +45,11 @@ func divides(every, n int) bool { return every > 0 && n%every == 0 }
 func (l *leader) boundary(done int) int {
 	c := l.config
 	end := c.Steps
-	for _, every := range []int{c.Checkpoint.Every, c.EvalEvery} {
+	periods := []int{c.EvalEvery}
+	if !c.Checkpoint.ByStage { // else nothing is drained for them
+		periods = append(periods, c.Checkpoint.Every)
+	}
+	for _, every := range periods {
 		if every > 0 {
 			end = min(end, (done/every+1)*every)
 		}
@@ -68,8 +72,11 @@ func (l *leader) trainTo(end int) error {
 			return nil
 		}
 		steps, err := l.execute(p, func(text string, slots int) control.Body {
-			return control.Load{Program: text, Base: l.done, Slots: slots}
+			return control.Load{Program: text, Base: l.done, Slots: slots, Run: l.run}
 		})
+		if err == nil {
+			err = l.sealAll()
+		}
 		l.done += steps
 		if p.ValidatesLater() && steps < p.Minibatches() {
 			l.span = max(leastRepeat, l.span/4)
@@ -115,7 +122,10 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 				return nil, fmt.Errorf("run: %w", err)
 			}
 		}
-		return p, c.runnable(p)
+		if err := c.runnable(p); err != nil {
+			return nil, err
+		}
+		return l.saving(p)
 	}
 	p, err := c.Next(l.timeline(), steps)
 	if err != nil {

@@ -17,6 +17,9 @@
 // the leader's own folder is not asked to do: that is for whoever drives it. Of its checkpoints those are the run's
 // that name its training.
 //
+// Drafts of several checkpoints may be written at once, where stages save themselves as they come to it: each becomes
+// one by itself, and PruneBehind leaves those of more steps alone.
+//
 // Where files are on several hosts, each process has a Shelf of the path, and whoever leads has every one Look, and
 // Among chooses the newest checkpoint that is whole over all of them: any of them may have the manifest, and each file
 // may be in the checkpoint or in a draft of it. All that have files hold them against their checksums at once, each

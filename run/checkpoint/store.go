@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -286,7 +287,10 @@ func (s *Store) Abandon(draft string) error {
 
 // Prune removes all drafts, which are of runs that are over, of the store's own checkpoints the oldest beyond Keep,
 // and those that it has set aside of a run that this one replaces.
-func (s *Store) Prune() error {
+func (s *Store) Prune() error { return s.PruneBehind(math.MaxInt) }
+
+// PruneBehind is Prune where drafts of checkpoints after more than so many steps are being written: they stay.
+func (s *Store) PruneBehind(steps int) error {
 	for s.Keep > 0 && len(s.own) > s.Keep {
 		if err := drop(s.own[0]); err != nil {
 			return err
@@ -304,7 +308,8 @@ func (s *Store) Prune() error {
 		return nil
 	}
 	for _, e := range entries {
-		if _, ok := stepsOf(e.Name()); ok && e.IsDir() && strings.HasSuffix(e.Name(), partial) {
+		of, ok := stepsOf(e.Name())
+		if ok && of <= steps && e.IsDir() && strings.HasSuffix(e.Name(), partial) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
 		}
 	}

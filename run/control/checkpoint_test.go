@@ -113,7 +113,37 @@ func TestAnOrderBesideAProgramPanics(t *testing.T) {
 					t.Errorf("an order beside another %s was given", name)
 				}
 			}()
-			l.Order(Prune{})
+			l.Order(Look{})
 		}()
+	}
+}
+
+// What stages have saved by themselves is committed while their Program goes on, order by order.
+func TestCheckpointsAreCommittedBesideAProgram(t *testing.T) {
+	l, hears := orders(t)
+	f := NewFollower(0, 1)
+	follow := func(messages []Message) {
+		t.Helper()
+		for _, m := range messages {
+			if _, err := f.Receive(m); err != nil {
+				t.Fatalf("%T: %v", m.Body, err)
+			}
+		}
+	}
+	f.in = l.out // what it was told before
+	follow(l.Begin(Load{}, 1))
+	for _, order := range []Body{Commit{Draft: "d"}, Prune{Behind: 4}} {
+		follow(l.Order(order))
+		for p := range l.process {
+			if !l.Ordered() || !l.Under() {
+				t.Fatalf("%T: ordered %v, under %v", order, l.Ordered(), l.Under())
+			}
+			if err := hears(p, Done{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if l.Ordered() || l.Refused() != nil {
+			t.Fatalf("%T is not over", order)
+		}
 	}
 }

@@ -81,7 +81,7 @@ func (f *Follower) Receive(m Message) (Body, error) {
 		f.epoch, f.under, f.stopping, f.limited = m.Epoch, true, false, false
 		return m.Body, nil
 	case Mark, Look, Commit, Prune:
-		if f.under {
+		if f.under && !meanwhile(m.Body) {
 			return nil, refuse("a program is under way")
 		}
 		return m.Body, nil

@@ -68,12 +68,21 @@ func (l *Leader) Begin(body Body, period int) []Message {
 
 // mustBeIdle panics unless all processes can be given something to do.
 func (l *Leader) mustBeIdle(body Body) {
-	if !l.Ready() || l.under || l.order != nil || l.failed != nil || l.leaving {
+	if !l.Ready() || l.under && !meanwhile(body) || l.order != nil || l.failed != nil || l.leaving {
 		panic(fmt.Sprintf("control: a %s before the processes are ready for it", body.kind()))
 	}
 }
 
-// Order has all processes do something between two Programs: Mark, Look, Commit or Prune.
+// meanwhile says whether processes can carry out an order while a Program is under way.
+func meanwhile(body Body) bool {
+	switch body.(type) {
+	case Commit, Prune:
+		return true
+	}
+	return false
+}
+
+// Order has all processes do something: Mark or Look between two Programs, Commit or Prune at any time.
 func (l *Leader) Order(body Body) []Message {
 	l.mustBeIdle(body)
 	l.order = body

@@ -52,6 +52,7 @@ type Load struct {
 	Program string `json:"program"`         // its text
 	Base    int    `json:"base"`            // the step that its minibatch 0 is
 	Slots   int    `json:"slots,omitempty"` // messages that may lie with a receiver on an edge; 0: no bound
+	Run     uint64 `json:"run,omitempty"`   // whose drafts stages write, where they save themselves in it
 }
 
 // Evaluate starts a Program that evaluates behind so many steps.
@@ -90,7 +91,11 @@ type Commit struct {
 }
 
 // Prune has every keeper remove drafts, and its oldest checkpoints beyond those to be kept.
-type Prune struct{}
+type Prune struct {
+	// Behind is how many steps the last draft is of that goes, where a Program is under way in which stages save
+	// themselves: those of more are being written. 0: all go.
+	Behind int `json:"behind,omitempty"`
+}
 
 // Done answers Mark, Look, Commit and Prune.
 type Done struct {
@@ -206,8 +211,17 @@ type Tested struct {
 
 // Saved is the files that a process has written for a checkpoint.
 type Saved struct {
+	Steps   int            `json:"steps,omitempty"` // of that of stages which save themselves as a Program trains; 0: of Save's
 	Files   []File         `json:"files,omitempty"`
 	Updates map[string]int `json:"updates,omitempty"` // by layer, where they are not the steps done
+}
+
+// Updated notes how many updates a layer has had.
+func (s *Saved) Updated(layer string, n int) {
+	if s.Updates == nil {
+		s.Updates = map[string]int{}
+	}
+	s.Updates[layer] = n
 }
 
 // File is one of them.
@@ -316,6 +330,8 @@ const MostShown = perRecord
 type Leave struct {
 	Stopped bool   `json:"stopped,omitempty"` // before its last step, as somebody wanted
 	Draft   string `json:"draft,omitempty"`   // that will not become a checkpoint, and is to be removed
+	// Drafts are those that stages had begun, and that will not become one either.
+	Drafts []string `json:"drafts,omitempty"`
 }
 
 // Record is a part of what a process has recorded; all of them, merged, are the whole.

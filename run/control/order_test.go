@@ -60,7 +60,7 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 		"it says that it is process 1":  {{N: 1, From: 1, Epoch: 1, Body: Load{}}},
 		"program 0 is under way: false": {{N: 1, Epoch: 2, Body: Load{}}},
 		"program 1 is under way: true":  {load, {N: 2, Epoch: 2, Body: Save{}}},
-		"a program is under way":        {load, {N: 2, Epoch: 1, Body: Commit{}}},
+		"a program is under way":        {load, {N: 2, Epoch: 1, Body: Look{}}},
 		"program 1 is the last":         {load, {N: 2, Epoch: 2, Body: Stop{}}},
 		"it answers no stop":            {load, {N: 2, Epoch: 1, Body: Limit{}}},
 		"no program is under way":       {{N: 1, Body: Release{}}},

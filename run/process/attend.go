@@ -299,11 +299,13 @@ func (x *Process) told(m control.Message, broken error) {
 func (x *Process) obey(body control.Body) error {
 	switch body := body.(type) {
 	case control.Load:
+		x.run = body.Run
 		return x.load(body.Program, body.Base, body.Slots, true)
 	case control.Evaluate:
 		return x.load(body.Program, body.Base, body.Slots, false)
 	case control.Save:
-		if err := x.draft(body.Draft); err != nil {
+		var err error
+		if x.dir, err = x.pathOf(body.Draft); err != nil {
 			return err
 		}
 		return x.load(body.Program, body.Base, body.Slots, false)
@@ -326,7 +328,9 @@ func (x *Process) obey(body control.Body) error {
 	case control.Failed:
 		x.failLocked(x.some(), ErrorOf(x.job.World, &body))
 	case control.Leave:
-		x.stopped, x.abandoned = body.Stopped, body.Draft
+		if x.stopped, x.abandoned = body.Stopped, body.Drafts; body.Draft != "" {
+			x.abandoned = append(x.abandoned, body.Draft)
+		}
 		x.part()
 	}
 	return nil

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,26 +11,49 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// save writes a stage's file, and those of the pipelines that it is the reference of; the CK of that stage.
-func (w *worker) save(h *holding) error {
-	if err := w.saveOne(h); err != nil || w.job.Together() == 1 {
-		return err
+// save writes a stage's file, and those of the pipelines that it is the reference of; the CK of that stage. In a
+// Program that trains it is a stage's own checkpoint behind an update, and the leader is told of it at once.
+func (w *worker) save(h *holding, in schedule.Instruction) error {
+	all := []*holding{h}
+	if w.job.Together() > 1 {
+		all = append(all, w.pipelinesOf(h)...)
 	}
-	for _, one := range w.pipelinesOf(h) {
-		if err := w.saveOne(one); err != nil {
+	var saved control.Saved
+	dir, steps := w.x.dir, w.x.base
+	if w.x.trains {
+		steps += int(in.Micro) + 1
+		saved.Steps = steps
+		var err error
+		if dir, err = w.x.pathOf(checkpoint.DraftName(steps, w.x.run)); err != nil {
 			return err
 		}
+	}
+	for _, one := range all {
+		if err := w.saveOne(one, dir, steps, &saved); err != nil {
+			return err
+		}
+	}
+	w.x.mu.Lock()
+	defer w.x.mu.Unlock()
+	if w.x.trains {
+		w.x.say(saved)
+		return nil
+	}
+	w.x.saved.Files = append(w.x.saved.Files, saved.Files...)
+	for layer, n := range saved.Updates {
+		w.x.saved.Updated(layer, n)
 	}
 	return nil
 }
 
-// saveOne writes one file of a checkpoint. It waits for the device.
-func (w *worker) saveOne(h *holding) error {
-	j, steps := w.job, w.x.base
-	if err := checkpoint.MakeDraft(w.x.dir); err != nil {
+// saveOne writes one file of a checkpoint after so many steps into a draft. It waits for the device.
+func (w *worker) saveOne(h *holding, dir string, steps int, saved *control.Saved) error {
+	j := w.job
+	if err := checkpoint.MakeDraft(dir); err != nil {
 		return err
 	}
 	l, err := w.fetch(waitSaved, h.Snapshot())
@@ -52,33 +76,25 @@ func (w *worker) saveOne(h *holding) error {
 				steps, v.Name, h.position.stage)}
 		}
 	}
-	file, err := checkpoint.WriteFile(w.x.dir, j.stageFile(h.position), tensors)
+	file, err := checkpoint.WriteFile(dir, j.stageFile(h.position), tensors)
 	if err != nil {
 		return err
 	}
-	w.x.mu.Lock()
-	defer w.x.mu.Unlock()
-	saved := &w.x.saved
 	saved.Files = append(saved.Files, control.File(file))
 	for _, p := range h.Params() {
 		if n := h.Updates(p); h.Owns(p) && n != steps {
-			if saved.Updates == nil {
-				saved.Updates = map[string]int{}
-			}
-			saved.Updates[j.Graph.Model.Layers[p.Layer].Whole()] = n
+			saved.Updated(j.Graph.Model.Layers[p.Layer].Whole(), n)
 		}
 	}
 	return nil
 }
 
-// draft is where the workers write their files from now on. The caller holds mu.
-func (x *Process) draft(name string) error {
+// pathOf is where a draft is.
+func (x *Process) pathOf(draft string) (string, error) {
 	if x.job.Store == nil {
-		return x.folderless()
+		return "", x.folderless()
 	}
-	path, err := x.job.Store.Draft(name)
-	x.dir = path
-	return err
+	return x.job.Store.Draft(draft)
 }
 
 func (x *Process) folderless() error {
@@ -153,6 +169,9 @@ func (x *Process) carriedOut(order control.Body) (control.Done, error) {
 				return control.Done{}, err
 			}
 		}
+		if order.Behind > 0 {
+			return control.Done{}, s.PruneBehind(order.Behind)
+		}
 		return control.Done{}, s.Prune()
 	}
 	return control.Done{}, fmt.Errorf("a %T is no order", order)
@@ -183,15 +202,18 @@ func (x *Process) continueWith(s *checkpoint.Store) error {
 	return s.Continue(x.job.From)
 }
 
-// abandon removes the draft that will not become a checkpoint. Nobody of this process writes to it any more.
-func (x *Process) abandon() error {
+// abandon removes the drafts that will not become checkpoints. Nobody of this process writes to them any more.
+func (x *Process) abandon() (err error) {
 	x.mu.Lock()
-	draft := x.abandoned
+	drafts := x.abandoned
 	x.mu.Unlock()
-	if draft == "" || x.job.Store == nil {
+	if x.job.Store == nil {
 		return nil
 	}
-	return x.job.Store.Abandon(draft)
+	for _, draft := range drafts {
+		err = errors.Join(err, x.job.Store.Abandon(draft))
+	}
+	return err
 }
 
 // weights copies the parameters and buffers of the stages that this worker saves.

@@ -59,7 +59,7 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 		}
 		return 0, w.caughtUp() // the step's mark, which is set here, is behind its update
 	case schedule.CK:
-		return 0, w.save(h)
+		return 0, w.save(h, in)
 	}
 	return 0, fmt.Errorf("this runtime does not execute %v", in.Kind)
 }

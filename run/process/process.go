@@ -82,9 +82,10 @@ type Process struct {
 	refused     error        // why the last update was taken back for good
 	dir         string       // of the files of a checkpoint
 	saved       control.Saved
-	keeps       bool   // this is the first of the processes that have its folder of checkpoints
-	continued   bool   // it has made the checkpoints of the run before its own
-	abandoned   string // the draft that is removed in the end
+	keeps       bool     // this is the first of the processes that have its folder of checkpoints
+	continued   bool     // it has made the checkpoints of the run before its own
+	abandoned   []string // the drafts that are removed in the end
+	run         uint64   // whose drafts stages write that save themselves as the program trains; 0: none does
 	tested      control.Result
 }
 

@@ -40,10 +40,9 @@ func executable(p *schedule.Program) error {
 		at := -1
 		p.Walk(w, func(in schedule.Instruction) bool {
 			at++
-			if in.Kind == schedule.CK || in.Kind == schedule.EV {
+			if in.Kind == schedule.EV {
 				wrong = &Error{Program: p.Name, Worker: w, Position: at, Instruction: in,
-					Why: "a program that trains does not save or evaluate; train does both between two of them " +
-						"(--save-every, --eval-every)"}
+					Why: "a program that trains does not evaluate; train does, between two of them (--eval-every)"}
 			}
 			return wrong == nil
 		})

@@ -16,6 +16,7 @@ type tally struct {
 	done      map[schedule.Instruction]int // computations
 	updates   map[schedule.Instruction]int
 	validated map[schedule.Instruction]int // PV
+	saves     map[schedule.Instruction]int // CK
 	// latest is, by stage in a B with no number, the gradient of the highest micro-batch so far.
 	latest map[schedule.Instruction]schedule.Instruction
 	end    int32                 // one more than the last micro-batch trained on
@@ -24,8 +25,8 @@ type tally struct {
 
 func newTally(p *schedule.Program) *tally {
 	return &tally{p: p, done: map[schedule.Instruction]int{}, updates: map[schedule.Instruction]int{},
-		validated: map[schedule.Instruction]int{},
-		latest:    map[schedule.Instruction]schedule.Instruction{}, end: p.StreamEnd()}
+		validated: map[schedule.Instruction]int{}, saves: map[schedule.Instruction]int{},
+		latest: map[schedule.Instruction]schedule.Instruction{}, end: p.StreamEnd()}
 }
 
 // worker walks one list. Everything that an instruction needs on its own worker must
@@ -33,6 +34,7 @@ func newTally(p *schedule.Program) *tally {
 func (t *tally) worker(w int, rep *Report) error {
 	have := map[schedule.Instruction]bool{}     // RF, RB taken; F, B, I done, as seen by this worker
 	updated := map[schedule.Instruction]int32{} // by stage, in an update with no number: the last one
+	settled := map[schedule.Instruction]int32{} // and in what settles it
 	held, peak, at := 0, 0, -1
 	var fault error
 	t.p.Walk(w, func(in schedule.Instruction) bool {
@@ -47,6 +49,11 @@ func (t *tally) worker(w int, rep *Report) error {
 			return fail("it stands in the list twice")
 		}
 		have[in] = true
+		if t.p.Settled(in) {
+			of := in
+			of.Micro = 0
+			settled[of] = in.Micro
+		}
 		if in.Kind.IsSend() || in.Kind.IsReceive() {
 			n := t.messages(in)
 			if n == 0 {
@@ -143,6 +150,13 @@ func (t *tally) worker(w int, rep *Report) error {
 				return fail("its update %v must come before it", in.As(schedule.U))
 			}
 			t.validated[in]++
+		case schedule.CK:
+			of := in.As(t.p.Settles())
+			of.Micro = 0
+			if last, ok := settled[of]; t.end > 0 && (!ok || last != in.Micro) {
+				return fail("it saves what %v has left, which must come before it, and no later one", in.As(t.p.Settles()))
+			}
+			t.saves[in]++
 		case schedule.AR, schedule.TG, schedule.GN:
 			if t.updates[in.As(schedule.U)] > 0 {
 				return fail("its update has been done already")

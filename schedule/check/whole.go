@@ -15,7 +15,28 @@ func (t *tally) whole() error {
 	if err := t.everyMicro(); err != nil {
 		return err
 	}
-	return t.everyUpdate()
+	if err := t.everyUpdate(); err != nil || t.end == 0 {
+		return err
+	}
+	return t.everySave()
+}
+
+// everySave checks that behind a minibatch that a stage saves itself all stages do, each once: a checkpoint is whole
+// once they have.
+func (t *tally) everySave() error {
+	for _, in := range slices.SortedFunc(maps.Keys(t.saves), func(a, b schedule.Instruction) int {
+		return cmp.Or(cmp.Compare(a.Micro, b.Micro), cmp.Compare(a.Stage, b.Stage))
+	}) {
+		for s := range t.p.Stages {
+			own := schedule.Instruction{Pipeline: in.Pipeline, Stage: int32(s), Kind: schedule.CK, Micro: in.Micro}
+			if t.saves[own] == 0 {
+				return &Error{Program: t.p.Name, Worker: t.p.WorkerOf(int(in.Pipeline), s, 0), Position: -1,
+					Why: fmt.Sprintf("%v is missing: stage %d saves itself there, and the checkpoint is of all stages", own,
+						in.Stage)}
+			}
+		}
+	}
+	return nil
 }
 
 func (t *tally) everyMicro() error {

@@ -42,7 +42,7 @@ const (
 // oddPrograms are texts by hand with what Check, or the reader, says of each; nothing where it is a
 // Program that can run.
 func oddPrograms() map[string][2]string {
-	training := "a program that trains does not save or evaluate"
+	training := "a program that trains does not evaluate"
 	return map[string][2]string{
 		"as it should be":              {oddText("", plain0, plain1), ""},
 		"lowered, as it should be":     {oddText("lowered true\n", lowered0, lowered1), ""},
@@ -63,13 +63,15 @@ func oddPrograms() map[string][2]string {
 			"line 16: body stands in line 13 already"},
 		"a list twice": {oddText("", plain0, plain0), "worker 0 has its list already"},
 		"saved in the body": {oddText("", plain0+" 0CK0", plain1+" 1CK0"),
-			"worker 0, line 14, instruction 4 (0CK0): " + training},
-		"saved, lowered": {oddText("lowered true\n", lowered0+" 0CK0", lowered1+" 1CK0"),
-			"instruction 9 (0CK0): " + training},
+			"it saves what 0U0 has left, which must come before it, and no later one"},
+		"saved behind its update": {oddText("lowered true\n", lowered0+" 0CK0", lowered1+" 1CK0"), ""},
+		"saved by one stage": {oddText("lowered true\n", lowered0+" 0CK0", lowered1),
+			"1CK0 is missing: stage 0 saves itself there, and the checkpoint is of all stages"},
 		"evaluated in the body": {oddText("", plain0+" 0EV2", plain1+" 1EV2"), "instruction 4 (0EV2): " + training},
 		"evaluated in between": {oddText("", "0: 0F0 0EV9 0F1 0B0 0B1", "1: 1F0 1B0 1EV9 1F1 1B1"),
 			"instruction 1 (0EV9): " + training},
-		"saved at the end":       {oddText("", plain0, plain1, "epilogue", "1: 1CK0"), training},
+		"saved at the end": {oddText("", plain0, plain1, "epilogue", "1: 1CK0"),
+			"it saves what 1U1 has left, which must come before it, and no later one"},
 		"no lists":               {oddText(""), "it has no instructions"},
 		"empty lists":            {oddText("", "0:", "1:"), "it has no instructions"},
 		"repeated never":         {oddText("repeat 0\n", plain0, plain1), "it has no instructions"},

@@ -107,6 +107,7 @@ func Groups() []cli.Group {
 			{Name: "eval-every", Takes: "N"},
 			{Name: "eval-rows", Takes: "N", Rare: true},
 			{Name: "save-every", Takes: "N"},
+			{Name: "save-mode", Takes: "HOW", Rare: true, Values: One(job.SaveDrained, job.SaveStage)},
 			{Name: "keep", Takes: "N", Rare: true},
 			{Name: "resume", Takes: "RUN", Values: Checkpoints},
 			{Name: "resume-averaged", Rare: true},

@@ -72,8 +72,9 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 		Optimizer: j.Optimizer, Rate: k.Rate, RateScale: j.RateScale, RateFactor: k.RateFactor, Clip: j.Clip, Seed: j.Seed,
 		Class: cli.ClassOf, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder,
 		ThreadsPerWorker: j.ThreadsPerWorker, Place: &place.Policy{Bind: place.Binding(j.Bind)},
-		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep},
-		EvalEvery:  j.EvalEvery, EvalRows: j.EvalRows, Resume: k.Resume, AverageResumed: j.ResumeAveraged,
+		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep,
+			ByStage: j.SaveMode == job.SaveStage},
+		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: k.Resume, AverageResumed: j.ResumeAveraged,
 		Hooks: run.Hooks{OnPart: cli.AtStep},
 	}
 }

@@ -1,0 +1,207 @@
+package run
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/lower"
+)
+
+// epochs are the checkpoints that stages write of themselves while a Program trains (Checkpointing.ByStage).
+type epochs struct {
+	written map[int]*epoch // by steps: those that are not whole yet
+	sealing *epoch         // the one that is being committed
+}
+
+// epoch is one of them.
+type epoch struct {
+	steps  int
+	saved  control.Saved  // what stages have written so far
+	loss   *float64       // of its last step; nil while that does not stand
+	orders []control.Body // that are left of committing it, the one under way first
+}
+
+// of is the epoch after so many steps.
+func (e *epochs) of(steps int) *epoch {
+	if e.written == nil {
+		e.written = map[int]*epoch{}
+	}
+	if e.written[steps] == nil {
+		e.written[steps] = &epoch{steps: steps}
+	}
+	return e.written[steps]
+}
+
+// byStage refuses to have stages save themselves where that is not what a run that drains there would have saved, or
+// is that anyway.
+func (c Config) byStage(p *schedule.Program) error {
+	every := c.Checkpoint.Every
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("run: save mode stage: "+format, args...)
+	}
+	switch {
+	case !c.Checkpoint.ByStage:
+		return nil
+	case every == 0:
+		return refuse("say behind how many steps (save-every)")
+	case p.HasReference():
+		return refuse("pipelines side by side are held together by a reference, which is of all of them")
+	case !p.Streams():
+		return refuse("with weights %s nothing is in flight behind a step, and a checkpoint waits for nobody; they are of "+
+			"streams, such as schedule 1f1b-rr", p.Weights)
+	case p.Served():
+		return refuse("with weights %s one worker holds the weights, and saves them by itself", p.Weights)
+	case every%p.StopUnit() != 0:
+		return refuse("every %d steps; stages update for %d at once: give a multiple", every, p.StopUnit())
+	}
+	if layer, statistic := running(c.Model); layer != "" {
+		return refuse("layer %s has running statistics (%s), which move with forwards of the next steps before its update: "+
+			"save without", layer, statistic)
+	}
+	return nil
+}
+
+// running is the first layer of a model with statistics that move with its forwards, and one of them.
+func running(m *model.Model) (layer, statistic string) {
+	for _, l := range m.Layers {
+		for _, q := range l.Params {
+			if q.Buffer && !q.Frozen {
+				return l.Name, q.Name
+			}
+		}
+	}
+	return "", ""
+}
+
+// stagesSave says whether stages save themselves.
+func (l *leader) stagesSave() bool {
+	return l.config.Checkpoint.ByStage && l.config.Checkpoint.Dir != ""
+}
+
+// saving is a Program of the next steps in which stages save themselves, where this run has them do so in it.
+func (l *leader) saving(p *schedule.Program) (*schedule.Program, error) {
+	if !l.stagesSave() {
+		return p, nil
+	}
+	every := l.config.Checkpoint.Every
+	var ends []int
+	for at := (l.done/every + 1) * every; at <= l.done+p.Minibatches(); at += every {
+		ends = append(ends, at-l.done)
+	}
+	if len(ends) == 0 {
+		return p, nil
+	}
+	saved, err := lower.Saved(p, ends)
+	if err != nil {
+		return nil, fmt.Errorf("run: behind step %d: %w", l.done, err)
+	}
+	return saved, nil
+}
+
+// stageSaved takes what a process's stages have written of an epoch.
+func (l *leader) stageSaved(from int, part control.Saved) error {
+	if part.Steps <= l.done || part.Steps > l.done+l.length || !l.stagesSave() ||
+		!divides(l.config.Checkpoint.Every, part.Steps) {
+		return fmt.Errorf("run: %s has saved what %d steps have left, in a program of steps %d to %d",
+			l.job.World.Name(from), part.Steps, l.done+1, l.done+l.length)
+	}
+	l.adds(&l.epochs.of(part.Steps).saved, from, part)
+	return nil
+}
+
+// seal commits epochs that are whole, the first first: all stages have saved, and the losses in front of them are known
+// to be finite. Of each order it waits for nobody: it is called again whenever something has been heard.
+func (l *leader) seal() error {
+	for l.failure() == nil && !l.state.Ordered() {
+		e := l.epochs.sealing
+		if e == nil {
+			if e = l.nextEpoch(); e == nil {
+				return nil
+			}
+			var err error
+			if e.orders, err = l.ordersOf(e); err != nil {
+				return err
+			}
+			delete(l.epochs.written, e.steps)
+			l.epochs.sealing = e
+			l.tell(l.state.Order(e.orders[0]))
+			continue
+		}
+		if refused := l.state.Refused(); refused != nil {
+			l.epochs.sealing, l.epochs.of(e.steps).saved = nil, e.saved // it is a draft still
+			return process.ErrorOf(l.job.World, refused)
+		}
+		if e.orders = e.orders[1:]; len(e.orders) > 0 {
+			l.tell(l.state.Order(e.orders[0]))
+			continue
+		}
+		l.epochs.sealing = nil
+		l.sealed(e.steps)
+	}
+	return nil
+}
+
+// nextEpoch is the first one, if it is whole.
+func (l *leader) nextEpoch() *epoch {
+	var first *epoch
+	for _, e := range l.epochs.written {
+		if first == nil || e.steps < first.steps {
+			first = e
+		}
+	}
+	if first == nil || first.loss == nil || len(first.saved.Files) < len(l.config.Plan.Stages) {
+		return nil
+	}
+	return first
+}
+
+// ordersOf is what commits an epoch: the leader's own folder first, then those of others.
+func (l *leader) ordersOf(e *epoch) ([]control.Body, error) {
+	manifest, err := l.manifest(e.steps, *e.loss, e.saved)
+	if err != nil {
+		return nil, err
+	}
+	commit := control.Commit{Draft: checkpoint.DraftName(e.steps, l.run), Manifest: string(manifest)}
+	orders := []control.Body{commit}
+	if l.others {
+		commit.Others = true
+		orders = append(orders, commit)
+	}
+	return append(orders, control.Prune{Behind: e.steps}), nil
+}
+
+// sealed notes that a checkpoint is whole.
+func (l *leader) sealed(steps int) {
+	l.checkpoint, l.savedAt = filepath.Join(l.config.Checkpoint.Dir, checkpoint.NameOf(steps)), steps
+	if f := l.config.Hooks.OnCheckpoint; f != nil {
+		path := l.checkpoint
+		l.hooks.add(func() { f(path, steps) })
+	}
+}
+
+// sealAll waits until all epochs of a Program that is over are checkpoints.
+func (l *leader) sealAll() error {
+	for l.epochs.sealing != nil || len(l.epochs.written) > 0 {
+		if err := l.failure(); err != nil {
+			return err
+		}
+		if !l.state.Ordered() && l.epochs.sealing == nil && l.nextEpoch() == nil {
+			return fmt.Errorf("run: stages have not all saved themselves behind step %d", l.done)
+		}
+		l.await()
+	}
+	return l.failure()
+}
+
+// drafts are the names of what stages have begun to write and what will not be whole.
+func (l *leader) drafts() (all []string) {
+	for steps := range l.epochs.written {
+		all = append(all, checkpoint.DraftName(steps, l.run))
+	}
+	return all
+}

@@ -1,0 +1,51 @@
+package lower
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// Saved is a lowered Program in which every stage saves itself, by its first replica, behind its last update of
+// so many minibatches, for each of some such numbers; nobody waits for anybody, and nothing is drained
+// (PipeDream §4). The lists are written out, since a body that repeats would save each time. It refuses Programs
+// that do not update with minibatches of their own: of pipelines that are held together, and where one worker
+// holds the weights; and numbers with which some stage's update takes minibatches behind them too, or that the
+// Program has not.
+func Saved(p *schedule.Program, ends []int) (*schedule.Program, error) {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("schedule: saving program %s in its middle: %s", p.Name, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case !p.Lowered:
+		return nil, bad("it has no updates yet")
+	case p.HasReference() || p.Served():
+		return nil, bad("with weights %s a stage's are not those of its own updates alone", p.Weights)
+	}
+	due := map[int32]bool{}
+	for _, end := range ends {
+		if end < 1 || end > p.Minibatches() {
+			return nil, bad("behind %d minibatches; it has %d", end, p.Minibatches())
+		}
+		due[int32(end-1)] = true
+	}
+	out := *p
+	out.Repeat, out.Body, out.Epilogue = 0, nil, nil
+	out.Prologue = make(schedule.Part, p.Workers)
+	saves := 0
+	for w := range p.Workers {
+		p.Walk(w, func(in schedule.Instruction) bool {
+			out.Prologue[w] = append(out.Prologue[w], in)
+			if p.Settled(in) && in.Replica == 0 && due[in.Micro] {
+				out.Prologue[w] = append(out.Prologue[w], in.As(schedule.CK))
+				saves++
+			}
+			return true
+		})
+	}
+	if saves < len(due)*p.Stages {
+		return nil, bad("behind %v minibatches; a stage that updates once for several has no update there: give "+
+			"multiples of %d", ends, p.StopUnit())
+	}
+	return &out, nil
+}

@@ -1,0 +1,55 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/schedule/programs"
+)
+
+// By hand: two stages of 1 s forward and 1 s backward, a stream of 6 minibatches, nothing takes time between
+// them. The last stage computes 12 s from second 1 on, and the first one ends 1 s behind it: 14 s. Each stage
+// saves itself behind minibatch 2, which takes 1.5 s: the first one does while the last one works, and the last
+// one adds 1.5 s; a drain would add its own second of filling and emptying too. The first saves behind its
+// update, at 6 s, the last at 5 s; what minibatch 2 waits for on the first stage is the last one's save.
+func TestSavingWithoutADrainByHand(t *testing.T) {
+	pl := &plan.Plan{Schedule: "1f1b-rr", Weights: "stash", Replication: "round_robin", MicroBatch: 1, MicroBatches: 1,
+		Stages: []plan.Stage{{Devices: []int{0}}, {FirstLayer: 1, LastLayer: 1, Devices: []int{1}}}}
+	p, err := programs.Build(pl, nil, false, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	costs := Uniform(2, 1, 1, 0)
+	for s := range costs.Stages {
+		costs.Stages[s][0].SaveS = 1.5
+	}
+	end := func(ends ...int) (last float64, saves map[string][2]float64) {
+		t.Helper()
+		q := p
+		if len(ends) > 0 {
+			if q, err = lower.Saved(p, ends); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tl, _, err := Run(q, costs, Options{Record: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		saves = map[string][2]float64{}
+		for _, e := range tl.Events {
+			last = max(last, e.EndS)
+			if e.Kind == "CK" {
+				saves[e.Instruction] = [2]float64{e.StartS, e.EndS}
+			}
+		}
+		return last, saves
+	}
+	without, _ := end()
+	exactly(t, without, 14, "without saving")
+	with, saves := end(2)
+	exactly(t, with, 15.5, "with stages that save themselves")
+	if saves["1CK1"] != [2]float64{5, 6.5} || saves["0CK1"] != [2]float64{6, 7.5} || len(saves) != 2 {
+		t.Errorf("stages save themselves at %v", saves)
+	}
+}
