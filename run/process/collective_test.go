@@ -11,7 +11,7 @@ import (
 func TestParametersHaveNumbersOfTheirOwn(t *testing.T) {
 	layers := []model.Layer{{Params: make([]model.Param, 300)}, {}, {Params: make([]model.Param, 1)},
 		{Params: make([]model.Param, 257)}}
-	j := &Job{Model: &model.Model{Layers: layers}}
+	j := &Job{Graph: &stage.Graph{Model: &model.Model{Layers: layers}}}
 	seen := map[uint32][2]int{}
 	for l := range layers {
 		for i := range layers[l].Params {
