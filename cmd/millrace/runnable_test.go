@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,5 +116,51 @@ func TestSettingsBesideAPlanAgreeWithIt(t *testing.T) {
 		if got := p.Run(t, strings.Fields("simulate "+model+" --plan p.json "+args), true); got != want {
 			t.Errorf("%s: %q, want %q", args, got, want)
 		}
+	}
+}
+
+// A plan that divides a layer trains, its report and its checkpoint say of which stages have parts, and the run goes on
+// under a plan of whole layers; what is exported has whole weights.
+func TestAPlanOfPartsTrains(t *testing.T) {
+	t.Parallel()
+	p := clitest.Trainer(t)
+	m, err := model.Load("mlp", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := &plan.Plan{Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: "split", MicroBatch: 8,
+		MicroBatches: 4, Schedule: "1f1b", Weights: "sync", Planner: "bapipe", Stages: []plan.Stage{
+			{LastLayer: 1, LastFraction: 0.25, Devices: []int{0}, Warmup: 2},
+			{FirstLayer: 1, FirstFraction: 0.75, LastLayer: len(m.Layers) - 1, Devices: []int{1}, Warmup: 1}}}
+	whole := *parts
+	whole.Stages = []plan.Stage{{LastLayer: 0, Devices: []int{0}, Warmup: 2},
+		{FirstLayer: 1, LastLayer: len(m.Layers) - 1, Devices: []int{1}, Warmup: 1}}
+	for name, pl := range map[string]*plan.Plan{"parts.json": parts, "whole.json": &whole} {
+		if err := pl.Write(filepath.Join(p.Dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	train := "train --model mlp --data digits "
+	said := p.Run(t, strings.Fields(train+"--steps 2 --plan parts.json --out run"), false) +
+		p.Run(t, strings.Fields("checkpoint show run"), false) + p.Run(t, strings.Fields("checkpoint verify run"), false)
+	for _, want := range []string{"(25 % of 1)  0", "(75 % of 1)  1", "step-00000002  ok: 2 files"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("nobody says %q:\n%s", want, said)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(p.Dir, "run", "report.html"))
+	if err != nil || !strings.Contains(string(page), "25 % of 1") || !strings.Contains(string(page), "75 % of 1") {
+		t.Errorf("the report's page says of no parts: %v", err)
+	}
+	for _, args := range []string{train + "--resume run --steps 4 --plan whole.json --out on",
+		train + "--resume on --steps 6 --plan parts.json --out again"} {
+		if out := p.Run(t, strings.Fields(args), false); strings.Contains(out, "\nexit ") {
+			t.Error(out)
+		}
+	}
+	p.Run(t, strings.Fields("checkpoint export again -o again.safetensors"), false)
+	text, err := os.ReadFile(filepath.Join(p.Dir, "again.safetensors"))
+	if err != nil || !strings.Contains(string(text), `"dense1.weight"`) || strings.Contains(string(text), "dense1.weight[") {
+		t.Errorf("exported: %v", err)
 	}
 }
