@@ -114,8 +114,8 @@ var rules = []rule{
 		"is left by itself"},
 	{"lab/reproduce/...", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",
 		"sim", "sim/memory",
-		"tune/..."}, []string{"net"}, "papers are reproduced from descriptions: planners and the simulator answer, nothing " +
-		"is trained"},
+		"trace/...", "tune/..."}, []string{"net"}, "papers are reproduced from descriptions: planners and the simulator " +
+		"answer, nothing is trained"},
 	{"lab/papers", []string{"lab/reproduce/...", "report"}, []string{"net"}, "the page is made of what experiments have " +
 		"left: it runs none"},
 	{"lab/bench", []string{"model", "cluster", "profile/...", "plan", "plan/...", "schedule", "schedule/...",

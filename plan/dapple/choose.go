@@ -25,7 +25,10 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 	o := options{
 		dp: s.Choice("dp"), overlap: s.Choice("overlap"), policy: s.Choice("policy"), recompute: s.Choice("recompute"),
 		acr: s.Number("acr_threshold", 0), states: s.Count("max_states", 0, plan.MostCount),
-		server: s.Count("server", 0, plan.MostCount),
+		server: s.Count("server", 0, plan.MostCount), most: s.Count("most_stages", 0, plan.MostCount),
+	}
+	if o.most == 1 {
+		return nil, fmt.Errorf("plan: dapple: setting most_stages is 1; a pipeline has 2 or more, and dp says what of one")
 	}
 	if err := s.Done(); err != nil {
 		return nil, err
@@ -60,7 +63,7 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 			dp = one
 		}
 		limit = min(limit, dp.time(o.overlap)) // a pipeline must be faster to be found
-		s := &search{costs: costs}
+		s := &search{costs: costs, most: o.most}
 		thinned = s.thin(o.states) || thinned
 		searches = append(searches, s)
 	}
@@ -95,7 +98,7 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 type options struct {
 	dp, overlap, policy, recompute string
 	acr                            float64
-	states, server                 int
+	states, server, most           int
 }
 
 // maxSizes is how many micro-batch sizes are searched.

@@ -37,6 +37,8 @@ var settings = []plan.Setting{
 		Doc: "paper: forwards again in the backward; auto where a stage does not fit otherwise"},
 	{Name: "max_states", Default: "60000", Values: "a whole number",
 		Doc: "paper: layers planned by device sets beyond which a beam searches"},
+	{Name: "most_stages", Default: "0", Values: "a whole number from 2 on, 0: any",
+		Doc: "paper: stages of a pipeline at most; the published search knows two, or as many as devices"},
 	{Name: "server", Default: "0", Values: "a whole number of devices, 0: by the cluster's levels",
 		Doc: "devices of one server, for placement"},
 }

@@ -28,6 +28,7 @@ type search struct {
 	cuts  []int // where a stage may begin, ascending
 	steps []int // how many devices a stage may have
 	width int   // over 0: of the prefixes with as many layers and devices, how many are searched on
+	most  int   // over 0: how many stages a plan has at most
 
 	found  []planned
 	index  [][]int32 // by cut and set, the planned, plus one
@@ -100,6 +101,9 @@ func (s *search) run(ctx context.Context, limit float64) error {
 		}
 		for _, f := range order {
 			p := s.found[f]
+			if s.most > 0 && s.length(f)+2 > s.most { // one more and the rest
+				continue
+			}
 			if s.rest != nil && leastLatency(s.before(p, f), s.rest.at(i, len(s.typeOf)-p.used), s.M) >= s.best {
 				continue
 			}
@@ -128,6 +132,14 @@ func (s *search) beam(prefixes []int32) []int32 {
 		kept[s.found[f].used]++
 		return kept[s.found[f].used] > s.width
 	})
+}
+
+// length is how many stages a planned prefix has.
+func (s *search) length(at int32) (n int) {
+	for ; at >= 0; at = s.found[at].before {
+		n++
+	}
+	return n
 }
 
 // before lists the stages of a planned prefix, networks between them included, with room
@@ -212,7 +224,7 @@ func (s *search) extend(ctx context.Context, p planned, at int32, firstCut int) 
 
 // look is a search over a few of the cuts and prefixes.
 func (s *search) look() *search {
-	few := &search{costs: s.costs, cuts: s.cuts, steps: s.steps, width: 2}
+	few := &search{costs: s.costs, cuts: s.cuts, steps: s.steps, width: 2, most: s.most}
 	if len(few.cuts) > fewCuts {
 		few.cuts = s.spread(fewCuts)
 	}

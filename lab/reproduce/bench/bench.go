@@ -29,6 +29,8 @@ type Bench struct {
 	C        *cluster.Cluster
 	A        profile.Analysis
 	Given    *profile.Profile // published, if any
+	// saving is how many times what is described layers save for their backward; 0 is once.
+	saving float64
 	// collectives is the part of the wires' rate that all-reduces reach; 0 is all of it.
 	collectives float64
 }
@@ -37,6 +39,31 @@ type Bench struct {
 func (b *Bench) Reaching(part float64) *Bench {
 	other := *b
 	other.collectives = part
+	return &other
+}
+
+// MessagesAt is the bench where messages of two devices in different servers reach a part of the wires' rate, and
+// all-reduces all of it.
+func (b *Bench) MessagesAt(part float64) *Bench {
+	other, c := *b, *b.C
+	c.Levels = slices.Clone(c.Levels)
+	l := &c.Levels[len(c.Levels)-1]
+	if l.CollectiveBandwidthBytesPerSecond == 0 {
+		l.CollectiveBandwidthBytesPerSecond = l.BandwidthBytesPerSecond
+	}
+	l.BandwidthBytesPerSecond *= part
+	other.C = &c
+	return &other
+}
+
+// OwnPorts is the bench where no devices share a port of their server.
+func (b *Bench) OwnPorts() *Bench {
+	other, c := *b, *b.C
+	c.Levels = slices.Clone(c.Levels)
+	for i := range c.Levels {
+		c.Levels[i].Uplinks, c.Levels[i].Shared = false, false
+	}
+	other.C = &c
 	return &other
 }
 
@@ -102,7 +129,23 @@ func (b *Bench) Profile(sizes ...int) (*profile.Profile, error) {
 	a.Sizes = slices.Clone(sizes)
 	slices.Sort(a.Sizes)
 	a.Sizes = slices.Compact(a.Sizes)
-	return profile.Analyze(b.M, b.C.DeviceTypes, a)
+	p, err := profile.Analyze(b.M, b.C.DeviceTypes, a)
+	if err != nil || b.saving == 0 {
+		return p, err
+	}
+	for _, l := range p.Layers {
+		for i := range l.Costs {
+			l.Costs[i].SavedBytes = int64(b.saving * float64(l.Costs[i].SavedBytes))
+		}
+	}
+	return p, nil
+}
+
+// Saving is the bench where layers save so many times what is described for their backward.
+func (b *Bench) Saving(times float64) *Bench {
+	other := *b
+	other.saving = times
+	return &other
 }
 
 // Costs of a whole micro-batch on the cluster's first device.

@@ -1,6 +1,10 @@
 package dapple
 
 import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,5 +105,95 @@ func TestPublishedProfiles(t *testing.T) {
 				t.Errorf("%s: %s: paper %s, ours %s", name, r.What, r.Paper, r.Ours)
 			}
 		}
+	}
+}
+
+// Two layers on 16 devices of 25 Gbit/s, by hand: 45 ms a micro-batch of 32, the second layer's gigabyte summed in
+// 2 x 15/16 / 3.125 = 600 ms. Two micro-batches a device: 90 + 600 ms without overlap. With it the sum begins behind
+// the second layer's backward of the last micro-batch, 45 + 25 ms from the start.
+func TestThreeWaysByHand(t *testing.T) {
+	folder := t.TempDir()
+	const node = "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, activation_size=%.1f, " +
+		"parameter_size=%.1f\n"
+	graph := fmt.Sprintf(node+node+node, 1, 0., 0., 0., 0., 2, 10., 20., 4e6, 0., 3, 5., 10., 0., 1e9) +
+		"\tnode1 -- node2\n\tnode2 -- node3\n"
+	if err := os.WriteFile(filepath.Join(folder, "dapple-vgg-19-pbs-32.txt"), []byte(graph), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b, err := bench.New(table.Options{Profiles: folder}, "vgg19", nil, "dapple-b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := threeWays(b, dappleRow{MicroBatch: 32}, "15:1", 16*64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string][2]float64{"plain": {w.plain, 16 * 90. / 690},
+		"overlapped": {w.overlapped, 16 * 90. / 670}} {
+		if math.Abs(c[0]/c[1]-1) > .005 { // latencies
+			t.Errorf("%s: %v, want %v", name, c[0], c[1])
+		}
+	}
+}
+
+// On two stages P_B saves the transfers that BaPipe's Table II has for 1F1B-SNO: of 32 micro-batches of 3, with 0.15
+// for a transfer, 99 + (32 - 16) 0.3 = 103.8 against 99.3.
+func TestByRatio(t *testing.T) {
+	if got, err := byRatio(.1, 32); err != nil || math.Abs(got-103.8/99.3) > 1e-9 {
+		t.Errorf("%v, %v; want %v", got, err, 103.8/99.3)
+	}
+}
+
+// What of signs, orders, crossovers, values and words comes out, and under which assumptions.
+func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
+	ran := map[string]*table.Table{}
+	for _, c := range []struct {
+		name, assumption                         string
+		values, signs, orders, crossovers, words int // at least
+	}{
+		{"dapple-fig3", "", 2, 0, 1, 0, 1},
+		{"dapple-table3", "", 3, 0, 4, 0, 0},
+		{"dapple-table4-equations", "", 0, 0, 0, 0, 4},
+		{"dapple-table4-equations", "pipelines of two stages alone", 0, 0, 0, 0, 7},
+		{"dapple-table4-equations", "pipelines of two stages alone, messages at 0.32 of the wires' rate", 0, 0, 0, 0, 9},
+		{"dapple-table4-acr", "", 0, 0, 56, 0, 0},
+		{"dapple-table4-acr", "replicas do not share their server's port", 0, 0, 70, 0, 0},
+		{"dapple-table4-acr", "no shared ports, messages at 0.32 of the wires' rate", 2, 0, 70, 0, 0},
+		{"dapple-table5", "", 0, 0, 54, 0, 9},
+		{"dapple-table5", "devices compute at 0.75, layers save three times what is described", 8, 0, 57, 0, 10},
+		{"dapple-table6", "", 0, 0, 0, 0, 3},
+		{"dapple-table6", "PipeDream's published code", 0, 0, 0, 0, 5},
+		{"dapple-fig11", "", 0, 4, 2, 12, 0},
+		{"dapple-fig11", ownBatch, 2, 4, 2, 12, 0},
+		{"dapple-fig12", "", 3, 8, 3, 0, 0},
+		{"dapple-fig12", "larger micro-batches", 0, 8, 4, 0, 0},
+		{"dapple-table7", "", 0, 0, 6, 0, 0},
+	} {
+		if ran[c.name] == nil {
+			ran[c.name] = tabletest.Run(t, c.name)
+		}
+		found := ran[c.name]
+		if c.assumption != "" {
+			var ok bool
+			if found, ok = found.Under(c.assumption); !ok {
+				t.Errorf("%s: %q is not switched in every row", c.name, c.assumption)
+				continue
+			}
+		}
+		a := found.Agreement()
+		if a.Values.Same < c.values || a.Signs.Same < c.signs || a.Orders.Same < c.orders ||
+			a.Crossovers.Same < c.crossovers || a.Words.Same < c.words {
+			t.Errorf("%s, if %q: %v", c.name, c.assumption, a)
+		}
+	}
+}
+
+// With what TensorFlow must have taken on one device, for 48 layers to be the most there, all of Table 7 comes out
+// within 10 %.
+func TestTable7WithOneReserve(t *testing.T) {
+	found := tabletest.Run(t, "dapple-table7")
+	under, ok := found.Under(found.Rows[0].Ablations[0].Assumption)
+	if !ok || under.Agreement().Values != (table.Count{Same: 4, Of: 4}) || under.Rows[0].Values.Ours != 48 {
+		t.Errorf("%v", under)
 	}
 }

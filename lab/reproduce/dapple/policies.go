@@ -3,32 +3,90 @@ package dapple
 import (
 	"context"
 	"fmt"
-	"strings"
+	"math"
 
 	"github.com/millrace-ml/millrace/lab/reproduce/bench"
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
-	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
 )
 
 func init() {
+	table.Register("dapple-fig3", "DAPPLE Figure 3: memory of GPipe and DAPPLE over time", table.Uses{}, dappleFigure3)
 	table.Register("dapple-table3",
 		"DAPPLE Table 3: policy P_B over P_A on two servers of Config-A", table.Uses{}, dappleTable3)
-	table.Register("dapple-table5",
-		"DAPPLE Table 5: GPipe and DAPPLE on BERT-48, two stages, Config-B", table.Uses{}, dappleTable5)
+}
+
+// uniform simulates a family on stages that take 1 and 2, with so much for a transfer.
+func uniform(order string, stages, microBatches int, transfer float64) (*trace.Timeline, sim.Summary, error) {
+	s := schedule.Settings{MicroBatches: microBatches}
+	for w := range stages {
+		s.Placement = append(s.Placement, []int{w})
+	}
+	p, err := family.Generate(order, s)
+	if err != nil {
+		return nil, sim.Summary{}, err
+	}
+	if p, err = lower.Lower(p, lower.Options{}); err != nil {
+		return nil, sim.Summary{}, err
+	}
+	return sim.Run(p, sim.Uniform(stages, 1, 2, transfer), sim.Options{Record: true})
+}
+
+// byRatio is P_B over P_A on two equal stages whose activation communication ratio is given: two transfers of a half
+// of it over a forward and a backward.
+func byRatio(ratio float64, microBatches int) (float64, error) {
+	var step [2]float64
+	for i, policy := range []string{"1f1b", "pb"} {
+		_, sum, err := uniform(policy, 2, microBatches, ratio*3/2)
+		if err != nil {
+			return 0, err
+		}
+		step[i] = sum.StepS
+	}
+	return step[0] / step[1], nil
+}
+
+// policyRow is a model of Table 3. ratio is its activation communication ratio by section 6.4.
+type policyRow struct {
+	name     string
+	micro    int
+	replicas []int
+	faster   float64
+	ratio    float64
+}
+
+// over is P_B over P_A on a bench, 32 micro-batches.
+func (w policyRow) over(b *bench.Bench, last []int) (float64, error) {
+	var rates [2]float64
+	for i, policy := range []string{"1f1b", "pb"} {
+		pl, err := b.Stages(last, w.replicas, w.micro*w.replicas[0], 32)
+		if err != nil {
+			return 0, err
+		}
+		if err := bench.As(pl, policy); err != nil {
+			return 0, err
+		}
+		q, err := b.Predict(pl)
+		if err != nil {
+			return 0, err
+		}
+		rates[i] = q.SamplesPerSecond
+	}
+	return rates[1] / rates[0], nil
 }
 
 func dappleTable3(ctx context.Context, _ table.Options, t *table.Table) error {
 	t.Source = "DAPPLE (PPoPP'21), Table 3"
 	t.Notes = append(t.Notes, "two stages of 8 devices as in Table 4, cut where the slowest stage is fastest; VGG-19, "+
 		"for which Table 4 has data parallelism, as in Table 6, 14:2; micro-batches of Table 1 on each replica of the first "+
-		"stage, 32 of them; both policies simulated")
-	for _, w := range []struct {
-		name     string
-		micro    int
-		replicas []int
-		faster   float64
-	}{{"bert-48", 2, []int{8, 8}, 1}, {"xlnet-36", 1, []int{8, 8}, 1.02}, {"vgg19", 32, []int{14, 2}, 1.1},
-		{"gnmt-16", 64, []int{8, 8}, 1.31}} {
+		"stage, 32 of them; both policies simulated", "section 6.4's ratios: 0.06, 0.03, 0.16 and 0.10; two equal stages "+
+		"whose transfers have them, simulated")
+	for _, w := range []policyRow{{"bert-48", 2, []int{8, 8}, 1, .06}, {"xlnet-36", 1, []int{8, 8}, 1.02, .03},
+		{"vgg19", 32, []int{14, 2}, 1.1, .16}, {"gnmt-16", 64, []int{8, 8}, 1.31, .1}} {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -40,135 +98,61 @@ func dappleTable3(ctx context.Context, _ table.Options, t *table.Table) error {
 		if err != nil {
 			return err
 		}
-		faster := func() (float64, error) {
-			var rates [2]float64
-			for i, policy := range []string{"1f1b", "pb"} {
-				pl, err := b.Stages(s.Last, w.replicas, w.micro*w.replicas[0], 32)
-				if err != nil {
-					return 0, err
-				}
-				if err := bench.As(pl, policy); err != nil {
-					return 0, err
-				}
-				q, err := b.Predict(pl)
-				if err != nil {
-					return 0, err
-				}
-				rates[i] = q.SamplesPerSecond
-			}
-			return rates[1] / rates[0], nil
-		}
-		ours, err := faster()
+		ours, err := w.over(b, s.Last)
 		if err != nil {
 			return err
 		}
-		r := t.Number(w.name+", P_B over P_A", w.faster, ours, "%.2f", "transfers take what the wires do")
-		r.In("Table 3")
-		for _, part := range []float64{.5, .25, .125} {
-			for i := range b.C.Levels {
-				b.C.Levels[i].BandwidthBytesPerSecond *= .5
-			}
-			v, err := faster()
-			if err != nil {
+		r := t.Number(w.name+", P_B over P_A", w.faster, ours, "%.2f", "").In("Table 3")
+		for _, part := range []float64{.5, .32} {
+			if ours, err = w.over(b.MessagesAt(part), s.Last); err != nil {
 				return err
 			}
-			r.Ablate(fmt.Sprintf("transfers at %g of the wires' rate", part), v, "%.2f")
+			r.Ablate(fmt.Sprintf("messages at %g of the wires' rate", part), ours, "%.2f")
 		}
+		if ours, err = byRatio(w.ratio, 32); err != nil {
+			return err
+		}
+		r.Ablate("the ratio is the paper's", ours, "%.2f")
 	}
 	return nil
 }
 
-func dappleTable5(ctx context.Context, _ table.Options, t *table.Table) error {
-	t.Source = "DAPPLE (PPoPP'21), Table 5"
-	t.Notes = append(t.Notes, "two V100 of Config-B, micro-batches of 2, Adam; memory is the mean of both devices' "+
-		"peaks, in GB; OOM: more than 16 GiB on one of them; RC keeps a stage's inputs alone")
-	b, err := bench.New(table.Options{}, "bert-48", nil, "dapple-b:2")
-	if err != nil {
-		return err
-	}
-	b.A.Optimizer, b.A.States = "adam", 2
-	s, err := b.BestSplit(bench.Ones(2), 2)
-	if err != nil {
-		return err
-	}
-	for _, w := range []struct {
-		name, schedule string
-		recompute      bool
-		micros         int
-		rate, memory   float64 // 0: out of memory
-	}{
-		{"GPipe", "afab", false, 2, 5.10, 12.1}, {"GPipe", "afab", false, 3, 0, 0},
-		{"GPipe + RC", "afab", true, 2, 4.00, 9.9}, {"GPipe + RC", "afab", true, 5, 5.53, 13.2},
-		{"GPipe + RC", "afab", true, 8, 0, 0},
-		{"DAPPLE", "1f1b", false, 2, 5.10, 10.6}, {"DAPPLE", "1f1b", false, 8, 7.60, 10.6},
-		{"DAPPLE", "1f1b", false, 16, 8.18, 10.6},
-		{"DAPPLE + RC", "1f1b", true, 2, 4.24, 8.5}, {"DAPPLE + RC", "1f1b", true, 8, 6.23, 8.5},
-		{"DAPPLE + RC", "1f1b", true, 16, 6.77, 8.5},
-	} {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		pl, err := b.Stages(s.Last, bench.Ones(2), 2, w.micros)
+// dappleFigure3 has three stages and seven micro-batches, as the figure has.
+func dappleFigure3(_ context.Context, _ table.Options, t *table.Table) error {
+	t.Source = "DAPPLE (PPoPP'21), Figure 3 and section 3.2"
+	t.Notes = append(t.Notes, "three equal stages, seven micro-batches, a backward as long as two forwards; memory is of "+
+		"micro-batches between their forward and their backward on the first device")
+	const stages, microBatches = 3, 7
+	chart := table.Chart{Title: "Memory of GPU 0", X: "time, in forwards", Y: "micro-batches held"}
+	var peak, takes [2]float64
+	for i, way := range []struct{ name, order string }{{"GPipe", "afab"}, {"DAPPLE", "1f1b"}} {
+		timeline, sum, err := uniform(way.order, stages, microBatches, 0)
 		if err != nil {
 			return err
 		}
-		if err := bench.As(pl, w.schedule); err != nil {
-			return err
-		}
-		for i := range pl.Stages {
-			if w.recompute {
-				pl.Stages[i].Recompute = plan.KeepInput
+		line := table.Line{Name: way.name}
+		held := 0.
+		for _, e := range timeline.Events { // of one worker, in the order of their ends
+			if e.Worker != 0 || e.Kind != "F" && e.Kind != "B" {
+				continue
 			}
-		}
-		q, err := b.Predict(pl)
-		if err != nil {
-			return err
-		}
-		var sum, most int64
-		for _, bytes := range q.MemoryBytes {
-			sum, most = sum+bytes, max(most, bytes)
-		}
-		what := fmt.Sprintf("%s, M = %d", w.name, w.micros)
-		fits := map[bool]string{true: "fits", false: "OOM"}
-		t.Word(what+", memory", fits[w.rate > 0], fits[most <= b.C.MemoryBytes(0)],
-			"activations and workspaces are the description's, and what TensorFlow needs besides is not counted")
-		if w.rate == 0 {
-			continue
-		}
-		r := t.Number(what+", samples/s", w.rate, q.SamplesPerSecond, "%.2f", "a V100 by roofline")
-		r.In("samples/s")
-		for _, part := range []float64{.8, .65} {
-			q, err := b.Slowed(part).Predict(pl)
-			if err != nil {
-				return err
+			add := func(at, change float64) {
+				line.X, line.Y = append(line.X, at, at), append(line.Y, held, held+change)
+				held += change
 			}
-			r.Ablate(fmt.Sprintf("devices compute at %g of what is described", part), q.SamplesPerSecond, "%.2f")
+			if e.Kind == "F" {
+				add(e.StartS, 1)
+			} else {
+				add(e.EndS, -1)
+			}
+			peak[i] = max(peak[i], held)
 		}
-		t.Number(what+", GB", w.memory, float64(sum)/2/1e9, "%.1f", "as for what fits").In("GB")
+		takes[i] = sum.StepS
+		chart.Lines = append(chart.Lines, line)
 	}
+	t.Charts = append(t.Charts, chart)
+	t.Number("GPipe, micro-batches held at the peak", microBatches, peak[0], "%.0f", "").In("peak")
+	t.Number("DAPPLE, micro-batches held at the peak", stages, peak[1], "%.0f", "").In("peak")
+	t.Says("both take as long", math.Abs(takes[0]/takes[1]-1) < 1e-9)
 	return nil
-}
-
-// alongBatches adds a row for each way to train of the speed-ups over global batches, which Figure 11 draws, and
-// returns by batch what the better of hybrid and overlapped data parallelism gains over the latter.
-func alongBatches(t *table.Table, b *bench.Bench, what, shape string, batches []int) (gains []float64, err error) {
-	ways := []struct {
-		name string
-		all  []string
-	}{{name: "hybrid"}, {name: "DP no overlap"}, {name: "DP overlap"}}
-	for _, batch := range batches {
-		hybrid, plain, overlapped, err := threeWays(b, shape, batch)
-		if err != nil {
-			return nil, err
-		}
-		for i, v := range []float64{hybrid, plain, overlapped} {
-			ways[i].all = append(ways[i].all, fmt.Sprintf("%.1f", v))
-		}
-		gains = append(gains, max(hybrid, overlapped)/overlapped)
-	}
-	for _, w := range ways {
-		t.Rows = append(t.Rows, table.Row{What: what + w.name, Paper: "drawn", Ours: strings.Join(w.all, " "),
-			Difference: "-"})
-	}
-	return gains, nil
 }

@@ -89,6 +89,12 @@ var yesOrNo = map[bool]string{true: "yes", false: "no"}
 // SaysIf adds whether a statement holds under another assumption.
 func (r *Row) SaysIf(assumption string, holds bool) { r.AblateWord(assumption, yesOrNo[holds]) }
 
+// Crossover says that a row's words are where one system overtakes another, or which of them is ahead.
+func (r *Row) Crossover() *Row {
+	r.Crosses = true
+	return r
+}
+
 // Ratio says that a row is times as fast as something else.
 func (r *Row) Ratio() *Row {
 	if r.Values != nil {

@@ -1,0 +1,130 @@
+package dapple_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// two is two layers on two devices of 1 GB/s without latency: 10 ms forward and 20 ms backward for a micro-batch of
+// one sample, each with so many bytes of output, parameters and what a micro-batch saves.
+func two(output, parameters, saved, memory int64) plan.Request {
+	p := &profile.Profile{Version: 1, Model: "two"}
+	for k := range 2 {
+		p.Layers = append(p.Layers, profile.Layer{
+			Name: string(rune('a' + k)), From: []int{k - 1}, TiedTo: -1, ParameterBytes: parameters,
+			Costs: []profile.Cost{{Device: "x", MicroBatch: 1, ForwardS: .01, BackwardS: .02, OutputBytes: output,
+				SavedBytes: saved}},
+		})
+	}
+	return plan.Request{Profile: p, Batch: 8, MicroBatch: 1, Set: map[string]string{"recompute": "no"},
+		Cluster: &cluster.Cluster{Name: "pair", Devices: []string{"x", "x"},
+			DeviceTypes: map[string]cluster.DeviceType{"x": {MemoryBytes: memory}},
+			Levels:      []cluster.Level{{Name: "rack", Size: 2, BandwidthBytesPerSecond: 1e9, FullDuplex: true}}}}
+}
+
+// depths is K_i of a plan of two stages.
+func depths(t *testing.T, r plan.Request) (k []int) {
+	t.Helper()
+	r.Set["dp"] = "no"
+	p := planWith(t, r)
+	if len(p.Stages) != 2 {
+		t.Fatalf("%d stages", len(p.Stages))
+	}
+	for _, s := range p.Stages {
+		k = append(k, s.Warmup)
+	}
+	return k
+}
+
+// Section 5.3: the policy is chosen by the ratio of what a micro-batch's activations and gradients take between stages
+// to what it takes a stage to compute, here 2a/1e9 over 30 ms. From 0.1 on it is P_B, K = 2(S-i)-1 = 3, 1; below it
+// P_A, K = S-i = 2, 1.
+func TestThePolicyFollowsTheRatio(t *testing.T) {
+	for _, c := range []struct {
+		output    int64
+		threshold string
+		want      []int
+	}{
+		{1_400_000, "0.1", []int{2, 1}}, // 2.8 / 30 = 0.093
+		{1_600_000, "0.1", []int{3, 1}}, // 3.2 / 30 = 0.107
+		{1_600_000, "0.11", []int{2, 1}},
+		{1_400_000, "0.09", []int{3, 1}},
+	} {
+		r := two(c.output, 1000, 1, 1<<30)
+		r.Set["acr_threshold"] = c.threshold
+		if k := depths(t, r); !slices.Equal(k, c.want) {
+			t.Errorf("%d bytes, threshold %s: K = %v; want %v", c.output, c.threshold, k, c.want)
+		}
+	}
+}
+
+// Section 5.3: K_i is at most D, the micro-batches that memory holds. A stage has 1000 bytes of weights and as many of
+// gradients, and 4000 for each micro-batch: 6000 hold one, 10000 two, 14000 three, of which P_B wants three.
+func TestMemoryBoundsTheDepth(t *testing.T) {
+	for _, c := range []struct {
+		memory int64
+		want   []int
+	}{{1 << 20, []int{3, 1}}, {14_500, []int{3, 1}}, {12_000, []int{2, 1}}, {7_000, []int{1, 1}}} {
+		r := two(1_600_000, 1000, 4000, c.memory)
+		for i := range r.Profile.Layers { // what crosses to the other device is not what the test is about
+			r.Profile.Layers[i].Costs[0].OutputBytes = 0
+		}
+		r.Set["policy"] = "pb"
+		if k := depths(t, r); !slices.Equal(k, c.want) {
+			t.Errorf("%d bytes of memory: K = %v; want %v", c.memory, k, c.want)
+		}
+	}
+}
+
+// Section 6.2: data parallelism is a plan like others. Eight micro-batches of 60 ms on two devices take 240 ms and the
+// all-reduce of W bytes, 2 x 1/2 x W / 1e9; two stages take (8 + 1) x 30 = 270 ms. Without weights data parallelism
+// wins, with 100 MB, 200 ms for two layers, the pipeline, which sums nothing.
+func TestDataParallelismIsReturnedWhereItWins(t *testing.T) {
+	for _, c := range []struct {
+		parameters int64
+		stages     int
+		takes      float64
+	}{{0, 1, .24}, {100_000_000, 2, .27}} {
+		r := two(0, c.parameters, 1, 1<<33)
+		r.Set["overlap"] = "no"
+		p := planWith(t, r)
+		if len(p.Stages) != c.stages || math.Abs(p.Objective.Value-c.takes) > 1e-9 {
+			t.Errorf("%d bytes of weights: %d stages, %v s; want %d, %v", c.parameters, len(p.Stages), p.Objective.Value,
+				c.stages, c.takes)
+		}
+		r.Set["dp"] = "no"
+		if p = planWith(t, r); len(p.Stages) != 2 {
+			t.Errorf("without data parallelism: %d stages", len(p.Stages))
+		}
+	}
+}
+
+// With at most two stages a plan has two: three layers of which each device would have one take (M + 2) x 30 ms on
+// three devices; in two stages one has two layers, on two devices by halves.
+func TestMostStages(t *testing.T) {
+	r := two(0, 1000, 1, 1<<30)
+	third := r.Profile.Layers[1]
+	third.Name, third.From = "c", []int{1}
+	r.Profile.Layers = append(r.Profile.Layers, third)
+	for i := range r.Profile.Layers { // a sample for each of two replicas
+		r.Profile.Layers[i].Costs[0].MicroBatch = 2
+	}
+	r.Batch, r.MicroBatch = 16, 2
+	r.Cluster.Devices = []string{"x", "x", "x"}
+	r.Cluster.Levels[0].Size = 3
+	r.Set["dp"] = "no"
+	r.Set["most_stages"] = "2"
+	p := planWith(t, r)
+	if len(p.Stages) != 2 || len(p.Stages[0].Devices)+len(p.Stages[1].Devices) != 3 {
+		t.Errorf("%d stages", len(p.Stages))
+	}
+	r.Set["most_stages"] = "0"
+	if free := planWith(t, r); free.Objective.Value > p.Objective.Value {
+		t.Errorf("any number of stages: %v s, two: %v s", free.Objective.Value, p.Objective.Value)
+	}
+}
