@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/bound"
 	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run/checkpoint"
@@ -33,6 +35,11 @@ func TestBoardsFromProfileToPlan(t *testing.T) {
 			t.Fatalf("layer %s: %+v", l.Name, b)
 		}
 	}
+	c, err := cluster.Preset("bapipe-4xvcu129")
+	if err != nil {
+		t.Fatal(err)
+	}
+	least := bound.Step(p, c, bound.Kind{Workers: 4, Batch: 128, Sizes: []int{1}})
 	took := map[string]float64{}
 	for _, schedule := range []string{"auto", "1F1B-AS"} {
 		pl := planned(t, "plan", "--model", "resnet50", "--cluster", "bapipe-4xvcu129", "--profile", file, "--batch", "128",
@@ -42,9 +49,12 @@ func TestBoardsFromProfileToPlan(t *testing.T) {
 		if more := pl.Predicted.StepS/pl.Objective.Value - 1; math.Abs(more) > .02 {
 			t.Errorf("%s: %v s by the formula, %v s simulated", schedule, pl.Objective.Value, pl.Predicted.StepS)
 		}
+		if pl.Predicted.StepS < least {
+			t.Errorf("%s: %v s simulated, and no plan is said to beat %v", schedule, pl.Predicted.StepS, least)
+		}
 	}
-	if fbp, alone := took["fbp-as"], took["1f1b-as"]; !(fbp > 0 && fbp < alone) {
-		t.Errorf("FBP-AS takes %v s and 1F1B-AS %v", fbp, alone)
+	if fbp, alone := took["fbp-as"], took["1f1b-as"]; !(fbp > 0 && fbp < alone) || least < .9*fbp {
+		t.Errorf("FBP-AS takes %v s and 1F1B-AS %v; no plan is said to beat %v", fbp, alone, least)
 	}
 	for _, wrong := range []string{"--board lanes=some", "--board colour=red", "--board model=guess"} {
 		args := append([]string{"profile", "resnet50", "--cluster", "bapipe-4xvcu129"}, strings.Fields(wrong)...)
@@ -153,7 +163,7 @@ func TestChainsTrain(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
 	out := p.Run(t, strings.Fields("plan --model mlp --profile mlp.json --workers 4 --batch 16 --micro-batch 4 "+
-		"--planner bapipe --set chains=2 --set dp=off --set fractions=off -o chains.json"), false)
+		"--planner bapipe --set chains=2 --set dp=off -o chains.json"), false)
 	if !strings.Contains(out, "2 chains of 2 devices side by side") {
 		t.Errorf("the plan says\n%s", out)
 	}

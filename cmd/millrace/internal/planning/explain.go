@@ -215,11 +215,20 @@ func (v *view) source(device string) (text string, computed bool) {
 	case m.Engine == "" && v.Cluster.DeviceTypes[device].Kernels != nil:
 		return fmt.Sprintf("computed in %s from kernels: FLOPs, bytes and launches, at efficiencies by kind and size",
 			cmp.Or(v.Profile.Precision, "f32")), false
+	case m.Engine == "" && v.onBoard(device):
+		return "computed from a board's slices, clock and memories, with FP and both halves of BP in engines of their own",
+			false
 	case m.Engine == "":
 		return cmp.Or(m.Source, "computed") + ": computed from FLOPs, bytes, peak and bandwidth", true
 	}
 	at := terminal.Count(m.Concurrency, "worker")
 	return fmt.Sprintf("measured on %s by %s, %s at once", device, m.Engine, at), false
+}
+
+// onBoard says whether a device type's costs are a board's.
+func (v *view) onBoard(device string) bool {
+	costs, _, err := v.Profile.At(device, v.Plan.Sizes()[0])
+	return err == nil && profile.OfBoards(costs)
 }
 
 // layerS is what the forward of a layer takes on a device on average, of a micro-batch, seconds.
