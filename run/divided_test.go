@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -321,5 +322,33 @@ func TestDividedLayersInProcessesAndOnLateDevices(t *testing.T) {
 				t.Errorf("plan %d, %d ahead: %v", i, ahead, err)
 			}
 		}
+	}
+}
+
+// Stages that have parts of layers save without a drain as others do: saving changes no bit, and a run that goes on from
+// such a checkpoint has the bits of one that drained there.
+func TestDividedLayersSaveWithoutADrain(t *testing.T) {
+	ran := 0
+	for seed := uint64(0); seed < 120 && ran < 24; seed++ {
+		g := rand.New(rand.NewPCG(seed, 73))
+		c, every, ok := epochConfig(t, g, streamPolicies[seed%uint64(len(streamPolicies))])
+		if !ok || c.Optimizer.Kind == optim.LARS || len(c.Model.TiedLayers()) > 0 || divideSome(g, c.Model, c.Plan) == 0 ||
+			c.Check() != nil {
+			continue
+		}
+		ran++
+		saving := c.saves(t.TempDir(), every)
+		if err := sameWeights(train(t, c).Weights, train(t, saving).Weights); err != nil {
+			t.Fatalf("seed %d: a run that saved: %v\n%+v", seed, err, *c.Plan)
+		}
+		_, end := drained(t, c, every)
+		again := c.saves(t.TempDir(), every)
+		again.Resume = filepath.Join(saving.Checkpoint.Dir, checkpoint.NameOf(every))
+		if err := sameWeights(end.Weights, train(t, again).Weights); err != nil {
+			t.Fatalf("seed %d: resumed behind %d: %v\n%+v", seed, every, err, *c.Plan)
+		}
+	}
+	if ran < 24 {
+		t.Errorf("%d cases", ran)
 	}
 }
