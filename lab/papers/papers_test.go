@@ -147,7 +147,7 @@ func functions(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// Every test that a mechanism names is there, and what is missing is said.
+// Every test that a mechanism names is there, each that works has one, and what is missing is said.
 func TestMechanismsHaveTheirTests(t *testing.T) {
 	mechanisms, err := Mechanisms()
 	if err != nil {
@@ -160,6 +160,9 @@ func TestMechanismsHaveTheirTests(t *testing.T) {
 		}
 		if (m.State == "works") != (m.Missing == "") {
 			t.Errorf("%s %s; missing: %q", m.Name, m.State, m.Missing)
+		}
+		if m.State == "works" && len(m.Tests) == 0 {
+			t.Errorf("%s works, and no test holds it", m.Name)
 		}
 		for _, name := range m.Tests {
 			i := strings.LastIndex(name, ".")

@@ -153,6 +153,7 @@ func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	}{
 		{"dapple-fig3", "", 2, 0, 1, 0, 1},
 		{"dapple-table3", "", 3, 0, 4, 0, 0},
+		{"dapple-table3", "messages at 0.4 of the wires' rate", 3, 0, 5, 0, 0},
 		{"dapple-table4-equations", "", 0, 0, 0, 0, 4},
 		{"dapple-table4-equations", "pipelines of two stages alone", 0, 0, 0, 0, 7},
 		{"dapple-table4-equations", "pipelines of two stages alone, messages at 0.32 of the wires' rate", 0, 0, 0, 0, 9},

@@ -103,7 +103,7 @@ func dappleTable3(ctx context.Context, _ table.Options, t *table.Table) error {
 			return err
 		}
 		r := t.Number(w.name+", P_B over P_A", w.faster, ours, "%.2f", "").In("Table 3")
-		for _, part := range []float64{.5, .32} {
+		for _, part := range []float64{.5, .4, .32} {
 			if ours, err = w.over(b.MessagesAt(part), s.Last); err != nil {
 				return err
 			}
