@@ -325,8 +325,8 @@ func TestDividedLayersInProcessesAndOnLateDevices(t *testing.T) {
 	}
 }
 
-// Stages that have parts of layers save without a drain as others do: saving changes no bit, and a run that goes on from
-// such a checkpoint has the bits of one that drained there.
+// Stages that have parts of layers save without a drain as others do: saving changes no bit, and a run that goes on
+// from such a checkpoint has the bits of one that drained there.
 func TestDividedLayersSaveWithoutADrain(t *testing.T) {
 	ran := 0
 	for seed := uint64(0); seed < 120 && ran < 24; seed++ {
