@@ -144,6 +144,45 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
+// Pipelines of another depth than NOAM (PipeDream §5.5), deeper and shallower, hold as many minibatches and leave the
+// bits of the sequential program with the versions that these find.
+func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
+	e := testEngine(t)
+	deeper, shallower := 0, 0
+	for seed := range cases(60, 200) {
+		g := rand.New(rand.NewPCG(seed, 16))
+		c := streamConfig(t, e, g, []schedule.Policy{schedule.Stash, schedule.Latest}[seed%2])
+		stages := len(c.Plan.Stages)
+		for i, k := stages-1, 1; i >= 0; i, k = i-1, k+g.IntN(4) {
+			c.Plan.Stages[i].Warmup = k
+		}
+		first := c.Plan.Stages[0].Warmup
+		c.Steps = first + g.IntN(3*stages+4)
+		c.KeepSteps = c.Steps
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps)
+		if err != nil {
+			continue // a norm over stages that are too far apart
+		}
+		switch {
+		case first > stages:
+			deeper++
+		case first < stages:
+			shallower++
+		}
+		got := train(t, c)
+		if err := equalCase(c, sequential(t, c, versionsOf(p)), got.Weights); err != nil {
+			t.Fatalf("seed %d: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Steps)
+		}
+		checkOrder(t, c, got)
+		if in := got.Timeline.PeakActivations[0]; in != first {
+			t.Fatalf("seed %d: %d minibatches in flight on the first stage, wanted %d", seed, in, first)
+		}
+	}
+	if deeper < 5 || shallower < 5 {
+		t.Errorf("%d deeper pipelines than NOAM and %d shallower ones; more were meant", deeper, shallower)
+	}
+}
+
 // Synchronous pipelines with any number of replicas on each stage, split or in turn, leave
 // the bits of a program that adds in the stated order.
 func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
