@@ -121,7 +121,7 @@ func (m *Model) Divide(parts [][]float64) (*Model, error) {
 	divided.Layers, divided.Positions = nil, nil
 	for i := range m.Layers {
 		pieces := []Layer{m.Layers[i]}
-		if len(parts[i]) > 1 {
+		if len(parts[i]) != 1 {
 			var err error
 			if pieces, err = m.pieces(&m.Layers[i], parts[i]); err != nil {
 				return nil, err
@@ -158,6 +158,9 @@ func (m *Model) pieces(l *Layer, parts []float64) ([]Layer, error) {
 			fmt.Errorf(format, args...))
 	}
 	f, can := l.features()
+	if len(parts) == 0 {
+		return nil, refuse("it has no part")
+	}
 	if !can {
 		return nil, refuse("it is of kind %s; layers of 2 features or more can be, of kinds %s, and of imported networks "+
 			"one linear or one convolution", l.Kind, strings.Join(dividedKinds(), " and "))

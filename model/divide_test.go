@@ -67,9 +67,11 @@ layers:
 			"be, of kinds conv2d and dense",
 		"thin": `layer "b" cannot be divided between stages: part 2 of [0.9 0.03 0.07] is none of its 8 features`,
 		"few":  "hand has 6 layers; parts of 1 are given",
+		"none": `layer "b" cannot be divided between stages: it has no part`,
 	} {
 		all := map[string][][]float64{"pool": {one, {0.5, 0.5}, one, one, one, one},
-			"thin": {one, one, {0.9, 0.03, 0.07}, one, one, one}, "few": {one}}[parts]
+			"thin": {one, one, {0.9, 0.03, 0.07}, one, one, one}, "few": {one},
+			"none": {one, one, nil, one, one, one}}[parts]
 		if _, err := m.Divide(all); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", parts, err)
 		}

@@ -10,7 +10,8 @@ import (
 
 // Divided is the profile with each layer in as many pieces as parts gives it, every piece a layer of its own
 // that makes its part of the features (BaPipe, §3.3.2; model.Model.Divide). parts has one list for each layer of p; a
-// list adds up to 1. Of a layer whose Features are known pieces are whole features.
+// list adds up to 1, or is empty of last layers, which are left out. Of a layer whose Features are known pieces are
+// whole features.
 //
 // A piece reads the whole input that its layer reads, and computes its part. One in front of the last holds and sends
 // its part of the output and no more. The last also reads what the others made, and has the layer's whole output and
@@ -37,7 +38,10 @@ func (p *Profile) Divided(parts [][]float64) *Profile {
 		if layer.TiedTo >= 0 {
 			layer.TiedTo = last[layer.TiedTo]
 		}
-		if len(parts[l]) == 1 {
+		switch len(parts[l]) {
+		case 0:
+			continue
+		case 1:
 			divided.Layers = append(divided.Layers, layer)
 			continue
 		}
