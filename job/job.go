@@ -108,6 +108,13 @@ func (j *Job) Given(key string) bool {
 // Give notes that a key is set.
 func (j *Job) Give(key string) { j.giveBy(key, "") }
 
+// TakeBack notes that keys are not set, whose values are zero again.
+func (j *Job) TakeBack(keys ...string) {
+	for _, key := range keys {
+		delete(j.given, key)
+	}
+}
+
 // giveBy notes that a key is set by a flag or a file.
 func (j *Job) giveBy(key, by string) {
 	if j.given == nil {

@@ -138,6 +138,7 @@ func (j *Job) Learning(pipelines int) string {
 	}
 	switch j.Rate.Warmup {
 	case 0:
+		text += ", no warm-up"
 	case 1:
 		text += ", warm-up 1 step"
 	default:

@@ -89,7 +89,8 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 		}
 		if d.PeakFLOPS <= 0 || d.MemoryBandwidthBytesPerSecond <= 0 {
 			return nil, fmt.Errorf("profile: device type %q has no peak or no memory_bandwidth; an analytic profile "+
-				"needs both, like peak: 15.7TFLOPS, memory_bandwidth: 900GB/s", name)
+				"needs both, like peak: 15.7TFLOPS, memory_bandwidth: 900GB/s; or give one that was measured on such devices, "+
+				"with --profile", name)
 		}
 		memory := d.MemoryBandwidthBytesPerSecond * Efficiency(name, d, Memory)
 		onChip := a.OnChip && d.OnChipBytes() > 0

@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
@@ -197,8 +196,11 @@ type shownStep struct {
 	which string  // "median": what the numbers are, and it is that; or how near it is
 }
 
-// predicted is what a drawn step of several simulations is near to.
-const predicted = "prediction"
+// predicted is what a drawn step of several simulations is near to, and oneRun what it is of where that is not near.
+const (
+	predicted = "prediction"
+	oneRun    = "of one simulated run"
+)
 
 // name is "step 17 (median)".
 func (s shownStep) name() string { return stepName(trace.StepNumber(s.mark.Step), s.which) }
@@ -214,7 +216,7 @@ func stepName(step int, what string) string {
 // text says what the step took and, where that is another length, how long it is from its first instruction on.
 func (s shownStep) text() string {
 	took, span := terminal.Duration(s.tookS), terminal.Duration(s.mark.EndS-s.mark.StartS)
-	if off := s.ofS - s.tookS; strings.HasSuffix(s.which, predicted) && math.Abs(off) > .02*s.ofS {
+	if s.which == oneRun {
 		took += fmt.Sprintf(" (the prediction, %s, is the mean over runs in each of which another worker is slow, as the "+
 			"profile found them; one run is drawn)", terminal.Duration(s.ofS))
 	}
@@ -242,6 +244,8 @@ func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, boo
 	mark, tookS, ok := t.Nearest(skip, n.StepS)
 	s := shownStep{mark: mark, tookS: tookS, ofS: n.StepS}
 	switch {
+	case ok && whole == predicted && math.Abs(tookS-n.StepS) > .02*n.StepS:
+		s.which = oneRun
 	case !ok || len(t.Steps) == 1:
 	case math.Abs(tookS-n.StepS) <= 1e-9*n.StepS:
 		s.which = whole

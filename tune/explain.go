@@ -52,6 +52,8 @@ type Explanation struct {
 	Memory     []MemorySplit `json:"memory"`
 	Bottleneck string        `json:"bottleneck"`
 	Levers     []Lever       `json:"levers,omitempty"` // what helps most first
+	// LeversCut: time ended some searches for better hardware before they were done, which may find more.
+	LeversCut bool `json:"levers_cut,omitempty"`
 	// Step is the plan's first step as it is simulated, of a stream its first minibatches; nil where that is too
 	// much to draw.
 	Step *trace.Timeline `json:"-"`
@@ -92,7 +94,7 @@ func explain(ctx context.Context, r Request, pl *plan.Plan, s *search) (*Explana
 	}
 	out := &Explanation{Memory: memorySplits(r.Profile, r.Cluster, pl, &costs)}
 	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
-	out.Levers = levers(ctx, r, pl, s)
+	out.Levers, out.LeversCut = levers(ctx, r, pl, s)
 	if err := cancelled(ctx); err != nil {
 		return nil, err
 	}
@@ -202,15 +204,15 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 const worthAdvising = 0.01
 
 // levers tries better hardware, and keeps what helps; none for a plan whose prediction alone takes long. What
-// s finds there that this hardware can do goes back to s.
-func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) []Lever {
+// s finds there that this hardware can do goes back to s. It also says whether time ended a search.
+func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) (out []Lever, cut bool) {
 	if predict.CheckWork(pl, predict.OftenPlayed) != nil {
-		return nil
+		return nil, false
 	}
-	var out []Lever
 	better := betterHardware(r.Cluster, s != nil)
 	for i, h := range better {
 		if ctx.Err() != nil {
+			cut = s != nil
 			break
 		}
 		step, same := pl.Predicted.StepS, len(h.Devices) == len(r.Cluster.Devices)
@@ -230,6 +232,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) []Lever {
 				brief.Longest = max(1, min(cmp.Or(r.Longest, shortest), share))
 			}
 			if found, err := Search(ctx, brief); err == nil {
+				cut = cut || found.search.cutAt > 0
 				over := int64(0)
 				if same {
 					s.consider(found.Best)
@@ -245,7 +248,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) []Lever {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b Lever) int { return cmp.Compare(b.Gain, a.Gain) })
-	return out
+	return out, cut
 }
 
 // hardware is a cluster that is better than another in one way.

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/packing"
 	"github.com/millrace-ml/millrace/internal/registry"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
@@ -164,15 +165,16 @@ func severalStages(name string) bool {
 
 func (o Overrides) checkStages(model string, layers, workers int) error {
 	if o.Split != nil && o.Stages > 0 && len(o.Split)+1 != o.Stages {
-		return wrong("split", "it makes %d stages, and %d are asked for; leave one of them out", len(o.Split)+1, o.Stages)
+		return wrong("split", "it makes %s, and stages is %d; leave one of them out",
+			terminal.Count(len(o.Split)+1, "stage"), o.Stages)
 	}
 	if n := max(o.Stages, len(o.Split)+1); n > workers && n > 1 && !severalStages(o.Schedule) {
 		key := "stages"
 		if o.Split != nil {
 			key = "split"
 		}
-		return wrong(key, "%d stages for %d workers; give as many workers at least, or a schedule that has several stages "+
-			"on each: %s", n, workers, strings.Join(roles.WithSeveralStages(), ", "))
+		return wrong(key, "%d stages for %s; give as many workers at least, or a schedule that has several stages "+
+			"on each: %s", n, terminal.Count(workers, "worker"), strings.Join(roles.WithSeveralStages(), ", "))
 	}
 	if o.Stages > layers {
 		return wrong("stages", "%d stages; %s has %d layers, so give 1 to %d", o.Stages, model, layers, layers)

@@ -65,7 +65,7 @@ func doctorCommand() *cobra.Command {
 
 With --links it measures instead how workers reach each other: inside a process, on a host, and between
 hosts where a launcher has started it on several. The file that --out names describes these hosts, for
-plan --cluster and train --cluster.`,
+train --cluster, and for plan --cluster with a --profile that was measured on them.`,
 		Example: "  millrace doctor\n  millrace doctor --build   # compile the native library into your cache\n" +
 			"  millrace launch -n 2 -- doctor --links -o cluster.yaml",
 		Args: cobra.NoArgs,

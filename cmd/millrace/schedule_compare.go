@@ -35,7 +35,8 @@ func compareCommand() *cobra.Command {
 		Long: `compare plays every family of schedules under every weight policy that it can keep, on the same
 workers and micro-batches, and ranks their steady steps under a memory limit: on uniform stages, or on
 a profile and a cluster. Nothing is searched; millrace plan does that. On uniform stages memory is
-counted in activations: what one micro-batch leaves on a worker, in all of the worker's chunks.`,
+counted in activations: what one micro-batch leaves on a worker, in all of the worker's chunks. Weights
+and gradients count too: a worker's share of the weights is as large as --parameters activations.`,
 		Example: "  millrace schedule compare --workers 4 --micro-batches 8 --activation-limit 8\n" +
 			"  millrace schedule compare --profile gpt.json --cluster cluster.yaml --micro-batch 4 --micro-batches 16 " +
 			"--memory-limit 2GiB",
@@ -76,7 +77,7 @@ counted in activations: what one micro-batch leaves on a worker, in all of the w
 	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
 	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum one worker's share of the gradients over replicas")
 	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
-	f.StringVar(&s.memory, "activation-limit", "", "most activations on each worker, of uniform stages")
+	f.StringVar(&s.memory, "activation-limit", "", "most memory of each worker, in activations, weights included")
 	f.StringVar(&s.memory, "memory-limit", "", "memory of each worker, like 512MiB, with a profile")
 	f.StringVar(&s.profile, "profile", "", "a profile's file instead of uniform stages")
 	f.StringVar(&s.cluster, "cluster", "", "cluster of the profile, a file or preset: all or the first --workers devices")
@@ -261,8 +262,9 @@ func (s *contestFlags) legend() string {
 			share = fmt.Sprintf(" of its share, one of %d, of the model that all schedules train; a worker that holds the "+
 				"whole model, as in dp and single, takes %s", s.workers, s.whole())
 		}
-		units = fmt.Sprintf("A worker's forward takes %.4g and its backward %.4g%s. Memory is in activations.\ntime: in "+
-			"these units, of", s.forward[0], s.backward[0], share)
+		units = fmt.Sprintf("A worker's forward takes %.4g and its backward %.4g%s. Memory is in activations: what a "+
+			"micro-batch leaves on a worker; its share of the weights is as large as %.4g, and so are its gradients.\ntime: in "+
+			"these units, of", s.forward[0], s.backward[0], share, s.parameters)
 	}
 	return units + " a step with others before and after it (a steady step); of elastic, of a batch: a step has one for " +
 		"each pipeline. behind: how much more time than the fastest it takes. bubble: the part of the workers' time in " +

@@ -149,6 +149,33 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	}
 }
 
+// What a run fixed of its plan gives way to flags that contradict it: the plan is made anew, from the run's folder alone.
+func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
+	t.Parallel()
+	p := profiled(t)
+	train := func(args string) {
+		t.Helper()
+		if text, err := p.Command(t, strings.Fields("train --eval-rows 8 "+args)).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", args, err, text)
+		}
+	}
+	begin := "--model mlp --data digits --profile mlp.json --batch 4 --steps 2 --micro-batches 1 "
+	train(begin + "--stages 2 --split dense1 --schedule 1f1b --out cut")
+	train("--resume cut --steps 3 --workers 1")
+	train("--resume cut --steps 4 --workers 2 --stages 2")
+	train("--resume cut --steps 5 --schedule afab --split head")
+	// A Program is a schedule of its own, which the run's job has under its name, too.
+	text, err := p.Command(t, strings.Fields("schedule afab --workers 2 --micro-batches 1 --text")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(p.Dir, "own.txt"), string(text))
+	train(begin + "--program own.txt --out own")
+	train("--resume own --steps 3")
+	train("--job own/job.yaml --out again")
+	train("--resume own --steps 4 --workers 1")
+}
+
 // In a folder that an older millrace has begun no run goes on, and nothing there is moved; in another one it does.
 func TestAFolderOfAnOlderMillraceStaysAsItIs(t *testing.T) {
 	t.Parallel()

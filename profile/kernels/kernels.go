@@ -2,6 +2,8 @@ package kernels
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
@@ -90,8 +92,18 @@ func newDevice(name string, d cluster.DeviceType, o Options) (device, error) {
 		if want == "" {
 			want = "f32"
 		}
-		return device{}, fmt.Errorf("profile: device type %q has no peak in %s, no memory_bandwidth or no kernels; an "+
-			"analytic profile in that precision needs them, like peaks: {%s: 312TFLOPS}", name, want, want)
+		lacks := "no kernels, which say how fast small matrices are computed"
+		switch {
+		case peak <= 0:
+			lacks = "no peak in " + want
+		case memory <= 0:
+			lacks = "no memory_bandwidth"
+		}
+		remedy := "a type of a cluster file has all of that with like: TYPE (" + strings.Join(cluster.Types(), ", ") + ")"
+		if slices.Contains(cluster.Types(), name) {
+			remedy = "a type of a cluster file has all of that with like: " + name
+		}
+		return device{}, fmt.Errorf("profile: device type %q has %s; costs in %s need it: %s", name, lacks, want, remedy)
 	}
 	on := device{peak: peak, k: d.Kernels, t: 1, sp: 1, e: float64(ElementBytes(o.Precision)), o: o,
 		memory: memory * d.Kernels.Rate(cluster.RateMemory).Limit}

@@ -105,7 +105,7 @@ func (d *Drawing) row(cells []cell, wide int, drawn map[string]bool) string {
 			gap = ""
 		}
 		if of.e == nil {
-			b.WriteString(gap + d.screen.Paint(terminal.Faint, idle) + strings.Repeat(" ", wide-1))
+			b.WriteString(gap + d.screen.Paint(terminal.Faint, Idle) + strings.Repeat(" ", wide-1))
 			continue
 		}
 		text := strings.Repeat("=", wide)

@@ -57,7 +57,7 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 			case from >= end:
 				cells[c] = " "
 			default:
-				cells[c] = idle
+				cells[c] = Idle
 			}
 		}
 		rows = append(rows, d.painted(cells))
@@ -104,7 +104,7 @@ func (d *Drawing) painted(cells []string) string {
 		switch cells[i] {
 		case " ":
 			b.WriteString(run)
-		case idle:
+		case Idle:
 			b.WriteString(d.screen.Paint(terminal.Faint, run))
 		case "E":
 			b.WriteString(d.screen.Paint(styleOf("EV"), run))

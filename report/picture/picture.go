@@ -167,8 +167,8 @@ func styleOf(kind string) terminal.Style {
 	return terminal.Faint
 }
 
-// idle is a column or a slot in which a worker computes nothing.
-const idle = "·"
+// Idle is a column or a slot in which a worker computes nothing.
+const Idle = "·"
 
 // computations are the events of a Frame that keep workers busy, and the threads beside them.
 func (f Frame) computations(t *trace.Timeline) []*trace.Event {

@@ -80,9 +80,18 @@ func Spread(p *profile.Profile) string {
 	if s == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s%d measured passes%s; the middle half of those took from %.1f %% less to %.1f %% more",
+	text := fmt.Sprintf("%s%d measured passes%s; the middle half of those took from %.1f %% less to %.1f %% more",
 		costsAre, s.Passes, sizesOf(p), 100*s.Below, 100*s.Above)
+	if p.PaceSpread >= worthPace {
+		text += fmt.Sprintf("; one worker at a time was %.0f %% behind, which the predicted step allows for",
+			100*p.PaceSpread)
+	}
+	return text
 }
+
+// worthPace is from what part on it is said that a worker falls behind the others: a step may take that much longer
+// than what its workers compute.
+const worthPace = 0.05
 
 // costsAre begins what Spread says.
 const costsAre = "costs are medians of "

@@ -41,7 +41,8 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 	if j.Program == "" {
 		return nil, nil
 	}
-	if j.Schedule != "" || j.Plan != "" {
+	name := filepath.Base(j.Program)
+	if j.Schedule != "" && j.Schedule != name || j.Plan != "" { // a run's own job has both
 		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan",
 			j.Program))
 	}
@@ -53,7 +54,7 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 		return nil, cli.BadInput(err)
 	}
 	p := *source.Program
-	p.Name = filepath.Base(j.Program)
+	p.Name = name
 	if err := family.RegisterProgram(&p); err != nil {
 		return nil, cli.BadInput(err)
 	}

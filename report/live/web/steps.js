@@ -49,10 +49,18 @@ export function stepsView(parent) {
     button("−", "Zoom out", () => view.zoom(1 / 0.6, view.width / 2)),
     button("Fit", "Show the whole step", () => view.fit()),
   );
-  parent.append(tools, legend, around, details);
+  const texts = el("div", { class: "muted" });
+  parent.append(tools, legend, texts, around, details);
 
   // show draws a step; the window stays where it was, unless it was all of the step before.
-  const show = () => paintLegend(timeline.show(data, shown, true));
+  const show = () => {
+    paintLegend(timeline.show(data, shown, true));
+    texts.replaceChildren(
+      ...[["Predicted", data.predicted[0]], ["Measured", data.measured[shown]]]
+        .filter(([, panel]) => panel?.text)
+        .map(([side, panel]) => el("p", { text: `${side}: ${panel.text}` })),
+    );
+  };
   const paintLegend = (steps) => {
     const kinds = new Set(steps.flatMap((s) => s.boxes.map((b) => ({ RF: "SF", RB: "SB" })[b.kind] ?? b.kind)));
     const causes = new Set(steps.flatMap((s) => s.rows.flatMap((r) => r.gaps.map((g) => g.cause))));

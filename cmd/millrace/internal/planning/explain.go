@@ -124,6 +124,10 @@ func (v *view) plan(why *tune.Explanation) {
 			levers = append(levers, fmt.Sprintf("%s: %s a step, %.1f %% more samples/s", l.Change,
 				terminal.Duration(l.StepS), 100*l.Gain))
 		}
+		if why.LeversCut {
+			levers = append(levers, "(searches for better hardware were ended before they were done: a longer --time looks "+
+				"further)")
+		}
 		v.line("would help", strings.Join(levers, "\n"))
 	}
 	v.line("why", strings.Join(pl.Why, "\n"))
@@ -352,12 +356,16 @@ func layersOf(p *profile.Profile) []string {
 	return names
 }
 
+// leastIdle is the bubble from which on a drawing shows it.
+const leastIdle = 0.02
+
 // drawing draws how a plan begins: boxes where all fit, or letters.
 func (v *view) drawing(t *trace.Timeline) {
 	_, end := t.Extent()
 	frame := picture.Frame{Screen: v.Screen, Clock: picture.ClockFor(end), ToS: end}
 	d := picture.Boxes(t, frame)
-	if !d.Whole() {
+	hides := v.Plan.Predicted.Bubble > leastIdle && !strings.Contains(d.Text(4*mostRows), picture.Idle)
+	if hides || !d.Whole() { // boxes of a few cells have no room for it
 		d = picture.Letters(t, frame)
 	}
 	what := "the step, by itself"

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -120,9 +121,36 @@ func (t *training) ofRun(resume string) error {
 		if !t.Flags().Changed("replay") {
 			j.Replay = "" // whose order ends where the run has ended
 		}
+		t.replan(j)
 		return nil
 	})
 	return nil
+}
+
+// replan drops what the job of a run fixes of its plan where a flag fixes something that it may contradict: the plan is
+// made anew.
+func (t *training) replan(j *job.Job) {
+	changed := func(names ...string) bool { return slices.ContainsFunc(names, t.Flags().Changed) }
+	drop := func(key string, by ...string) bool {
+		if t.Flags().Changed(key) || !changed(by...) {
+			return false
+		}
+		j.TakeBack(key)
+		return true
+	}
+	if drop("program", "workers", "stages", "split", "schedule", "plan") && j.Program != "" {
+		j.Program, j.Schedule = "", ""
+		j.TakeBack("schedule")
+	}
+	if drop("stages", "workers", "split", "schedule", "plan", "program") {
+		j.Stages = 0
+	}
+	if drop("split", "workers", "stages", "schedule", "plan", "program") {
+		j.Split = nil
+	}
+	if drop("schedule", "workers", "plan", "program") || j.Stages == 1 && drop("schedule", "stages") {
+		j.Schedule = ""
+	}
 }
 
 // do trains in a world, and says in the run's folder why it has failed where it has.
