@@ -214,7 +214,7 @@ func TestLearningSaysWhatIsTheDefault(t *testing.T) {
 			"warm-up 20 steps; optimizer and warm-up by default",
 		"model: mlp\nrate: {base: 1, warmup: 1}": "adamw, learning rate 1, warm-up 1 step; optimizer by default",
 		"model: mlp\noptimizer: {kind: sgd, momentum: 0.9}\nrate: {kind: cosine, base: 0.1, warmup: 0}": "sgd with " +
-			"momentum 0.9, learning rate 0.1 (cosine)",
+			"momentum 0.9, learning rate 0.1 (cosine), no warm-up",
 	} {
 		j := Default()
 		if err := j.decode([]byte(text), ""); err != nil {

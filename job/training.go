@@ -120,7 +120,10 @@ func (j *Job) completeRate() error {
 
 // Learning says how the job's model is trained by so many pipelines, and what of that is the model's default. The Job
 // must be complete.
-func (j *Job) Learning(pipelines int) string {
+func (j *Job) Learning(pipelines int) string { return j.Learned(pipelines) + j.byDefault() }
+
+// Learned says how the job's model is trained by so many pipelines. The Job must be complete.
+func (j *Job) Learned(pipelines int) string {
 	text := j.Optimizer.Kind
 	if j.Optimizer.Momentum != 0 {
 		text += fmt.Sprintf(" with momentum %v", j.Optimizer.Momentum)
@@ -144,6 +147,11 @@ func (j *Job) Learning(pipelines int) string {
 	default:
 		text += fmt.Sprintf(", warm-up %d steps", j.Rate.Warmup)
 	}
+	return text
+}
+
+// byDefault says which of optimizer, rate and warm-up nobody has given.
+func (j *Job) byDefault() string {
 	var given, left []string
 	for _, key := range []struct{ name, word string }{
 		{"optimizer.kind", "optimizer"}, {"rate.base", "rate"}, {"rate.warmup", "warm-up"},
@@ -156,13 +164,13 @@ func (j *Job) Learning(pipelines int) string {
 	}
 	switch {
 	case len(left) == 0:
-		return text
+		return ""
 	case len(given) == 0 && j.usual() != anyModel:
-		return text + "; the model's defaults"
+		return "; the model's defaults"
 	case len(given) == 0:
-		return text + "; the defaults"
+		return "; the defaults"
 	case len(left) == 1:
-		return text + "; " + left[0] + " by default"
+		return "; " + left[0] + " by default"
 	}
-	return text + "; " + strings.Join(left, " and ") + " by default"
+	return "; " + strings.Join(left, " and ") + " by default"
 }

@@ -149,7 +149,7 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	}
 }
 
-// What a run fixed of its plan gives way to flags that contradict it: the plan is made anew, from the run's folder alone.
+// What a run fixed of its plan gives way to flags that contradict it: the plan is made anew, from the run's folder.
 func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -33,7 +33,7 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 		if p.Plan != nil {
 			pipelines = p.Plan.Together()
 		}
-		add("optimizer", j.Learning(pipelines))
+		add("optimizer", j.Learned(pipelines))
 		add("seed", fmt.Sprint(j.Seed))
 		add("threads per worker", fmt.Sprint(j.ThreadsPerWorker))
 	} else {
