@@ -61,8 +61,7 @@ func figure15(ctx context.Context, _ table.Options, t *table.Table) error {
 		c := found[b*len(all)]
 		r := named(c.rows, "GPipe")
 		if r.AvgPipe == nil {
-			t.Word(fmt.Sprintf("batch %d, AvgPipe over GPipe", of.Batch), "-", "nothing fits", "")
-			continue
+			return fmt.Errorf("nothing of AvgPipe's fits the memory of GPipe at batch %d", of.Batch)
 		}
 		row = t.Number(fmt.Sprintf("batch %d, AvgPipe over GPipe at %s", of.Batch, r.AvgPipe.At), of.Faster, r.Speedup(),
 			"%.2fx", "").Ratio().In("faster")
@@ -86,6 +85,16 @@ func figure15(ctx context.Context, _ table.Options, t *table.Table) error {
 			}
 		}
 	}
+	chart := table.Chart{Title: "an epoch by batch", X: "samples in a batch", Y: "ms for a sample", Log: true,
+		Lines: []table.Line{{Name: "GPipe"}, {Name: "AvgPipe in its memory"}}}
+	for b, of := range paper.Batches {
+		r := named(found[b*len(all)].rows, "GPipe")
+		for i, stepS := range []float64{r.Predicted.StepS, r.AvgPipe.StepS} {
+			l := &chart.Lines[i]
+			l.X, l.Y = append(l.X, float64(of.Batch)), append(l.Y, 1e3*stepS/float64(of.Batch))
+		}
+	}
+	t.Charts = append(t.Charts, chart)
 	t.Notes = append(t.Notes, note, "an epoch's time goes as a batch's over its samples")
 	return nil
 }

@@ -172,6 +172,9 @@ func figure11(ctx context.Context, _ table.Options, t *table.Table) error {
 				return err
 			}
 		}
+		t.Charts = append(t.Charts, c.chart("s for a batch",
+			func(r avgpipe.EqualMemory) float64 { return r.Predicted.StepS },
+			func(p *avgpipe.Pipelined) float64 { return p.StepS }))
 		w.ranks(t, c, others)
 		w.chosen(t, c, others)
 		for _, o := range append([]switched{{asDescribed, c.rows}}, others...) {

@@ -27,6 +27,9 @@ func figure12(ctx context.Context, _ table.Options, t *table.Table) error {
 		if err != nil {
 			return err
 		}
+		t.Charts = append(t.Charts, c.chart("GiB of all GPUs together",
+			func(r avgpipe.EqualMemory) float64 { return gib(together(r.Predicted.MemoryBytes)) },
+			func(p *avgpipe.Pipelined) float64 { return gib(p.Together()) }))
 		name := w.Training.Name
 		for _, r := range c.rows {
 			own := together(r.Predicted.MemoryBytes)
@@ -128,6 +131,9 @@ func figure13(ctx context.Context, _ table.Options, t *table.Table) error {
 		if err != nil {
 			return err
 		}
+		t.Charts = append(t.Charts, c.chart("% of the time computing",
+			func(r avgpipe.EqualMemory) float64 { return 100 * r.Utilisation() },
+			func(p *avgpipe.Pipelined) float64 { return 100 * (1 - p.Bubble) }))
 		name := w.Training.Name
 		for _, r := range c.rows {
 			rate, err := reached(c.load, r.Plan, 1)

@@ -101,6 +101,11 @@ func figure17(ctx context.Context, _ table.Options, t *table.Table) error {
 				t.Number(fmt.Sprintf("%s%s, GPU %d, memory", name, by.name, gpu+1), 0, gib(bytes), "%.2f GiB", "")
 			}
 		}
+		if s.one.At.MicroBatches > 1 {
+			t.Charts = append(t.Charts, s.byGPU(name+"idle", "ms for a batch",
+				func(p *avgpipe.Pipelined, gpu int) float64 { return 1e3 * p.IdleS[gpu] }),
+				s.byGPU(name+"memory", "GiB", func(p *avgpipe.Pipelined, gpu int) float64 { return gib(p.MemoryBytes[gpu]) }))
+		}
 		last := len(s.one.IdleS) - 1
 		idle := func(s schedules) string {
 			if s.one.IdleS[last] > s.all.IdleS[last]*1.001 {
