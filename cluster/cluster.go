@@ -22,9 +22,9 @@ type DeviceType struct {
 	Peaks map[string]float64
 	// Kernels is how fast kernels are by kind and size; nil: as a roofline has it, by Efficiency alone.
 	Kernels *Kernels
-	// Group makes a device of that many of these; MemoryBytes is then that of all of them. nil: it is one.
+	// Group makes a device of that many of these; MemoryBytes and PricePerHour are then of all of them. nil: it is one.
 	Group        *Group
-	PricePerHour float64 // of one, in any money; 0: not said
+	PricePerHour float64 // in any money; 0: not said
 }
 
 // Level is one level of the hierarchy: Size groups of the level inside it,

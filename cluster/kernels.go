@@ -32,13 +32,14 @@ type Rate struct {
 
 // The kinds of kernels that have rates of their own.
 const (
-	RateMatmul    = "matmul"    // products of matrices: of the peak
-	RateAttention = "attention" // products of queries, keys and values: of the peak
-	RateMemory    = "memory"    // operators that compute little: of the memory's bandwidth
+	RateMatmul    = "matmul"     // products of matrices: of the peak
+	RateFP8       = "matmul_fp8" // the same in fp8, where it is not matmul's
+	RateAttention = "attention"  // products of queries, keys and values: of the peak
+	RateMemory    = "memory"     // operators that compute little: of the memory's bandwidth
 )
 
 // RateKinds are the kinds of kernels that a cluster file has rates for.
-var RateKinds = []string{RateMatmul, RateAttention, RateMemory}
+var RateKinds = []string{RateMatmul, RateFP8, RateAttention, RateMemory}
 
 // usualRates stand for kinds that a file leaves out.
 var usualRates = map[string]Rate{RateMatmul: {Limit: 0.8, HalfWidth: 128, HalfRows: 256},
@@ -60,6 +61,9 @@ func (r Rate) At(width, rows float64) float64 {
 func (k *Kernels) Rate(kind string) Rate {
 	if r, ok := k.Rates[kind]; ok {
 		return r
+	}
+	if kind == RateFP8 {
+		return k.Rate(RateMatmul)
 	}
 	return usualRates[kind]
 }
@@ -181,6 +185,7 @@ func (d fileDeviceType) describe(t *DeviceType) (err error) {
 		t.Group.LatencyS, err = quantity(d.TensorLink.Latency, "tensor_link: latency", timeUnits)
 	}
 	t.MemoryBytes *= int64(d.Tensor)
+	t.PricePerHour *= float64(d.Tensor)
 	return err
 }
 
@@ -209,4 +214,24 @@ func (k *Kernels) text() string {
 		f.say("rates", "{"+rates.String()+"}")
 	}
 	return f.String()
+}
+
+// Copied is a cluster whose levels, device types and their kernels, with a rate of every kind, may be written to.
+func (c *Cluster) Copied() *Cluster {
+	out := *c
+	out.Levels = slices.Clone(c.Levels)
+	out.DeviceTypes = maps.Clone(c.DeviceTypes)
+	for name, t := range out.DeviceTypes {
+		if t.Kernels == nil {
+			continue
+		}
+		k := *t.Kernels
+		k.Rates = map[string]Rate{}
+		for _, kind := range RateKinds {
+			k.Rates[kind] = t.Kernels.Rate(kind)
+		}
+		t.Kernels = &k
+		out.DeviceTypes[name] = t
+	}
+	return &out
 }

@@ -117,7 +117,11 @@ func (t DeviceType) text() string {
 			f.say("sequence_parallel", "true")
 		}
 	}
-	f.number("price_per_hour", t.PricePerHour)
+	price := t.PricePerHour
+	if t.Group != nil {
+		price /= float64(t.Group.Size)
+	}
+	f.number("price_per_hour", price)
 	if t.FPGA != nil {
 		f.say("fpga", "{"+t.FPGA.text()+"}")
 	}

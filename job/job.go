@@ -45,6 +45,9 @@ type Job struct {
 
 	Cluster   string `json:"cluster,omitempty" yaml:"cluster"`
 	Precision string `json:"precision,omitempty" yaml:"precision"`
+	// Tensor is the devices of a tensor-parallel group; several are tried by a sweep.
+	Tensor           []int `json:"tensor,omitempty" yaml:"tensor"`
+	SequenceParallel bool  `json:"sequence_parallel,omitempty" yaml:"sequence_parallel"`
 
 	Batch int `json:"batch,omitempty" yaml:"batch"`
 	Steps int `json:"steps,omitempty" yaml:"steps"`
@@ -292,6 +295,15 @@ func (j *Job) Complete() error {
 	if j.Precision != "" && j.Cluster == "" && j.Plan == "" {
 		return fmt.Errorf("%s is %s, which is of described devices: name them with --cluster", j.Called("precision"),
 			j.Precision)
+	}
+	for _, t := range j.Tensor {
+		if t < 1 || t > 64 {
+			return j.wrong("tensor", t, "1 to 64 devices")
+		}
+	}
+	if (len(j.Tensor) > 0 || j.SequenceParallel) && j.Cluster == "" {
+		return fmt.Errorf("%s: tensor-parallel groups are of described devices: name them with --cluster",
+			j.Called("tensor"))
 	}
 	all := j.Workers == Auto && !j.Given("workers") && j.Cluster != ""
 	if j.Workers == Auto && !j.Given("workers") {

@@ -204,6 +204,20 @@ var (
 			func(j *Job) *string { return &j.Cluster }),
 		word("of described devices: f32, tf32, f16, bf16 or fp8 (training is in f32)", "precision",
 			func(j *Job) *string { return &j.Precision }),
+		{Name: "tensor", Doc: "devices of a tensor-parallel group, planned alone (with --sweep several)",
+			Set: func(j *Job, v string) error {
+				j.Tensor = nil
+				for _, text := range strings.Split(v, ",") {
+					n, err := strconv.Atoi(strings.TrimSpace(text))
+					if err != nil || n < 1 || n > 64 {
+						return j.wrong("tensor", v, "1 to 64 devices, or several such numbers with commas")
+					}
+					j.Tensor = append(j.Tensor, n)
+				}
+				return nil
+			}},
+		truth("groups divide norms and residuals by positions", "sequence-parallel",
+			func(j *Job) *bool { return &j.SequenceParallel }),
 	})
 	TrainOptions = noted([]Option{
 		word("digits, fashion-mnist, IDX folder, .csv, .npz, .safetensors or text", "data",

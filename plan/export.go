@@ -26,6 +26,9 @@ func (p *Plan) exportable(target string) error {
 	if p.Weights != "" && p.Weights != "sync" {
 		return refuse("its weights are %s; %s updates synchronously, once a step", p.Weights, target)
 	}
+	if p.Tensor != nil && target != "Megatron-LM" {
+		return refuse("its devices are tensor-parallel groups of %d; %s has no words for that", p.Tensor.Devices, target)
+	}
 	replicas := len(p.Stages[0].Devices)
 	for i, s := range p.Stages {
 		if s.FirstFraction != 0 && s.FirstFraction != 1 || s.LastFraction != 0 && s.LastFraction != 1 {
@@ -148,6 +151,26 @@ func (p *Plan) MegatronLayout(layers []string) (string, error) {
 		stages = append(stages, stage)
 	}
 	return strings.Join(stages, "|"), nil
+}
+
+// MegatronFlags is what Megatron-LM is told beside a layout: the sizes of its groups and what it computes with.
+func (p *Plan) MegatronFlags() []string {
+	replicas := max(1, len(p.Stages[0].Devices)) // which split micro-batches: exportable
+	flags := []string{
+		fmt.Sprintf("--pipeline-model-parallel-size %d", max(1, len(p.Devices())/replicas)),
+		fmt.Sprintf("--micro-batch-size %d", p.MicroBatch/replicas), fmt.Sprintf("--global-batch-size %d", p.Batch())}
+	if p.Tensor != nil {
+		flags = append(flags, fmt.Sprintf("--tensor-model-parallel-size %d", p.Tensor.Devices))
+		if p.Tensor.SequenceParallel {
+			flags = append(flags, "--sequence-parallel")
+		}
+	}
+	if p.Precision == "bf16" {
+		flags = append(flags, "--bf16")
+	} else if p.Precision == "f16" {
+		flags = append(flags, "--fp16")
+	}
+	return flags
 }
 
 // megatronSymbols is the symbol that each layer is part of, and which begin one.

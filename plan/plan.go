@@ -102,6 +102,8 @@ type Plan struct {
 	Cluster string `json:"cluster"`
 	// Precision is the format that it is predicted in, of cluster.Precisions; "" is f32, which alone is trained.
 	Precision string `json:"precision,omitempty"`
+	// Tensor says that each device of the plan is a tensor-parallel group; such plans are not trained here.
+	Tensor *Tensor `json:"tensor,omitempty"`
 	// Hardware is that cluster as its file has it, line by line; absent of a machine whose workers are threads.
 	Hardware []string `json:"hardware,omitempty"`
 	// Order is a topological order of the profile's layers in which every stage is a
@@ -133,6 +135,12 @@ type Plan struct {
 	Why        []string    `json:"why,omitempty"` // what was compared and what decided, one sentence each
 	// Rivals are what it was preferred to, the best first.
 	Rivals []Rival `json:"rivals,omitempty"`
+}
+
+// Tensor is the groups that are a plan's devices (Shoeybi et al., Megatron-LM, 2019).
+type Tensor struct {
+	Devices          int  `json:"devices"`
+	SequenceParallel bool `json:"sequence_parallel,omitempty"`
 }
 
 // Asked is how the model of a Plan was asked for: a file of it, settings of a built-in one, what is frozen.

@@ -44,6 +44,9 @@ func (p *Plan) Validate() error {
 		return fmt.Errorf("plan: staleness is %d for weights %q; it is 0 to %d minibatches, and belongs to the weight "+
 			"policy asp", *s, p.Weights, maxCount)
 	}
+	if t := p.Tensor; t != nil && (t.Devices < 2 || t.Devices > 64) {
+		return fmt.Errorf("plan: tensor: devices is %d; a group has 2 to 64", t.Devices)
+	}
 	if f, err := packing.Named(string(p.Boundary)); err != nil || f != p.Boundary {
 		return fmt.Errorf("plan: boundary is %q; it is f16, bf16 or i8, or left out for f32", p.Boundary)
 	}

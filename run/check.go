@@ -101,6 +101,10 @@ func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
 		return fmt.Errorf("run: the plan is for %s; this runtime trains in f32, and other precisions are planned and "+
 			"simulated alone: plan without --precision", p.Precision)
 	}
+	if p.Tensor != nil {
+		return fmt.Errorf("run: the plan's devices are tensor-parallel groups of %d, which are planned, simulated and "+
+			"exported to Megatron-LM, not executed: plan without --tensor", p.Tensor.Devices)
+	}
 	if len(p.Stages) == 0 {
 		return fmt.Errorf("run: the plan has no stages")
 	}

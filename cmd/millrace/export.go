@@ -109,7 +109,12 @@ func exportCuts(w io.Writer, to string, pl *plan.Plan, names func() ([]string, e
 	if to == "megatron" {
 		layout, err := pl.MegatronLayout(layers)
 		if err == nil {
-			_, err = fmt.Fprintln(w, layout)
+			if pl.Tensor == nil {
+				_, err = fmt.Fprintln(w, layout)
+				return err
+			}
+			_, err = fmt.Fprintln(w, strings.Join(append(pl.MegatronFlags(),
+				"--pipeline-model-parallel-layout '"+layout+"'"), " "))
 		}
 		return err
 	}

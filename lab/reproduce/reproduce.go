@@ -11,4 +11,5 @@ import (
 	_ "github.com/millrace-ml/millrace/lab/reproduce/bapipe"
 	_ "github.com/millrace-ml/millrace/lab/reproduce/dapple"
 	_ "github.com/millrace-ml/millrace/lab/reproduce/pipedream"
+	_ "github.com/millrace-ml/millrace/lab/reproduce/published"
 )

@@ -32,8 +32,11 @@ func Sixteen(precision string) bool { return ElementBytes(precision) == 2 }
 type Cost struct {
 	ForwardS, InputS, WeightS float64 // forward; the halves of the backward
 	CoreS                     float64 // of InputS, what Selective computes again
+	CheapS, ProductsS         float64 // of ForwardS, memory-bound operators; products of matrices
 	SummedS                   float64 // of ForwardS and InputS, the group's sums
 	SavedBytes                int64   // from forward to backward, of the whole group; without what it reads
+	// PendingBytes is what the weights' half needs, of the whole group: products' inputs, gradients of their outputs.
+	PendingBytes int64
 }
 
 // kernel is one kernel, or several alike.
@@ -49,12 +52,13 @@ type kernel struct {
 type work struct {
 	forward, input, weight, core []kernel // core is computed again under Selective
 	forwardSum, inputSum         float64  // bytes that the group sums
-	saved                        float64  // on each device
+	saved, pending               float64  // on each device
 }
 
 // device is a device type with what its kernels depend on.
 type device struct {
 	peak, memory float64
+	fp8          float64 // of products in fp8
 	k            *cluster.Kernels
 	t, sp        float64 // devices of its group; what positions are divided by outside of products
 	link         *cluster.Group
@@ -81,7 +85,16 @@ func Of(m *model.Model, i, n int, name string, d cluster.DeviceType, o Options) 
 	}
 	forward, input := on.sum(w.forwardSum), on.sum(w.inputSum)
 	c.ForwardS, c.InputS, c.SummedS = c.ForwardS+forward, c.InputS+input, forward+input
-	c.SavedBytes = int64(w.saved * on.t)
+	for _, k := range w.forward {
+		one := on.time([]kernel{k}) - on.k.LayerS
+		if c.CheapS += one; k.rate != cluster.RateMemory {
+			c.CheapS -= one
+			if k.rate != cluster.RateAttention {
+				c.ProductsS += one
+			}
+		}
+	}
+	c.SavedBytes, c.PendingBytes = int64(w.saved*on.t), int64(w.pending*on.t)
 	return c, nil
 }
 
@@ -105,7 +118,13 @@ func newDevice(name string, d cluster.DeviceType, o Options) (device, error) {
 		}
 		return device{}, fmt.Errorf("profile: device type %q has %s; costs in %s need it: %s", name, lacks, want, remedy)
 	}
-	on := device{peak: peak, k: d.Kernels, t: 1, sp: 1, e: float64(ElementBytes(o.Precision)), o: o,
+	fp8 := peak
+	if o.Precision == "fp8" { // what is no product of matrices is in bf16
+		if peak = d.Peak("bf16"); peak <= 0 {
+			return device{}, fmt.Errorf("profile: device type %q has no peak in bf16, which fp8 computes attention in", name)
+		}
+	}
+	on := device{fp8: fp8, peak: peak, k: d.Kernels, t: 1, sp: 1, e: float64(ElementBytes(o.Precision)), o: o,
 		memory: memory * d.Kernels.Rate(cluster.RateMemory).Limit}
 	if d.Group != nil {
 		on.link, on.t = d.Group, float64(d.Group.Size)
@@ -125,7 +144,11 @@ func (d *device) time(all []kernel) float64 {
 	for _, w := range all {
 		compute := 0.0
 		if w.flops > 0 {
-			compute = w.flops / (d.peak * d.k.Rate(w.rate).At(w.width, w.rows))
+			peak := d.peak
+			if w.rate == cluster.RateFP8 {
+				peak = d.fp8
+			}
+			compute = w.flops / (peak * d.k.Rate(w.rate).At(w.width, w.rows))
 		}
 		total += max(compute, w.bytes/d.memory) + w.launches*d.k.LaunchS
 	}

@@ -64,6 +64,10 @@ func (p *Prepared) planned(c *cobra.Command) (err error) {
 
 // PrepareOn is Prepare on hardware that is filled in otherwise: the Profile and the Cluster.
 func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepared) error) (*Prepared, error) {
+	if trains && len(j.Tensor) > 0 {
+		return nil, cli.BadInput(fmt.Errorf("%s: tensor-parallel groups are planned, simulated and exported to Megatron-LM, "+
+			"not executed: a worker here is one device", j.Called("tensor")))
+	}
 	if trains && j.Precision != "" && j.Precision != "f32" {
 		return nil, cli.BadInput(fmt.Errorf("%s is %s: training is in f32; other precisions are planned for and simulated "+
 			"alone, with plan and simulate", j.Called("precision"), j.Precision))
@@ -140,6 +144,11 @@ func (p *Prepared) Placed(pl *plan.Plan) {
 	p.noteBoundary(pl)
 	if p.Profile != nil {
 		pl.Precision = p.Profile.Precision
+	}
+	if p.Cluster != nil && len(p.Cluster.Devices) > 0 {
+		if g := p.Cluster.DeviceTypes[p.Cluster.Devices[0]].Group; g != nil {
+			pl.Tensor = &plan.Tensor{Devices: g.Size, SequenceParallel: g.SequenceParallel}
+		}
 	}
 	if j := p.Job; p.Model != nil {
 		asked := plan.Asked{Settings: j.Settings, Freeze: j.Freeze}
@@ -224,12 +233,6 @@ func (p *Prepared) described() (err error) {
 	return cli.BadInput(err)
 }
 
-// Analysis is what a job asks an analytic profile of these sizes for.
-func Analysis(j *job.Job, sizes []int) profile.Analysis {
-	return profile.Analysis{Sizes: sizes, Optimizer: j.Optimizer.Kind, States: len(j.Optimizer.States()),
-		Precision: j.Precision}
-}
-
 // slices is the sizes whose costs are asked for besides, for replicas to split micro-batches. Where the micro-batch
 // is given nobody waits for another one to be measured.
 func (p *Prepared) slices() []int {
@@ -267,28 +270,6 @@ func (p *Prepared) Describe(c *cobra.Command) (err error) {
 // Limit has devices have as much memory as the job gives them. It says nothing of hosts, and no plan notes it.
 func (p *Prepared) Limit() {
 	p.unlimited, p.Cluster = p.Cluster, p.Cluster.Limited(p.Job.MemoryBytes())
-}
-
-// DescribedCluster is the cluster that a job names, with as many of its devices and as many cores as the job gives it,
-// and has the job's workers be its devices.
-func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
-	all, err := cluster.Read(j.Cluster)
-	if err != nil {
-		return nil, cli.BadInput(err)
-	}
-	described, err := all.First(j.Workers)
-	if err != nil {
-		return nil, cli.BadInput(fmt.Errorf("--workers %d: %w", j.Workers, err))
-	}
-	if n := len(described.Devices); n < len(all.Devices) {
-		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as --workers asks\n", n,
-			len(all.Devices), all.Name)
-	}
-	if j.Cores > 0 {
-		described = described.WithCores(j.Cores, 0)
-	}
-	j.Workers = len(described.Devices)
-	return described, nil
 }
 
 // Local is this machine as the profile found it, or behind the links of a file.

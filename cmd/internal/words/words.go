@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/tune/shape"
 )
 
 // Groups are all words, in the order of help: headings, and words below them, the most used first.
@@ -44,6 +45,8 @@ func Groups() []cli.Group {
 			{Name: "threads-per-worker", Takes: "N", Rare: true},
 			{Name: "workers-per-process", Takes: "N", Rare: true},
 			{Name: "precision", Takes: "FORMAT", Rare: true, Values: One(cluster.Precisions...)},
+			{Name: "tensor", Takes: "N", Rare: true},
+			{Name: "sequence-parallel", Rare: true},
 			{Name: "wire", Takes: "CLUSTER", Rare: true, Values: Clusters},
 			{Name: "bind", Takes: "WHEN", Rare: true, Values: One(job.BindAlways, job.BindNever)},
 			{Name: "collectives", Takes: "NAME", Rare: true, Values: One(job.Ordered, job.Native)},
@@ -87,6 +90,8 @@ func Groups() []cli.Group {
 			{Name: "time", Takes: "DURATION"},
 			{Name: "formula", Takes: "NAME", Rare: true, Values: One("paper", "artifact")},
 			{Name: "async", Rare: true},
+			{Name: "sweep", Rare: true}, {Name: "shard", Takes: "HOW", Rare: true, Values: One(shape.Shards...)},
+			{Name: "all-reduce-behind", Rare: true},
 			{Name: "all"}, {Name: "most-pipelines", Takes: "N"}, {Name: "rivals"}, {Name: "simulate"},
 			{Name: "rounds", Takes: "N"}, {Name: "settings", Takes: "N"}, {Name: "profile-at", Takes: "M,N", Rare: true},
 			{Name: "baselines", Rare: true}, {Name: "grid", Rare: true},

@@ -33,7 +33,8 @@ type planFlags struct {
 	explain          bool
 	output           string
 	set              map[string]string // the planner's own settings, taken from --set
-	bare             bool              // no model: the profile alone
+	shapes           sweepFlags
+	bare             bool // no model: the profile alone
 	fix              tune.Overrides
 	why              *tune.Explanation // of the plan as it was searched
 
@@ -52,10 +53,14 @@ a step begins; --json has everything.
 
 Without --cluster it plans for this machine, from what was measured before; what is missing it
 measures, in some 15 seconds, or with --thorough in full. With --cluster it plans for described
-hardware, from costs that it computes from the devices' peaks; --profile brings other costs.`,
+hardware, from costs that it computes from the devices' peaks; --profile brings other costs.
+
+--sweep ranks plans of a fixed shape on such hardware: equal blocks over replicas x stages x tensor-parallel
+groups, with what fits, where the step goes, and what it depends on.`,
 		Example: `  millrace plan --model gpt --workers 2 --batch 32
   millrace plan --model gpt --profile gpt.json --stages 4 --workers 4 --schedule pb -o plan.json
   millrace plan --model gpt --cluster examples/two-nodes.yaml --batch 64 --time 10s
+  millrace plan --sweep --model gpt --cluster dgx-a100 --precision bf16 --tensor 1,2,4,8 --batch 64
   millrace plan --planner pipedream --profile vgg16.json --cluster pipedream-a --batch 64 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -63,6 +68,9 @@ hardware, from costs that it computes from the devices' peaks; --profile brings 
 			j, err := flags.Job()
 			if err != nil {
 				return err
+			}
+			if own.shapes.wanted() {
+				return own.shapes.run(c, j, own.explain, own.asJSON, own.output)
 			}
 			p, err := own.prepare(c, j)
 			if err != nil {
@@ -93,6 +101,7 @@ it follows the paper's formula or the published code's, and --set reaches its ow
 	f.DurationVar(&own.time, "time", 0, "how long to search in all, like 10s (default: until done, 10 s at most)")
 	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
 	f.BoolVar(&own.explain, "explain", false, "all rivals and workers, what fills memory, how a step begins")
+	own.shapes.add(f)
 	cli.JSON(c, &own.asJSON)
 	cli.Output(c, &own.output, "write the plan to this file")
 	return c

@@ -1,0 +1,69 @@
+package cluster
+
+import "fmt"
+
+// Grouped is the cluster whose devices are tensor-parallel groups of t in a row (Shoeybi et al., Megatron-LM, 2019): a
+// device of it is t devices, joined by the innermost level's links, with the memory of all. What groups send each other
+// goes over t links at once, each device's part by its own (Narayanan et al., SC 2021, section 4.1), where devices have
+// links of their own; an uplink stays what it was.
+//
+// Refused: groups that are no part of an innermost group, device types without kernels or that are groups already.
+func (c *Cluster) Grouped(t int, sequenceParallel bool) (*Cluster, error) {
+	if t == 1 {
+		return c, nil
+	}
+	inner := c.Levels[0]
+	if t < 1 || t > 64 || inner.Size%t != 0 {
+		return nil, fmt.Errorf("cluster: groups of %d devices in %s, whose level %s has %d; a group is 2 to 64 devices that "+
+			"divide it", t, c.Name, inner.Name, inner.Size)
+	}
+	if c.SharesCores() || len(c.PerHost) > 1 {
+		return nil, fmt.Errorf("cluster: %s has workers that share cores, or hosts that differ; groups are of GPUs that are "+
+			"alike", c.Name)
+	}
+	out := *c
+	out.Name = fmt.Sprintf("%s in groups of %d", c.Name, t)
+	out.DeviceTypes = map[string]DeviceType{}
+	for name, d := range c.DeviceTypes {
+		if d.Kernels == nil || d.Group != nil {
+			return nil, fmt.Errorf("cluster: device type %s has no kernels, which groups are predicted by, or is a group "+
+				"already: build it on one that has, like {like: a100-80gb}", name)
+		}
+		d.MemoryBytes *= int64(t)
+		d.PricePerHour *= float64(t)
+		d.Group = &Group{Size: t, SequenceParallel: sequenceParallel, BandwidthBytesPerSecond: inner.collective(),
+			LatencyS: inner.LatencyS}
+		out.DeviceTypes[name] = d
+	}
+	out.Devices = nil
+	for i := 0; i < len(c.Devices); i += t {
+		for _, d := range c.Devices[i : i+t] {
+			if d != c.Devices[i] {
+				return nil, fmt.Errorf("cluster: a group of %s has device types %s and %s; its devices are alike", c.Name,
+					c.Devices[i], d)
+			}
+		}
+		out.Devices = append(out.Devices, c.Devices[i])
+	}
+	out.Levels = nil
+	for i, l := range c.Levels {
+		if i == 0 {
+			l.Size /= t
+			l.CollectiveBandwidthBytesPerSecond *= float64(t)
+		}
+		if !l.Uplinks && !l.Shared {
+			l.BandwidthBytesPerSecond *= float64(t)
+		}
+		out.Levels = append(out.Levels, l)
+	}
+	out.Nodes = nil
+	for _, n := range c.Nodes {
+		n.MemoryBytes *= int64(t)
+		n.BandwidthBytesPerSecond *= float64(t)
+		out.Nodes = append(out.Nodes, n)
+	}
+	if len(c.PerHost) == 1 {
+		out.PerHost = []int{max(1, c.PerHost[0]/t)}
+	}
+	return &out, nil
+}

@@ -1,0 +1,50 @@
+package prepare
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// DescribedCluster is the cluster that a job names, with as many of its devices and as many cores as the job gives it,
+// and has the job's workers be its devices.
+func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
+	all, err := cluster.Read(j.Cluster)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	described, err := all.First(j.Workers)
+	if err != nil {
+		return nil, cli.BadInput(fmt.Errorf("--workers %d: %w", j.Workers, err))
+	}
+	if n := len(described.Devices); n < len(all.Devices) {
+		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as --workers asks\n", n,
+			len(all.Devices), all.Name)
+	}
+	if j.Cores > 0 {
+		described = described.WithCores(j.Cores, 0)
+	}
+	switch len(j.Tensor) {
+	case 0:
+	case 1:
+		if described, err = described.Grouped(j.Tensor[0], j.SequenceParallel); err != nil {
+			return nil, cli.BadInput(fmt.Errorf("%s: %w", j.Called("tensor"), err))
+		}
+	default:
+		return nil, cli.BadInput(fmt.Errorf("%s is %v: several are tried by plan --sweep; give one", j.Called("tensor"),
+			j.Tensor))
+	}
+	j.Workers = len(described.Devices)
+	return described, nil
+}
+
+// Analysis is what a job asks an analytic profile of these sizes for.
+func Analysis(j *job.Job, sizes []int) profile.Analysis {
+	return profile.Analysis{Sizes: sizes, Optimizer: j.Optimizer.Kind, States: len(j.Optimizer.States()),
+		Precision: j.Precision}
+}

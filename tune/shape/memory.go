@@ -1,0 +1,77 @@
+package shape
+
+import (
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/profile/kernels"
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// memory fills in what a device of each stage holds.
+func (out *Prediction) memory(s Shape, units []unit, cuts []int, stages []stage, p *schedule.Program,
+	d cluster.DeviceType) {
+	kept := make([]float64, len(stages)) // by virtual stage: of a micro-batch in flight
+	parameters := make([]float64, s.Stages)
+	moment := make([]float64, s.Stages) // a block that is computed again
+	for k, st := range stages {
+		if k > 0 {
+			kept[k] += units[cuts[k]-1].output // received
+		}
+		for _, u := range units[cuts[k]:cuts[k+1]] {
+			kept[k] += u.saved
+			if u.saveds > u.saved && u.block {
+				moment[st.worker] = max(moment[st.worker], u.saveds)
+			}
+		}
+		if k < len(stages)-1 && cuts[k+1] > cuts[k] {
+			kept[k] -= units[cuts[k+1]-1].output // sent, and freed
+		}
+		parameters[st.worker] += st.parameters
+	}
+	limit := d.MemoryBytes
+	if s.Tensor == 1 && d.Group != nil {
+		limit /= int64(d.Group.Size)
+	}
+	out.Fits = true
+	for w := range s.Stages {
+		most := moment[w] + fullest(p.Body[w], kept)
+		out.ActivationBytes = append(out.ActivationBytes, int64(most))
+		out.MemoryBytes = append(out.MemoryBytes, int64(most+parameters[w]*s.parameterBytes()))
+		out.Fits = out.Fits && (limit == 0 || out.MemoryBytes[w] <= limit)
+	}
+}
+
+// fullest is the most that a list of computations holds, by what a micro-batch of each stage keeps.
+func fullest(list schedule.List, kept []float64) (most float64) {
+	held := 0.0
+	for _, in := range list {
+		switch in.Kind {
+		case schedule.F:
+			held += kept[in.Stage]
+		case schedule.B, schedule.W:
+			held -= kept[in.Stage]
+		}
+		most = max(most, held)
+	}
+	return most
+}
+
+// parameterBytes is what a device keeps of each of its parameters.
+func (s Shape) parameterBytes() float64 {
+	e, dp := float64(kernels.ElementBytes(s.Precision)), float64(s.Replicas)
+	states, gradient := 4*float64(s.States), 4.0
+	if kernels.Sixteen(s.Precision) {
+		states += 4
+	}
+	if s.Precision == "f16" {
+		gradient = 2
+	}
+	switch s.Shard {
+	case "zero1":
+		return e + gradient + states/dp
+	case "zero2":
+		return e + (gradient+states)/dp
+	case "zero3":
+		return (e + gradient + states) / dp
+	}
+	return e + gradient + states
+}

@@ -1,0 +1,112 @@
+package shape
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// Plan is a prediction as a plan of the cluster's groups: replicas of a stage take slices of micro-batches. What a plan
+// has no field for, who divides what and what is computed again by block, stands in its sentences.
+func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error) {
+	s := p.Shape
+	d := s.Device(c)
+	units, err := s.units(m, c.Devices[0], d)
+	if err != nil {
+		return nil, err
+	}
+	cuts, err := s.place(units)
+	if err != nil {
+		return nil, err
+	}
+	first := []int{} // of each unit, its first layer
+	at := "\x00"
+	for i := range m.Layers {
+		if b := blockOf(m.Layers[i].Name); b != at {
+			first = append(first, i)
+			at = b
+		}
+	}
+	first = append(first, len(m.Layers))
+	out := &plan.Plan{
+		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: c.Name, Replication: "split",
+		MicroBatch: s.MicroBatch * s.Replicas, MicroBatches: s.MicroBatches(), Schedule: s.Schedule, Weights: "sync",
+		Planner: "shape", Objective: plan.Objective{Name: "step of a shape", Value: p.StepS, Unit: "s"},
+	}
+	if s.Precision != "f32" {
+		out.Precision = s.Precision
+	}
+	if s.Tensor > 1 {
+		out.Tensor = &plan.Tensor{Devices: s.Tensor, SequenceParallel: s.SequenceParallel}
+	}
+	for k, on := range s.placement() {
+		st := plan.Stage{FirstLayer: first[cuts[k]], LastLayer: first[cuts[k+1]] - 1}
+		for r := range s.Replicas {
+			st.Devices = append(st.Devices, on[0]*s.Replicas+r)
+		}
+		out.Stages = append(out.Stages, st)
+	}
+	if s.Stages == 1 {
+		out.Schedule = "dp"
+	}
+	out.Why = []string{fmt.Sprintf("of the shapes that were asked for this is the fastest that fits: %v, %.4g s a step", s,
+		p.StepS)}
+	return out, out.Validate()
+}
+
+// Sensitivity is what a step takes where an assumption is another.
+type Sensitivity struct {
+	Assumption string  `json:"assumption"`
+	StepS      float64 `json:"step_s"`
+}
+
+// Sensitivities are the step of a shape with each assumption a tenth worse, alone.
+func Sensitivities(m *model.Model, c *cluster.Cluster, s Shape) ([]Sensitivity, error) {
+	scaled := func(kind string) func(t *cluster.DeviceType, c *cluster.Cluster) {
+		return func(t *cluster.DeviceType, _ *cluster.Cluster) {
+			r := t.Kernels.Rate(kind)
+			r.Limit *= 0.9
+			t.Kernels.Rates[kind] = r
+		}
+	}
+	slower := func(level int) func(t *cluster.DeviceType, c *cluster.Cluster) {
+		return func(_ *cluster.DeviceType, c *cluster.Cluster) {
+			l := &c.Levels[(level+len(c.Levels))%len(c.Levels)]
+			l.BandwidthBytesPerSecond *= 0.9
+			l.CollectiveBandwidthBytesPerSecond *= 0.9
+		}
+	}
+	var out []Sensitivity
+	for _, a := range []struct {
+		what   string
+		change func(t *cluster.DeviceType, c *cluster.Cluster)
+	}{
+		{"products reach a tenth less", scaled(cluster.RateMatmul)},
+		{"attention reaches a tenth less", scaled(cluster.RateAttention)},
+		{"memory reaches a tenth less", scaled(cluster.RateMemory)},
+		{"half of the limit is reached at twice the width", func(t *cluster.DeviceType, _ *cluster.Cluster) {
+			r := t.Kernels.Rate(cluster.RateMatmul)
+			r.HalfWidth *= 2
+			t.Kernels.Rates[cluster.RateMatmul] = r
+		}},
+		{"launches take twice as long", func(t *cluster.DeviceType, _ *cluster.Cluster) { t.Kernels.LaunchS *= 2 }},
+		{"links inside are a tenth slower", slower(0)},
+		{"links outside are a tenth slower", slower(-1)},
+		{"no collective hides behind computations", func(t *cluster.DeviceType, _ *cluster.Cluster) {
+			t.Kernels.Overlap = 0
+		}},
+	} {
+		other := c.Copied()
+		t := other.DeviceTypes[c.Devices[0]]
+		a.change(&t, other)
+		other.DeviceTypes[c.Devices[0]] = t
+		p, err := Predict(m, other, s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Sensitivity{a.what, p.StepS})
+	}
+	return out, nil
+}

@@ -1,0 +1,312 @@
+package shape
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile/kernels"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/trace"
+)
+
+// Prediction is what a step of a shape takes and what its devices hold.
+type Prediction struct {
+	Shape       Shape   `json:"shape"`
+	StepS       float64 `json:"step_s"`
+	Parts       Parts   `json:"parts"`
+	MemoryBytes []int64 `json:"memory_bytes"` // of one device of each stage
+	// ActivationBytes is, of MemoryBytes, what micro-batches in flight have saved.
+	ActivationBytes []int64 `json:"activation_bytes"`
+	Fits            bool    `json:"fits"`
+	FLOPs           float64 `json:"flops"` // of the model, forward and backward, without what is computed again
+}
+
+// Parts is where a step's time goes. They add up to the step.
+type Parts struct {
+	KernelsS   float64 `json:"kernels_s"`   // of the busiest stage, what comes next left out
+	SumsS      float64 `json:"sums_s"`      // of tensor-parallel groups
+	AgainS     float64 `json:"again_s"`     // computed again
+	GatherS    float64 `json:"gather_s"`    // collectives of zero3, or of zero2's micro-batches, that nothing hides
+	BubbleS    float64 `json:"bubble_s"`    // the busiest stage waits
+	GradientsS float64 `json:"gradients_s"` // sums over replicas that nothing hides
+	UpdateS    float64 `json:"update_s"`
+	FixedS     float64 `json:"fixed_s"`
+}
+
+// Predict is a shape's step on a cluster.
+func Predict(m *model.Model, c *cluster.Cluster, s Shape) (*Prediction, error) {
+	s = s.filled()
+	if err := s.check(c); err != nil {
+		return nil, err
+	}
+	d := s.Device(c)
+	units, err := s.units(m, c.Devices[0], d)
+	if err != nil {
+		return nil, err
+	}
+	cuts, err := s.place(units)
+	if err != nil {
+		return nil, err
+	}
+	l := links{c: c, s: s, overlap: d.Kernels.Overlap}
+	out := &Prediction{Shape: s}
+	for i := range m.Layers {
+		layer := &m.Layers[i]
+		out.FLOPs += float64(s.Batch) * float64(layer.ForwardFLOPs+layer.InputFLOPs+layer.WeightFLOPs)
+	}
+	stages := s.stages(units, cuts, &l)
+	program, err := s.program(s.MicroBatches(), stages, &l)
+	if err != nil {
+		return nil, err
+	}
+	pipelineS, err := s.play(stages, &l)
+	if err != nil {
+		return nil, err
+	}
+	busiest := out.busiest(s, stages)
+	out.Parts.BubbleS = pipelineS - busiest
+	out.Parts.GradientsS, out.Parts.UpdateS = s.flush(stages, &l, d)
+	out.Parts.FixedS = d.Kernels.StepS
+	out.StepS = pipelineS + out.Parts.GradientsS + out.Parts.UpdateS + out.Parts.FixedS
+	out.memory(s, units, cuts, stages, program, d)
+	return out, nil
+}
+
+// stage is a virtual stage on one device, for one micro-batch.
+type stage struct {
+	unit
+	worker int
+	gather float64 // of its times, collectives that nothing hides
+}
+
+// stages adds up units.
+func (s Shape) stages(units []unit, cuts []int, l *links) []stage {
+	placement := s.placement()
+	out := make([]stage, len(cuts)-1)
+	for k := range out {
+		st := &out[k]
+		st.worker = placement[k][0]
+		for _, u := range units[cuts[k]:cuts[k+1]] {
+			forward, input, gather := l.sharded(u)
+			st.forward, st.input, st.weight = st.forward+forward, st.input+input, st.weight+u.weight
+			st.gather, st.summed, st.again = st.gather+gather, st.summed+u.summed, st.again+u.again
+			st.pending = max(st.pending, u.pending)
+			st.parameters, st.tied, st.boundary = st.parameters+u.parameters, st.tied+u.tied, u.boundary
+		}
+	}
+	return out
+}
+
+// busiest fills in the parts of the stage that computes longest, and says how long.
+func (out *Prediction) busiest(s Shape, stages []stage) float64 {
+	of := make([]stage, s.Stages)
+	for _, st := range stages {
+		w := &of[st.worker]
+		w.forward, w.input, w.weight = w.forward+st.forward, w.input+st.input, w.weight+st.weight
+		w.gather, w.summed, w.again = w.gather+st.gather, w.summed+st.summed, w.again+st.again
+	}
+	n, most := float64(s.MicroBatches()), 0.0
+	for _, w := range of {
+		if took := n * (w.forward + w.input + w.weight); took > most {
+			most = took
+			p := &out.Parts
+			p.SumsS, p.AgainS, p.GatherS = n*w.summed, n*w.again, n*w.gather
+			p.KernelsS = most - p.SumsS - p.AgainS - p.GatherS
+		}
+	}
+	return most
+}
+
+// placement is the worker of each virtual stage.
+func (s Shape) placement() [][]int {
+	if f, err := family.Lookup(s.Schedule); err == nil && f.Place != nil {
+		return f.Place(s.Stages, s.Chunks)
+	}
+	return schedule.Replicated(s.Stages, 1)
+}
+
+// program is the order of computations of a step of so many micro-batches.
+func (s Shape) program(micros int, stages []stage, l *links) (*schedule.Program, error) {
+	if s.Room > 0 && s.Stages > 1 {
+		return s.roomy(micros, stages, l)
+	}
+	if s.Stages == 1 {
+		s.Schedule, s.Chunks = "1f1b", 1
+	}
+	p, err := family.Generate(s.Schedule, schedule.Settings{Placement: s.placement(), MicroBatches: micros})
+	if err != nil {
+		return nil, fmt.Errorf("shape: %w", err)
+	}
+	return p, nil
+}
+
+// Uniform is a step of a shape's schedule where all stages take as long: forward, both halves of the backward (of all
+// chunks of a device), and a message. It needs no model and no cluster.
+// pending is the part of what a forward saves that the second half needs.
+func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (stepS float64, err error) {
+	s = s.filled()
+	c := &cluster.Cluster{Name: "uniform", Levels: []cluster.Level{{Size: s.Stages, BandwidthBytesPerSecond: 1,
+		LatencyS: transferS}}, Devices: make([]string, s.Stages)}
+	l := links{c: c, s: s}
+	var stages []stage
+	n := float64(s.Chunks)
+	for _, on := range s.placement() {
+		stages = append(stages, stage{worker: on[0], unit: unit{forward: forwardS / n, input: inputS / n,
+			weight: weightS / n, pending: pending}})
+	}
+	return s.play(stages, &l)
+}
+
+// roomy is the fastest order within a room: one that knows times, or of those that do not, one that fits.
+func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Program, err error) {
+	latency, taken := l.transfer(0, 1, stages[0].boundary)
+	least := math.Inf(1)
+	plain := s
+	plain.Room = 0
+	for _, name := range []string{"", "zb-h1", "zb-h2"} {
+		var p *schedule.Program
+		switch plain.Schedule = name; {
+		case name == "":
+			p, err = s.timed(micros, stages, latency+taken)
+		case name == "zb-h1" && s.Room >= s.Stages, name == "zb-h2" && s.Room >= 2*s.Stages-1:
+			p, err = plain.program(micros, stages, l)
+		default:
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		took, err := s.simulated(p, stages, l)
+		if err != nil {
+			return nil, err
+		}
+		if took < least {
+			best, least = p, took
+		}
+	}
+	if best == nil {
+		return nil, err
+	}
+	return best, nil
+}
+
+// mostPlayed is the computations of a step that is simulated whole.
+const mostPlayed = 1 << 15
+
+// play is when the last backward of a step ends.
+func (s Shape) play(stages []stage, l *links) (float64, error) {
+	m, p := s.MicroBatches(), s.Stages
+	if p == 1 {
+		took := 0.0
+		for _, st := range stages {
+			took += st.forward + st.input + st.weight
+		}
+		return float64(m) * took, nil
+	}
+	settled := 6 * p
+	if few := m%p + settled; 2*m*len(stages) > mostPlayed && few+p < m {
+		one, err := s.playOf(few, stages, l)
+		if err != nil {
+			return 0, err
+		}
+		two, err := s.playOf(few+p, stages, l)
+		return two + (two-one)/float64(p)*float64(m-few-p), err
+	}
+	return s.playOf(m, stages, l)
+}
+
+func (s Shape) playOf(micros int, stages []stage, l *links) (float64, error) {
+	p, err := s.program(micros, stages, l)
+	if err != nil {
+		return 0, err
+	}
+	return s.simulated(p, stages, l)
+}
+
+// simulated is how long a step of an order takes.
+func (s Shape) simulated(p *schedule.Program, stages []stage, l *links) (float64, error) {
+	p, err := lower.Lower(p, lower.Options{})
+	if err != nil {
+		return 0, fmt.Errorf("shape: %w", err)
+	}
+	costs := sim.Costs{}
+	for _, st := range stages {
+		costs.Stages = append(costs.Stages, []sim.StageCost{{ForwardS: st.forward, InputS: st.input, WeightS: st.weight,
+			BackwardS: st.input + st.weight, GradientBytes: 1}})
+		costs.Stages[len(costs.Stages)-1][0].ActivationBytes = 1
+	}
+	bytes := stages[0].boundary
+	costs.Transfer = func(from, to int, _ int64) (float64, float64) { return l.transfer(from, to, bytes) }
+	if l.c.Levels[len(l.c.Levels)-1].OccupiesDevice {
+		costs.Occupies = func(int, int) bool { return true }
+	}
+	line, sum, err := sim.Run(p, costs, sim.Options{Record: s.NoFlush})
+	if err != nil {
+		return 0, fmt.Errorf("shape: %w", err)
+	}
+	if s.NoFlush {
+		return longest(line), nil
+	}
+	return sum.EndS, nil
+}
+
+// longest is the most that a worker takes from its first computation to its last.
+func longest(line *trace.Timeline) float64 {
+	type span struct{ from, to float64 }
+	of := map[int]*span{}
+	for i := range line.Events {
+		e := &line.Events[i]
+		if !slices.Contains([]string{"F", "B", "I", "W"}, e.Kind) {
+			continue
+		}
+		w := of[e.Worker]
+		if w == nil {
+			w = &span{from: e.StartS}
+			of[e.Worker] = w
+		}
+		w.from, w.to = min(w.from, e.StartS), max(w.to, e.EndS)
+	}
+	most := 0.0
+	for _, w := range of {
+		most = max(most, w.to-w.from)
+	}
+	return most
+}
+
+// flush is what stands between the last backward and the next step: sums over replicas that nothing hides, and the
+// update.
+func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType) (gradientsS, updateS float64) {
+	of := make([]stage, s.Stages) // by worker
+	for _, st := range stages {
+		w := &of[st.worker]
+		w.parameters, w.input, w.weight = w.parameters+st.parameters, w.input+st.input, w.weight+st.weight
+		w.tied += st.tied
+	}
+	t := 1.0
+	if d.Group != nil {
+		t = float64(d.Group.Size)
+	}
+	lag := 0.0
+	for i, w := range of {
+		if gradients := l.gradients(i, w.parameters, w.input+w.weight) - lag; gradients > gradientsS {
+			gradientsS = gradients
+		}
+		lag += w.input + w.weight
+		own := w.parameters * t
+		if s.Shard != "none" {
+			own /= float64(s.Replicas)
+		}
+		updateS = max(updateS, kernels.UpdateS(d, own, s.States, kernels.Options{Precision: s.Precision}))
+	}
+	if tied := of[s.Stages-1].tied; s.Stages > 1 && tied > 0 && of[0].tied == 0 {
+		latency, taken := l.transfer(0, s.Stages-1, tied*l.gradientBytes())
+		gradientsS += 2*latency + taken
+	}
+	return gradientsS, updateS
+}

@@ -1,0 +1,155 @@
+package shape
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/registry"
+)
+
+// Shape is how a model is laid over devices.
+type Shape struct {
+	Replicas         int    `json:"replicas"` // dp
+	Stages           int    `json:"stages"`   // pp
+	Tensor           int    `json:"tensor"`   // tp
+	SequenceParallel bool   `json:"sequence_parallel,omitempty"`
+	Batch            int    `json:"batch"`       // samples of a step over all replicas
+	MicroBatch       int    `json:"micro_batch"` // samples of one replica's micro-batch
+	Chunks           int    `json:"chunks"`      // virtual stages on each device
+	Schedule         string `json:"schedule"`    // a family: 1f1b, afab, interleaved, zb-h1, ...
+	Recompute        string `json:"recompute"`   // Recomputes
+	Shard            string `json:"shard"`       // Shards
+	Behind           bool   `json:"all_reduce_behind,omitempty"`
+	Precision        string `json:"precision"`
+	// GradientBytes is those of an element while replicas sum it; 0: by precision.
+	GradientBytes int `json:"gradient_bytes,omitempty"`
+	States        int `json:"optimizer_states"`
+	// Room has zb-auto order computations by what they take, holding so many micro-batches at most; 0: by slots.
+	Room int `json:"room,omitempty"`
+	// NoFlush has each stage begin its next step when it has done this one (Qi et al., 2024, section 4).
+	NoFlush bool `json:"no_flush,omitempty"`
+	// AsyncTensor hides a group's sums behind its products, as far as collectives are hidden.
+	AsyncTensor bool `json:"async_tensor,omitempty"`
+	// Blocks is how many each virtual stage has; nil: as many, or where that does not divide one less at both ends,
+	// which have embedding and loss.
+	Blocks []int `json:"blocks,omitempty"`
+}
+
+// Recomputes are what is computed again in the backward: nothing, scores of attention, blocks; every second block; or
+// of blocks all memory-bound operators and every second product (torchtitan's selective checkpointing by operator).
+var Recomputes = []string{"none", "selective", "full", "alternate", "operators"}
+
+// Shards are what replicas divide among them.
+var Shards = []string{"none", "zero1", "zero2", "zero3"}
+
+// Devices is how many a shape takes.
+func (s Shape) Devices() int { return s.Replicas * s.Stages * s.Tensor }
+
+// MicroBatches is those of a replica's step.
+func (s Shape) MicroBatches() int { return s.Batch / (s.Replicas * s.MicroBatch) }
+
+// String is the shape in short.
+func (s Shape) String() string {
+	text := fmt.Sprintf("dp %d x pp %d x tp %d, %d micro-batches of %d", s.Replicas, s.Stages, s.Tensor,
+		s.MicroBatches(), s.MicroBatch)
+	if s.Chunks > 1 {
+		text += fmt.Sprintf(", %d chunks", s.Chunks)
+	}
+	if s.Stages > 1 {
+		text += ", " + s.Schedule
+	}
+	if s.SequenceParallel {
+		text += ", sequence parallel"
+	}
+	if s.Recompute != "none" {
+		text += ", recompute " + s.Recompute
+	}
+	if s.Shard != "none" {
+		text += ", " + s.Shard
+	}
+	return text
+}
+
+// filled is a shape with what is usual where it says nothing.
+func (s Shape) filled() Shape {
+	for _, n := range []*int{&s.Replicas, &s.Stages, &s.Tensor, &s.Chunks} {
+		if *n == 0 {
+			*n = 1
+		}
+	}
+	if s.Schedule == "" {
+		if s.Schedule = "1f1b"; s.Chunks > 1 {
+			s.Schedule = "interleaved"
+		}
+	}
+	for text, usual := range map[*string]string{&s.Recompute: "none", &s.Shard: "none", &s.Precision: "f32"} {
+		if *text == "" {
+			*text = usual
+		}
+	}
+	return s
+}
+
+// check refuses shapes that contradict themselves, or do not fit the cluster.
+func (s Shape) check(c *cluster.Cluster) error {
+	for _, n := range []struct {
+		what string
+		n    int
+	}{{"replicas", s.Replicas}, {"stages", s.Stages}, {"tensor", s.Tensor}, {"chunks", s.Chunks}, {"batch", s.Batch},
+		{"micro_batch", s.MicroBatch}} {
+		if n.n < 1 || n.n > 1<<24 {
+			return fmt.Errorf("shape: %s is %d; it is 1 at least", n.what, n.n)
+		}
+	}
+	for _, w := range []struct {
+		what, has string
+		of        []string
+	}{{"recompute", s.Recompute, Recomputes}, {"shard", s.Shard, Shards}, {"precision", s.Precision, cluster.Precisions}} {
+		if !slices.Contains(w.of, w.has) {
+			return fmt.Errorf("shape: %s is %q; %s", w.what, w.has, registry.Instead(w.has, w.of))
+		}
+	}
+	if s.Batch%(s.Replicas*s.MicroBatch) != 0 {
+		return fmt.Errorf("shape: %d replicas of micro-batches of %d samples do not divide a batch of %d", s.Replicas,
+			s.MicroBatch, s.Batch)
+	}
+	if n := s.Devices(); n > len(c.Devices) {
+		return fmt.Errorf("shape: dp %d x pp %d x tp %d is %d devices; %s has %d", s.Replicas, s.Stages, s.Tensor, n, c.Name,
+			len(c.Devices))
+	}
+	for _, d := range c.Devices[:s.Devices()] {
+		if d != c.Devices[0] {
+			return fmt.Errorf("shape: %s has device types %s and %s; shapes are of one", c.Name, c.Devices[0], d)
+		}
+	}
+	t := c.DeviceTypes[c.Devices[0]]
+	if t.Kernels == nil {
+		return fmt.Errorf("shape: device type %s has no kernels, which shapes are predicted by: build it on one that has, "+
+			"like {like: a100-80gb}; there are %s", c.Devices[0], strings.Join(cluster.Types(), ", "))
+	}
+	if t.Group != nil && s.Tensor > 1 {
+		return fmt.Errorf("shape: device type %s is a group of %d already; leave tensor out of the shape or of the file",
+			c.Devices[0], t.Group.Size)
+	}
+	if s.SequenceParallel && s.Tensor == 1 && t.Group == nil {
+		return fmt.Errorf("shape: sequence_parallel divides positions over a tensor-parallel group; tensor is 1")
+	}
+	return nil
+}
+
+// Device is the type of one device of the shape's pipelines: of a group of them where tensor is over 1.
+func (s Shape) Device(c *cluster.Cluster) cluster.DeviceType {
+	t := c.DeviceTypes[c.Devices[0]]
+	if s.Tensor > 1 {
+		l := c.Levels[c.LevelOf(0, s.Tensor-1)]
+		bandwidth := l.CollectiveBandwidthBytesPerSecond
+		if bandwidth == 0 {
+			bandwidth = l.BandwidthBytesPerSecond
+		}
+		t.Group = &cluster.Group{Size: s.Tensor, SequenceParallel: s.SequenceParallel,
+			BandwidthBytesPerSecond: bandwidth, LatencyS: l.LatencyS}
+	}
+	return t
+}

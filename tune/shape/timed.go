@@ -1,0 +1,165 @@
+package shape
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// timed is an order by the heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, section 3.1), which
+// knows what everything takes. Stage i runs as many forwards as end before its first gradient can come and it has room
+// for, then gradients of inputs and forwards in turn. A gradient of weights fills a wait that is longer than the part
+// wait of it, or makes room. Between its two halves a micro-batch takes the part pending of its room. The best of
+// several waits and depths is taken, as the authors try several settings.
+func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.Program, error) {
+	var best schedule.Part
+	least := math.Inf(1)
+	for _, wait := range []float64{0, 0.25, 0.5, 0.75, 1, 2} {
+		for more := range 3 {
+			t := timedList{stages: stages, micros: micros, room: float64(s.Room), transferS: transferS, wait: wait}
+			if part, took := t.run(more); took < least {
+				best, least = part, took
+			}
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("shape: no stage can go on with room for %d micro-batches", s.Room)
+	}
+	settings := schedule.Settings{Placement: schedule.Replicated(s.Stages, 1), MicroBatches: micros}
+	settings, err := settings.Checked()
+	if err != nil {
+		return nil, fmt.Errorf("shape: %w", err)
+	}
+	p := settings.Program()
+	p.Name, p.Weights, p.Body = "zb-auto", schedule.Sync, best
+	return p, nil
+}
+
+// timedList is such an order while it is made; everything by worker.
+type timedList struct {
+	stages    []stage
+	micros    int
+	room      float64
+	transferS float64
+	wait      float64
+
+	free                      []float64
+	forwards, inputs, weights []int
+	forwardEnds, inputEnds    [][]float64
+	depths                    []int
+	lists                     schedule.Part
+}
+
+// run writes the lists, with depths that are more than those that times say, and says how long the longest worker
+// takes from its first computation to its last.
+func (t *timedList) run(more int) (schedule.Part, float64) {
+	p := len(t.stages)
+	t.free, t.depths = make([]float64, p), make([]int, p)
+	t.forwards, t.inputs, t.weights = make([]int, p), make([]int, p), make([]int, p)
+	t.forwardEnds, t.inputEnds, t.lists = make([][]float64, p), make([][]float64, p), make(schedule.Part, p)
+	back := 0.0 // from the end of a forward to its gradient's arrival
+	for w := p - 1; w >= 0; w-- {
+		t.depths[w] = min(t.micros, int(t.room), 1+int(back/t.stages[w].forward+0.01)+min(more, p-1-w))
+		if w > 0 {
+			back += t.stages[w].forward + t.stages[w].input + 2*t.transferS
+		}
+	}
+	for w := 1; w < p; w++ {
+		t.depths[w] = min(t.depths[w], t.depths[w-1])
+	}
+	started := make([]float64, p)
+	for left := 2 * p * t.micros; left > 0; {
+		went := false
+		for w := range p {
+			for {
+				kind, ready, known := t.head(w)
+				if !known || !t.fill(w, kind, ready) {
+					break
+				}
+				at := max(t.free[w], ready)
+				if t.forwards[w] == 0 {
+					started[w] = at
+				}
+				t.take(w, kind, at)
+				left--
+				went = true
+			}
+		}
+		if !went {
+			return nil, math.Inf(1)
+		}
+	}
+	longest := 0.0
+	for w := range p {
+		for t.weights[w] < t.micros {
+			t.take(w, schedule.W, t.free[w])
+		}
+		longest = max(longest, t.free[w]-started[w])
+	}
+	return t.lists, longest
+}
+
+// head is a worker's next forward or gradient of inputs, and when what it reads is there; known is false where that
+// has not been said yet, or where nothing is left.
+func (t *timedList) head(w int) (kind schedule.Kind, ready float64, known bool) {
+	f, i := t.forwards[w], t.inputs[w]
+	if f < t.micros && f-i < t.depths[w] {
+		if w == 0 {
+			return schedule.F, 0, true
+		}
+		if f >= len(t.forwardEnds[w-1]) {
+			return schedule.F, 0, false
+		}
+		return schedule.F, t.forwardEnds[w-1][f] + t.transferS, true
+	}
+	if i >= f {
+		return schedule.I, 0, false
+	}
+	if w == len(t.stages)-1 {
+		return schedule.I, t.forwardEnds[w][i], true
+	}
+	if i >= len(t.inputEnds[w+1]) {
+		return schedule.I, 0, false
+	}
+	return schedule.I, t.inputEnds[w+1][i] + t.transferS, true
+}
+
+// fill runs weight gradients in front of what comes at ready: while a wait lasts, and until a forward has room. It says
+// whether it has.
+func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {
+	pending := t.stages[w].pending
+	for t.weights[w] < t.inputs[w] && ready-t.free[w] > t.wait*t.stages[w].weight {
+		t.take(w, schedule.W, t.free[w])
+	}
+	for kind == schedule.F {
+		held := float64(t.forwards[w]) - (1-pending)*float64(t.inputs[w]) - pending*float64(t.weights[w])
+		if held+1 <= t.room+1e-9 {
+			break
+		}
+		if t.weights[w] == t.inputs[w] {
+			return false
+		}
+		t.take(w, schedule.W, t.free[w])
+	}
+	return true
+}
+
+// take has a worker compute.
+func (t *timedList) take(w int, kind schedule.Kind, at float64) {
+	st, micro := &t.stages[w], 0
+	switch kind {
+	case schedule.F:
+		micro, t.free[w] = t.forwards[w], at+st.forward
+		t.forwards[w]++
+		t.forwardEnds[w] = append(t.forwardEnds[w], t.free[w])
+	case schedule.I:
+		micro, t.free[w] = t.inputs[w], at+st.input
+		t.inputs[w]++
+		t.inputEnds[w] = append(t.inputEnds[w], t.free[w])
+	default:
+		micro, t.free[w] = t.weights[w], at+st.weight
+		t.weights[w]++
+	}
+	t.lists[w] = append(t.lists[w], schedule.Instruction{Stage: int32(w), Micro: int32(micro), Kind: kind})
+}

@@ -1,0 +1,170 @@
+package shape
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile/kernels"
+)
+
+// unit is what is placed as a whole: what is in front of the blocks, a block, what is behind them. Times are of a
+// micro-batch, bytes of one device.
+type unit struct {
+	block                  bool
+	cheap, products        float64 // of forward, memory-bound operators and products of matrices
+	forward, input, weight float64
+	summed                 float64 // of forward and input, the group's sums
+	again                  float64 // of input, what is computed again
+	parameters             float64 // elements on each device of a group
+	saved, saveds          float64 // kept between forward and backward: in flight, and while it is computed again
+	output                 float64 // bytes that the next unit reads, on each device
+	boundary               float64 // bytes that each device sends to another stage
+	pending                float64 // of saved, what the weights' half needs, as a part
+	tied                   float64 // of parameters, what the first unit shares with the last
+}
+
+// blockOf is the block that a layer belongs to, of those named like block7.mlp; "" is none.
+func blockOf(name string) string {
+	prefix, _, inside := strings.Cut(name, ".")
+	letters := strings.TrimRight(prefix, "0123456789")
+	if !inside || letters == prefix || letters == "" {
+		return ""
+	}
+	return prefix
+}
+
+// units cuts a model.
+func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit, error) {
+	t := 1.0
+	if d.Group != nil {
+		t = float64(d.Group.Size)
+	}
+	spread := 1.0 // devices that positions are divided over where they stand between units
+	if d.Group != nil && d.Group.SequenceParallel {
+		spread = t
+	}
+	e := float64(kernels.ElementBytes(s.Precision))
+	o := kernels.Options{Precision: s.Precision, Selective: s.Recompute == "selective"}
+	var out []unit
+	at := "\x00"
+	known := map[string]kernels.Cost{}
+	for i := range m.Layers {
+		l := &m.Layers[i]
+		block := blockOf(l.Name)
+		if block != at && (block != "" || at != "" || len(out) == 0) {
+			out = append(out, unit{block: block != ""})
+		}
+		at = block
+		_, part, _ := strings.Cut(l.Name, ".")
+		cost, ok := known[part]
+		if !ok || block == "" {
+			var err error
+			if cost, err = kernels.Of(m, i, s.MicroBatch, name, d, o); err != nil {
+				return nil, err
+			}
+			known[part] = cost
+		}
+		u := &out[len(out)-1]
+		u.forward += cost.ForwardS
+		u.input, u.weight = u.input+cost.InputS, u.weight+cost.WeightS
+		u.cheap, u.products = u.cheap+cost.CheapS, u.products+cost.ProductsS
+		u.summed, u.again = u.summed+cost.SummedS, u.again+cost.CoreS
+		u.saved += float64(cost.SavedBytes) / t
+		u.pending += float64(cost.PendingBytes) / t
+		for _, p := range l.Params {
+			n := float64(model.Tensor{Shape: p.Shape}.Elements()) / t
+			if p.Learned() && p.Tied != "" {
+				u.tied += n
+			}
+			if p.Learned() {
+				u.parameters += n
+			}
+		}
+		last := l.Outputs[0]
+		u.output = float64(s.MicroBatch) * e * float64(last.Elements()) / spread
+		u.boundary = float64(s.MicroBatch) * e * float64(last.Elements()) / t
+	}
+	blocks := 0
+	for k := range out {
+		u := &out[k]
+		if s.AsyncTensor { // forward and backward have a half each
+			hidden := d.Kernels.Overlap * min(u.summed, u.forward+u.input+u.weight-u.summed)
+			u.summed -= hidden
+			u.forward, u.input = u.forward-hidden/2, u.input-hidden/2
+		}
+		u.saveds = u.saved
+		u.pending = min(1, u.pending/u.saved)
+		if !u.block {
+			continue
+		}
+		switch blocks++; {
+		case s.Recompute == "full" || s.Recompute == "alternate" && blocks%2 == 0:
+			u.again = u.forward
+			u.input += u.forward
+			u.saved = u.output
+		case s.Recompute == "operators":
+			u.again = u.cheap + u.products/2
+			u.input += u.again
+			u.saved /= 2
+		}
+	}
+	if blocks == 0 {
+		return nil, fmt.Errorf("shape: %s has no blocks, layers named like block1.attention; shapes are of models that "+
+			"repeat one", m.Name)
+	}
+	return out, nil
+}
+
+// place is the first unit of each virtual stage, and where the last one ends.
+func (s Shape) place(units []unit) ([]int, error) {
+	first, blocks := 0, 0
+	for first < len(units) && !units[first].block {
+		first++
+	}
+	for _, u := range units {
+		if u.block {
+			blocks++
+		}
+	}
+	n := s.Stages * s.Chunks
+	each := s.Blocks
+	switch {
+	case each != nil:
+	case blocks%n == 0:
+		for range n {
+			each = append(each, blocks/n)
+		}
+	case n > 1 && (blocks+2)%n == 0:
+		for range n {
+			each = append(each, (blocks+2)/n)
+		}
+		each[0], each[n-1] = each[0]-1, each[n-1]-1
+	case blocks >= n: // the remainder to the middle
+		for k := range n {
+			more := 0
+			if off := blocks % n; k >= (n-off)/2 && k < (n-off)/2+off {
+				more = 1
+			}
+			each = append(each, blocks/n+more)
+		}
+	default:
+		return nil, fmt.Errorf("shape: %d blocks on %d virtual stages; each has one at least", blocks, n)
+	}
+	if len(each) != n {
+		return nil, fmt.Errorf("shape: blocks are given for %d of %d virtual stages", len(each), n)
+	}
+	cuts, at := []int{0}, first
+	for k, b := range each {
+		if at += b; b < 0 || k < n-1 && at > first+blocks {
+			return nil, fmt.Errorf("shape: blocks are %v; there are %d", each, blocks)
+		}
+		cuts = append(cuts, at)
+	}
+	if at != first+blocks {
+		return nil, fmt.Errorf("shape: blocks are %v, %d in all; there are %d", each, at-first, blocks)
+	}
+	cuts[n] = len(units)
+	return cuts, nil
+}
