@@ -147,6 +147,9 @@ func Pages(root string) (map[string][]byte, error) {
 	}
 	var experiments []string
 	for _, e := range table.Experiments() {
+		if !e.OfThePapers() {
+			continue
+		}
 		experiments = append(experiments, e.Name)
 		if found[e.Name] == nil {
 			return nil, fmt.Errorf("%s/%s.json is not there: make papers, or millrace-lab reproduce %s --results %s",

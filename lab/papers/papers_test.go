@@ -102,6 +102,9 @@ func TestThePageIsWhatItsInputsMake(t *testing.T) {
 	}
 	// every experiment has a plot and its numbers on the page
 	for _, e := range table.Experiments() {
+		if !e.OfThePapers() {
+			continue
+		}
 		if files[plotPath(e.Name, 0)] == nil || !bytes.Contains(files[PagePath], []byte("\n### "+e.Name+"\n")) {
 			t.Errorf("%s has no plot, or no part of the page", e.Name)
 		}

@@ -24,7 +24,7 @@ import (
 
 func init() {
 	table.Register("published", "Published training runs on GPUs: measured and predicted seconds of a step",
-		table.Uses{}, reproduce)
+		table.Uses{Others: true}, reproduce)
 }
 
 // Result is an entry with its prediction.

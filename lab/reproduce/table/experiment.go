@@ -83,6 +83,9 @@ func Lookup(name string) (Experiment, error) {
 	return e, nil
 }
 
+// OfThePapers says whether an experiment is of one of the four papers.
+func (e Experiment) OfThePapers() bool { return !e.uses.Others }
+
 // Run computes the experiment. It stops early with ctx's error.
 func (e Experiment) Run(ctx context.Context, o Options) (*Table, error) {
 	if err := e.Check(o); err != nil {

@@ -15,6 +15,7 @@ import (
 // Uses is which Options change what an experiment prints.
 type Uses struct {
 	Profiles bool     // published profiles
+	Others   bool     // it is of other sources than the four papers, and no part of their page
 	Planners []string // who is asked by Formula and told Set
 	Fixed    []string // settings that the experiment gives them itself
 	// Script is what a published script is told beside them, by formula artifact.
