@@ -25,7 +25,7 @@ func reproduceCommand() *cobra.Command {
 		Use: "reproduce [EXPERIMENT]...", Short: "The papers' tables and figures beside what millrace answers",
 		Long: "Reproduce tables and figures of the papers from layer descriptions, described devices,\n" +
 			"planners and the simulator: the paper's value, ours, the difference, and why.\n" +
-			"Without a name it lists what there is; \"all\" is all of it.",
+			"Without a name it lists what there is; \"all\" is all of the papers.",
 		Example: "  millrace-lab reproduce\n  millrace-lab reproduce bapipe-table2\n" +
 			"  millrace-lab reproduce dapple-table4 --profiles ../profiles --formula artifact",
 		RunE: func(c *cobra.Command, names []string) error {
@@ -45,7 +45,11 @@ func reproduceCommand() *cobra.Command {
 			var chosen []table.Experiment
 			for _, name := range names {
 				if name == "all" {
-					chosen = append(chosen, table.Experiments()...)
+					for _, e := range table.Experiments() {
+						if e.OfThePapers() {
+							chosen = append(chosen, e)
+						}
+					}
 					continue
 				}
 				e, err := table.Lookup(name)
