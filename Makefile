@@ -1,5 +1,6 @@
 # make demo   sets up everything and trains a planned pipeline on real data
 # make test   sets up everything and runs every test
+# make lint   looks at the sources alone: gofmt, vet, staticcheck, shellcheck, clang-format, node
 # make attack runs millrace on bad inputs, kills, signals and full disks, and strangers on a training's ports;
 #             ATTACK='--only kills --seed 2' are flags of the first, alone
 # make pictures takes the pictures of the documentation anew: pinned trainings, pages in a headless Chromium
@@ -23,7 +24,7 @@ demo: build
 test: setup setup-pytorch
 	@scripts/browser.sh
 	-@scripts/setup.sh openmpi-bin mpich zsh fish bash-completion
-	go vet ./...
+	@scripts/lint.sh
 	go test -timeout 30m ./...
 
 runs: build
@@ -44,10 +45,8 @@ setup-pytorch: setup
 $(TEXT):
 	scripts/text.sh $@
 
-lint:
-	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
-	go vet ./...
-	CGO_ENABLED=0 go vet ./...
+lint: setup
+	@scripts/lint.sh
 
 # The kernels that OPENBLAS_CORETYPE asks for are not those of this processor.
 BENCH := env -u OPENBLAS_CORETYPE bin/millrace-lab bench

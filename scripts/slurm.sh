@@ -11,10 +11,11 @@ conf=$dir/slurm.conf
 # ended waits until no process of a file of process numbers is left.
 ended() {
   for _ in $(seq 100); do
-    kill -0 $(cat "$@" 2>/dev/null) 2>/dev/null || return 0
+    mapfile -t processes < <(cat "$@" 2>/dev/null)
+    kill -0 "${processes[@]}" 2>/dev/null || return 0
     sleep 0.1
   done
-  kill -KILL $(cat "$@" 2>/dev/null) 2>/dev/null || true
+  kill -KILL "${processes[@]}" 2>/dev/null || true
 }
 
 case $1 in
@@ -27,10 +28,10 @@ up)
   (umask 077 && head -c 1024 /dev/urandom >"$dir/munge.key")
   munged --force --key-file="$dir/munge.key" --socket="$dir/munge.sock" --pid-file="$dir/munged.pid" \
     --log-file="$dir/log/munged.log" --seed-file="$dir/munge.seed" 2>>"$dir/log/start.log"
-  ports=($(python3 -c 'import socket
+  read -ra ports < <(python3 -c 'import socket
 all = [socket.socket() for _ in range(3)]
 for s in all: s.bind(("127.0.0.1", 0))
-print(*(s.getsockname()[1] for s in all))'))
+print(*(s.getsockname()[1] for s in all))')
   cat >"$conf" <<END
 ClusterName=millrace
 SlurmctldHost=localhost(127.0.0.1)

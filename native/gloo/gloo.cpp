@@ -1,5 +1,10 @@
-// gloo.cpp: sums over processes by Gloo itself, which libtorch's c10d is built on. c10d has no way to end a sum
-// whose peer is lost; Gloo has. The library can do without this file, and lacks its functions then.
+// gloo.cpp: sums over processes by Gloo itself, which libtorch's c10d is built on. c10d has no way to end a
+// sum whose peer is lost; Gloo has. The library can do without this file, and lacks its functions then.
+
+#include <gloo/allreduce.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/transport/tcp/device.h>
 
 #include <condition_variable>
 #include <cstring>
@@ -11,15 +16,10 @@
 
 #include "internal.h"
 
-#include <gloo/allreduce.h>
-#include <gloo/math.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/transport/tcp/device.h>
-
 namespace {
 
-// Store is where Gloo finds the addresses of others. What it sets is carried to them by whoever has opened the
-// group, over connections of their own.
+// Store is where Gloo finds the addresses of others. What it sets is carried to them by whoever has opened
+// the group, over connections of their own.
 class Store : public gloo::rendezvous::Store {
  public:
   void set(const std::string& key, const std::vector<char>& data) override {
@@ -104,7 +104,8 @@ void sum_here(std::shared_ptr<gloo::Context> context, char* data, int64_t nbytes
 
 }  // namespace
 
-// What a group works on. A call that is ended may come back from Gloo late, or never, and keeps this until it does.
+// What a group works on. A call that is ended may come back from Gloo late, or never, and keeps this until it
+// does.
 struct mr_gloo_state {
   Store store;
   std::string host;
@@ -133,11 +134,20 @@ struct mr_gloo_state {
     char* data = together.data();
     const int64_t nbytes = static_cast<int64_t>(together.size());
     switch (dtype) {
-      case MR_F32: sum_here<float>(context, data, nbytes, tag++); return;
-      case MR_F64: sum_here<double>(context, data, nbytes, tag++); return;
-      case MR_I64: sum_here<int64_t>(context, data, nbytes, tag++); return;
-      case MR_U8: sum_here<uint8_t>(context, data, nbytes, tag++); return;
-      default: throw std::invalid_argument("elements of this type have no sum");
+      case MR_F32:
+        sum_here<float>(context, data, nbytes, tag++);
+        return;
+      case MR_F64:
+        sum_here<double>(context, data, nbytes, tag++);
+        return;
+      case MR_I64:
+        sum_here<int64_t>(context, data, nbytes, tag++);
+        return;
+      case MR_U8:
+        sum_here<uint8_t>(context, data, nbytes, tag++);
+        return;
+      default:
+        throw std::invalid_argument("elements of this type have no sum");
     }
   }
 

@@ -17,16 +17,15 @@
 //
 // Held between forward and backward, in elements: the input, and p: rows heads t t.
 
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <dlfcn.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "gemm.h"
 #include "offered.h"
@@ -42,8 +41,8 @@ using torch::autograd::variable_list;
 using Optional = decltype(std::declval<const c10::IValue&>().toOptional<Tensor>());
 
 // The BLAS that libtorch uses, if it shows itself: a libtorch with its BLAS inside may not.
-using Sgemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*, const float*,
-                       const int*, const float*, const int*, const float*, float*, const int*);
+using Sgemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*,
+                       const float*, const int*, const float*, const int*, const float*, float*, const int*);
 
 Sgemm sgemm() {
   static const Sgemm found = reinterpret_cast<Sgemm>(dlsym(RTLD_DEFAULT, "sgemm_"));
@@ -64,7 +63,8 @@ struct Side {
   mr::gemm::Panels panels;  // where multiply fits
 
   // A Side where multiply fits is copied into floats from `room` on, which then begins behind them.
-  Side(Matrix from, bool turned, int64_t terms, int64_t columns, float*& room) : from(from), turned(turned), panels{} {
+  Side(Matrix from, bool turned, int64_t terms, int64_t columns, float*& room)
+      : from(from), turned(turned), panels{} {
     if (!mr::gemm::fits()) return;
     panels = mr::gemm::pack({from.at, from.apart, turned}, terms, columns, room);
     room += mr::gemm::panels_size(terms, columns);
@@ -73,10 +73,11 @@ struct Side {
 
 // c = alpha a b, c of m rows and n columns, over the terms of b from `term` up to last_term. BLAS counts
 // by columns: to it the matrices are transposed, and so is their product.
-void product(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Matrix a, bool a_turned, const Side& b,
-             Matrix c) {
+void product(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Matrix a, bool a_turned,
+             const Side& b, Matrix c) {
   if (mr::gemm::fits()) {
-    mr::gemm::multiply_packed(m, n, term, last_term, alpha, {a.at, a.apart, a_turned}, b.panels, {}, c.at, c.apart);
+    mr::gemm::multiply_packed(m, n, term, last_term, alpha, {a.at, a.apart, a_turned}, b.panels, {}, c.at,
+                              c.apart);
     return;
   }
   const char ta = a_turned ? 'T' : 'N', tb = b.turned ? 'T' : 'N';
@@ -95,7 +96,8 @@ struct Shape {
 
 Shape shape_of(const Tensor& qkv, int64_t heads) {
   const int64_t width = qkv.size(2) / 3, d = width / heads;
-  return {qkv.size(0), qkv.size(1), width, heads, d, static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
+  return {qkv.size(0), qkv.size(1), width,
+          heads,       d,           static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
 }
 
 // Lanes is floats that are compared, or added up, apart from one another. Left to reduce a loop the
@@ -211,16 +213,18 @@ void forward_head(const Shape& s, const Head& h, float* p, const float* mask, Ma
       for (int64_t i = 0; i < n; ++i)
         softmax(block + i * s.t, static_cast<int32_t>(from + i + 1), static_cast<int32_t>(to));
     });
-    const Matrix weights = times({block, s.t}, mask == nullptr ? nullptr : mask + from * s.t, n, to, s.t, room);
+    const Matrix weights =
+        times({block, s.t}, mask == nullptr ? nullptr : mask + from * s.t, n, to, s.t, room);
     product(n, s.d, 0, to, 1, weights, false, values, from_row(y, from));
   });
 }
 
 // backward_head first computes the scores' gradients, all of them, and those of q, and then
 // those of k and v, each from the rows that see them.
-void backward_head(const Shape& s, const Head& h, float* p, const float* mask, Matrix dy, const Head& d, float* room) {
-  const Side values(h.v, true, s.d, s.t, room), keys(h.k, false, s.t, s.d, room), queries(h.q, false, s.t, s.d, room),
-      above(dy, false, s.t, s.d, room);
+void backward_head(const Shape& s, const Head& h, float* p, const float* mask, Matrix dy, const Head& d,
+                   float* room) {
+  const Side values(h.v, true, s.d, s.t, room), keys(h.k, false, s.t, s.d, room),
+      queries(h.q, false, s.t, s.d, room), above(dy, false, s.t, s.d, room);
   float *const ds = room, *const weights = mask == nullptr ? p : room + s.t * s.t;
   blocks(s.t, [&](int64_t from, int64_t to) {
     const int64_t n = to - from;
@@ -252,9 +256,9 @@ struct CausalAttention : Function<CausalAttention> {
     const Tensor p = at::empty({s.rows * heads, s.t, s.t}, qkv.options()),
                  y = at::empty({s.rows, s.t, s.width}, qkv.options());
     each_head(s, [&](int64_t row, int64_t head, float* scratch) {
-      forward_head(s, Head(qkv.data_ptr<float>(), s, row, head), p.data_ptr<float>() + (row * heads + head) * s.t * s.t,
-                   mask_of(mask, s, row, head), {y.data_ptr<float>() + row * s.t * s.width + head * s.d, s.width},
-                   scratch);
+      forward_head(s, Head(qkv.data_ptr<float>(), s, row, head),
+                   p.data_ptr<float>() + (row * heads + head) * s.t * s.t, mask_of(mask, s, row, head),
+                   {y.data_ptr<float>() + row * s.t * s.width + head * s.d, s.width}, scratch);
     });
     ctx->save_for_backward({qkv, mask});
     ctx->saved_data["p"] = p;
@@ -263,7 +267,8 @@ struct CausalAttention : Function<CausalAttention> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor qkv = saved[0], mask = saved[1], p = ctx->saved_data["p"].toTensor(), g = grads[0].contiguous();
+    const Tensor qkv = saved[0], mask = saved[1], p = ctx->saved_data["p"].toTensor(),
+                 g = grads[0].contiguous();
     const int64_t heads = ctx->saved_data["heads"].toInt();
     const Shape s = shape_of(qkv, heads);
     const Tensor back = at::empty_like(qkv);

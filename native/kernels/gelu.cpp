@@ -1,9 +1,9 @@
 // gelu.cpp: what follows a linear layer's product element by element, while the product is near.
 
-#include <algorithm>
-
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+
+#include <algorithm>
 
 #include "gemm.h"
 #include "offered.h"
@@ -53,11 +53,13 @@ bool linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b, Tensor& y, T
 
 // Rows are added within groups and then group by group, so that the bits depend on no number of threads.
 Tensor scale_and_sum(const Tensor& g, const Tensor& by) {
-  if (!fast(g) || !g.is_contiguous() || !fast(by) || !by.is_contiguous() || g.sizes() != by.sizes()) return {};
+  if (!fast(g) || !g.is_contiguous() || !fast(by) || !by.is_contiguous() || g.sizes() != by.sizes())
+    return {};
   const int64_t columns = g.size(-1), rows = columns == 0 ? 0 : g.numel() / columns,
                 groups = (rows + kGroup - 1) / kGroup;
   const Tensor sums = at::zeros({groups, columns}, g.options()), total = at::zeros({columns}, g.options());
-  float *const to = g.data_ptr<float>(), *const group = sums.data_ptr<float>(), *const all = total.data_ptr<float>();
+  float *const to = g.data_ptr<float>(), *const group = sums.data_ptr<float>(),
+               *const all = total.data_ptr<float>();
   const float* const factor = by.data_ptr<float>();
   at::parallel_for(0, groups, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, kGroup * columns)),
                    [&](int64_t from, int64_t last) {

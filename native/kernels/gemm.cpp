@@ -26,12 +26,12 @@
 namespace mr {
 namespace gemm {
 
-
 #ifdef MR_GEMM
 
 namespace {
 
-constexpr int64_t kTall = 384;  // rows that go by a panel: the first factor's then fit in the second-level cache
+constexpr int64_t kTall =
+    384;  // rows that go by a panel: the first factor's then fit in the second-level cache
 
 constexpr int64_t kTileFloats = kRows * kLine;  // of a tile that is copied
 
@@ -56,7 +56,8 @@ MR_AVX512 void fill(const Factor& b, const Pass& s, float* panel) {
   if (b.turned) {
     for (int64_t j = 0; j < kColumns; j += 16) {
       for (int64_t p = 0; p < s.terms; p += 16) {
-        turn(b.at + (s.j + j) * b.apart + s.p + p, b.apart, s.wide - j, first(s.terms - p), panel + p * kColumns + j);
+        turn(b.at + (s.j + j) * b.apart + s.p + p, b.apart, s.wide - j, first(s.terms - p),
+             panel + p * kColumns + j);
       }
     }
     return;
@@ -89,11 +90,13 @@ struct Product {
       more = advance(next, row, last_row, column, last_column);
       if (packed == nullptr) fill(b, now, own);
       tiles(now, packed == nullptr ? own : panel_of(now), more ? &next : nullptr, copies_at);
-      if (finish != nullptr && now.p + now.terms == last_term) (*finish)(now.top, now.bottom, now.j, now.j + now.wide);
+      if (finish != nullptr && now.p + now.terms == last_term)
+        (*finish)(now.top, now.bottom, now.j, now.j + now.wide);
     }
   }
 
-  Pass pass_at(int64_t top, int64_t last_row, int64_t p, int64_t j, int64_t last_column, int64_t column) const {
+  Pass pass_at(int64_t top, int64_t last_row, int64_t p, int64_t j, int64_t last_column,
+               int64_t column) const {
     const int64_t end = packed == nullptr ? p + kTerms : (p / kTerms + 1) * kTerms;
     return {top,        std::min(top + kTall, last_row),
             p,          std::min(end, last_term) - p,
@@ -145,8 +148,8 @@ struct Product {
       }
       if (copies()) t.copy = copies_at + at * kTileFloats;
       if (s.fresh && i + kRows < s.bottom) {
-        t.first =
-            a.turned ? Ahead{t.a + kRows + rows - 1, a.apart, 16 * a.apart} : Ahead{t.a + kRows * a.apart, a.apart, 16};
+        t.first = a.turned ? Ahead{t.a + kRows + rows - 1, a.apart, 16 * a.apart}
+                           : Ahead{t.a + kRows * a.apart, a.apart, 16};
       }
       if (next != nullptr && at < 16) t.second = ahead_of(*next, at);
       kernel(rows, way(s.fresh))(t);
@@ -182,23 +185,26 @@ bool fits() {
   return yes;
 }
 
-void multiply(int64_t m, int64_t n, int64_t k, float alpha, Factor a, Factor b, Addend plus, float* c, int64_t apart,
-              const Finish& finish) {
+void multiply(int64_t m, int64_t n, int64_t k, float alpha, Factor a, Factor b, Addend plus, float* c,
+              int64_t apart, const Finish& finish) {
   const Product whole_product{n, 0, k, alpha, a, b, nullptr, plus, c, apart, finish ? &finish : nullptr};
   // Threads share out the longer side, by whole tiles.
   const bool by_rows = m > n;
   const int64_t side = by_rows ? kRows : kColumns, units = ((by_rows ? m : n) + side - 1) / side,
                 each = side * k * (by_rows ? n : m);
-  at::parallel_for(0, units, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, each)), [&](int64_t from, int64_t to) {
-    if (by_rows) {
-      whole_product.part(from * side, std::min(to * side, m), 0, n);
-    } else {
-      whole_product.part(0, m, from * side, std::min(to * side, n));
-    }
-  });
+  at::parallel_for(0, units, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, each)),
+                   [&](int64_t from, int64_t to) {
+                     if (by_rows) {
+                       whole_product.part(from * side, std::min(to * side, m), 0, n);
+                     } else {
+                       whole_product.part(0, m, from * side, std::min(to * side, n));
+                     }
+                   });
 }
 
-int64_t panels_size(int64_t terms, int64_t columns) { return round_up(terms, 16) * round_up(columns, kColumns); }
+int64_t panels_size(int64_t terms, int64_t columns) {
+  return round_up(terms, 16) * round_up(columns, kColumns);
+}
 
 Panels pack(Factor b, int64_t terms, int64_t columns, float* to) {
   const Panels made{to, terms, columns};
@@ -212,8 +218,8 @@ Panels pack(Factor b, int64_t terms, int64_t columns, float* to) {
   return made;
 }
 
-void multiply_packed(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Factor a, const Panels& b,
-                     Addend plus, float* c, int64_t apart) {
+void multiply_packed(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Factor a,
+                     const Panels& b, Addend plus, float* c, int64_t apart) {
   Product{n, term, last_term, alpha, a, {}, &b, plus, c, apart, nullptr}.part(0, m, 0, n);
 }
 
@@ -223,15 +229,17 @@ bool fits() { return false; }
 void multiply(int64_t, int64_t, int64_t, float, Factor, Factor, Addend, float*, int64_t, const Finish&) {}
 int64_t panels_size(int64_t, int64_t) { return 0; }
 Panels pack(Factor, int64_t, int64_t, float*) { return {}; }
-void multiply_packed(int64_t, int64_t, int64_t, int64_t, float, Factor, const Panels&, Addend, float*, int64_t) {}
+void multiply_packed(int64_t, int64_t, int64_t, int64_t, float, Factor, const Panels&, Addend, float*,
+                     int64_t) {}
 
 #endif
 
 namespace {
 
 bool ours(const Tensor& a, const Tensor& b) {
-  return fits() && a.is_cpu() && b.is_cpu() && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat &&
-         a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && a.numel() > 0 && b.numel() > 0;
+  return fits() && a.is_cpu() && b.is_cpu() && a.scalar_type() == at::kFloat &&
+         b.scalar_type() == at::kFloat && a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) &&
+         a.numel() > 0 && b.numel() > 0;
 }
 
 bool is_row(const Tensor& row, const Tensor& b) {
@@ -268,7 +276,8 @@ void write_product(Tensor& c, const Tensor& a, const Tensor& b, const Finish& fi
 }  // namespace gemm
 
 Tensor whole_product(const Tensor& a, const Tensor& b, const Tensor& row, const Tensor& rows) {
-  if (!gemm::ours(a, b) || (row.defined() && !gemm::is_row(row, b)) || (rows.defined() && !gemm::whole(rows, a, b)))
+  if (!gemm::ours(a, b) || (row.defined() && !gemm::is_row(row, b)) ||
+      (rows.defined() && !gemm::whole(rows, a, b)))
     return {};
   const Tensor c = at::empty({a.size(0), b.size(1)}, a.options()), r = row.defined() ? row.contiguous() : row;
   gemm::Addend plus;

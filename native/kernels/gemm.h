@@ -1,10 +1,10 @@
 // gemm.h: matrix products for the sizes of a pipeline's micro-batches.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
-
-#include <ATen/core/Tensor.h>
 
 namespace mr::gemm {
 
@@ -40,8 +40,8 @@ bool fits();
 // multiply writes c = alpha a b + plus, of m rows and n columns with k terms to each sum, rows of
 // c so many floats apart. plus may be c. Only where fits(). It takes as many threads as libtorch's
 // operators may; the bits are the same for any number.
-void multiply(int64_t m, int64_t n, int64_t k, float alpha, Factor a, Factor b, Addend plus, float* c, int64_t apart,
-              const Finish& finish = {});
+void multiply(int64_t m, int64_t n, int64_t k, float alpha, Factor a, Factor b, Addend plus, float* c,
+              int64_t apart, const Finish& finish = {});
 
 // panels_size is how many floats pack writes, to a multiple of 64 bytes.
 int64_t panels_size(int64_t terms, int64_t columns);
@@ -49,8 +49,8 @@ Panels pack(Factor b, int64_t terms, int64_t columns, float* to);
 
 // multiply_packed is multiply on the calling thread, by the columns of b up to n and its terms from
 // `term` up to last_term; a begins at `term` too.
-void multiply_packed(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Factor a, const Panels& b,
-                     Addend plus, float* c, int64_t apart);
+void multiply_packed(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Factor a,
+                     const Panels& b, Addend plus, float* c, int64_t apart);
 
 // write_product is the same for matrices that are tensors; libtorch's own where multiply does not fit, and
 // then finish is called once, with everything.

@@ -23,10 +23,10 @@
 
 namespace mr::gemm {
 
-constexpr int kRows = 12;       // of a tile
-constexpr int kColumns = 32;    // of a tile and a panel
-constexpr int kPiece = 16;      // terms between two looks at what else there is to do
-constexpr int64_t kTerms = 256; // of a panel: 32 KiB
+constexpr int kRows = 12;               // of a tile
+constexpr int kColumns = 32;            // of a tile and a panel
+constexpr int kPiece = 16;              // terms between two looks at what else there is to do
+constexpr int64_t kTerms = 256;         // of a panel: 32 KiB
 constexpr int64_t kLine = kTerms + 16;  // between the rows of a tile that is copied
 
 // Columns says which of a tile's columns there are.
@@ -70,7 +70,8 @@ MR_AVX512 __attribute__((always_inline)) inline void copy_piece(const Tile& t, i
     const int64_t last = std::min<int64_t>(p + kPiece, t.terms);
     const __mmask16 there = first(R);
     const float* from = t.a + p * t.down;
-    for (float *to = t.copy + p * kRows, *end = t.copy + last * kRows; to < end; to += kRows, from += t.down) {
+    for (float *to = t.copy + p * kRows, *end = t.copy + last * kRows; to < end;
+         to += kRows, from += t.down) {
       _mm512_mask_storeu_ps(to, 0xfff, _mm512_maskz_loadu_ps(there, from));
     }
     return;
@@ -173,14 +174,17 @@ inline Compute kernel_of(std::integer_sequence<int, R...>, int64_t rows, Way way
 }
 
 // kernel is how tiles of 1 to 12 rows are computed.
-inline Compute kernel(int64_t rows, Way way) { return kernel_of(std::make_integer_sequence<int, kRows>(), rows, way); }
+inline Compute kernel(int64_t rows, Way way) {
+  return kernel_of(std::make_integer_sequence<int, kRows>(), rows, way);
+}
 
 // turn writes the transpose of 16 x 16 floats, of rows so many floats apart, into a panel. Rows
 // and columns that are not there are zeros.
 MR_AVX512 inline void turn(const float* from, int64_t apart, int64_t rows, __mmask16 columns, float* to) {
   __m512 x[16], y[16];
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) x[i] = i < rows ? _mm512_maskz_loadu_ps(columns, from + i * apart) : _mm512_setzero_ps();
+  for (int i = 0; i < 16; ++i)
+    x[i] = i < rows ? _mm512_maskz_loadu_ps(columns, from + i * apart) : _mm512_setzero_ps();
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
     y[2 * i] = _mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]);

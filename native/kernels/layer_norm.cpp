@@ -4,12 +4,12 @@
 // A row lies in the first-level cache while it is gone over twice. Rows are summed within groups of
 // 64 and then group by group, so that their bits depend on no number of threads.
 
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
-
-#include <ATen/Functions.h>
-#include <ATen/Parallel.h>
 
 #include "offered.h"
 #include "simd.h"
@@ -29,10 +29,12 @@ struct Rows {
 // each_group runs f on the rows of every group.
 template <class F>
 void each_group(const Rows& rows, F f) {
-  at::parallel_for(0, rows.groups(), std::max<int64_t>(1, 32768 / (kGroup * std::max<int64_t>(1, rows.width))),
+  at::parallel_for(0, rows.groups(),
+                   std::max<int64_t>(1, 32768 / (kGroup * std::max<int64_t>(1, rows.width))),
                    [&](int64_t from, int64_t to) {
                      simd::widest([&] {
-                       for (int64_t g = from; g < to; ++g) f(g, g * kGroup, std::min((g + 1) * kGroup, rows.count));
+                       for (int64_t g = from; g < to; ++g)
+                         f(g, g * kGroup, std::min((g + 1) * kGroup, rows.count));
                      });
                    });
 }
@@ -56,8 +58,8 @@ inline float normalise(const float* x, int64_t n, const float* gain, const float
 }
 
 // go_back writes the gradient of one row and adds to those of gain and shift.
-inline void go_back(const float* g, const float* x, int64_t n, const float* gain, float mean, float r, float* back,
-                    float* by_gain, float* by_shift) {
+inline void go_back(const float* g, const float* x, int64_t n, const float* gain, float mean, float r,
+                    float* back, float* by_gain, float* by_shift) {
   float plain = 0, along = 0;
 #pragma omp simd reduction(+ : plain, along)
   for (int64_t j = 0; j < n; ++j) {
@@ -84,26 +86,29 @@ bool layer_norm(const Tensor& x, const Tensor& gain, const Tensor& shift, double
   y = at::empty_like(x);
   mean = at::empty({rows.count}, x.options());
   r = at::empty({rows.count}, x.options());
-  const float *const in = x.data_ptr<float>(), *const a = gain.data_ptr<float>(), *const b = shift.data_ptr<float>();
-  float *const out = y.data_ptr<float>(), *const means = mean.data_ptr<float>(), *const roots = r.data_ptr<float>();
+  const float *const in = x.data_ptr<float>(), *const a = gain.data_ptr<float>(),
+                     *const b = shift.data_ptr<float>();
+  float *const out = y.data_ptr<float>(), *const means = mean.data_ptr<float>(),
+               *const roots = r.data_ptr<float>();
   each_group(rows, [&](int64_t, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; ++i) {
-      roots[i] =
-          normalise(in + i * rows.width, rows.width, a, b, static_cast<float>(eps), out + i * rows.width, means + i);
+      roots[i] = normalise(in + i * rows.width, rows.width, a, b, static_cast<float>(eps),
+                           out + i * rows.width, means + i);
     }
   });
   return true;
 }
 
-bool layer_norm_back(const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& r, const Tensor& gain,
-                     Tensor& back, Tensor& by_gain, Tensor& by_shift) {
+bool layer_norm_back(const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& r,
+                     const Tensor& gain, Tensor& back, Tensor& by_gain, Tensor& by_shift) {
   if (!plain(g) || !plain(x) || !plain(gain)) return false;
   back = at::empty_like(x);
   by_gain = at::zeros_like(gain);
   by_shift = at::zeros_like(gain);
   const Rows rows(x);
   const int64_t n = rows.width;
-  const float *const grad = g.data_ptr<float>(), *const in = x.data_ptr<float>(), *const a = gain.data_ptr<float>();
+  const float *const grad = g.data_ptr<float>(), *const in = x.data_ptr<float>(),
+                     *const a = gain.data_ptr<float>();
   const float *const means = mean.data_ptr<float>(), *const roots = r.data_ptr<float>();
   float* const out = back.data_ptr<float>();
   std::vector<float> sums(2 * rows.groups() * n);  // of each group: gain's, then shift's

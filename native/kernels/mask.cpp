@@ -1,9 +1,9 @@
 // mask.cpp: dropout masks by counters, in one pass; engine.Mask says which element has which bits.
 
-#include <algorithm>
-
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+
+#include <algorithm>
 
 #include "mix.h"
 #include "offered.h"
@@ -24,14 +24,17 @@ void fill(T* row, int64_t n, uint64_t key, uint64_t threshold, T keep) {
   }
   if (whole * 4 == n) return;
   const uint64_t word = mix(key + kGolden * static_cast<uint64_t>(whole + 1));
-  for (int64_t i = whole * 4; i < n; ++i) row[i] = choice[(word >> (16 * (i - whole * 4)) & 0xffff) >= threshold];
+  for (int64_t i = whole * 4; i < n; ++i)
+    row[i] = choice[(word >> (16 * (i - whole * 4)) & 0xffff) >= threshold];
 }
 
 template <class T>
-void fill_rows(const Tensor& m, int64_t per_row, int64_t key, int64_t first_row, int64_t threshold, double keep) {
+void fill_rows(const Tensor& m, int64_t per_row, int64_t key, int64_t first_row, int64_t threshold,
+               double keep) {
   T* const at = m.data_ptr<T>();
   at::parallel_for(
-      0, m.size(0), std::max<int64_t>(1, 32768 / std::max<int64_t>(1, per_row)), [&](int64_t from, int64_t to) {
+      0, m.size(0), std::max<int64_t>(1, 32768 / std::max<int64_t>(1, per_row)),
+      [&](int64_t from, int64_t to) {
         simd::widest([&] {
           for (int64_t r = from; r < to; ++r) {
             const uint64_t of_row =

@@ -13,8 +13,8 @@ bool linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b, Tensor& y, T
 Tensor scale_and_sum(const Tensor& g, const Tensor& by);
 bool layer_norm(const Tensor& x, const Tensor& gain, const Tensor& shift, double eps, Tensor& y, Tensor& mean,
                 Tensor& r);
-bool layer_norm_back(const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& r, const Tensor& gain,
-                     Tensor& back, Tensor& by_gain, Tensor& by_shift);
+bool layer_norm_back(const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& r,
+                     const Tensor& gain, Tensor& back, Tensor& by_gain, Tensor& by_shift);
 Tensor mask(const Tensor& like, at::IntArrayRef shape, int64_t per_row, int64_t key, int64_t first_row,
             int64_t threshold, double keep);
 Tensor causal_attention(const Tensor& qkv, int64_t heads, const Tensor& mask);

@@ -5,12 +5,12 @@
 // for the places again in its backward. Of equal elements the first wins, and one that is no
 // number wins over all, as in libtorch; rows and columns that fill no window are left out.
 
-#include <algorithm>
-#include <cstring>
-
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cstring>
 
 #include "offered.h"
 #include "simd.h"
@@ -157,7 +157,8 @@ struct MaxPool : Function<MaxPool> {
       for (int64_t j = 0; whole < p.width && j < p.rows() * size; ++j) {
         std::fill(to + (i * p.height + j) * p.width + whole, to + (i * p.height + j + 1) * p.width, 0.0f);
       }
-      for (int64_t j = (i * p.height + p.rows() * size) * p.width; j < (i + 1) * p.height * p.width; ++j) to[j] = 0;
+      for (int64_t j = (i * p.height + p.rows() * size) * p.width; j < (i + 1) * p.height * p.width; ++j)
+        to[j] = 0;
     });
     return {back, Tensor()};
   }

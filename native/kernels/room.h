@@ -5,11 +5,11 @@
 // are tensors'.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <new>
-
-#include <sys/mman.h>
 
 namespace mr {
 

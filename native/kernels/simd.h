@@ -17,8 +17,8 @@ namespace mr::simd {
 #if defined(__x86_64__) && defined(__GNUC__)
 
 template <class F>
-__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,prefer-vector-width=512"), flatten)) void avx512(
-    const F& f) {
+__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,prefer-vector-width=512"), flatten)) void
+avx512(const F& f) {
   f();
 }
 

@@ -15,17 +15,16 @@
 // Charges: `owner` in the header is who pays for the block while it lives; mr_adopt
 // changes it. Live bytes are the bytes asked for. Cached bytes are capacities.
 
-#include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <cstdlib>
-#include <mutex>
-#include <new>
-
-#include <sys/mman.h>
-
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
 
 #include "internal.h"
 

@@ -3,16 +3,16 @@
 // An operator's schema is read once: what kind each argument is, whether it may be
 // missing, and its default. A call then only pushes values on a stack.
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/scalar_tensor.h>
+
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
-
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/ivalue.h>
-#include <ATen/core/stack.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include "internal.h"
 
@@ -22,8 +22,19 @@ namespace {
 using OptionalTensor = decltype(std::declval<const c10::IValue&>().toOptional<at::Tensor>());
 
 enum class Kind {
-  kTensor, kNumber, kInt, kFloat, kBool, kString, kDevice,
-  kInts, kFloats, kBools, kTensors, kOptionalTensors, kOther
+  kTensor,
+  kNumber,
+  kInt,
+  kFloat,
+  kBool,
+  kString,
+  kDevice,
+  kInts,
+  kFloats,
+  kBools,
+  kTensors,
+  kOptionalTensors,
+  kOther
 };
 
 struct Parameter {
@@ -37,28 +48,42 @@ struct Parameter {
 
 Kind list_kind(const c10::TypePtr& element) {
   switch (element->kind()) {
-    case c10::TypeKind::IntType: return Kind::kInts;
-    case c10::TypeKind::FloatType: return Kind::kFloats;
-    case c10::TypeKind::BoolType: return Kind::kBools;
-    case c10::TypeKind::TensorType: return Kind::kTensors;
+    case c10::TypeKind::IntType:
+      return Kind::kInts;
+    case c10::TypeKind::FloatType:
+      return Kind::kFloats;
+    case c10::TypeKind::BoolType:
+      return Kind::kBools;
+    case c10::TypeKind::TensorType:
+      return Kind::kTensors;
     case c10::TypeKind::OptionalType:
       if (element->containedType(0)->kind() == c10::TypeKind::TensorType) return Kind::kOptionalTensors;
       return Kind::kOther;
-    default: return Kind::kOther;
+    default:
+      return Kind::kOther;
   }
 }
 
 Kind kind_of(const c10::TypePtr& type) {
   switch (type->kind()) {
-    case c10::TypeKind::TensorType: return Kind::kTensor;
-    case c10::TypeKind::NumberType: return Kind::kNumber;
-    case c10::TypeKind::IntType: return Kind::kInt;
-    case c10::TypeKind::FloatType: return Kind::kFloat;
-    case c10::TypeKind::BoolType: return Kind::kBool;
-    case c10::TypeKind::StringType: return Kind::kString;
-    case c10::TypeKind::DeviceObjType: return Kind::kDevice;
-    case c10::TypeKind::ListType: return list_kind(type->containedType(0));
-    default: return Kind::kOther;
+    case c10::TypeKind::TensorType:
+      return Kind::kTensor;
+    case c10::TypeKind::NumberType:
+      return Kind::kNumber;
+    case c10::TypeKind::IntType:
+      return Kind::kInt;
+    case c10::TypeKind::FloatType:
+      return Kind::kFloat;
+    case c10::TypeKind::BoolType:
+      return Kind::kBool;
+    case c10::TypeKind::StringType:
+      return Kind::kString;
+    case c10::TypeKind::DeviceObjType:
+      return Kind::kDevice;
+    case c10::TypeKind::ListType:
+      return list_kind(type->containedType(0));
+    default:
+      return Kind::kOther;
   }
 }
 
@@ -95,7 +120,8 @@ class Reader {
     return value;
   }
   const int64_t* take(int64_t count) {
-    if (count < 0 || count > end_ - at_) throw std::invalid_argument("a packed list is longer than the arguments");
+    if (count < 0 || count > end_ - at_)
+      throw std::invalid_argument("a packed list is longer than the arguments");
     const int64_t* start = at_;
     at_ += count;
     return start;
@@ -120,8 +146,8 @@ class Reader {
                                       "tensors",
                                       "tensors",
                                       "something this door cannot pass"};
-  throw std::invalid_argument("argument " + p.name + " is " + got + "; it takes " + kinds[static_cast<int>(p.kind)] +
-                              (p.optional ? " or nothing" : ""));
+  throw std::invalid_argument("argument " + p.name + " is " + got + "; it takes " +
+                              kinds[static_cast<int>(p.kind)] + (p.optional ? " or nothing" : ""));
 }
 
 c10::IValue none(const Parameter& p) {
@@ -133,12 +159,15 @@ c10::IValue none(const Parameter& p) {
 c10::IValue whole(const Parameter& p, int64_t value, const char* what) {
   switch (p.kind) {
     case Kind::kInt:
-    case Kind::kNumber: return c10::IValue(value);
-    case Kind::kFloat: return c10::IValue(static_cast<double>(value));
+    case Kind::kNumber:
+      return c10::IValue(value);
+    case Kind::kFloat:
+      return c10::IValue(static_cast<double>(value));
     case Kind::kInts:
       if (p.repeat > 0) return c10::IValue(std::vector<int64_t>(p.repeat, value));
       mismatch(p, what);
-    default: mismatch(p, what);
+    default:
+      mismatch(p, what);
   }
 }
 
@@ -199,7 +228,8 @@ c10::IValue tensors(const Parameter& p, Reader& in) {
 
 c10::IValue read_value(const Parameter& p, Reader& in) {
   switch (in.next()) {
-    case MR_NONE: return none(p);
+    case MR_NONE:
+      return none(p);
     case MR_TENSOR: {
       const int64_t handle = in.next();
       if (p.kind != Kind::kTensor) mismatch(p, "a tensor");
@@ -210,7 +240,8 @@ c10::IValue read_value(const Parameter& p, Reader& in) {
       if (p.kind != Kind::kBool && p.kind != Kind::kNumber) mismatch(p, "a bool");
       return c10::IValue(value);
     }
-    case MR_INT: return whole(p, in.next(), "an int");
+    case MR_INT:
+      return whole(p, in.next(), "an int");
     case MR_DTYPE:
       return whole(p, static_cast<int64_t>(mr::scalar_type(static_cast<int>(in.next()))), "an element type");
     case MR_DOUBLE: {
@@ -218,12 +249,18 @@ c10::IValue read_value(const Parameter& p, Reader& in) {
       if (p.kind != Kind::kFloat && p.kind != Kind::kNumber) mismatch(p, "a float");
       return c10::IValue(value);
     }
-    case MR_STRING: return text(p, in);
-    case MR_INTS: return ints(p, in);
-    case MR_BOOLEANS: return bools(p, in);
-    case MR_DOUBLES: return floats(p, in);
-    case MR_TENSORS: return tensors(p, in);
-    default: throw std::invalid_argument("argument " + p.name + " has an unknown tag");
+    case MR_STRING:
+      return text(p, in);
+    case MR_INTS:
+      return ints(p, in);
+    case MR_BOOLEANS:
+      return bools(p, in);
+    case MR_DOUBLES:
+      return floats(p, in);
+    case MR_TENSORS:
+      return tensors(p, in);
+    default:
+      throw std::invalid_argument("argument " + p.name + " has an unknown tag");
   }
 }
 

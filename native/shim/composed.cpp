@@ -6,12 +6,12 @@
 //                     m a dropout mask
 //   max_pool          the largest of each square window, windows side by side
 
-#include <cmath>
-#include <limits>
-
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <torch/library.h>
+
+#include <cmath>
+#include <limits>
 
 #include "internal.h"
 #include "kernels.h"
@@ -23,10 +23,11 @@ using Optional = decltype(std::declval<const c10::IValue&>().toOptional<Tensor>(
 
 Tensor attention_of(const Tensor& qkv, int64_t heads, const Tensor& mask) {
   const int64_t rows = qkv.size(0), t = qkv.size(1), width = qkv.size(2) / 3, d = width / heads;
-  const Tensor apart = qkv.reshape({rows, t, 3, heads, d}).permute({2, 0, 3, 1, 4}).reshape({3, rows * heads, t, d});
+  const Tensor apart =
+      qkv.reshape({rows, t, 3, heads, d}).permute({2, 0, 3, 1, 4}).reshape({3, rows * heads, t, d});
   const Tensor future = at::full({t, t}, -std::numeric_limits<double>::infinity(), qkv.options()).triu(1);
-  Tensor p =
-      at::baddbmm(future, apart[0], apart[1].transpose(1, 2), 1, 1 / std::sqrt(static_cast<double>(d))).softmax(-1);
+  Tensor p = at::baddbmm(future, apart[0], apart[1].transpose(1, 2), 1, 1 / std::sqrt(static_cast<double>(d)))
+                 .softmax(-1);
   if (mask.defined()) p = p * mask.view(p.sizes());
   return p.bmm(apart[2]).view({rows, heads, t, d}).transpose(1, 2).reshape({rows, t, width});
 }
@@ -34,12 +35,14 @@ Tensor attention_of(const Tensor& qkv, int64_t heads, const Tensor& mask) {
 Tensor causal_attention(const Tensor& qkv, int64_t heads, const Optional& drop) {
   if (qkv.dim() != 3 || heads <= 0 || qkv.size(2) % (3 * heads) != 0) {
     throw std::invalid_argument(
-        "causal_attention takes [rows, positions, 3 width] with q, k and v side by side, each of whole heads");
+        "causal_attention takes [rows, positions, 3 width] with q, k and v side by side, each of whole "
+        "heads");
   }
   Tensor mask;
   if (drop.has_value() && drop->defined()) {
     mask = drop->contiguous();
-    if (mask.numel() != qkv.size(0) * heads * qkv.size(1) * qkv.size(1) || mask.scalar_type() != qkv.scalar_type()) {
+    if (mask.numel() != qkv.size(0) * heads * qkv.size(1) * qkv.size(1) ||
+        mask.scalar_type() != qkv.scalar_type()) {
       throw std::invalid_argument(
           "causal_attention takes a mask of [rows, heads, positions, positions] of its input's element type");
     }
@@ -53,7 +56,8 @@ Tensor causal_attention(const Tensor& qkv, int64_t heads, const Optional& drop) 
 
 Tensor max_pool(const Tensor& x, int64_t size) {
   if (x.dim() != 4 || size < 1 || x.size(2) < size || x.size(3) < size) {
-    throw std::invalid_argument("max_pool takes [rows, channels, height, width] and the side of a window that fits in");
+    throw std::invalid_argument(
+        "max_pool takes [rows, channels, height, width] and the side of a window that fits in");
   }
   if (mr::kernels() != nullptr) {
     const Tensor y = mr::kernels()->max_pool(x, size);

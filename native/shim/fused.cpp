@@ -10,12 +10,12 @@
 //
 // The fast loops are native/kernels'; without them libtorch's own operators compute.
 
-#include <vector>
-
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include <vector>
 
 #include "internal.h"
 #include "split.h"
@@ -40,7 +40,8 @@ std::vector<int64_t> sizes_of(const Tensor& x, const Tensor& w) {
 
 Tensor bias_of(const Tensor& w, const Optional& bias) {
   if (!bias.has_value() || !bias->defined()) return Tensor();
-  if (bias->dim() != 1 || bias->size(0) != w.size(0)) throw std::invalid_argument("a linear layer takes bias [out]");
+  if (bias->dim() != 1 || bias->size(0) != w.size(0))
+    throw std::invalid_argument("a linear layer takes bias [out]");
   return bias->contiguous();
 }
 
@@ -77,7 +78,8 @@ struct LinearGelu : Function<LinearGelu> {
 };
 
 struct LinearAdd : Function<LinearAdd> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& r, const Tensor& x, const Tensor& w, const Optional& bias) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& r, const Tensor& x, const Tensor& w,
+                        const Optional& bias) {
     const std::vector<int64_t> sizes = sizes_of(x, w);
     const Tensor b = bias_of(w, bias);
     mr::split::refuse_graph(w, "linear_add");

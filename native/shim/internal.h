@@ -1,14 +1,14 @@
 // internal.h: what the files of the shim share. Nothing here is exported.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
 #include <cstdint>
 #include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
-#include <c10/util/Exception.h>
 
 #include "millrace.h"
 

@@ -2,10 +2,10 @@
 
 #include "kernels.h"
 
+#include <ATen/Functions.h>
+
 #include <cstdlib>
 #include <cstring>
-
-#include <ATen/Functions.h>
 
 namespace mr {
 

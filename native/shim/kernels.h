@@ -11,9 +11,9 @@
 //   - time
 #pragma once
 
-#include <cstdint>
-
 #include <ATen/core/Tensor.h>
+
+#include <cstdint>
 
 namespace mr {
 
@@ -30,10 +30,10 @@ struct Kernels {
   bool (*linear_gelu)(const Tensor& x, const Tensor& w, const Tensor& b, Tensor& y, Tensor& slope);
   // g *= by; the result is the sum of g's rows.
   Tensor (*scale_and_sum)(const Tensor& g, const Tensor& by);
-  bool (*layer_norm)(const Tensor& x, const Tensor& gain, const Tensor& shift, double eps, Tensor& y, Tensor& mean,
-                     Tensor& r);
-  bool (*layer_norm_back)(const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& r, const Tensor& gain,
-                          Tensor& back, Tensor& by_gain, Tensor& by_shift);
+  bool (*layer_norm)(const Tensor& x, const Tensor& gain, const Tensor& shift, double eps, Tensor& y,
+                     Tensor& mean, Tensor& r);
+  bool (*layer_norm_back)(const Tensor& g, const Tensor& x, const Tensor& mean, const Tensor& r,
+                          const Tensor& gain, Tensor& back, Tensor& by_gain, Tensor& by_shift);
   Tensor (*mask)(const Tensor& like, at::IntArrayRef shape, int64_t per_row, int64_t key, int64_t first_row,
                  int64_t threshold, double keep);
   // Whole operators, their backward included.

@@ -25,8 +25,8 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 void check(const Tensor& x, const Tensor& gain, const Tensor& shift) {
-  const bool fits =
-      x.dim() >= 1 && gain.dim() == 1 && shift.dim() == 1 && gain.size(0) == x.size(-1) && shift.size(0) == x.size(-1);
+  const bool fits = x.dim() >= 1 && gain.dim() == 1 && shift.dim() == 1 && gain.size(0) == x.size(-1) &&
+                    shift.size(0) == x.size(-1);
   if (!fits) throw std::invalid_argument("layer_norm takes x [..., width], gain [width] and shift [width]");
 }
 
@@ -49,14 +49,16 @@ struct LayerNorm : Function<LayerNorm> {
     const Tensor x = saved[0], mean = saved[1], r = saved[2], g = grads[0].contiguous();
     const Tensor gain = ctx->saved_data["gain"].toTensor(), shift = ctx->saved_data["shift"].toTensor();
     Tensor back, by_gain, by_shift;
-    if (mr::kernels() == nullptr || !mr::kernels()->layer_norm_back(g, x, mean, r, gain, back, by_gain, by_shift)) {
+    if (mr::kernels() == nullptr ||
+        !mr::kernels()->layer_norm_back(g, x, mean, r, gain, back, by_gain, by_shift)) {
       std::tie(back, by_gain, by_shift) =
           at::native_layer_norm_backward(g, x, gain.sizes(), mean, r, gain, shift, {true, true, true});
     }
-    if (mr::split::wants(gain, shift)) mr::split::weights_half([=] {
-      if (mr::split::takes(gain)) mr::split::gather(gain, by_gain);
-      if (mr::split::takes(shift)) mr::split::gather(shift, by_shift);
-    });
+    if (mr::split::wants(gain, shift))
+      mr::split::weights_half([=] {
+        if (mr::split::takes(gain)) mr::split::gather(gain, by_gain);
+        if (mr::split::takes(shift)) mr::split::gather(shift, by_shift);
+      });
     return {back, Tensor(), Tensor(), Tensor()};
   }
 };

@@ -46,10 +46,12 @@ void check(const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias
   const int64_t biases = second.defined() ? 4 : 8;
   const bool fits = x.dim() == 3 && w.dim() == 2 && u.dim() == 2 && bias.dim() == 1 && x.size(1) > 0 &&
                     w.size(1) == x.size(2) && w.size(0) == 4 * u.size(1) && u.size(0) == 4 * u.size(1) &&
-                    bias.size(0) == biases * u.size(1) && (!second.defined() || second.sizes() == bias.sizes());
+                    bias.size(0) == biases * u.size(1) &&
+                    (!second.defined() || second.sizes() == bias.sizes());
   if (!fits) {
     throw std::invalid_argument(
-        "lstm takes x [rows, positions, width], input [4 units, width], state [4 units, units] and bias [8 units], or "
+        "lstm takes x [rows, positions, width], input [4 units, width], state [4 units, units] and bias [8 "
+        "units], or "
         "two of [4 units]");
   }
 }
@@ -62,15 +64,15 @@ struct Walk {
 };
 
 struct Lstm : Function<Lstm> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias,
-                        bool reverse, const mr::split::Optional& more) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Tensor& u,
+                        const Tensor& bias, bool reverse, const mr::split::Optional& more) {
     const Tensor second = more.has_value() ? *more : Tensor();
     check(x, w, u, bias, second);
     for (const Tensor& p : {w, u, bias, second}) mr::split::refuse_graph(p, "lstm");
     const int64_t units = u.size(1), rows = x.size(0);
     const Walk walk{x.size(1), reverse};
-    const Tensor sum =
-        second.defined() ? bias + second : bias.narrow(0, 0, 4 * units) + bias.narrow(0, 4 * units, 4 * units);
+    const Tensor sum = second.defined() ? bias + second
+                                        : bias.narrow(0, 0, 4 * units) + bias.narrow(0, 4 * units, 4 * units);
     Tensor gates = at::linear(x, w, sum);
     Tensor cells = at::empty({rows, walk.length, units}, x.options()), h = at::empty_like(cells);
     for (int64_t s = 0; s < walk.length; ++s) {
@@ -97,7 +99,8 @@ struct Lstm : Function<Lstm> {
   }
 
   // through_time is the gradients of the gates' sums z, from the last position to the first.
-  static Tensor through_time(const Tensor& grad, const Tensor& gates, const Tensor& cells, const Tensor& u, Walk walk) {
+  static Tensor through_time(const Tensor& grad, const Tensor& gates, const Tensor& cells, const Tensor& u,
+                             Walk walk) {
     const int64_t units = u.size(1);
     Tensor back = at::empty_like(gates), dc = at::zeros({grad.size(0), units}, grad.options());
     for (int64_t s = walk.length - 1; s >= 0; --s) {
@@ -133,27 +136,30 @@ struct Lstm : Function<Lstm> {
     const auto saved = ctx->get_saved_variables();
     const Tensor x = saved[0].detach(), h = saved[3].detach(), u = ctx->saved_data["u"].toTensor();
     const Tensor w = ctx->saved_data["w"].toTensor(), bias = ctx->saved_data["bias"].toTensor();
-    const Tensor second = ctx->saved_data["second"].isNone() ? Tensor() : ctx->saved_data["second"].toTensor();
+    const Tensor second =
+        ctx->saved_data["second"].isNone() ? Tensor() : ctx->saved_data["second"].toTensor();
     const Walk walk{x.size(1), ctx->saved_data["reverse"].toBool()};
     const Tensor d = mr::split::rows_of(through_time(grads[0], saved[1], saved[2], u, walk));
     Tensor back;
     if (ctx->saved_data["reads"].toBool()) back = at::mm(d, w).view(x.sizes());
-    if (mr::split::wants(w, u, bias, second)) mr::split::weights_half([=] {
-      if (mr::split::takes(w)) mr::split::gather_product(w, d.t(), mr::split::rows_of(x));
-      if (mr::split::takes(u)) mr::split::gather_product(u, d.t(), mr::split::rows_of(before(h, walk)));
-      if (mr::split::takes(bias) || mr::split::takes(second)) {
-        const Tensor sum = d.sum(0);
-        if (mr::split::takes(bias)) mr::split::gather(bias, second.defined() ? sum : at::cat({sum, sum}));
-        if (mr::split::takes(second)) mr::split::gather(second, sum.clone());
-      }
-    });
+    if (mr::split::wants(w, u, bias, second))
+      mr::split::weights_half([=] {
+        if (mr::split::takes(w)) mr::split::gather_product(w, d.t(), mr::split::rows_of(x));
+        if (mr::split::takes(u)) mr::split::gather_product(u, d.t(), mr::split::rows_of(before(h, walk)));
+        if (mr::split::takes(bias) || mr::split::takes(second)) {
+          const Tensor sum = d.sum(0);
+          if (mr::split::takes(bias)) mr::split::gather(bias, second.defined() ? sum : at::cat({sum, sum}));
+          if (mr::split::takes(second)) mr::split::gather(second, sum.clone());
+        }
+      });
     return {back, Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
 TORCH_LIBRARY_FRAGMENT(millrace, m) {
   m.def(
-      "lstm(Tensor x, Tensor input, Tensor state, Tensor bias, bool reverse=False, Tensor? second=None) -> Tensor",
+      "lstm(Tensor x, Tensor input, Tensor state, Tensor bias, bool reverse=False, Tensor? second=None) -> "
+      "Tensor",
       [](const Tensor& x, const Tensor& w, const Tensor& u, const Tensor& bias, bool reverse,
          const mr::split::Optional& second) { return Lstm::apply(x, w, u, bias, reverse, second); });
 }

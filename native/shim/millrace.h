@@ -36,17 +36,17 @@ enum { MR_F32 = 1, MR_F64 = 2, MR_I64 = 3, MR_U8 = 4, MR_BOOL = 5, MR_OTHER = 25
 
 /* Tags of packed arguments. Each argument is its tag word and then its payload. */
 enum {
-  MR_NONE = 0,         /* nothing                                      */
-  MR_TENSOR = 1,       /* handle                                       */
-  MR_BOOLEAN = 2,      /* 0 or 1                                       */
-  MR_INT = 3,          /* value                                        */
-  MR_DOUBLE = 4,       /* bits of the double                           */
-  MR_STRING = 5,       /* length in bytes, then the bytes, whole words */
-  MR_INTS = 6,         /* count, then the values                       */
-  MR_BOOLEANS = 7,     /* count, then 0 or 1 each                      */
-  MR_DOUBLES = 8,      /* count, then the bits of each                 */
-  MR_TENSORS = 9,      /* count, then handles, 0 for none              */
-  MR_DTYPE = 10        /* element type                                 */
+  MR_NONE = 0,     /* nothing                                      */
+  MR_TENSOR = 1,   /* handle                                       */
+  MR_BOOLEAN = 2,  /* 0 or 1                                       */
+  MR_INT = 3,      /* value                                        */
+  MR_DOUBLE = 4,   /* bits of the double                           */
+  MR_STRING = 5,   /* length in bytes, then the bytes, whole words */
+  MR_INTS = 6,     /* count, then the values                       */
+  MR_BOOLEANS = 7, /* count, then 0 or 1 each                      */
+  MR_DOUBLES = 8,  /* count, then the bits of each                 */
+  MR_TENSORS = 9,  /* count, then handles, 0 for none              */
+  MR_DTYPE = 10    /* element type                                 */
 };
 
 typedef struct mr_op mr_op; /* lives as long as the process */
@@ -71,8 +71,8 @@ MR_API const int64_t *mr_call(mr_op *op, const int64_t *args, int64_t words);
 
 /* New contiguous tensors. mr_from_bytes copies nbytes from data. */
 MR_API const int64_t *mr_full(int dtype, const int64_t *shape, int64_t rank, double value);
-MR_API const int64_t *mr_from_bytes(int dtype, const int64_t *shape, int64_t rank,
-                                    const void *data, int64_t nbytes);
+MR_API const int64_t *mr_from_bytes(int dtype, const int64_t *shape, int64_t rank, const void *data,
+                                    int64_t nbytes);
 
 /* The address of a contiguous CPU tensor's first element and its size in bytes.
  * An empty tensor gives a non-NULL address that must not be read. */

@@ -1,19 +1,20 @@
 // pack.cpp: rows of numbers in 16 or 8 bits, as Go's package internal/packing defines them.
 //
-//   pack    a tensor of floats as bytes, those of an element behind its shape, and the scales of its rows; the
-//           largest errors, absolute and over the row's largest magnitude, and how many numbers the format is too
-//           small for, are noted in seen
+//   pack    a tensor of floats as bytes, those of an element behind its shape, and the scales of its rows;
+//   the
+//           largest errors, absolute and over the row's largest magnitude, and how many numbers the format is
+//           too small for, are noted in seen
 //   unpack  the floats that the bytes stand for
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+#include <torch/library.h>
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <tuple>
 #include <vector>
-
-#include <ATen/Functions.h>
-#include <c10/core/GradMode.h>
-#include <torch/library.h>
 
 #include "internal.h"
 
@@ -142,9 +143,10 @@ std::tuple<Tensor, Tensor> pack(const Tensor& given, c10::string_view name, Tens
   const c10::AutoGradMode off(false);
   const Format f = format_of(name);
   const Tensor x = given.detach().contiguous();
-  if (!x.is_cpu() || x.scalar_type() != at::kFloat || seen.scalar_type() != at::kDouble || seen.numel() != 3 ||
-      !seen.is_cpu()) {
-    throw std::invalid_argument("pack takes a tensor of 32-bit floats in host memory, and 3 numbers of 64 bits");
+  if (!x.is_cpu() || x.scalar_type() != at::kFloat || seen.scalar_type() != at::kDouble ||
+      seen.numel() != 3 || !seen.is_cpu()) {
+    throw std::invalid_argument(
+        "pack takes a tensor of 32-bit floats in host memory, and 3 numbers of 64 bits");
   }
   const int64_t rows = rows_of(x.sizes()), n = elements_of(x.sizes()), each = each_of(f), scale = scale_of(f);
   std::vector<int64_t> shape = x.sizes().vec();
@@ -157,9 +159,15 @@ std::tuple<Tensor, Tensor> pack(const Tensor& given, c10::string_view name, Tens
     uint8_t* to = out.data_ptr<uint8_t>() + r * n * each;
     Row row;
     switch (f) {
-      case Format::f16: pack_row16<to_f16>(from, to, n, row); break;
-      case Format::bf16: pack_row16<to_bf16>(from, to, n, row); break;
-      case Format::i8: pack_row8(from, to, scales.data_ptr<uint8_t>() + r * scale, n, row); break;
+      case Format::f16:
+        pack_row16<to_f16>(from, to, n, row);
+        break;
+      case Format::bf16:
+        pack_row16<to_bf16>(from, to, n, row);
+        break;
+      case Format::i8:
+        pack_row8(from, to, scales.data_ptr<uint8_t>() + r * scale, n, row);
+        break;
     }
     if (row.worst > 0) {
       noted[0] = std::max(noted[0], static_cast<double>(row.worst));
@@ -174,11 +182,12 @@ Tensor unpack(const Tensor& packed, const Tensor& scales, c10::string_view name,
   const c10::AutoGradMode off(false);
   const Format f = format_of(name);
   const int64_t each = each_of(f), scale_bytes = scale_of(f);
-  if (!packed.is_cpu() || !scales.is_cpu() || packed.scalar_type() != at::kByte || scales.scalar_type() != at::kByte ||
-      !packed.is_contiguous() || !scales.is_contiguous() || packed.dim() == 0 || packed.sizes().back() != each ||
-      type != at::kFloat) {
-    throw std::invalid_argument("unpack takes bytes in host memory, as many behind the shape as an element has, and "
-                                "makes 32-bit floats");
+  if (!packed.is_cpu() || !scales.is_cpu() || packed.scalar_type() != at::kByte ||
+      scales.scalar_type() != at::kByte || !packed.is_contiguous() || !scales.is_contiguous() ||
+      packed.dim() == 0 || packed.sizes().back() != each || type != at::kFloat) {
+    throw std::invalid_argument(
+        "unpack takes bytes in host memory, as many behind the shape as an element has, and "
+        "makes 32-bit floats");
   }
   const at::IntArrayRef shape = packed.sizes().slice(0, packed.dim() - 1);
   const int64_t rows = rows_of(shape), n = elements_of(shape);

@@ -1,16 +1,15 @@
 // process.cpp: what belongs to the whole process or to a thread and not to a tensor:
 // errors, threads, what is loaded, and the plain sum a collective needs.
 
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <dlfcn.h>
+#include <torch/version.h>
 
 #include <cstring>
 #include <mutex>
 #include <sstream>
-
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-#include <ATen/Version.h>
-#include <torch/version.h>
 
 #include "internal.h"
 #include "kernels.h"
@@ -67,7 +66,8 @@ void describe_blas(std::ostream& out) {
   out << "blas_file=" << file_of(dlsym(RTLD_DEFAULT, "sgemm_")) << '\n';
   if (const auto config = symbol<Text>("openblas_get_config")) out << "openblas_config=" << config() << '\n';
   if (const auto core = symbol<Text>("openblas_get_corename")) out << "openblas_core=" << core() << '\n';
-  if (const auto version = symbol<Text>("bli_info_get_version_str")) out << "blis_config=BLIS " << version() << '\n';
+  if (const auto version = symbol<Text>("bli_info_get_version_str"))
+    out << "blis_config=BLIS " << version() << '\n';
   const auto query = symbol<Query>("bli_arch_query_id");
   const auto name = symbol<Arch>("bli_arch_string");
   if (query != nullptr && name != nullptr) out << "blis_core=" << name(query()) << '\n';
@@ -130,10 +130,20 @@ int mr_sum_into(void* dst, const void* src, int64_t nbytes, int dtype) {
   char* d = static_cast<char*>(dst);
   const char* s = static_cast<const char*>(src);
   switch (dtype) {
-    case MR_F32: sum<float>(d, s, nbytes / 4); return 0;
-    case MR_F64: sum<double>(d, s, nbytes / 8); return 0;
-    case MR_I64: sum<int64_t>(d, s, nbytes / 8); return 0;
-    case MR_U8: sum<uint8_t>(d, s, nbytes); return 0;
-    default: mr::set_error("elements of this type have no sum"); return 1;
+    case MR_F32:
+      sum<float>(d, s, nbytes / 4);
+      return 0;
+    case MR_F64:
+      sum<double>(d, s, nbytes / 8);
+      return 0;
+    case MR_I64:
+      sum<int64_t>(d, s, nbytes / 8);
+      return 0;
+    case MR_U8:
+      sum<uint8_t>(d, s, nbytes);
+      return 0;
+    default:
+      mr::set_error("elements of this type have no sum");
+      return 1;
   }
 }

@@ -7,9 +7,7 @@
 // computed. It goes straight into the leaf's grad: a matrix product adds to what has
 // gathered there instead of writing a matrix that is then read again and added.
 
-#include <functional>
-#include <memory>
-#include <vector>
+#include "split.h"
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -18,14 +16,18 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <functional>
+#include <memory>
+#include <vector>
+
 #include "internal.h"
-#include "split.h"
 
 namespace {
 
 using at::Tensor;
 using mr::split::gather;
 using mr::split::gather_product;
+using mr::split::Optional;
 using mr::split::refuse_graph;
 using mr::split::rows_of;
 using mr::split::takes;
@@ -34,7 +36,6 @@ using mr::split::weights_half;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-using mr::split::Optional;
 
 // What one backward left for later. It travels as debug information because that is the
 // thread-local state that autograd carries along to the threads of other devices.
@@ -97,8 +98,8 @@ struct Linear : Function<Linear> {
 
 struct Convolution : Function<Convolution> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias,
-                        std::vector<int64_t> stride, std::vector<int64_t> padding, std::vector<int64_t> dilation,
-                        int64_t groups) {
+                        std::vector<int64_t> stride, std::vector<int64_t> padding,
+                        std::vector<int64_t> dilation, int64_t groups) {
     const Tensor b = bias.has_value() ? *bias : Tensor();
     refuse_graph(w, "conv2d");
     refuse_graph(b, "conv2d");
@@ -115,28 +116,32 @@ struct Convolution : Function<Convolution> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const Tensor x = mr::split::kept(ctx), w = ctx->saved_data["w"].toTensor(), g = grads[0].contiguous();
     const Tensor b = ctx->saved_data["b"].isNone() ? Tensor() : ctx->saved_data["b"].toTensor();
-    const auto stride = ctx->saved_data["stride"].toIntVector(), padding = ctx->saved_data["padding"].toIntVector();
+    const auto stride = ctx->saved_data["stride"].toIntVector(),
+               padding = ctx->saved_data["padding"].toIntVector();
     const auto dilation = ctx->saved_data["dilation"].toIntVector();
     const int64_t groups = ctx->saved_data["groups"].toInt();
     const auto half = [=](bool reads, bool weight, bool bias) {
       const std::vector<int64_t> none(stride.size(), 0);
       std::vector<int64_t> width;
       if (b.defined()) width = {b.size(0)};
-      return at::convolution_backward(g, x, w, b.defined() ? at::OptionalIntArrayRef(width) : at::OptionalIntArrayRef(),
-                                      stride, padding, dilation, false, none, groups, {reads, weight, bias});
+      return at::convolution_backward(
+          g, x, w, b.defined() ? at::OptionalIntArrayRef(width) : at::OptionalIntArrayRef(), stride, padding,
+          dilation, false, none, groups, {reads, weight, bias});
     };
     Tensor back;
     if (ctx->saved_data["reads"].toBool()) back = std::get<0>(half(true, false, false));
-    if (wants(w, b)) weights_half([=] {
-      const auto found = half(false, takes(w), takes(b));
-      if (takes(w)) gather(w, std::get<1>(found));
-      if (takes(b)) gather(b, std::get<2>(found));
-    });
+    if (wants(w, b))
+      weights_half([=] {
+        const auto found = half(false, takes(w), takes(b));
+        if (takes(w)) gather(w, std::get<1>(found));
+        if (takes(b)) gather(b, std::get<2>(found));
+      });
     return {back, Tensor(), Tensor(), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
-// Embedding reads whole numbers: it has a second half only. The row for padding, -1 for none, has no gradient.
+// Embedding reads whole numbers: it has a second half only. The row for padding, -1 for none, has no
+// gradient.
 struct Embedding : Function<Embedding> {
   static Tensor forward(AutogradContext* ctx, const Tensor& table, const Tensor& ids, int64_t padding) {
     refuse_graph(table, "embedding");
@@ -146,11 +151,13 @@ struct Embedding : Function<Embedding> {
     return at::embedding(table, ids);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const Tensor ids = ctx->get_saved_variables()[0], table = ctx->saved_data["table"].toTensor(), g = grads[0];
+    const Tensor ids = ctx->get_saved_variables()[0], table = ctx->saved_data["table"].toTensor(),
+                 g = grads[0];
     const int64_t padding = ctx->saved_data["padding"].toInt();
-    if (wants(table)) weights_half([=] {
-      if (takes(table)) gather(table, at::embedding_dense_backward(g, ids, table.size(0), padding, false));
-    });
+    if (wants(table))
+      weights_half([=] {
+        if (takes(table)) gather(table, at::embedding_dense_backward(g, ids, table.size(0), padding, false));
+      });
     return {Tensor(), Tensor(), Tensor()};
   }
 };
@@ -166,7 +173,9 @@ TORCH_LIBRARY(millrace, m) {
         return Convolution::apply(x, w, b, stride.vec(), padding.vec(), dilation.vec(), groups);
       });
   m.def("embedding(Tensor table, Tensor ids, int padding=-1) -> Tensor",
-        [](const Tensor& table, const Tensor& ids, int64_t padding) { return Embedding::apply(table, ids, padding); });
+        [](const Tensor& table, const Tensor& ids, int64_t padding) {
+          return Embedding::apply(table, ids, padding);
+        });
 }
 
 }  // namespace

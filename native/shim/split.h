@@ -6,12 +6,12 @@
 
 #pragma once
 
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <functional>
 #include <stdexcept>
 #include <string>
-
-#include <ATen/Functions.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels.h"
 
@@ -69,7 +69,8 @@ inline Tensor rows_of(const Tensor& t) { return t.dim() == 2 ? t : t.reshape({-1
 // save_linear keeps what the backward of x w^T + b needs; linear_back answers with the gradient
 // of x, if it wants one, and leaves the weights' half, from the output's gradient and, if it is
 // at hand, the bias's.
-void save_linear(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w, const Optional& bias);
+void save_linear(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w,
+                 const Optional& bias);
 Tensor linear_back(torch::autograd::AutogradContext* ctx, const Tensor& grad, const Tensor& by_bias = {});
 
 }  // namespace mr::split

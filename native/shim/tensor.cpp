@@ -1,11 +1,11 @@
 // tensor.cpp: making, reading and freeing tensors, and differentiating them.
 
-#include <cstring>
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <cstring>
 
 #include "internal.h"
 
@@ -45,23 +45,35 @@ std::vector<at::Tensor> borrow_all(const int64_t* handles, int64_t n, bool undef
 
 at::ScalarType scalar_type(int dtype) {
   switch (dtype) {
-    case MR_F32: return at::kFloat;
-    case MR_F64: return at::kDouble;
-    case MR_I64: return at::kLong;
-    case MR_U8: return at::kByte;
-    case MR_BOOL: return at::kBool;
-    default: throw std::invalid_argument("unknown element type " + std::to_string(dtype));
+    case MR_F32:
+      return at::kFloat;
+    case MR_F64:
+      return at::kDouble;
+    case MR_I64:
+      return at::kLong;
+    case MR_U8:
+      return at::kByte;
+    case MR_BOOL:
+      return at::kBool;
+    default:
+      throw std::invalid_argument("unknown element type " + std::to_string(dtype));
   }
 }
 
 int dtype_of(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return MR_F32;
-    case at::kDouble: return MR_F64;
-    case at::kLong: return MR_I64;
-    case at::kByte: return MR_U8;
-    case at::kBool: return MR_BOOL;
-    default: return MR_OTHER;
+    case at::kFloat:
+      return MR_F32;
+    case at::kDouble:
+      return MR_F64;
+    case at::kLong:
+      return MR_I64;
+    case at::kByte:
+      return MR_U8;
+    case at::kBool:
+      return MR_BOOL;
+    default:
+      return MR_OTHER;
   }
 }
 
@@ -78,11 +90,13 @@ using mr::guarded;
 
 const int64_t* mr_full(int dtype, const int64_t* shape, int64_t rank, double value) {
   return guarded<const int64_t*>(nullptr, [&] {
-    return mr::one(at::full(at::IntArrayRef(shape, rank), value, at::TensorOptions().dtype(mr::scalar_type(dtype))));
+    return mr::one(
+        at::full(at::IntArrayRef(shape, rank), value, at::TensorOptions().dtype(mr::scalar_type(dtype))));
   });
 }
 
-const int64_t* mr_from_bytes(int dtype, const int64_t* shape, int64_t rank, const void* data, int64_t nbytes) {
+const int64_t* mr_from_bytes(int dtype, const int64_t* shape, int64_t rank, const void* data,
+                             int64_t nbytes) {
   return guarded<const int64_t*>(nullptr, [&] {
     at::Tensor t = mr::empty(dtype, shape, rank);
     if (static_cast<int64_t>(t.nbytes()) != nbytes) {

@@ -6,12 +6,12 @@
 //   square_sum  the sum of squares in double precision. On CPUs in an order of its own, whatever the build.
 //   lars_       a gradient in place, as the direction of layer-wise adaptive rate scaling.
 
-#include <cmath>
-
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
+
+#include <cmath>
 
 #include "internal.h"
 #include "kernels.h"
@@ -37,16 +37,19 @@ Tensor mask_of(const Tensor& like, at::IntArrayRef shape, int64_t per_row, int64
                int64_t threshold, double keep) {
   const int64_t words = (per_row + 3) / 4, golden = static_cast<int64_t>(mr::kGolden);
   const auto whole = like.options().dtype(at::kLong);
-  const Tensor keys = mix(at::arange(first_row + 1, first_row + 1 + shape[0], whole) * golden + key).unsqueeze(1);
+  const Tensor keys =
+      mix(at::arange(first_row + 1, first_row + 1 + shape[0], whole) * golden + key).unsqueeze(1);
   const Tensor drawn = mix(keys + at::arange(1, words + 1, whole) * golden).unsqueeze(2);
   const Tensor lanes = at::bitwise_and(at::bitwise_right_shift(drawn, at::arange(0, 64, 16, whole)), 0xffff);
   const Tensor kept = lanes.reshape({shape[0], 4 * words}).narrow(1, 0, per_row).ge(threshold);
   return at::full({}, keep, like.options()).mul(kept.to(like.scalar_type())).reshape(shape).contiguous();
 }
 
-Tensor mask(const Tensor& like, at::IntArrayRef shape, int64_t key, int64_t first_row, int64_t threshold, double keep) {
+Tensor mask(const Tensor& like, at::IntArrayRef shape, int64_t key, int64_t first_row, int64_t threshold,
+            double keep) {
   if (shape.empty() || !at::isFloatingType(like.scalar_type()) || threshold < 0 || threshold > 0xffff) {
-    throw std::invalid_argument("mask takes a tensor of floats to be like, a shape of rows and a threshold of 16 bits");
+    throw std::invalid_argument(
+        "mask takes a tensor of floats to be like, a shape of rows and a threshold of 16 bits");
   }
   int64_t per_row = 1;
   for (const int64_t n : shape.slice(1)) per_row *= n;
@@ -69,17 +72,21 @@ double squares(const T* x, int64_t n) {
 }
 
 Tensor square_sum(const Tensor& given) {
-  if (!at::isFloatingType(given.scalar_type())) throw std::invalid_argument("square_sum takes a tensor of floats");
+  if (!at::isFloatingType(given.scalar_type()))
+    throw std::invalid_argument("square_sum takes a tensor of floats");
   const c10::AutoGradMode off(false);
   const Tensor x = given.detach().contiguous();
   const auto wide = x.options().dtype(at::kDouble);
-  if (x.is_cpu() && x.scalar_type() == at::kFloat) return at::full({}, squares(x.data_ptr<float>(), x.numel()), wide);
-  if (x.is_cpu() && x.scalar_type() == at::kDouble) return at::full({}, squares(x.data_ptr<double>(), x.numel()), wide);
+  if (x.is_cpu() && x.scalar_type() == at::kFloat)
+    return at::full({}, squares(x.data_ptr<float>(), x.numel()), wide);
+  if (x.is_cpu() && x.scalar_type() == at::kDouble)
+    return at::full({}, squares(x.data_ptr<double>(), x.numel()), wide);
   return x.to(at::kDouble).square().sum();
 }
 
-// lars_ turns a gradient into the direction of layer-wise adaptive rate scaling: with w the weight's norm and g the
-// gradient's, grad = coefficient w / (g + decay w) (grad + decay weight); the first factor is 1 where w or g is 0.
+// lars_ turns a gradient into the direction of layer-wise adaptive rate scaling: with w the weight's norm and
+// g the gradient's, grad = coefficient w / (g + decay w) (grad + decay weight); the first factor is 1 where w
+// or g is 0.
 Tensor& lars_(Tensor& grad, const Tensor& weight, double coefficient, double decay) {
   const c10::AutoGradMode off(false);
   const Tensor w = square_sum(weight).sqrt(), g = square_sum(grad).sqrt();
