@@ -12,6 +12,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/millrace-ml/millrace/internal/packing"
@@ -85,11 +86,14 @@ type LowerBound struct {
 
 // Above is the gap in words: "5.8 % above", or of what is twice the bound and more "3.1 times that".
 func (b *LowerBound) Above() string {
-	gap := max(0, b.Gap) // rounding can leave a gap of -0
-	if gap >= 1 {
-		return fmt.Sprintf("%.1f times that", 1+gap)
+	switch shown := math.Round(1000*b.Gap) / 10; {
+	case b.Gap >= 1:
+		return fmt.Sprintf("%.1f times that", 1+b.Gap)
+	case shown < 0: // the plan's costs contradict those that the bound goes by
+		return fmt.Sprintf("%.1f %% below", -shown)
+	default:
+		return fmt.Sprintf("%.1f %% above", max(0, shown)) // rounding can leave a gap of -0
 	}
-	return fmt.Sprintf("%.1f %% above", 100*gap)
 }
 
 // Plan is how a model is spread over devices.

@@ -85,11 +85,11 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	s.tryOthers(ctx)
 	s.improvePlans(ctx)
 	s.searchAgain(ctx)
+	if ctx.Err() != nil && cancelled(caller) == nil {
+		s.cutAt = limit
+	}
 	if r.Time > 0 && !s.exhausted {
 		s.explore(ctx)
-	}
-	if r.Time == 0 && ctx.Err() != nil {
-		s.cutAt = limit
 	}
 	found, err := s.result()
 	if stopped := cancelled(caller); stopped != nil {

@@ -256,7 +256,7 @@ func judge(w io.Writer, s checkpoint.Seen, wrong []string) error {
 		_, err := fmt.Fprintf(w, "%s  WRONG\n  %s\n", name, strings.Join(wrong, "\n  "))
 		return err
 	}
-	what := terminal.Count(len(s.Manifest.Parameters), "parameter")
+	what := terminal.Count(len(s.Manifest.Parameters), "parameter tensor")
 	if s.Manifest.Parameters == nil {
 		what = "its manifest lists no parameters to compare with"
 	}

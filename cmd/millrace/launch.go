@@ -85,6 +85,9 @@ func launchCommand() *cobra.Command {
 			if err != nil {
 				return cli.BadInput(err)
 			}
+			if cli.IsTerminal(os.Stdout) {
+				s.Env = append(s.Env, fmt.Sprint(terminal.ColumnsVar, "=", terminal.Of(os.Stdout).Columns))
+			}
 			return launchAll(c, s)
 		},
 	}

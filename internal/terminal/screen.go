@@ -3,6 +3,7 @@ package terminal
 import (
 	"io"
 	"os"
+	"strconv"
 
 	"golang.org/x/term"
 )
@@ -20,12 +21,20 @@ type Screen struct {
 	Colour  bool
 }
 
+// ColumnsVar is the environment's variable in which a process that shows what others print on its terminal says them
+// how wide that is.
+const ColumnsVar = "MILLRACE_COLUMNS"
+
 // Of is the Screen of a writer: a terminal's size, and colours by the convention of no-color.org; Default
 // without colours where the writer is no terminal, or with --log json.
 func Of(w io.Writer) Screen {
 	f, ok := w.(interface{ Fd() uintptr }) // a file, or what stands before one
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return Screen{Columns: Default}
+		s := Screen{Columns: Default}
+		if n, err := strconv.Atoi(os.Getenv(ColumnsVar)); err == nil && n > 0 {
+			s.Columns = max(Narrow, n)
+		}
+		return s
 	}
 	s := Screen{Columns: Default, Colour: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 	if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {

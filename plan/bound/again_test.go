@@ -17,7 +17,7 @@ func TestCheapestIsBelowBoth(t *testing.T) {
 		input := backward * rapid.Float64Range(0, 1).Draw(t, "input")
 		costs := []profile.Cost{{ForwardS: forward, BackwardS: backward, BackwardInputS: new(input),
 			BareForwardS: new(bare), AgainS: new(again)}}
-		c := cheapest(costs)[0]
+		c := cheapest(costs, false)[0]
 		if want := min(forward+backward, bare+again); !nearly(c.ForwardS+c.BackwardS, want) {
 			t.Errorf("forward and backward take %v s, want %v", c.ForwardS+c.BackwardS, want)
 		}

@@ -116,7 +116,7 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 		b.costs[t] = map[int][]profile.Cost{}
 		for _, r := range b.counts {
 			if costs, _, err := p.At(t, b.rows(r)); err == nil {
-				b.costs[t][b.rows(r)] = cheapest(costs)
+				b.costs[t][b.rows(r)] = cheapest(costs, b.kind.Halves)
 			}
 		}
 	}
@@ -132,12 +132,17 @@ func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[devic
 // cheapest has a forward and its backward, or the backward's first half, take no longer together than where
 // the layer is computed again, if that was measured to be less: a forward that keeps nothing finds its memory
 // in the caches. On a board they take no less than at once. Bounds use these sums only, not their parts.
-func cheapest(costs []profile.Cost) []profile.Cost {
+// Where backwards may come in halves, they take no more than a whole one: a profile may have measured less.
+func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {
 		c := &out[k]
 		forward, backward := c.ForwardS, c.BackwardS
 		bare, again := c.Again()
+		if halves && c.BackwardInputS != nil && c.BackwardWeightS != nil {
+			backward = min(backward, *c.BackwardInputS+*c.BackwardWeightS)
+			c.BackwardS, again = backward, min(again, backward+max(0, again-c.BackwardS))
+		}
 		if bare+again < forward+backward {
 			c.ForwardS = min(forward, bare)
 			c.BackwardS = max(0, bare+again-c.ForwardS) // below 0 by rounding only

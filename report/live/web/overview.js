@@ -223,15 +223,17 @@ export function drawOverview() {
   if (order.length !== body.children.length || order.some((tr, i) => body.children[i] !== tr))
     body.replaceChildren(...order);
   note.textContent =
-    store.runs.size === 0
-      ? "No run is here yet. One turns up as soon as its folder does."
-      : all.length === 0
-        ? "No run has such a name."
-        : tooMany
-          ? `${mostChosen} runs are drawn at most; untick one first.`
-          : store.full > 0
-            ? `There are more runs than the ${whole(store.full)} that are shown; serve fewer folders.`
-            : "";
+    store.state === "connecting"
+      ? ""
+      : store.runs.size === 0
+        ? "No run is here yet. One turns up as soon as its folder does."
+        : all.length === 0
+          ? "No run has such a name."
+          : tooMany
+            ? `${mostChosen} runs are drawn at most; untick one first.`
+            : store.full > 0
+              ? `There are more runs than the ${whole(store.full)} that are shown; serve fewer folders.`
+              : "";
   note.hidden = note.textContent === "";
   table.hidden = all.length === 0;
   drawChosen(drawn);

@@ -72,9 +72,9 @@ func TrainCommand() *cobra.Command {
 				t.flags.File = args[0]
 			}
 			flags := c.Flags()
-			if t.flags.File == "" && w.Size == 1 && flags.Changed("resume") && !flags.Changed("model") &&
+			if t.flags.File == "" && w.Rank == 0 && flags.Changed("resume") && !flags.Changed("model") &&
 				!flags.Changed("plan") {
-				if err := t.ofRun(flags.Lookup("resume").Value.String()); err != nil {
+				if err := t.ofRun(flags.Lookup("resume").Value.String(), w.Workers()); err != nil {
 					return cli.BadInput(err)
 				}
 			}
@@ -95,8 +95,8 @@ func TrainCommand() *cobra.Command {
 }
 
 // ofRun has the job of the run that a checkpoint, or a folder of them, lies in be the one that goes on there, where
-// the run's folder has one.
-func (t *training) ofRun(resume string) error {
+// the run's folder has one. So many workers are those that a launcher has started, 0 where it has started none.
+func (t *training) ofRun(resume string, workers int) error {
 	if _, err := os.Stat(resume); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
 	}
@@ -121,16 +121,18 @@ func (t *training) ofRun(resume string) error {
 		if !t.Flags().Changed("replay") {
 			j.Replay = "" // whose order ends where the run has ended
 		}
-		t.replan(j)
+		t.replan(j, workers > 0 && workers != j.Workers)
 		return nil
 	})
 	return nil
 }
 
-// replan drops what the job of a run fixes of its plan where a flag fixes something that it may contradict: the plan is
-// made anew.
-func (t *training) replan(j *job.Job) {
-	changed := func(names ...string) bool { return slices.ContainsFunc(names, t.Flags().Changed) }
+// replan drops what the job of a run fixes of its plan where a flag, or other workers, fix something that it may
+// contradict: the plan is made anew.
+func (t *training) replan(j *job.Job, others bool) {
+	changed := func(names ...string) bool {
+		return slices.ContainsFunc(names, t.Flags().Changed) || others && slices.Contains(names, "workers")
+	}
 	drop := func(key string, by ...string) bool {
 		if t.Flags().Changed(key) || !changed(by...) {
 			return false
