@@ -99,8 +99,8 @@ plan        1f1b, 2 stages on 3 workers, weights sync
   stage-001.safetensors  200 B        2  daf5cf52  yes   two
 `)
 	tells(t, p, "checkpoint verify r", `
-step-00000004  ok: 2 files, 400 B, 2 parameters
-step-00000008  ok: 2 files, 400 B, 2 parameters
+step-00000004  ok: 2 files, 400 B, 2 parameter tensors
+step-00000008  ok: 2 files, 400 B, 2 parameter tensors
 `)
 	if err := os.Remove(filepath.Join(p.Dir, "r/checkpoints/step-00000008/stage-001.safetensors")); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ step-00000008  ok: 2 files, 400 B, 2 parameters
   step-00000008      8      128  1.2500  400 B  mine   1f1b, 2 stages        3  1 of 2      one, two
 `)
 	tells(t, p, "checkpoint verify r/checkpoints", `
-step-00000004  ok: 2 files, 400 B, 2 parameters
+step-00000004  ok: 2 files, 400 B, 2 parameter tensors
 step-00000008  WRONG
   stage-001.safetensors: not here; host two has written it
 millrace: checkpoint: something is wrong with 1 of 2 checkpoints

@@ -11,8 +11,8 @@ import (
 // Markdown writes every verb of a program with its examples and flags as one Markdown page.
 func Markdown(root *cobra.Command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Commands of %s\n\nMade by `%s help --markdown`. Old names of flags go on working and are not "+
-		"listed.\n", root.Name(), root.Name())
+	fmt.Fprintf(&b, "# Commands of %s\n\n<!-- drawn by: %s help --markdown -->\n\nOld names of flags go on working "+
+		"and are not listed.\n", root.Name(), root.Name())
 	var of func(c *cobra.Command)
 	of = func(c *cobra.Command) {
 		if c.Hidden || c.Name() == "completion" || c.Name() == "help" {
