@@ -174,6 +174,11 @@ func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	train("--resume own --steps 3")
 	train("--job own/job.yaml --out again")
 	train("--resume own --steps 4 --workers 1")
+	// So it is in several processes, which are other workers.
+	if text, err := p.Command(t, strings.Fields("launch -n 2 -- train --eval-rows 8 --resume own --steps 5")).
+		CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
 }
 
 // In a folder that an older millrace has begun no run goes on, and nothing there is moved; in another one it does.

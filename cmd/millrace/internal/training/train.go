@@ -72,7 +72,7 @@ func TrainCommand() *cobra.Command {
 				t.flags.File = args[0]
 			}
 			flags := c.Flags()
-			if t.flags.File == "" && w.Rank == 0 && flags.Changed("resume") && !flags.Changed("model") &&
+			if t.flags.File == "" && flags.Changed("resume") && !flags.Changed("model") &&
 				!flags.Changed("plan") {
 				if err := t.ofRun(flags.Lookup("resume").Value.String(), w.Workers()); err != nil {
 					return cli.BadInput(err)
@@ -139,6 +139,10 @@ func (t *training) replan(j *job.Job, others bool) {
 		}
 		j.TakeBack(key)
 		return true
+	}
+	if others && !t.Flags().Changed("workers") {
+		j.Workers = 0 // as many as were started
+		j.TakeBack("workers")
 	}
 	if drop("program", "workers", "stages", "split", "schedule", "plan") && j.Program != "" {
 		j.Program, j.Schedule = "", ""
