@@ -95,16 +95,16 @@ type fileKernels struct {
 	Launch    string              `yaml:"launch"`
 	Layer     string              `yaml:"layer"`
 	Step      string              `yaml:"step"`
-	Overlap   float64             `yaml:"overlap"`
+	Overlap   *float64            `yaml:"overlap"`
 	Attention string              `yaml:"attention"`
-	Fused     bool                `yaml:"fused"`
+	Fused     *bool               `yaml:"fused"`
 	Rates     map[string]fileRate `yaml:"rates"`
 }
 
 type fileRate struct {
-	Limit     float64 `yaml:"limit"`
-	HalfWidth float64 `yaml:"half_width"`
-	HalfRows  float64 `yaml:"half_rows"`
+	Limit     *float64 `yaml:"limit"`
+	HalfWidth *float64 `yaml:"half_width"`
+	HalfRows  *float64 `yaml:"half_rows"`
 }
 
 // fileGroup is the link that joins a tensor-parallel group.
@@ -114,12 +114,12 @@ type fileGroup struct {
 }
 
 func (f *fileKernels) kernels() (*Kernels, error) {
-	k := &Kernels{Overlap: f.Overlap, Fused: f.Fused, Flash: f.Attention == "flash", Rates: map[string]Rate{}}
+	k := &Kernels{Overlap: said(f.Overlap), Fused: said(f.Fused), Flash: f.Attention == "flash", Rates: map[string]Rate{}}
 	if f.Attention != "" && f.Attention != "flash" && f.Attention != "unfused" {
 		return nil, fmt.Errorf("attention is %q; it is flash (one kernel, which keeps no scores) or unfused", f.Attention)
 	}
-	if !(f.Overlap >= 0 && f.Overlap <= 1) {
-		return nil, fmt.Errorf("overlap is %v; it is a part, 0 to 1", f.Overlap)
+	if !(k.Overlap >= 0 && k.Overlap <= 1) {
+		return nil, fmt.Errorf("overlap is %v; it is a part, 0 to 1", k.Overlap)
 	}
 	for _, t := range []struct {
 		text, what string
@@ -134,7 +134,8 @@ func (f *fileKernels) kernels() (*Kernels, error) {
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(f.Rates)) {
-		r := f.Rates[kind]
+		own := f.Rates[kind]
+		r := Rate{Limit: said(own.Limit), HalfWidth: said(own.HalfWidth), HalfRows: said(own.HalfRows)}
 		if !slices.Contains(RateKinds, kind) {
 			return nil, fmt.Errorf("rates has %q; %s", kind, registry.Instead(kind, RateKinds))
 		}
@@ -143,7 +144,7 @@ func (f *fileKernels) kernels() (*Kernels, error) {
 			return nil, fmt.Errorf("rates: %s is %+v; limit is over 0 and up to 2, half_width and half_rows are 0 or more",
 				kind, r)
 		}
-		k.Rates[kind] = Rate(r)
+		k.Rates[kind] = r
 	}
 	return k, nil
 }
@@ -161,8 +162,11 @@ func (d fileDeviceType) describe(t *DeviceType) (err error) {
 			return err
 		}
 	}
-	if p := t.Peaks["f32"]; p > 0 && t.PeakFLOPS == 0 {
+	if p := t.Peaks["f32"]; p > 0 && d.Peak == "" {
 		t.PeakFLOPS = p
+	} else if p > 0 && p != t.PeakFLOPS {
+		return fmt.Errorf("peak is %s and peaks: f32 is %s; both are the peak of single precision: leave one out", d.Peak,
+			d.Peaks["f32"])
 	}
 	if d.Kernels != nil {
 		if t.Kernels, err = d.Kernels.kernels(); err != nil {

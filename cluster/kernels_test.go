@@ -57,6 +57,48 @@ device_types: {d: {like: a100-80gb, memory: 70GB, peaks: {f16: 300TFLOPS}, kerne
 	}
 }
 
+// What a type says beside like is all that it changes: zero and false are said too, a rate number by number, and a
+// peak is that of single precision, whatever its name.
+func TestLikeIsChangedByWhatIsSaid(t *testing.T) {
+	one := func(text string) DeviceType {
+		t.Helper()
+		c, err := Parse(strings.NewReader("name: c\ndevice_types: {d: {" + text + "}}" + level))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return c.DeviceTypes["d"]
+	}
+	for text, change := range map[string]func(d *DeviceType){
+		"peak: 1TFLOPS":                              func(d *DeviceType) { d.PeakFLOPS, d.Peaks["f32"] = 1e12, 1e12 },
+		"peaks: {f32: 1TFLOPS}":                      func(d *DeviceType) { d.PeakFLOPS, d.Peaks["f32"] = 1e12, 1e12 },
+		"kernels: {overlap: 0}":                      func(d *DeviceType) { d.Kernels.Overlap = 0 },
+		"kernels: {fused: true}":                     func(d *DeviceType) { d.Kernels.Fused = true },
+		"kernels: {attention: unfused, launch: 0us}": func(d *DeviceType) { d.Kernels.Flash, d.Kernels.LaunchS = false, 0 },
+		"kernels: {rates: {matmul: {limit: 0.9}}}":   func(d *DeviceType) { d.Kernels.Rates["matmul"] = Rate{0.9, 128, 256} },
+		"kernels: {rates: {matmul: {half_rows: 0}}}": func(d *DeviceType) { d.Kernels.Rates["matmul"] = Rate{0.85, 128, 0} },
+		"kernels: {rates: {matmul: {half_width: 1}, matmul_fp8: {limit: 0.6}}}": func(d *DeviceType) {
+			d.Kernels.Rates["matmul"], d.Kernels.Rates["matmul_fp8"] = Rate{0.85, 1, 256}, Rate{0.6, 1, 256}
+		},
+	} {
+		want := one("like: a100-80gb")
+		change(&want)
+		if got := one("like: a100-80gb, " + text); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n%+v %+v, want\n%+v %+v", text, got, got.Kernels, want, want.Kernels)
+		}
+	}
+	if d := one("like: a100-80gb, peak: 1TFLOPS"); d.Peak("") != 1e12 || d.Peak("f32") != 1e12 {
+		t.Errorf("peak is %v and %v", d.Peak(""), d.Peak("f32"))
+	}
+	if again := one("like: a100-80gb"); again.Peak("f32") != 19.5e12 || again.Kernels.Overlap != 0.8 {
+		t.Errorf("the preset itself has changed: %+v %+v", again, again.Kernels)
+	}
+	// No preset fuses, so that false is tried on what a file built on one that does would read.
+	yes, no := true, false
+	if out := (&fileKernels{Fused: &no}).over(&fileKernels{Fused: &yes}); said(out.Fused) {
+		t.Error("fused: false changes nothing")
+	}
+}
+
 func TestRatesByHand(t *testing.T) {
 	r := Rate{Limit: 0.8, HalfWidth: 100, HalfRows: 300}
 	for _, k := range []struct{ width, rows, want float64 }{{100, 300, 0.2}, {300, 0, 0.6}, {0, 0, 0.8}} {
@@ -76,6 +118,8 @@ func TestKernelRefusals(t *testing.T) {
 		"kernels: {rates: {conv: {}}}":                      `rates has "conv"`,
 		"kernels: {rates: {memory: {}}}":                    "limit is over 0",
 		"tensor: 8":                                         "tensor is 8; a group has 2 to 64 devices, a tensor_link",
+		"peak: 1TFLOPS, peaks: {f32: 2TFLOPS}":              "peak is 1TFLOPS and peaks: f32 is 2TFLOPS; both",
+		"like: h100, price_per_hour: -1":                    "price_per_hour is -1",
 		"price_per_hour: -1":                                "price_per_hour is -1",
 		"like: h100, efficiency: {}, fpga: {dsp_slices: 1}": "beside like",
 	} {

@@ -37,15 +37,19 @@ func (d fileDeviceType) resolved() (fileDeviceType, error) {
 	if !ok {
 		return d, fmt.Errorf("like: %w", registry.None("device type", d.Like, Types()))
 	}
-	for _, f := range []struct{ own, to *string }{{&d.Memory, &out.Memory}, {&d.Peak, &out.Peak},
-		{&d.MemoryBandwidth, &out.MemoryBandwidth}} {
+	for _, f := range []struct{ own, to *string }{{&d.Memory, &out.Memory}, {&d.MemoryBandwidth, &out.MemoryBandwidth}} {
 		if *f.own != "" {
 			*f.to = *f.own
 		}
 	}
-	if len(d.Peaks) > 0 {
-		out.Peaks = maps.Clone(out.Peaks)
-		maps.Copy(out.Peaks, d.Peaks)
+	peaks := map[string]string{}
+	maps.Copy(peaks, out.Peaks)
+	maps.Copy(peaks, d.Peaks)
+	if d.Peak != "" && d.Peaks["f32"] == "" {
+		peaks["f32"] = d.Peak
+	}
+	if out.Peaks = peaks; peaks["f32"] != "" {
+		out.Peak = d.Peak
 	}
 	if d.Kernels != nil {
 		out.Kernels = d.Kernels.over(out.Kernels)
@@ -53,14 +57,15 @@ func (d fileDeviceType) resolved() (fileDeviceType, error) {
 	if d.FPGA != nil || d.Efficiency != nil {
 		return d, fmt.Errorf("it has fpga or efficiency beside like: kernels say how fast its kernels are")
 	}
-	if out.PricePerHour == 0 || d.PricePerHour > 0 {
+	if d.PricePerHour != 0 {
 		out.PricePerHour = d.PricePerHour
 	}
 	out.Tensor, out.TensorLink, out.SequenceParallel = d.Tensor, d.TensorLink, d.SequenceParallel
 	return out, nil
 }
 
-// over is kernels with what others say, where they say nothing themselves.
+// over is kernels with what others say, where they say nothing themselves. A rate is said number by number; one of
+// fp8 products that the others lack changes that of products.
 func (f *fileKernels) over(base *fileKernels) *fileKernels {
 	out := *base
 	for _, t := range []struct{ own, to *string }{{&f.Launch, &out.Launch}, {&f.Layer, &out.Layer}, {&f.Step, &out.Step},
@@ -69,14 +74,37 @@ func (f *fileKernels) over(base *fileKernels) *fileKernels {
 			*t.to = *t.own
 		}
 	}
-	if f.Overlap != 0 {
-		out.Overlap = f.Overlap
+	out.Overlap, out.Fused = first(f.Overlap, base.Overlap), first(f.Fused, base.Fused)
+	out.Rates = map[string]fileRate{}
+	maps.Copy(out.Rates, base.Rates)
+	for kind, own := range f.Rates {
+		of, ok := base.Rates[kind]
+		if product := f.Rates[RateMatmul]; kind == RateFP8 && !ok {
+			of = product.over(base.Rates[RateMatmul])
+		}
+		out.Rates[kind] = own.over(of)
 	}
-	out.Fused = out.Fused || f.Fused
-	out.Rates = maps.Clone(base.Rates)
-	if out.Rates == nil {
-		out.Rates = map[string]fileRate{}
-	}
-	maps.Copy(out.Rates, f.Rates)
 	return &out
+}
+
+// over is a rate with the numbers of another one, where it says none itself.
+func (r fileRate) over(base fileRate) fileRate {
+	return fileRate{Limit: first(r.Limit, base.Limit), HalfWidth: first(r.HalfWidth, base.HalfWidth),
+		HalfRows: first(r.HalfRows, base.HalfRows)}
+}
+
+// first is what a file says, or else what it builds on does; nil: neither.
+func first[T any](own, base *T) *T {
+	if own != nil {
+		return own
+	}
+	return base
+}
+
+// said is what a file says, or zero.
+func said[T any](own *T) (value T) {
+	if own != nil {
+		value = *own
+	}
+	return value
 }
