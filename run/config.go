@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -172,6 +173,8 @@ type Config struct {
 	ReplaySeen []trace.Seen
 
 	without process.Wait // left out, by a test
+	unit    int          // steps by whose multiples a Program may end (StopUnit); filled in
+	longest int          // steps of one Program, at most; filled in, from what a test says or maxRepeat
 	// who may start; nil: a machine.Process
 	decide func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error)
 }
@@ -254,7 +257,7 @@ func (c Config) filled() (Config, error) {
 	if err := CheckPlan(c.Plan, c.Model, c.PerSlice); err != nil {
 		return c, err
 	}
-	if c.Checkpoint.ByStage {
+	if c.longest = cmp.Or(c.longest, maxRepeat); c.Next == nil || c.Checkpoint.ByStage { // else it is none of the plan's
 		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1)
 		if err != nil {
 			return c, fmt.Errorf("run: %w", err)
@@ -262,6 +265,7 @@ func (c Config) filled() (Config, error) {
 		if err := c.byStage(p); err != nil {
 			return c, err
 		}
+		c.unit, c.longest = p.StopUnit(), longest(p, c.longest)
 	}
 	if err := steppable(c.Optimizer, c.Plan, c.Model); err != nil {
 		return c, err

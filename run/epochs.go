@@ -58,6 +58,9 @@ func (c Config) byStage(p *schedule.Program) error {
 		return refuse("with weights %s one worker holds the weights, and saves them by itself", p.Weights)
 	case every%p.StopUnit() != 0:
 		return refuse("every %d steps; stages update for %d at once: give a multiple", every, p.StopUnit())
+	case c.EvalEvery%p.StopUnit() != 0:
+		return refuse("evaluation every %d steps (eval-every) drains between them; stages update for %d at once: give a "+
+			"multiple", c.EvalEvery, p.StopUnit())
 	}
 	if layer, statistic := running(c.Model); layer != "" {
 		return refuse("layer %s has running statistics (%s), which move with forwards of the next steps before its update: "+

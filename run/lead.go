@@ -112,7 +112,7 @@ func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.L
 		progress: control.NewProgress(of, j.Plan.MicroBatches*j.Together()*j.LastReplicas()),
 		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)), told: time.Now(),
 		began: began, clocks: make([]control.Clock, len(of)), asked: make([]time.Time, len(of)),
-		records: make([][]control.Record, len(of)), left: make([]control.Left, len(of)), span: maxRepeat,
+		records: make([][]control.Record, len(of)), left: make([]control.Left, len(of)), span: c.longest,
 		savedAt: -1, run: rand.Uint64(), late: newOverdue(c.LateAfter), shown: make([]*trace.Timeline, len(of)),
 	}
 	if j.Plan.PostValidate {

@@ -81,7 +81,7 @@ func (l *leader) trainTo(end int) error {
 		if p.ValidatesLater() && steps < p.Minibatches() {
 			l.span = max(leastRepeat, l.span/4)
 		} else {
-			l.span = min(maxRepeat, 2*l.span)
+			l.span = min(l.config.longest, 2*l.span)
 		}
 		if err != nil {
 			return err
@@ -103,6 +103,24 @@ func (l *leader) isToStop() bool {
 
 // maxRepeat bounds the steps of one Program, so that micro-batch ids stay small.
 const maxRepeat = 4096
+
+// maxUnrolled bounds the instructions of a stream's Program, whose lists are written out where stages save themselves.
+const maxUnrolled = 1 << 20
+
+// longest is the steps of the longest Program, p being that of one step: whole groups of those that one update covers,
+// as the next Program begins with a new group. A stream ends alike whether its stages save themselves or not, so that
+// saving does not change what it computes.
+func longest(p *schedule.Program, most int) int {
+	if p.Streams() && !p.HasReference() && !p.Served() {
+		each := 0
+		for w := range p.Workers {
+			p.Walk(w, func(schedule.Instruction) bool { each++; return true })
+		}
+		most = min(most, maxUnrolled/each)
+	}
+	unit := p.StopUnit()
+	return max(1, most/unit) * unit
+}
 
 // leastRepeat is the steps of a Program where updates are often taken back: each time the rest of
 // the Program is passed over, so that it is to be short, and each begins with an empty pipeline, so that it
@@ -155,7 +173,7 @@ func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, err
 func (l *leader) checkReplay() error {
 	c := l.config
 	for from := l.done; (c.Replay != nil || c.ReplaySeen != nil) && from < c.Steps; {
-		end := min(l.boundary(from), from+maxRepeat)
+		end := min(l.boundary(from), from+c.longest)
 		var err error
 		if c.Replay != nil {
 			_, err = l.recorded(from, end)

@@ -44,8 +44,8 @@ func Saved(p *schedule.Program, ends []int) (*schedule.Program, error) {
 		})
 	}
 	if saves < len(due)*p.Stages {
-		return nil, bad("behind %v minibatches; a stage that updates once for several has no update there: give "+
-			"multiples of %d", ends, p.StopUnit())
+		return nil, bad("behind %v minibatches from its first; a stage that updates once for several has no update "+
+			"there: give multiples of %d", ends, p.StopUnit())
 	}
 	return &out, nil
 }

@@ -1,0 +1,113 @@
+package run
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule/programs"
+)
+
+// inTurn is a stream whose first stage has so many replicas in turn, one micro-batch a step.
+func inTurn(t *testing.T, replicas, steps int) Config {
+	c := small(t, 2, steps)
+	c.Clip = 0
+	c.Plan.Schedule, c.Plan.Weights, c.Plan.MicroBatches = "1f1b-rr", "stash", 1
+	c.Plan.Stages[0].Devices, c.Plan.Stages[1].Devices = nil, []int{replicas}
+	for d := range replicas {
+		c.Plan.Stages[0].Devices = append(c.Plan.Stages[0].Devices, d)
+	}
+	return c
+}
+
+// Programs end behind whole groups of the minibatches that one update covers, so that stages save themselves in all of
+// them: of 3 replicas in turn behind steps 9 and 18 and not 11 and 20, of evaluations, and where a run goes on.
+func TestStagesSaveInProgramsBehindOthers(t *testing.T) {
+	for name, set := range map[string]func(c *Config){
+		"programs of 11 steps at most": func(c *Config) { c.longest = 11 },
+		"evaluations":                  func(c *Config) { c.Data.Test, c.EvalEvery = c.Data.Train, 9 },
+		"resumed": func(c *Config) {
+			first := *c
+			first.Steps, first.Checkpoint = 9, Checkpointing{Dir: t.TempDir()}
+			train(t, first)
+			c.Resume = first.Checkpoint.Dir
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := inTurn(t, 3, 31)
+			c.EvalRows = 4
+			set(&c)
+			never := train(t, c)
+			saving := c.saves(t.TempDir(), 6)
+			var saved []int
+			saving.Hooks.OnCheckpoint = func(_ string, steps int) { saved = append(saved, steps) }
+			got := train(t, saving)
+			if err := sameWeights(never.Weights, got.Weights); err != nil {
+				t.Error(err)
+			}
+			want := []int{6, 12, 18, 24, 30, 31}
+			if c.Resume != "" {
+				want = want[1:]
+			}
+			if !slices.Equal(saved, want) {
+				t.Errorf("saved behind %v, wanted %v", saved, want)
+			}
+		})
+	}
+}
+
+// More steps than one Program has by itself: of 3 replicas in turn 4095 and not 4096, behind which no group is whole.
+func TestStagesSaveBehindTheLongestProgram(t *testing.T) {
+	c := inTurn(t, 3, 4500).saves(t.TempDir(), 900)
+	c.Checkpoint.Keep = 1
+	var saved []int
+	c.Hooks.OnCheckpoint = func(_ string, steps int) { saved = append(saved, steps) }
+	train(t, c)
+	if want := []int{900, 1800, 2700, 3600, 4500}; !slices.Equal(saved, want) {
+		t.Errorf("saved behind %v, wanted %v", saved, want)
+	}
+}
+
+// Where a Program would begin in the middle of a group, with an evaluation or the step that a run goes on from, the
+// run is refused before it begins.
+func TestStagesDoNotSaveBehindPartOfAGroup(t *testing.T) {
+	c := inTurn(t, 2, 16).saves(t.TempDir(), 4)
+	c.Data.Test, c.EvalEvery = c.Data.Train, 3
+	want := "evaluation every 3 steps (eval-every) drains between them; stages update for 2 at once: give a multiple"
+	if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; wanted %q", err, want)
+	}
+	c.Data.Test, c.EvalEvery = nil, 0
+	first := c
+	first.Steps, first.Checkpoint = 7, Checkpointing{Dir: t.TempDir()}
+	train(t, first)
+	c.Resume = first.Checkpoint.Dir
+	want = "steps is 7; this run has save mode stage, and stages that update for 2 at once: go on from a multiple"
+	if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; wanted %q", err, want)
+	}
+	if c.Steps = 7; c.Check() != nil {
+		t.Error(c.Check()) // nothing is left to train
+	}
+}
+
+// A Program whose lists are written out is bounded by its instructions: of 1024 micro-batches a step, two stages have
+// at least 6 instructions for each.
+func TestLongProgramsAreBoundedByInstructions(t *testing.T) {
+	c := small(t, 2, 9)
+	c.Clip, c.Plan.MicroBatches = 0, 1024
+	for schedule, bounded := range map[string]bool{"1f1b": false, "1f1b-rr": true} {
+		if c.Plan.Schedule = schedule; bounded {
+			c.Plan.Weights = "stash"
+		} else {
+			c.Plan.Weights = "sync"
+		}
+		p, err := programs.Build(c.Plan, nil, false, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := longest(p, maxRepeat); bounded && (n < 2 || n > maxUnrolled/(6*1024)) || !bounded && n != maxRepeat {
+			t.Errorf("%s: %d steps", schedule, n)
+		}
+	}
+}
