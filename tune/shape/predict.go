@@ -125,10 +125,10 @@ func (out *Prediction) busiest(s Shape, stages []stage) float64 {
 
 // placement is the worker of each virtual stage.
 func (s Shape) placement() [][]int {
-	if f, err := family.Lookup(s.Schedule); err == nil && f.Place != nil {
-		return f.Place(s.Stages, s.Chunks)
+	if f, err := family.Named(s.Schedule); err == nil && s.Stages > 1 {
+		return f.Placement(s.Stages, s.Chunks)
 	}
-	return schedule.Replicated(s.Stages, 1)
+	return schedule.Wrap(s.Stages, s.Chunks)
 }
 
 // program is the order of computations of a step of so many micro-batches.
@@ -151,6 +151,9 @@ func (s Shape) program(micros int, stages []stage, l *links) (*schedule.Program,
 // pending is the part of what a forward saves that the second half needs.
 func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (stepS float64, err error) {
 	s = s.filled()
+	if err := s.ordered(); err != nil {
+		return 0, err
+	}
 	c := &cluster.Cluster{Name: "uniform", Levels: []cluster.Level{{Size: s.Stages, BandwidthBytesPerSecond: 1,
 		LatencyS: transferS}}, Devices: make([]string, s.Stages)}
 	l := links{c: c, s: s}

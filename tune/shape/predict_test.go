@@ -120,6 +120,51 @@ func TestSweeps(t *testing.T) {
 	}
 }
 
+// A sweep refuses numbers whose products overflow, and more shapes than it tries, and says what it takes.
+func TestRefusedSweeps(t *testing.T) {
+	m := gpt(t, 8, 512, 8, 128, 1024)
+	base := shape.Shape{Batch: 16, MicroBatch: 1, Precision: "f16"}
+	long := make([]int, 300)
+	for i := range long {
+		long[i] = i + 1
+	}
+	for want, w := range map[string]shape.Sweep{
+		"replicas is 4611686018427387904; give 0 to 1048576": {Base: base, Replicas: []int{1, 1 << 62},
+			MicroBatches: []int{4}},
+		"replicas is -1; give":          {Base: base, Replicas: []int{-1}},
+		"stages is 0; give 1 to":        {Base: base, Stages: []int{0}},
+		"micro_batch is 0; give 1 to":   {Base: base, MicroBatches: []int{0}},
+		"more than 65536 shapes":        {Base: base, Stages: long, Replicas: long},
+		"chunks is 2 of 1 stage":        {Base: base, Stages: []int{1}, Chunks: []int{2}},
+		"do not divide a batch of 16":   {Base: base, Replicas: []int{3, 5}},
+		"dp has the whole model":        {Base: shape.Shape{Batch: 16, MicroBatch: 1, Schedule: "dp"}, Stages: []int{1, 2}},
+		"tensor is 2097152; give 1 to ": {Base: base, Tensors: []int{1 << 21}},
+	} {
+		if _, err := shape.Run(m, machines(2), w); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// A sweep over one schedule gives each shape the chunks that it has, and lists no shape twice.
+func TestSweepsOfASchedule(t *testing.T) {
+	m := gpt(t, 8, 512, 8, 128, 1024)
+	for name, chunks := range map[string][]int{"zb-v": nil, "v-half": nil, "bfs": {2, 2}, "zb-h1": nil, "mp": {1}} {
+		found, err := shape.Run(m, machines(1), shape.Sweep{Base: shape.Shape{Batch: 16, MicroBatch: 1, Precision: "f16",
+			Schedule: name}, Stages: []int{2, 4}, Chunks: chunks, Shards: []string{"none", "none"}})
+		if err != nil || len(found) != 2 {
+			t.Errorf("%s: %d shapes, %v", name, len(found), err)
+			continue
+		}
+		want := map[string]int{"zb-v": 2, "v-half": 2, "bfs": 2}[name]
+		for _, p := range found {
+			if p.Shape.Schedule != name || p.Shape.Chunks != max(1, want) {
+				t.Errorf("%s: %+v", name, p.Shape)
+			}
+		}
+	}
+}
+
 func TestRefusedShapes(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	for want, s := range map[string]shape.Shape{
@@ -130,6 +175,23 @@ func TestRefusedShapes(t *testing.T) {
 		"8 blocks on 16 virtual":      {Batch: 8, MicroBatch: 1, Stages: 16},
 		"no peak in fp8":              {Batch: 8, MicroBatch: 1, Precision: "fp8"},
 		"shard is \"zero4\"":          {Batch: 8, MicroBatch: 1, Shard: "zero4"},
+
+		"replicas is -1; give 1 to 1048576":       {Batch: 8, MicroBatch: 1, Replicas: -1},
+		"chunks is 99999999; give 1 to 1048576":   {Batch: 8, MicroBatch: 1, Stages: 2, Chunks: 99999999},
+		"chunks is 2 of 1 stage":                  {Batch: 8, MicroBatch: 1, Chunks: 2},
+		"schedule \"bogus\"":                      {Batch: 8, MicroBatch: 1, Schedule: "bogus"},
+		"dp has the whole model":                  {Batch: 8, MicroBatch: 1, Stages: 2, Schedule: "dp"},
+		"single has the whole model":              {Batch: 8, MicroBatch: 1, Schedule: "single"},
+		"dp-async keeps weights 2bw":              {Batch: 8, MicroBatch: 1, Stages: 2, Schedule: "dp-async"},
+		"asp keeps weights asp":                   {Batch: 8, MicroBatch: 1, Stages: 2, Schedule: "asp"},
+		"1f1b-rr keeps weights stash":             {Batch: 8, MicroBatch: 1, Stages: 2, Schedule: "1f1b-rr"},
+		"elastic keeps weights elastic":           {Batch: 8, MicroBatch: 1, Stages: 2, Schedule: "elastic"},
+		"dp-overlap has stages on several":        {Batch: 8, MicroBatch: 1, Stages: 2, Chunks: 2, Schedule: "dp-overlap"},
+		"chimera has stages on several":           {Batch: 8, MicroBatch: 1, Stages: 2, Schedule: "chimera", Chunks: 1},
+		"fbp-as is for devices that transfer":     {Batch: 8, MicroBatch: 1, Stages: 2, Schedule: "fbp-as"},
+		"1f1b has 2 virtual stages on 2":          {Batch: 8, MicroBatch: 1, Stages: 2, Chunks: 2, Schedule: "1f1b"},
+		"zb-v has 4 virtual stages on 2 devices":  {Batch: 8, MicroBatch: 1, Stages: 2, Chunks: 1, Schedule: "zb-v"},
+		"interleaved is of several chunks on eac": {Batch: 8, MicroBatch: 1, Stages: 2, Schedule: "interleaved"},
 	} {
 		if s.Precision == "" {
 			s.Precision = "f16"

@@ -7,6 +7,8 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/registry"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // Shape is how a model is laid over devices.
@@ -74,7 +76,7 @@ func (s Shape) String() string {
 
 // filled is a shape with what is usual where it says nothing.
 func (s Shape) filled() Shape {
-	for _, n := range []*int{&s.Replicas, &s.Stages, &s.Tensor, &s.Chunks} {
+	for _, n := range []*int{&s.Replicas, &s.Stages, &s.Tensor} {
 		if *n == 0 {
 			*n = 1
 		}
@@ -82,6 +84,15 @@ func (s Shape) filled() Shape {
 	if s.Schedule == "" {
 		if s.Schedule = "1f1b"; s.Chunks > 1 {
 			s.Schedule = "interleaved"
+		}
+	}
+	f, err := family.Named(s.Schedule)
+	if err == nil {
+		s.Schedule = f.Name
+	}
+	if s.Chunks == 0 {
+		if s.Chunks = 1; s.Stages > 1 && f.Chunks > 1 {
+			s.Chunks = f.Chunks
 		}
 	}
 	for text, usual := range map[*string]string{&s.Recompute: "none", &s.Shard: "none", &s.Precision: "f32"} {
@@ -92,6 +103,67 @@ func (s Shape) filled() Shape {
 	return s
 }
 
+// most is the largest number that a shape takes of anything: no product of three of them overflows.
+const most = 1 << 20
+
+// bounded refuses a number that is not from least to most.
+func bounded(what string, n, least int) error {
+	if n < least || n > most {
+		return fmt.Errorf("shape: %s is %d; give %d to %d", what, n, least, most)
+	}
+	return nil
+}
+
+// ordered refuses schedules that a shape's pipeline cannot run: a step is flushed, and each virtual stage is on one
+// device.
+func (s Shape) ordered() error {
+	f, err := family.Named(s.Schedule)
+	switch {
+	case err != nil:
+		return fmt.Errorf("shape: %w", err)
+	case !f.AdmitsPolicy(schedule.Sync):
+		return fmt.Errorf("shape: schedule %s keeps weights %s; a shape's steps end with one update of all, weights %s",
+			f.Name, f.DefaultPolicy(), schedule.Sync)
+	case f.Undivided:
+		return fmt.Errorf("shape: schedule %s has the whole model on each device; a shape of 1 stage is that, whatever its "+
+			"schedule", f.Name)
+	case f.Streaming:
+		return fmt.Errorf("shape: schedule %s is for devices that transfer while they compute; those of shapes are GPUs",
+			f.Name)
+	case s.Stages == 1:
+		return nil
+	case f.Chunks < 0 && s.Chunks < 2:
+		return fmt.Errorf("shape: schedule %s is of several chunks on each device; chunks is %d, give 2 at least", f.Name,
+			s.Chunks)
+	}
+	on := f.Placement(s.Stages, s.Chunks)
+	if slices.ContainsFunc(on, func(workers []int) bool { return len(workers) != 1 }) {
+		return fmt.Errorf("shape: schedule %s has stages on several workers; shapes have one pipeline, and replicas of it",
+			f.Name)
+	}
+	if len(on) != s.Stages*s.Chunks {
+		return fmt.Errorf("shape: schedule %s has %d virtual stages on %d devices; chunks is %d, give %d", f.Name, len(on),
+			s.Stages, s.Chunks, max(1, len(on)/s.Stages))
+	}
+	return nil
+}
+
+// divides refuses shapes that do not divide their batch, or take more devices than there are.
+func (s Shape) divides(c *cluster.Cluster) error {
+	if s.MicroBatch < 1 || s.Batch%(s.Replicas*s.MicroBatch) != 0 {
+		return fmt.Errorf("shape: %d replicas of micro-batches of %d samples do not divide a batch of %d", s.Replicas,
+			s.MicroBatch, s.Batch)
+	}
+	if n := s.Devices(); n > len(c.Devices) {
+		return fmt.Errorf("shape: dp %d x pp %d x tp %d is %d devices; %s has %d", s.Replicas, s.Stages, s.Tensor, n, c.Name,
+			len(c.Devices))
+	}
+	if s.Stages == 1 && s.Chunks > 1 {
+		return fmt.Errorf("shape: chunks is %d of 1 stage, which has no pipeline; give more stages, or 1 chunk", s.Chunks)
+	}
+	return nil
+}
+
 // check refuses shapes that contradict themselves, or do not fit the cluster.
 func (s Shape) check(c *cluster.Cluster) error {
 	for _, n := range []struct {
@@ -99,8 +171,8 @@ func (s Shape) check(c *cluster.Cluster) error {
 		n    int
 	}{{"replicas", s.Replicas}, {"stages", s.Stages}, {"tensor", s.Tensor}, {"chunks", s.Chunks}, {"batch", s.Batch},
 		{"micro_batch", s.MicroBatch}} {
-		if n.n < 1 || n.n > 1<<24 {
-			return fmt.Errorf("shape: %s is %d; it is 1 at least", n.what, n.n)
+		if err := bounded(n.what, n.n, 1); err != nil {
+			return err
 		}
 	}
 	for _, w := range []struct {
@@ -111,13 +183,11 @@ func (s Shape) check(c *cluster.Cluster) error {
 			return fmt.Errorf("shape: %s is %q; %s", w.what, w.has, registry.Instead(w.has, w.of))
 		}
 	}
-	if s.Batch%(s.Replicas*s.MicroBatch) != 0 {
-		return fmt.Errorf("shape: %d replicas of micro-batches of %d samples do not divide a batch of %d", s.Replicas,
-			s.MicroBatch, s.Batch)
+	if err := s.divides(c); err != nil {
+		return err
 	}
-	if n := s.Devices(); n > len(c.Devices) {
-		return fmt.Errorf("shape: dp %d x pp %d x tp %d is %d devices; %s has %d", s.Replicas, s.Stages, s.Tensor, n, c.Name,
-			len(c.Devices))
+	if err := s.ordered(); err != nil {
+		return err
 	}
 	for _, d := range c.Devices[:s.Devices()] {
 		if d != c.Devices[0] {

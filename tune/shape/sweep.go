@@ -28,9 +28,38 @@ type Sweep struct {
 // ErrNothing is a sweep of which no shape fits.
 var ErrNothing = errors.New("shape: no shape of the sweep fits the memory of the devices")
 
-// all lists the shapes of a sweep that divide the batch, and what they are laid over.
-func (w Sweep) all(devices int) []Shape {
-	out := []Shape{w.Base.filled()}
+// mostShapes is how many shapes a sweep tries at most.
+const mostShapes = 1 << 16
+
+// check refuses numbers that no shape has, and more shapes than anybody waits for.
+func (w Sweep) check() error {
+	n := 1
+	for _, list := range []struct {
+		what    string
+		least   int
+		numbers []int
+	}{{"replicas", 0, w.Replicas}, {"stages", 1, w.Stages}, {"tensor", 1, w.Tensors}, {"micro_batch", 1, w.MicroBatches},
+		{"chunks", 1, w.Chunks}, {"batch", 1, []int{w.Base.Batch}}, {"replicas", 0, []int{w.Base.Replicas}},
+		{"stages", 0, []int{w.Base.Stages}}, {"tensor", 0, []int{w.Base.Tensor}},
+		{"micro_batch", 0, []int{w.Base.MicroBatch}}, {"chunks", 0, []int{w.Base.Chunks}}} {
+		for _, k := range list.numbers {
+			if err := bounded(list.what, k, list.least); err != nil {
+				return err
+			}
+		}
+	}
+	for _, length := range []int{len(w.Replicas), len(w.Stages), len(w.Tensors), len(w.MicroBatches), len(w.Chunks),
+		len(w.Recomputes), len(w.Shards)} {
+		if n *= max(1, min(length, mostShapes+1)); n > mostShapes {
+			return fmt.Errorf("shape: a sweep of more than %d shapes; give shorter lists", mostShapes)
+		}
+	}
+	return nil
+}
+
+// all lists the shapes of a sweep that divide batch and devices, and says why the first other one does not.
+func (w Sweep) all(c *cluster.Cluster) (out []Shape, why error) {
+	out = []Shape{w.Base}
 	vary := func(n int, set func(s *Shape, k int)) {
 		if n == 0 {
 			return
@@ -45,35 +74,52 @@ func (w Sweep) all(devices int) []Shape {
 		}
 		out = next
 	}
+	w.Tensors, w.Stages, w.Replicas = unique(w.Tensors), unique(w.Stages), unique(w.Replicas)
+	w.MicroBatches, w.Chunks = unique(w.MicroBatches), unique(w.Chunks)
+	w.Recomputes, w.Shards = unique(w.Recomputes), unique(w.Shards)
 	vary(len(w.Tensors), func(s *Shape, k int) { s.Tensor = w.Tensors[k] })
 	vary(len(w.Stages), func(s *Shape, k int) { s.Stages = w.Stages[k] })
 	vary(len(w.Replicas), func(s *Shape, k int) {
 		if s.Replicas = w.Replicas[k]; s.Replicas == 0 {
-			s.Replicas = devices / (s.Stages * s.Tensor)
+			s.Replicas = max(1, len(c.Devices)/(max(1, s.Stages)*max(1, s.Tensor)))
 		}
 	})
 	vary(len(w.MicroBatches), func(s *Shape, k int) { s.MicroBatch = w.MicroBatches[k] })
-	vary(len(w.Chunks), func(s *Shape, k int) {
-		if s.Chunks = w.Chunks[k]; s.Chunks > 1 {
-			s.Schedule = "interleaved"
-		}
-	})
+	vary(len(w.Chunks), func(s *Shape, k int) { s.Chunks = w.Chunks[k] })
 	vary(len(w.Recomputes), func(s *Shape, k int) { s.Recompute = w.Recomputes[k] })
 	vary(len(w.Shards), func(s *Shape, k int) { s.Shard = w.Shards[k] })
-	return slices.DeleteFunc(out, func(s Shape) bool {
-		return s.Replicas < 1 || s.MicroBatch < 1 || s.Batch%(s.Replicas*s.MicroBatch) != 0 || s.Devices() > devices ||
-			s.Stages == 1 && s.Chunks > 1 || s.Tensor == 1 && s.SequenceParallel && !w.Base.SequenceParallel ||
-			s.Chunks > 1 && s.MicroBatches()%s.Stages != 0
+	out = slices.DeleteFunc(out, func(s Shape) bool {
+		err := s.filled().divides(c)
+		if why == nil {
+			why = err
+		}
+		return err != nil
 	})
+	for i := range out {
+		out[i] = out[i].filled()
+	}
+	return out, why
+}
+
+// unique is a list without what stands in it already.
+func unique[T comparable](list []T) (out []T) {
+	for _, one := range list {
+		if !slices.Contains(out, one) {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
 // Run predicts all shapes of a sweep, the fastest that fits first and those that do not last. Shapes that their model
 // or their schedule does not admit are left out; if all are, the error is one's.
 func Run(m *model.Model, c *cluster.Cluster, w Sweep) ([]*Prediction, error) {
-	shapes := w.all(len(c.Devices))
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	shapes, why := w.all(c)
 	if len(shapes) == 0 {
-		return nil, fmt.Errorf("shape: no shape of the sweep divides a batch of %d over %d devices", w.Base.Batch,
-			len(c.Devices))
+		return nil, why
 	}
 	found, errs := make([]*Prediction, len(shapes)), make([]error, len(shapes))
 	var wait sync.WaitGroup

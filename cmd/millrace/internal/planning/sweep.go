@@ -168,7 +168,7 @@ func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Pre
 		}
 		t.Add(fmt.Sprint(s.Replicas), fmt.Sprint(s.Stages), fmt.Sprint(s.Tensor),
 			fmt.Sprintf("%d of %d", s.MicroBatches(), s.MicroBatch), fmt.Sprint(s.Chunks), s.Recompute, s.Shard,
-			terminal.Duration(p.StepS), terminal.Number(float64(s.Batch)/p.StepS, 1), terminal.Bytes(most), mark)
+			terminal.Duration(p.StepS), terminal.Number(float64(s.Batch)/p.StepS, 4), terminal.Bytes(most), mark)
 	}
 	if err := t.Write(out, screen); err != nil {
 		return fmt.Errorf("plan: %w", err)
