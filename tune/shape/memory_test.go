@@ -100,3 +100,34 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 		}
 	}
 }
+
+// A device keeps an embedding once that its first and its last layers share: 16 bytes of each parameter with Adam in
+// 32 bits, as many as the model has. On a V the first device holds both; in a row of stages the last one has a copy.
+func TestTiedParametersAreThereOnce(t *testing.T) {
+	const layers, h, v, positions = 8, 256, 50257, 128
+	m := gpt(t, layers, h, 8, positions, v)
+	c := machines(1)
+	block := float64(12*h*h + 13*h) // Korthikanti et al., 2022: four projections, two of the MLP; biases and norms
+	all := v*h + positions*h + layers*block + 2*h
+	for name, of := range map[string]struct {
+		s    shape.Shape
+		want float64
+	}{
+		"one stage": {shape.Shape{}, all},
+		"a V":       {shape.Shape{Stages: 2, Schedule: "zb-v"}, all},
+		"a row":     {shape.Shape{Stages: 2}, all + v*h},
+	} {
+		of.s.Batch, of.s.MicroBatch, of.s.States, of.s.Precision = 8, 1, 2, "bf16"
+		p, err := shape.Predict(m, c, of.s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0.0
+		for w := range p.MemoryBytes {
+			got += float64(p.MemoryBytes[w]-p.ActivationBytes[w]) / 18
+		}
+		if math.Abs(got/of.want-1) > 0.002 {
+			t.Errorf("%s: %.6g parameters, want %.6g", name, got, of.want)
+		}
+	}
+}

@@ -83,12 +83,19 @@ type stage struct {
 	unit
 	worker int
 	gather float64 // of its times, collectives that nothing hides
+	tied   float64 // of parameters, what another device owns
 }
 
-// stages adds up units.
+// stages adds up units. Parameters that a device's units share are there once.
 func (s Shape) stages(units []unit, cuts []int, l *links) []stage {
 	placement := s.placement()
 	out := make([]stage, len(cuts)-1)
+	home := make([]int, len(units)) // a unit's worker
+	for k := range out {
+		for i := cuts[k]; i < cuts[k+1]; i++ {
+			home[i] = placement[k][0]
+		}
+	}
 	for k := range out {
 		st := &out[k]
 		st.worker = placement[k][0]
@@ -97,7 +104,14 @@ func (s Shape) stages(units []unit, cuts []int, l *links) []stage {
 			st.forward, st.input, st.weight = st.forward+forward, st.input+input, st.weight+u.weight
 			st.gather, st.summed, st.again = st.gather+gather, st.summed+u.summed, st.again+u.again
 			st.pending = max(st.pending, u.pending)
-			st.parameters, st.tied, st.boundary = st.parameters+u.parameters, st.tied+u.tied, u.boundary
+			st.parameters, st.boundary = st.parameters+u.parameters, u.boundary
+			for owner, n := range u.shared {
+				if home[owner] == st.worker {
+					st.parameters -= n
+				} else {
+					st.tied += n
+				}
+			}
 		}
 	}
 	return out

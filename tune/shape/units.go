@@ -15,14 +15,14 @@ type unit struct {
 	block                  bool
 	cheap, products        float64 // of forward, memory-bound operators and products of matrices
 	forward, input, weight float64
-	summed                 float64 // of forward and input, the group's sums
-	again                  float64 // of input, what is computed again
-	parameters             float64 // elements on each device of a group
-	saved, saveds          float64 // kept between forward and backward: in flight, and while it is computed again
-	output                 float64 // bytes that the next unit reads, on each device
-	boundary               float64 // bytes that each device sends to another stage
-	pending                float64 // of saved, what the weights' half needs, as a part
-	tied                   float64 // of parameters, what the first unit shares with the last
+	summed                 float64         // of forward and input, the group's sums
+	again                  float64         // of input, what is computed again
+	parameters             float64         // elements on each device of a group
+	saved, saveds          float64         // kept between forward and backward: in flight, and while it is computed again
+	output                 float64         // bytes that the next unit reads, on each device
+	boundary               float64         // bytes that each device sends to another stage
+	pending                float64         // of saved, what the weights' half needs, as a part
+	shared                 map[int]float64 // of parameters, what an earlier unit owns, by that unit
 }
 
 // blockOf is the block that a layer belongs to, of those named like block7.mlp; "" is none.
@@ -49,6 +49,7 @@ func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit,
 	o := kernels.Options{Precision: s.Precision, Selective: s.Recompute == "selective"}
 	var out []unit
 	at := "\x00"
+	owner := map[string]int{} // of a parameter, the unit
 	known := map[string]kernels.Cost{}
 	for i := range m.Layers {
 		l := &m.Layers[i]
@@ -74,12 +75,17 @@ func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit,
 		u.saved += float64(cost.SavedBytes) / t
 		u.pending += float64(cost.PendingBytes) / t
 		for _, p := range l.Params {
-			n := float64(model.Tensor{Shape: p.Shape}.Elements()) / t
-			if p.Learned() && p.Tied != "" {
-				u.tied += n
+			if !p.Learned() {
+				continue
 			}
-			if p.Learned() {
-				u.parameters += n
+			n := float64(model.Tensor{Shape: p.Shape}.Elements()) / t
+			u.parameters += n
+			owner[l.Name+"."+p.Name] = len(out) - 1
+			if p.Tied != "" {
+				if u.shared == nil {
+					u.shared = map[int]float64{}
+				}
+				u.shared[owner[p.Tied]] += n
 			}
 		}
 		last := l.Outputs[0]
