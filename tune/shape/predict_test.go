@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile/kernels"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
@@ -162,6 +164,37 @@ func TestSweepsOfASchedule(t *testing.T) {
 				t.Errorf("%s: %+v", name, p.Shape)
 			}
 		}
+	}
+}
+
+// Blocks that differ have each its own time: the kernels of one stage are those of all its layers, asked for one by one.
+func TestBlocksThatDiffer(t *testing.T) {
+	m, err := model.Build("resnet50", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := machines(1)
+	p, err := shape.Predict(m, c, shape.Shape{Batch: 4, MicroBatch: 4, Precision: "bf16"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0.0
+	for i := range m.Layers {
+		cost, err := kernels.Of(m, i, 4, "a100", c.DeviceTypes["a100"], kernels.Options{Precision: "bf16"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want += cost.ForwardS + cost.InputS + cost.WeightS
+	}
+	if math.Abs(p.Parts.KernelsS/want-1) > 1e-9 {
+		t.Errorf("%v s, want %v", p.Parts.KernelsS, want)
+	}
+	if m, err = model.Build("gnmt", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shape.Predict(m, c, shape.Shape{Batch: 4, MicroBatch: 4, Precision: "bf16"}); err == nil ||
+		!strings.Contains(err.Error(), "between its blocks") {
+		t.Errorf("gnmt: %v", err)
 	}
 }
 

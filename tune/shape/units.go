@@ -35,6 +35,23 @@ func blockOf(name string) string {
 	return prefix
 }
 
+// alike is the same for layers that take as long: of one kind, with the same settings, parameters and tensors.
+func alike(l *model.Layer, tensors map[string][]model.Tensor) string {
+	var shapes []any
+	for _, from := range l.From {
+		for _, in := range tensors[from] {
+			shapes = append(shapes, in.Shape)
+		}
+	}
+	for _, out := range l.Outputs {
+		shapes = append(shapes, out.Shape)
+	}
+	for _, p := range l.Params {
+		shapes = append(shapes, p.Shape, p.Learned())
+	}
+	return fmt.Sprint(l.Kind, l.Attr, shapes)
+}
+
 // units cuts a model.
 func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit, error) {
 	t := 1.0
@@ -49,23 +66,34 @@ func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit,
 	o := kernels.Options{Precision: s.Precision, Selective: s.Recompute == "selective"}
 	var out []unit
 	at := "\x00"
-	owner := map[string]int{} // of a parameter, the unit
+	begun := false                         // a block has been there
+	owner := map[string]int{}              // of a parameter, the unit
+	tensors := map[string][]model.Tensor{} // by the layer or input that gives them
+	for _, in := range m.Inputs {
+		tensors[in.Name] = []model.Tensor{in}
+	}
 	known := map[string]kernels.Cost{}
 	for i := range m.Layers {
 		l := &m.Layers[i]
 		block := blockOf(l.Name)
+		tensors[l.Name] = l.Outputs
+		if block != "" && block != at && len(out) > 0 && !out[len(out)-1].block && begun {
+			return nil, fmt.Errorf("shape: %s has layer %s between its blocks, %s behind it; shapes are of models that "+
+				"repeat a block without a break", m.Name, m.Layers[i-1].Name, block)
+		}
+		begun = begun || block != ""
 		if block != at && (block != "" || at != "" || len(out) == 0) {
 			out = append(out, unit{block: block != ""})
 		}
 		at = block
-		_, part, _ := strings.Cut(l.Name, ".")
-		cost, ok := known[part]
-		if !ok || block == "" {
+		key := alike(l, tensors)
+		cost, ok := known[key]
+		if !ok {
 			var err error
 			if cost, err = kernels.Of(m, i, s.MicroBatch, name, d, o); err != nil {
 				return nil, err
 			}
-			known[part] = cost
+			known[key] = cost
 		}
 		u := &out[len(out)-1]
 		u.forward += cost.ForwardS
