@@ -6,10 +6,12 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
 // Plan is a prediction as a plan of the cluster's groups: replicas of a stage take slices of micro-batches. What a plan
-// has no field for, who divides what and what is computed again by block, stands in its sentences.
+// has no field for, who divides what and recompute of parts of blocks, stands in its sentences. Shapes that no Program
+// can be written of, like replicas of interleaved stages, are refused.
 func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error) {
 	s := p.Shape
 	d := s.Device(c)
@@ -41,8 +43,12 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	if s.Tensor > 1 {
 		out.Tensor = &plan.Tensor{Devices: s.Tensor, SequenceParallel: s.SequenceParallel}
 	}
+	again := plan.KeepAll
+	if s.Recompute == "full" { // a block at a time
+		again = plan.Every(blockLayers(m))
+	}
 	for k, on := range s.placement() {
-		st := plan.Stage{FirstLayer: first[cuts[k]], LastLayer: first[cuts[k+1]] - 1}
+		st := plan.Stage{Recompute: again, FirstLayer: first[cuts[k]], LastLayer: first[cuts[k+1]] - 1}
 		for r := range s.Replicas {
 			st.Devices = append(st.Devices, on[0]*s.Replicas+r)
 		}
@@ -53,7 +59,25 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	}
 	out.Why = []string{fmt.Sprintf("of the shapes that were asked for this is the fastest that fits: %v, %.4g s a step", s,
 		p.StepS)}
-	return out, out.Validate()
+	if err := out.Validate(); err != nil {
+		return nil, err
+	}
+	if _, err := programs.Build(out, m.TiedLayers(), false, 1); err != nil {
+		return nil, fmt.Errorf("shape: %v cannot be written as a plan: %w", s, err)
+	}
+	return out, nil
+}
+
+// blockLayers is how many layers the largest block has.
+func blockLayers(m *model.Model) (most int) {
+	of := map[string]int{}
+	for i := range m.Layers {
+		if b := blockOf(m.Layers[i].Name); b != "" {
+			of[b]++
+			most = max(most, of[b])
+		}
+	}
+	return most
 }
 
 // Sensitivity is what a step takes where an assumption is another.

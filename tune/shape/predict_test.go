@@ -8,7 +8,9 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile/kernels"
+	"github.com/millrace-ml/millrace/schedule/programs"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
@@ -195,6 +197,39 @@ func TestBlocksThatDiffer(t *testing.T) {
 	if _, err := shape.Predict(m, c, shape.Shape{Batch: 4, MicroBatch: 4, Precision: "bf16"}); err == nil ||
 		!strings.Contains(err.Error(), "between its blocks") {
 		t.Errorf("gnmt: %v", err)
+	}
+}
+
+// What is written as a plan has a Program and the shape's recompute, a block of two layers at a time; what no Program
+// can be written of is refused.
+func TestPlansOfShapesAreBuilt(t *testing.T) {
+	m := gpt(t, 8, 512, 8, 128, 1024)
+	c := machines(1)
+	for refused, s := range map[string]shape.Shape{"": {Stages: 2, Replicas: 2, Recompute: "full"},
+		"cannot be written as a plan": {Stages: 2, Replicas: 2, Chunks: 2}} {
+		s.Batch, s.MicroBatch, s.Precision = 16, 1, "bf16"
+		p, err := shape.Predict(m, c, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl, err := p.Plan(m, c)
+		if refused != "" {
+			if err == nil || !strings.Contains(err.Error(), refused) {
+				t.Errorf("%v, want %q", err, refused)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, st := range pl.Stages {
+			if st.Recompute != plan.Every(2) {
+				t.Errorf("recompute is %v", st.Recompute)
+			}
+		}
+		if _, err := programs.Build(pl, m.TiedLayers(), false, 1); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
