@@ -169,7 +169,7 @@ func TestSweepsOfASchedule(t *testing.T) {
 	}
 }
 
-// Blocks that differ have each its own time: the kernels of one stage are those of all its layers, asked for one by one.
+// Blocks that differ have each its own time: kernels of one stage are those of all its layers, asked for one by one.
 func TestBlocksThatDiffer(t *testing.T) {
 	m, err := model.Build("resnet50", nil)
 	if err != nil {
