@@ -32,4 +32,8 @@ func TestGroupsForMegatron(t *testing.T) {
 	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), "a group has 2 to 64") {
 		t.Errorf("a group of one: %v", err)
 	}
+	p.Tensor.Devices, p.Precision = 8, "f12"
+	if err := p.Validate(); err == nil || !strings.Contains(err.Error(), `precision is "f12"; it is one of f32, tf32`) {
+		t.Errorf("a precision that is none: %v", err)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/names"
@@ -43,6 +44,10 @@ func (p *Plan) Validate() error {
 	if s := p.Staleness; s != nil && (p.Weights != "asp" || *s < 0 || *s > maxCount) {
 		return fmt.Errorf("plan: staleness is %d for weights %q; it is 0 to %d minibatches, and belongs to the weight "+
 			"policy asp", *s, p.Weights, maxCount)
+	}
+	if p.Precision != "" && !slices.Contains(cluster.Precisions, p.Precision) {
+		return fmt.Errorf("plan: precision is %q; it is one of %s, or left out for f32", p.Precision,
+			strings.Join(cluster.Precisions, ", "))
 	}
 	if t := p.Tensor; t != nil && (t.Devices < 2 || t.Devices > 64) {
 		return fmt.Errorf("plan: tensor: devices is %d; a group has 2 to 64", t.Devices)

@@ -32,6 +32,9 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	switch len(j.Tensor) {
 	case 0:
 	case 1:
+		if g := groupOf(described); g.Size > 1 && g.Size == j.Tensor[0] && g.SequenceParallel == j.SequenceParallel {
+			break // its file has these groups
+		}
 		if described, err = described.Grouped(j.Tensor[0], j.SequenceParallel); err != nil {
 			return nil, cli.BadInput(fmt.Errorf("%s: %w", j.Called("tensor"), err))
 		}

@@ -293,6 +293,9 @@ func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
 	if err := agrees(j, pl); err != nil {
 		return nil, cli.BadInput(err)
 	}
+	if err := takeOver(j, pl); err != nil {
+		return nil, cli.BadInput(err)
+	}
 	pl.PostValidate = pl.PostValidate || j.PostValidate
 	if j.Staleness != nil {
 		pl.Staleness = j.Staleness
@@ -326,6 +329,9 @@ func agrees(j *job.Job, pl *plan.Plan) error {
 // given predicts the job's own plan.
 func (p *Prepared) given() error {
 	pl := p.Plan
+	if err := p.suits(); err != nil {
+		return cli.BadInput(err)
+	}
 	predicted, err := predict.Plan(p.Profile, p.Cluster, pl, p.Job.Clip > 0)
 	if err != nil {
 		return cli.BadInput(err)

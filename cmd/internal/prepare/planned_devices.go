@@ -1,0 +1,60 @@
+package prepare
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/plan"
+)
+
+// takeOver gives a job the precision and the tensor-parallel groups of its plan, and refuses others beside it.
+func takeOver(j *job.Job, pl *plan.Plan) error {
+	refuse := func(key string, own, planned any) error {
+		return fmt.Errorf("%s is %v; the plan in %s has %v: leave it out, or plan again with it", j.Called(key), own, j.Plan,
+			planned)
+	}
+	planned := cmp.Or(pl.Precision, "f32")
+	if own := cmp.Or(j.Precision, "f32"); j.Given("precision") && own != planned {
+		return refuse("precision", own, planned)
+	}
+	t := cmp.Or(pl.Tensor, &plan.Tensor{Devices: 1})
+	if len(j.Tensor) > 0 && (len(j.Tensor) > 1 || j.Tensor[0] != t.Devices) {
+		return refuse("tensor", j.Tensor, t.Devices)
+	}
+	if j.Given("sequence_parallel") && j.SequenceParallel != t.SequenceParallel {
+		return refuse("sequence_parallel", j.SequenceParallel, t.SequenceParallel)
+	}
+	j.Precision = pl.Precision
+	if pl.Tensor != nil && j.Cluster != "" {
+		j.Tensor, j.SequenceParallel = []int{t.Devices}, t.SequenceParallel
+	}
+	return nil
+}
+
+// suits refuses costs and devices that are not what the given plan is of.
+func (p *Prepared) suits() error {
+	planned, has := cmp.Or(p.Plan.Precision, "f32"), cmp.Or(p.Profile.Precision, "f32")
+	if planned != has {
+		return fmt.Errorf("the plan in %s is in %s, and the costs are in %s: name devices with --cluster, without "+
+			"--profile, or plan again", p.Job.Plan, planned, has)
+	}
+	t, g := cmp.Or(p.Plan.Tensor, &plan.Tensor{Devices: 1}), groupOf(p.Cluster)
+	if t.Devices != g.Size || t.SequenceParallel != g.SequenceParallel {
+		return fmt.Errorf("the plan in %s has tensor-parallel groups of %d devices, sequence-parallel %v; those of %s are "+
+			"of %d, %v: name the cluster that it is for, or plan again", p.Job.Plan, t.Devices, t.SequenceParallel,
+			p.Cluster.Name, g.Size, g.SequenceParallel)
+	}
+	return nil
+}
+
+// groupOf is the tensor-parallel group that a cluster's devices are; of one device where they are none.
+func groupOf(c *cluster.Cluster) cluster.Group {
+	if len(c.Devices) > 0 {
+		if g := c.DeviceTypes[c.Devices[0]].Group; g != nil {
+			return *g
+		}
+	}
+	return cluster.Group{Size: 1}
+}

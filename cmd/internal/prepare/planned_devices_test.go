@@ -1,0 +1,67 @@
+package prepare
+
+import (
+	"io"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace-ml/millrace/job"
+)
+
+// A plan in bf16 for groups of four is predicted as it was planned, and on nothing that it is not of.
+func TestGivenPlansKeepTheirDevices(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan.json")
+	prepared := func(cluster string, set func(j *job.Job)) (*Prepared, error) {
+		t.Helper()
+		j := job.Default()
+		j.Model, j.Cluster, j.Batch = "gpt", cluster, 32
+		set(&j)
+		c := &cobra.Command{}
+		c.SetErr(io.Discard)
+		c.SetContext(t.Context())
+		if err := j.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		return Prepare(c, &j, false)
+	}
+	given := func(j *job.Job) { j.Plan = path }
+	p, err := prepared("dgx-a100", func(j *job.Job) { j.Precision, j.Tensor = "bf16", []int{4} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Plan.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range []string{"dgx-a100", ""} {
+		again, err := prepared(cluster, given)
+		if err != nil {
+			t.Fatalf("on %q: %v", cluster, err)
+		}
+		if got, want := again.Plan.Predicted.StepS, p.Plan.Predicted.StepS; math.Abs(got-want) > 1e-9*want ||
+			again.Plan.Precision != "bf16" || again.Plan.Tensor == nil || again.Plan.Tensor.Devices != 4 {
+			t.Errorf("on %q: %v s in %q by %+v; planned were %v s", cluster, got, again.Plan.Precision, again.Plan.Tensor, want)
+		}
+	}
+	for want, set := range map[string]func(j *job.Job){
+		"precision is f16; the plan": func(j *job.Job) { j.Precision = "f16"; j.Give("precision") },
+		"tensor is [8]; the plan":    func(j *job.Job) { j.Tensor = []int{8}; j.Give("tensor") },
+		"sequence_parallel is true":  func(j *job.Job) { j.SequenceParallel = true; j.Give("sequence_parallel") },
+	} {
+		if _, err := prepared("dgx-a100", func(j *job.Job) { given(j); set(j) }); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+	p.Plan.Tensor = nil // its hardware is still of groups
+	if err := p.Plan.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := prepared("", given); err == nil ||
+		!strings.Contains(err.Error(), "those of dgx-a100 in groups of 4 are of 4") {
+		t.Errorf("single devices on groups: %v", err)
+	}
+}
