@@ -49,11 +49,12 @@ func PartName(whole string, first, end int) string {
 
 // PartOf is what a name that PartName made says.
 func PartOf(name string) (whole string, first, end int, ok bool) {
-	whole, rows, found := strings.Cut(strings.TrimSuffix(name, "]"), "[")
-	if !found || whole == "" {
+	at := strings.LastIndexByte(name, '[') // the name itself may have others
+	if at < 1 {
 		return "", 0, 0, false
 	}
-	from, to, _ := strings.Cut(rows, ":")
+	whole = name[:at]
+	from, to, _ := strings.Cut(strings.TrimSuffix(name[at+1:], "]"), ":")
 	first, errFirst := strconv.Atoi(from)
 	end, errEnd := strconv.Atoi(to)
 	ok = errFirst == nil && errEnd == nil && first >= 0 && first < end && PartName(whole, first, end) == name

@@ -80,9 +80,11 @@ layers:
 
 // A name says the same there and back; others are no rows.
 func TestNamesOfRows(t *testing.T) {
-	whole, first, end, ok := PartOf(PartName("a.b.weight", 3, 17))
-	if !ok || whole != "a.b.weight" || first != 3 || end != 17 {
-		t.Error(whole, first, end, ok)
+	for _, of := range strings.Fields("a.b.weight blocks[2].weight a[0:2] [x]") {
+		whole, first, end, ok := PartOf(PartName(of, 3, 17))
+		if !ok || whole != of || first != 3 || end != 17 {
+			t.Errorf("%s: %s, %d, %d, %v", of, whole, first, end, ok)
+		}
 	}
 	for _, name := range strings.Fields("a.weight [0:2] a[2:2] a[-1:2] a[0:2 a[0:02] a[0] a[x:2] a[0:2]]") {
 		if _, _, _, ok := PartOf(name); ok {

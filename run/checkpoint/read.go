@@ -339,14 +339,16 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 		return Tensor{}, err
 	}
 	t := Tensor{Name: name, DType: dtypes[dtype], Shape: shape}
-	for i, s := range in {
+	for _, s := range in {
 		p := c.parts[s.part]
 		one, err := p.index.Read(p.from, s.name)
 		if err != nil {
 			return Tensor{}, err
 		}
-		if t.Data = append(t.Data, one.Data...); i == 0 && len(in) == 1 {
-			t.Data = one.Data
+		if len(in) == 1 {
+			t.Data = one.Data // its own, not copied
+		} else {
+			t.Data = append(t.Data, one.Data...)
 		}
 	}
 	return t, nil
