@@ -16,6 +16,7 @@ import (
 type epochs struct {
 	written map[int]*epoch // by steps: those that are not whole yet
 	sealing *epoch         // the one that is being committed
+	due     []int          // steps behind which stages of the Program under way save, ascending
 }
 
 // epoch is one of them.
@@ -88,13 +89,14 @@ func (l *leader) stagesSave() bool {
 
 // saving is a Program of the next steps in which stages save themselves, where this run has them do so in it.
 func (l *leader) saving(p *schedule.Program) (*schedule.Program, error) {
+	l.epochs.due = nil
 	if !l.stagesSave() {
 		return p, nil
 	}
 	every := l.config.Checkpoint.Every
 	var ends []int
 	for at := (l.done/every + 1) * every; at <= l.done+p.Minibatches(); at += every {
-		ends = append(ends, at-l.done)
+		ends, l.epochs.due = append(ends, at-l.done), append(l.epochs.due, at)
 	}
 	if len(ends) == 0 {
 		return p, nil
@@ -198,13 +200,23 @@ func (l *leader) sealAll() error {
 		}
 		l.await()
 	}
-	return l.failure()
+	if err := l.failure(); err != nil {
+		return err
+	}
+	l.epochs.due = nil // those behind a stop were not begun
+	return nil
 }
 
-// drafts are the names of what stages have begun to write and what will not be whole.
+// drafts are the names of what stages may have begun to write and what will not be whole: of the Program under way all
+// that are not checkpoints yet, since a stage says that it has saved once it has written all, and not as it begins. One
+// that is being committed is among them where all processes have one folder, which has it as either. With
+// several folders it is left: while nobody knows whether the leader's is whole, it may need the others (save does the
+// same), and the next run adopts or removes it.
 func (l *leader) drafts() (all []string) {
-	for steps := range l.epochs.written {
-		all = append(all, checkpoint.DraftName(steps, l.run))
+	for _, steps := range l.epochs.due {
+		if e := l.epochs.sealing; steps > l.savedAt && (!l.others || e == nil || e.steps != steps) {
+			all = append(all, checkpoint.DraftName(steps, l.run))
+		}
 	}
 	return all
 }

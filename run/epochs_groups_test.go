@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
@@ -108,6 +109,31 @@ func TestLongProgramsAreBoundedByInstructions(t *testing.T) {
 		}
 		if n := longest(p, maxRepeat); bounded && (n < 2 || n > maxUnrolled/(6*1024)) || !bounded && n != maxRepeat {
 			t.Errorf("%s: %d steps", schedule, n)
+		}
+	}
+}
+
+// What stages have begun to write is removed though none has said that it has saved; whole checkpoints are not,
+// nor is one that other folders may be needed for.
+func TestDraftsThatNobodyHasSpokenOf(t *testing.T) {
+	c := inTurn(t, 2, 20).saves(t.TempDir(), 4)
+	p, err := programs.Build(c.Plan, nil, false, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &leader{config: &c, run: 7, savedAt: -1}
+	if _, err := l.saving(p); err != nil {
+		t.Fatal(err)
+	}
+	l.savedAt, l.epochs.sealing = 8, &epoch{steps: 12}
+	for others, want := range map[bool][]int{false: {12, 16, 20}, true: {16, 20}} {
+		l.others = others
+		var names []string
+		for _, steps := range want {
+			names = append(names, checkpoint.DraftName(steps, 7))
+		}
+		if got := l.drafts(); !slices.Equal(got, names) {
+			t.Errorf("other folders: %v: %v; wanted %v", others, got, names)
 		}
 	}
 }
