@@ -40,6 +40,9 @@ func (f *sweepFlags) wanted() bool {
 	return f.on || len(f.replicas) > 0 || len(f.chunks) > 0 || len(f.shard) > 0 || f.behind
 }
 
+// ofSearch are the flags that say nothing of shapes.
+var ofSearch = []string{"micro-batches", "split", "weights", "pipelines", "planner", "time", "boundary", "profile"}
+
 // shown is how many shapes a table has without --explain.
 const shown = 12
 
@@ -54,6 +57,12 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 	if !f.on {
 		return cli.BadInput(errors.New("--replicas, --chunks, --shard and --all-reduce-behind are of shapes: give --sweep " +
 			"too"))
+	}
+	for _, name := range ofSearch {
+		if c.Flags().Changed(name) {
+			return cli.BadInput(fmt.Errorf("--%s is of the search over all plans, which shapes are not: leave out --%s or "+
+				"--sweep", name, name))
+		}
 	}
 	if j.Cluster == "" {
 		return cli.BadInput(errors.New("--sweep predicts shapes on described devices: name them with --cluster"))
