@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked for what they do
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
@@ -33,6 +34,23 @@ func WholeModel(f family.Family) bool { return f.Undivided && f.General == Undiv
 
 // SeveralStages says whether a worker holds more than one stage of a family, or may.
 func SeveralStages(f family.Family) bool { return f.Chunks != 0 && f.Chunks != 1 }
+
+// Interleaving is the family in which the chunks of a worker, of whatever number, take turns: it holds less than all
+// micro-batches of a step.
+func Interleaving() family.Family {
+	const workers, chunks, micros = 2, 2, 8
+	return first("has any number of chunks take turns", func(f family.Family) bool {
+		if f.Chunks >= 0 || f.Beside {
+			return false
+		}
+		p, err := family.Generate(f.Name, schedule.Settings{Placement: f.Placement(workers, chunks), MicroBatches: micros})
+		if err != nil {
+			return false
+		}
+		held, err := check.Check(p)
+		return err == nil && slices.Max(held.PeakActivations) < chunks*micros
+	})
+}
 
 // WithSeveralStages is the names of the families of which a worker holds more than one stage, or may.
 func WithSeveralStages() (names []string) {

@@ -6,7 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/programs"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // Plan is a prediction as a plan of the cluster's groups: replicas of a stage take slices of micro-batches. What a plan
@@ -34,7 +36,7 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	first = append(first, len(m.Layers))
 	out := &plan.Plan{
 		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: c.Name, Replication: "split",
-		MicroBatch: s.MicroBatch * s.Replicas, MicroBatches: s.MicroBatches(), Schedule: s.Schedule, Weights: "sync",
+		MicroBatch: s.MicroBatch * s.Replicas, MicroBatches: s.MicroBatches(), Schedule: s.Schedule, Weights: string(schedule.Sync),
 		Planner: "shape", Objective: plan.Objective{Name: "step of a shape", Value: p.StepS, Unit: "s"},
 	}
 	if s.Precision != "f32" {
@@ -55,7 +57,7 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 		out.Stages = append(out.Stages, st)
 	}
 	if s.Stages == 1 {
-		out.Schedule = "dp"
+		out.Schedule = roles.Undivided().Name
 	}
 	out.Why = []string{fmt.Sprintf("of the shapes that were asked for this is the fastest that fits: %v, %.4g s a step", s,
 		p.StepS)}

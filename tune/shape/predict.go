@@ -9,10 +9,12 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile/kernels"
 	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // Prediction is what a step of a shape takes and what its devices hold.
@@ -151,7 +153,7 @@ func (s Shape) program(micros int, stages []stage, l *links) (*schedule.Program,
 		return s.roomy(micros, stages, l)
 	}
 	if s.Stages == 1 {
-		s.Schedule, s.Chunks = "1f1b", 1
+		s.Schedule, s.Chunks = roles.Pipelines().Name, 1
 	}
 	p, err := family.Generate(s.Schedule, schedule.Settings{Placement: s.placement(), MicroBatches: micros})
 	if err != nil {
@@ -180,21 +182,34 @@ func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (st
 	return s.play(stages, &l)
 }
 
+// fits refuses an order in which some worker holds more micro-batches than there is room for.
+func fits(p *schedule.Program, room int) error {
+	held, err := check.Check(p)
+	if err == nil && slices.Max(held.PeakActivations) > room {
+		err = fmt.Errorf("shape: %s holds %d micro-batches, and there is room for %d", p.Name,
+			slices.Max(held.PeakActivations), room)
+	}
+	return err
+}
+
 // roomy is the fastest order within a room: one that knows times, or of those that do not, one that fits.
 func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Program, err error) {
 	latency, taken := l.transfer(0, 1, stages[0].boundary)
 	least := math.Inf(1)
 	plain := s
 	plain.Room = 0
-	for _, name := range []string{"", "zb-h1", "zb-h2"} {
+	orders := []string{""} // the one that knows times
+	for _, f := range family.All() {
+		if f.Halves && !roles.SeveralStages(f) {
+			orders = append(orders, f.Name)
+		}
+	}
+	for _, name := range orders {
 		var p *schedule.Program
-		switch plain.Schedule = name; {
-		case name == "":
+		if plain.Schedule = name; name == "" {
 			p, err = s.timed(micros, stages, latency+taken)
-		case name == "zb-h1" && s.Room >= s.Stages, name == "zb-h2" && s.Room >= 2*s.Stages-1:
-			p, err = plain.program(micros, stages, l)
-		default:
-			continue
+		} else if p, err = plain.program(micros, stages, l); err == nil {
+			err = fits(p, s.Room)
 		}
 		if err != nil {
 			continue

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // Shape is how a model is laid over devices.
@@ -82,8 +83,8 @@ func (s Shape) filled() Shape {
 		}
 	}
 	if s.Schedule == "" {
-		if s.Schedule = "1f1b"; s.Chunks > 1 {
-			s.Schedule = "interleaved"
+		if s.Schedule = roles.Pipelines().Name; s.Chunks > 1 {
+			s.Schedule = roles.Interleaving().Name
 		}
 	}
 	f, err := family.Named(s.Schedule)

@@ -32,7 +32,7 @@ func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.P
 		return nil, fmt.Errorf("shape: %w", err)
 	}
 	p := settings.Program()
-	p.Name, p.Weights, p.Body = "zb-auto", schedule.Sync, best
+	p.Name, p.Weights, p.Body = "timed", schedule.Sync, best
 	return p, nil
 }
 
