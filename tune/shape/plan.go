@@ -37,7 +37,8 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	out := &plan.Plan{
 		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: c.Name, Replication: "split",
 		MicroBatch: s.MicroBatch * s.Replicas, MicroBatches: s.MicroBatches(), Schedule: s.Schedule,
-		Weights: string(schedule.Sync), Planner: "shape", Objective: plan.Objective{Name: "step of a shape", Value: p.StepS, Unit: "s"},
+		Weights: string(schedule.Sync), Planner: "shape",
+		Objective: plan.Objective{Name: "step of a shape", Value: p.StepS, Unit: "s"},
 	}
 	if s.Precision != "f32" {
 		out.Precision = s.Precision
