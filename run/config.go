@@ -257,7 +257,11 @@ func (c Config) filled() (Config, error) {
 	if err := CheckPlan(c.Plan, c.Model, c.PerSlice); err != nil {
 		return c, err
 	}
-	if c.longest = cmp.Or(c.longest, maxRepeat); c.Next == nil || c.Checkpoint.ByStage { // else it is none of the plan's
+	c.longest = cmp.Or(c.longest, maxRepeat)
+	// Programs are the leader's: other processes know no schedule that was read from a file. With Next they are none of
+	// the plan's.
+	leads := c.World == nil || c.World.Rank == 0
+	if leads && (c.Next == nil || c.Checkpoint.ByStage) {
 		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1)
 		if err != nil {
 			return c, fmt.Errorf("run: %w", err)

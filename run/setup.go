@@ -96,7 +96,7 @@ func (c *Config) fits(from *checkpoint.Checkpoint) error {
 		return refuse("the first update in the average", m.Optimizer.AverageFrom, c.Optimizer.AverageFrom)
 	case m.Steps > c.Steps:
 		return refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Steps))
-	case c.Checkpoint.ByStage && m.Steps%c.unit != 0 && m.Steps < c.Steps:
+	case c.Checkpoint.ByStage && c.unit > 0 && m.Steps%c.unit != 0 && m.Steps < c.Steps:
 		return refuse("steps", m.Steps, fmt.Sprintf("save mode stage, and stages that update for %d at once: go on from a "+
 			"multiple, or save with a drain", c.unit))
 	}
