@@ -94,12 +94,20 @@ func textWithin[T byte | uint32](p pair, all []T, what string) error {
 	return nil
 }
 
+// shorter says with which context a text would do, where there is one.
+func shorter(context int) string {
+	if context < 1 {
+		return ""
+	}
+	return fmt.Sprintf(", or a context of at most %d (built-in models take --set context=%d)", context, context)
+}
+
 // divided keeps the last tenth for testing: it comes after everything trained on.
 func divided[T byte | uint32](set *Set, p pair, all []T, context int, what string, seed uint64) (*Set, error) {
 	cut := len(all) - len(all)/10
 	if cut <= context || len(all)-cut <= context {
-		return nil, fmt.Errorf("data: %s has %d %s; for a context of %d it needs %d at least", set.Name, len(all), what,
-			context, 10*(context+1))
+		return nil, fmt.Errorf("data: %s has %d %s; for a context of %d it needs %d at least%s", set.Name, len(all), what,
+			context, 10*(context+1), shorter(len(all)/10-1))
 	}
 	train, test := &text[T]{pair: p, all: all[:cut], context: context}, &text[T]{pair: p, all: all[cut:], context: context}
 	train.order, test.order = newOrder(train.Len(), seed, false), newOrder(test.Len(), seed, true)

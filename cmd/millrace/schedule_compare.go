@@ -128,7 +128,7 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 	}
 	if (s.profile == "") != (s.cluster == "") {
 		return out, fmt.Errorf("schedule compare: --profile and --cluster go together: the model's costs, and what they " +
-			"are spread over")
+			"are spread over; millrace profile MODEL --analytic --cluster CLUSTER writes one")
 	}
 	if s.profile != "" {
 		return s.profiled(out)

@@ -125,6 +125,10 @@ func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	if _, most := takenBy(c); most == 0 && c.HasAvailableSubCommands() && len(c.Flags().Args()) > 0 {
 		return noVerb(c, c.Flags().Args()[0])
 	}
+	if _, behind, has := strings.Cut(c.Use, " -- "); has {
+		return fmt.Errorf("there is no flag --%s before --; behind it stands %s; see %s -h", err.GetSpecifiedName(),
+			behind, c.CommandPath())
+	}
 	if letters := err.GetSpecifiedShortnames(); letters != "" {
 		return fmt.Errorf("there is no flag -%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())
 	}

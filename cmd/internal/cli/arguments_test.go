@@ -48,6 +48,7 @@ func TestWrongArguments(t *testing.T) {
 		"join a":               "join: [NAME=]FILE is missing; give it, as in: program join a b",
 		"schedule a b":         `schedule: "b" is too many: it takes no more than [NAME | FILE]; see program schedule -h`,
 		"live":                 "live: TRAIN is missing; give it, as in: program live -- --model mlp",
+		"live --model mlp":     "there is no flag --model before --; behind it stands TRAIN FLAGS...; see program live -h",
 		"kind":                 "its own",
 		"reprot --of x":        `there is no verb "reprot"; did you mean "program report"?`,
 		"reprot x":             `there is no verb "reprot"; did you mean "program report"?`,
