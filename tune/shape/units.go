@@ -52,15 +52,14 @@ func alike(l *model.Layer, tensors map[string][]model.Tensor) string {
 	return fmt.Sprint(l.Kind, l.Attr, shapes)
 }
 
-// units cuts a model.
+// units cuts a model, whose blocks repeat without a break.
 func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit, error) {
-	t := 1.0
+	t, spread := 1.0, 1.0 // devices of a group, and of those that positions are divided over between units
 	if d.Group != nil {
 		t = float64(d.Group.Size)
-	}
-	spread := 1.0 // devices that positions are divided over where they stand between units
-	if d.Group != nil && d.Group.SequenceParallel {
-		spread = t
+		if d.Group.SequenceParallel {
+			spread = t
+		}
 	}
 	e := float64(kernels.ElementBytes(s.Precision))
 	o := kernels.Options{Precision: s.Precision, Selective: s.Recompute == "selective"}
@@ -96,12 +95,7 @@ func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit,
 			known[key] = cost
 		}
 		u := &out[len(out)-1]
-		u.forward += cost.ForwardS
-		u.input, u.weight = u.input+cost.InputS, u.weight+cost.WeightS
-		u.cheap, u.products = u.cheap+cost.CheapS, u.products+cost.ProductsS
-		u.summed, u.again = u.summed+cost.SummedS, u.again+cost.CoreS
-		u.saved += float64(cost.SavedBytes) / t
-		u.pending += float64(cost.PendingBytes) / t
+		u.add(cost, t)
 		for _, p := range l.Params {
 			if !p.Learned() {
 				continue
@@ -120,35 +114,56 @@ func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit,
 		u.output = float64(s.MicroBatch) * e * float64(last.Elements()) / spread
 		u.boundary = float64(s.MicroBatch) * e * float64(last.Elements()) / t
 	}
-	blocks := 0
-	for k := range out {
-		u := &out[k]
-		if s.AsyncTensor { // forward and backward have a half each
-			hidden := d.Kernels.Overlap * min(u.summed, u.forward+u.input+u.weight-u.summed)
-			u.summed -= hidden
-			u.forward, u.input = u.forward-hidden/2, u.input-hidden/2
-		}
-		u.saveds = u.saved
-		u.pending = min(1, u.pending/u.saved)
-		if !u.block {
-			continue
-		}
-		switch blocks++; {
-		case s.Recompute == "full" || s.Recompute == "alternate" && blocks%2 == 0:
-			u.again = u.forward
-			u.input += u.forward
-			u.saved = u.output
-		case s.Recompute == "operators":
-			u.again = u.cheap + u.products/2
-			u.input += u.again
-			u.saved /= 2
-		}
-	}
-	if blocks == 0 {
+	if !begun {
 		return nil, fmt.Errorf("shape: %s has no blocks, layers named like block1.attention; shapes are of models that "+
 			"repeat one", m.Name)
 	}
+	blocks := 0
+	for k := range out {
+		u := &out[k]
+		if s.AsyncTensor {
+			u.hideSums(d.Kernels.Overlap)
+		}
+		u.saveds = u.saved
+		u.pending = min(1, u.pending/u.saved)
+		if u.block {
+			blocks++
+			u.recompute(s.Recompute, blocks)
+		}
+	}
 	return out, nil
+}
+
+// add adds what a layer costs on one of so many devices of a tensor-parallel group.
+func (u *unit) add(cost kernels.Cost, devices float64) {
+	u.forward += cost.ForwardS
+	u.input, u.weight = u.input+cost.InputS, u.weight+cost.WeightS
+	u.cheap, u.products = u.cheap+cost.CheapS, u.products+cost.ProductsS
+	u.summed, u.again = u.summed+cost.SummedS, u.again+cost.CoreS
+	u.saved += float64(cost.SavedBytes) / devices
+	u.pending += float64(cost.PendingBytes) / devices
+}
+
+// hideSums has a part of the group's sums, which computation may overlap, go on beside it. Forward and backward have a
+// half each.
+func (u *unit) hideSums(overlap float64) {
+	hidden := overlap * min(u.summed, u.forward+u.input+u.weight-u.summed)
+	u.summed -= hidden
+	u.forward, u.input = u.forward-hidden/2, u.input-hidden/2
+}
+
+// recompute has a block, whose number counts from 1, keep less and compute it again in backward.
+func (u *unit) recompute(how string, number int) {
+	switch {
+	case how == "full" || how == "alternate" && number%2 == 0:
+		u.again = u.forward
+		u.input += u.forward
+		u.saved = u.output
+	case how == "operators":
+		u.again = u.cheap + u.products/2
+		u.input += u.again
+		u.saved /= 2
+	}
 }
 
 // place is the first unit of each virtual stage, and where the last one ends.

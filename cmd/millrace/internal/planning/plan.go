@@ -172,31 +172,12 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	if err != nil {
 		return nil, err
 	}
+	readCosts := f.measureCosts
 	if f.bare {
-		if err := p.Describe(c); err != nil {
-			return nil, err
-		}
-		if p.Profile, err = profile.Read(j.Profile); err != nil {
-			return nil, cli.BadInput(err)
-		}
-		if f.fix, err = prepare.Overrides(j, layersOf(p.Profile)); err != nil {
-			return nil, err
-		}
-	} else {
-		if p.Model, err = prepare.LoadModel(j); err != nil {
-			return nil, err
-		}
-		if f.fix, err = prepare.Overrides(j, prepare.NamesOf(p.Model)); err != nil {
-			return nil, err
-		}
-		if j.Cluster == "" { // before anything is measured
-			if err := f.fix.Check(p.Model.Name, len(p.Model.Layers), j.Workers, j.Batch); err != nil {
-				return nil, prepare.Refused(j, err)
-			}
-		}
-		if err := p.Hardware(c); err != nil {
-			return nil, err
-		}
+		readCosts = f.readCosts
+	}
+	if err := readCosts(c, p); err != nil {
+		return nil, err
 	}
 	if f.planner != "auto" {
 		return p, f.other(c, p)
@@ -242,6 +223,36 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	p.NoteSpread()
 	p.Placed(p.Plan)
 	return p, p.Advance()
+}
+
+// readCosts reads what layers cost from a profile, whose model need not be there.
+func (f *planFlags) readCosts(c *cobra.Command, p *prepare.Prepared) (err error) {
+	if err := p.Describe(c); err != nil {
+		return err
+	}
+	if p.Profile, err = profile.Read(p.Job.Profile); err != nil {
+		return cli.BadInput(err)
+	}
+	f.fix, err = prepare.Overrides(p.Job, layersOf(p.Profile))
+	return err
+}
+
+// measureCosts reads the model and finds what its layers cost on the hardware. It refuses what the user has fixed
+// before anything is measured.
+func (f *planFlags) measureCosts(c *cobra.Command, p *prepare.Prepared) (err error) {
+	j := p.Job
+	if p.Model, err = prepare.LoadModel(j); err != nil {
+		return err
+	}
+	if f.fix, err = prepare.Overrides(j, prepare.NamesOf(p.Model)); err != nil {
+		return err
+	}
+	if j.Cluster == "" {
+		if err := f.fix.Check(p.Model.Name, len(p.Model.Layers), j.Workers, j.Batch); err != nil {
+			return prepare.Refused(j, err)
+		}
+	}
+	return p.Hardware(c)
 }
 
 // adviceOf is the part of --time, one in so many, in which it is searched what better hardware would do.
