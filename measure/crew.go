@@ -172,7 +172,7 @@ func (b *bench) forward() (id int, err error) {
 	}
 	id = b.next
 	b.next++
-	_, loss, err := b.stage.Forward(stage.Micro{ID: id, Step: id, Rows: b.rows, Version: b.stage.Version()}, given)
+	_, loss, err := b.stage.Forward(stage.Micro{ID: id, Step: id, Rows: b.rows, Version: b.stage.Versions.Newest()}, given)
 	if err == nil {
 		loss.Free()
 	}

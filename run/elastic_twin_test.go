@@ -207,7 +207,7 @@ func (a *averaged) iteration(t int, e *plan.Elastic) error {
 			}
 			d, z := make([]float64, len(x[i])), a.z[i]
 			if a.sees != nil {
-				z = a.past[a.sees(pipeline.stages[0][0].Params()[i].Layer, p, t)][i]
+				z = a.past[a.sees(pipeline.stages[0][0].Params.Learned[i].Layer, p, t)][i]
 			}
 			for k := range d {
 				d[k] = stepped[i][k] - x[i][k]
@@ -244,7 +244,7 @@ func (a *averaged) iteration(t int, e *plan.Elastic) error {
 // buffers is how many of a pipeline's tensors are buffers, its last ones.
 func (a *averaged) buffers() (n int) {
 	for _, s := range a.x[0].stages {
-		n += len(s[0].Statistics())
+		n += len(s[0].Statistics.Vectors())
 	}
 	return n
 }
@@ -253,10 +253,10 @@ func (a *averaged) buffers() (n int) {
 func (a *averaged) tensors(p int) (all []stage.Vector) {
 	var buffers []stage.Vector
 	for _, s := range a.x[p].stages {
-		for _, param := range s[0].Params() {
+		for _, param := range s[0].Params.Learned {
 			all = append(all, stage.Vector{Name: param.Name, Tensor: param.Value})
 		}
-		buffers = append(buffers, s[0].Statistics()...)
+		buffers = append(buffers, s[0].Statistics.Vectors()...)
 	}
 	return append(all, buffers...)
 }
@@ -287,7 +287,7 @@ func (a *averaged) copies(p int) ([][]float64, error) {
 func (a *averaged) states(p int) ([][]float64, error) {
 	var all [][]float64
 	for _, s := range a.x[p].stages {
-		for _, param := range s[0].Params() {
+		for _, param := range s[0].Params.Learned {
 			for _, t := range param.State {
 				data, err := a.dev.(viewer).View(t)
 				if err != nil {

@@ -184,7 +184,7 @@ func (w *twin) weights() (map[string]process.Weight, error) {
 		if err := w.load(replicas[0], w.latest(i)); err != nil {
 			return nil, err
 		}
-		for _, v := range replicas[0].Snapshot() {
+		for _, v := range replicas[0].Params.Snapshot() {
 			if !strings.Contains(v.Name, "#") { // states are the optimizer's
 				out[v.Name] = process.Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(),
 					Data: bytes.Clone(w.memory(v.Tensor))}
@@ -199,7 +199,7 @@ func (w *twin) latest(i int) [][]byte { return w.versions[i][len(w.versions[i])-
 // bytes copies the parameters of a stage, load writes them.
 func (w *twin) bytes(s *stage.Stage) ([][]byte, error) {
 	var all [][]byte
-	for _, p := range s.Params() {
+	for _, p := range s.Params.Learned {
 		data, err := w.dev.(viewer).View(p.Value)
 		if err != nil {
 			return nil, err
@@ -210,7 +210,7 @@ func (w *twin) bytes(s *stage.Stage) ([][]byte, error) {
 }
 
 func (w *twin) load(s *stage.Stage, from [][]byte) error {
-	for i, p := range s.Params() {
+	for i, p := range s.Params.Learned {
 		data, err := w.dev.(viewer).View(p.Value)
 		if err != nil {
 			return err
@@ -329,7 +329,7 @@ func (w *twin) through(id int) error {
 			if err := w.feed(s, given, step, index*w.c.Plan.MicroBatch+first, n); err != nil {
 				return err
 			}
-			micro := stage.Micro{ID: id, Step: step, Index: index, FirstRow: first, Rows: n, Version: s.Version()}
+			micro := stage.Micro{ID: id, Step: step, Index: index, FirstRow: first, Rows: n, Version: s.Versions.Newest()}
 			out, loss, err := s.Forward(micro, given)
 			if err != nil {
 				return err

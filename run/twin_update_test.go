@@ -78,7 +78,7 @@ func (w *twin) sumTied(due []int) error {
 	firsts := map[string][]stage.TiedUse{} // the first use on each replica, which gets the sum
 	for _, i := range due {
 		for r, s := range w.stages[i] {
-			all, err := s.TiedUses()
+			all, err := s.Gradients.TiedUses()
 			if err != nil {
 				return err
 			}
@@ -125,7 +125,7 @@ func (w *twin) memory(t engine.Tensor) []byte {
 
 // squares is the sums of squares of the gradients of a stage.
 func (w *twin) squares(s *stage.Stage) ([]float64, error) {
-	t, err := s.Norms()
+	t, err := s.Gradients.Norms()
 	if err != nil || t == nil {
 		return nil, err
 	}
@@ -142,14 +142,14 @@ func (w *twin) sumReplicas(replicas []*stage.Stage, buffers bool) error {
 	all := make([][]stage.Vector, len(replicas))
 	for r, s := range replicas {
 		for l := s.First; l <= s.Last; l++ {
-			gradients, err := s.LayerGradients(l)
+			gradients, err := s.Gradients.OfLayer(l)
 			if err != nil {
 				return err
 			}
 			all[r] = append(all[r], gradients...)
 		}
 		if buffers {
-			all[r] = append(all[r], s.Statistics()...)
+			all[r] = append(all[r], s.Statistics.Vectors()...)
 		}
 	}
 	for i, total := range all[0] {
@@ -166,7 +166,7 @@ func (w *twin) sumReplicas(replicas []*stage.Stage, buffers bool) error {
 		if !buffers {
 			break
 		}
-		if err := s.AverageStatistics(len(replicas)); err != nil {
+		if err := s.Statistics.Average(len(replicas)); err != nil {
 			return err
 		}
 	}

@@ -1,8 +1,6 @@
 package stage
 
 import (
-	"fmt"
-
 	"github.com/millrace-ml/millrace/engine"
 )
 
@@ -23,15 +21,12 @@ func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error)
 // backwards leave the bits in the parameters' gradients that Backward leaves.
 func (s *Stage) BackwardInput(id int, given Tensors, weight float64) (Tensors, error) {
 	h := &half{works: make([]engine.Work, s.Last-s.First+1)}
-	if f := s.open[id]; f != nil {
-		h.version = f.micro.Version
-	}
-	back, err := s.goBack(id, given, weight, h.works)
+	back, err := s.goBack(id, given, weight, h)
 	if err != nil {
-		freeWorks(h.works)
+		h.free()
 		return nil, err
 	}
-	s.halves[id] = h
+	s.open.halves[id] = h
 	return back, nil
 }
 
@@ -41,113 +36,49 @@ type half struct {
 	version int
 }
 
-// BackwardWeight runs what BackwardInput left of a micro-batch, from the last layer to the first.
-func (s *Stage) BackwardWeight(id int) error {
-	h := s.halves[id]
-	if h == nil {
-		return fmt.Errorf("stage: micro-batch %d has no input gradient to go on from", id)
-	}
-	delete(s.halves, id)
-	defer freeWorks(h.works)
-	if err := s.gatherOn(h.version); err != nil {
+// begin computes the input's half of layer First+at, and keeps what is left to do, if anything is.
+func (h *half) begin(dev engine.Device, at int, outputs, seeds []engine.Tensor) error {
+	w, err := dev.BackwardInput(outputs, seeds)
+	if err != nil {
 		return err
 	}
-	s.sums = false
-	for l := s.Last; l >= s.First; l-- {
-		if w := h.works[l-s.First]; w != nil {
-			s.begin(WeightHalf, l)
-			err := w.Run()
-			s.end(WeightHalf, l, nil)
-			if err != nil {
-				return s.failed(l, err)
-			}
-		}
-		if err := s.gathered(l); err != nil {
-			return err
-		}
+	if w.Size() == 0 {
+		w.Free()
+		return nil
 	}
+	h.works[at] = w
 	return nil
 }
 
-func freeWorks(works []engine.Work) {
-	for _, w := range works {
+func (h *half) free() {
+	for _, w := range h.works {
 		if w != nil {
 			w.Free()
 		}
 	}
 }
 
-// goBack is Backward, or with works BackwardInput.
-func (s *Stage) goBack(id int, given Tensors, weight float64, works []engine.Work) (Tensors, error) {
-	grads := Tensors{}
-	for v, t := range given {
-		grads[v] = t
-	}
-	f := s.open[id]
-	if f == nil {
-		grads.Free()
-		return nil, fmt.Errorf("stage: micro-batch %d has no forward to go back from", id)
-	}
-	delete(s.open, id)
-	s.sums = false
-	err := s.gatherOn(f.micro.Version)
-	if err == nil {
-		err = s.backward(f, grads, weight, works)
-	}
-	f.free()
+// BackwardWeight runs what BackwardInput left of a micro-batch, from the last layer to the first.
+func (s *Stage) BackwardWeight(id int) error {
+	h, err := s.open.endHalf(id)
 	if err != nil {
-		grads.Free()
-		return nil, err
+		return err
 	}
-	defer grads.Free()
-	back := Tensors{}
-	for _, v := range s.in {
-		if g := grads[v]; g != nil {
-			if back[v], err = Copy(s.dev, g); err != nil {
-				back.Free()
-				return nil, err
-			}
-		}
+	defer h.free()
+	if err := s.Gradients.gathersFor(h.version); err != nil {
+		return err
 	}
-	return back, nil
-}
-
-func (s *Stage) backward(f *flight, grads Tensors, weight float64, works []engine.Work) error {
-	for last := s.Last; last >= s.First; {
-		first := s.segment(last)
-		if s.Segment > 0 {
-			f.forget(s, first)
-			if s.anyBack(first, last) {
-				if err := s.record(f, first, last, true); err != nil {
-					return err
-				}
-			}
-		}
-		if err := s.backwardRun(f, first, last, grads, weight, works); err != nil {
-			return err
-		}
-		last = first - 1
-	}
-	return nil
-}
-
-// backwardRun goes back through layers whose graphs are there.
-func (s *Stage) backwardRun(f *flight, first, last int, grads Tensors, weight float64, works []engine.Work) error {
-	for l := last; l >= first; l-- {
-		if l == len(s.Graph.Model.Layers)-1 {
-			seed, err := s.dev.Full(s.Float, f.made[l-s.First][0].Tensor.Shape(), weight)
+	for l := s.Last; l >= s.First; l-- {
+		if w := h.works[l-s.First]; w != nil {
+			s.layers.begin(WeightHalf, l)
+			err := w.Run()
+			s.layers.end(WeightHalf, l, nil)
 			if err != nil {
-				return s.failed(l, err)
+				return s.layers.failed(l, err)
 			}
-			grads[s.Graph.makes[l][0]] = seed
 		}
-		if err := s.backwardLayer(f, l, grads, works); err != nil {
-			return s.failed(l, err)
-		}
-		if works == nil {
-			if err := s.gathered(l); err != nil {
-				return err
-			}
+		if err := s.gathered(l); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -160,78 +91,167 @@ func (s *Stage) gathered(l int) error {
 	return s.Gathered(l)
 }
 
-// backwardLayer runs one layer's graph and adds the gradients of what it read, in the order
-// of its inputs, to those of the layers behind it. With works it keeps the weights' half.
-func (s *Stage) backwardLayer(f *flight, l int, grads Tensors, works []engine.Work) error {
-	at := l - s.First
-	outputs, seeds := s.seeded(f, l, grads)
+// goBack is Backward, or with a half BackwardInput.
+func (s *Stage) goBack(id int, given Tensors, weight float64, left *half) (Tensors, error) {
+	b := &way{grads: Tensors{}, weight: weight, half: left, gathered: s.gathered}
+	defer b.grads.Free()
+	for v, t := range given {
+		b.grads[v] = t
+	}
+	var err error
+	if b.f, err = s.open.end(id); err != nil {
+		return nil, err
+	}
+	if left != nil {
+		left.version = b.f.micro.Version
+	}
+	if err = s.Gradients.gathersFor(b.f.micro.Version); err == nil {
+		err = b.run()
+	}
+	b.f.free()
+	if err != nil {
+		return nil, err
+	}
+	back := Tensors{}
+	for _, v := range s.In() {
+		if g := b.grads[v]; g != nil {
+			if back[v], err = Copy(s.Device, g); err != nil {
+				back.Free()
+				return nil, err
+			}
+		}
+	}
+	return back, nil
+}
+
+// way is a micro-batch's way back through the layers. It holds the gradients of the values that layers in front are
+// still to go back through, each the sum of what the layers behind have added.
+type way struct {
+	f        *flight
+	grads    Tensors
+	weight   float64
+	half     *half                 // takes the weights' half of the layers; nil: whole backwards
+	gathered func(layer int) error // told of each layer, of whole backwards
+}
+
+// run goes back through all layers, segment by segment.
+func (b *way) run() error {
+	c, wires := b.f.y.c, b.f.y.wires
+	for last := c.Last; last >= c.First; {
+		first := wires.segment(last)
+		if c.Segment > 0 {
+			b.f.forget(first)
+			if wires.anyBack(first, last) {
+				if err := b.f.record(first, last, true); err != nil {
+					return err
+				}
+			}
+		}
+		if err := b.through(first, last); err != nil {
+			return err
+		}
+		last = first - 1
+	}
+	return nil
+}
+
+// through goes back through layers whose graphs are there.
+func (b *way) through(first, last int) error {
+	y := b.f.y
+	for l := last; l >= first; l-- {
+		if y.wires.makesLoss(l) {
+			seed, err := y.c.Device.Full(y.c.Float, b.f.made[b.f.at(l)][0].Tensor.Shape(), b.weight)
+			if err != nil {
+				return y.failed(l, err)
+			}
+			b.grads[y.c.Graph.makes[l][0]] = seed
+		}
+		if err := b.layer(l); err != nil {
+			return y.failed(l, err)
+		}
+		if b.half == nil {
+			if err := b.gathered(l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// layer runs one layer's graph and adds the gradients of what it read, in the order
+// of its inputs, to those of the layers behind it.
+func (b *way) layer(l int) error {
+	y, at := b.f.y, b.f.at(l)
+	dev := y.c.Device
+	outputs, seeds := b.seeded(l)
 	phase := Backward
-	if works != nil {
+	if b.half != nil {
 		phase = InputHalf
 	}
-	s.begin(phase, l)
-	defer s.end(phase, l, nil)
-	m := s.dev.Begin()
+	y.begin(phase, l)
+	defer y.end(phase, l, nil)
+	m := dev.Begin()
 	var keep []engine.Tensor
 	var err error
 	if len(outputs) > 0 {
-		if works == nil {
-			err = s.dev.Backward(outputs, seeds)
-		} else if works[at], err = s.dev.BackwardInput(outputs, seeds); err == nil && works[at].Size() == 0 {
-			works[at].Free()
-			works[at] = nil
+		if b.half == nil {
+			err = dev.Backward(outputs, seeds)
+		} else {
+			err = b.half.begin(dev, at, outputs, seeds)
 		}
 		if err == nil {
-			keep, err = s.collect(f, l, grads)
+			keep, err = b.collect(l)
 		}
 	}
-	s.dev.End(m, keep...)
-	f.freeLayer(at)
-	for _, v := range s.Graph.makes[l] {
-		free(grads[v])
-		delete(grads, v)
+	dev.End(m, keep...)
+	b.f.freeLayer(at)
+	for _, v := range y.c.Graph.makes[l] {
+		free(b.grads[v])
+		delete(b.grads, v)
 	}
 	return err
 }
 
 // seeded is the outputs of a layer that have a gradient, and the gradients.
-func (s *Stage) seeded(f *flight, l int, grads Tensors) (outputs, seeds []engine.Tensor) {
-	for k, v := range s.Graph.makes[l] {
-		if g := grads[v]; g != nil && s.Graph.values[v].gradient {
-			outputs, seeds = append(outputs, f.made[l-s.First][k].Tensor), append(seeds, g)
+func (b *way) seeded(l int) (outputs, seeds []engine.Tensor) {
+	graph := b.f.y.c.Graph
+	for k, v := range graph.makes[l] {
+		if g := b.grads[v]; g != nil && graph.values[v].gradient {
+			outputs, seeds = append(outputs, b.f.made[b.f.at(l)][k].Tensor), append(seeds, g)
 		}
 	}
 	return outputs, seeds
 }
 
-// collect takes the gradients of a layer's leaves into grads and returns those made. They
+// collect takes the gradients of a layer's leaves and returns those made. They
 // are contiguous, as they would be had they crossed a cut: an operator may compute
 // other bits on other strides. Sums are out of place because gradients may share memory.
-func (s *Stage) collect(f *flight, l int, grads Tensors) (made []engine.Tensor, err error) {
-	err = s.dev.NoGrad(func() error {
-		for i, v := range s.Graph.reads[l] {
-			if !s.Graph.values[v].gradient {
+func (b *way) collect(l int) (made []engine.Tensor, err error) {
+	dev, graph := b.f.y.c.Device, b.f.y.c.Graph
+	err = dev.NoGrad(func() error {
+		for i, v := range graph.reads[l] {
+			if !graph.values[v].gradient {
 				continue
 			}
-			g, err := s.dev.Grad(f.leaves[l-s.First][i])
+			g, err := dev.Grad(b.f.leaves[b.f.at(l)][i])
 			if err != nil {
 				return err
 			}
 			if g == nil {
 				continue
 			}
-			if g, err = s.dev.Contiguous(g); err != nil {
+			if g, err = dev.Contiguous(g); err != nil {
 				return err
 			}
-			if so := grads[v]; so != nil {
-				sum, err := s.dev.Call("aten::add.Tensor", so, g)
+			if so := b.grads[v]; so != nil {
+				sum, err := dev.Call("aten::add.Tensor", so, g)
 				if err != nil {
 					return err
 				}
 				free(so)
 				g = sum[0]
 			}
-			grads[v] = g
+			b.grads[v] = g
 			made = append(made, g)
 		}
 		return nil

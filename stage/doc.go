@@ -20,5 +20,11 @@
 // to the earlier stage's own. First values are the whole parameter's, of which a stage takes its rows, drawn or from
 // files; a Snapshot names the rows.
 //
+// A Stage has parts with invariants of their own. Params is the parameters, each once however many layers read
+// it; Versions the older weights that micro-batches under way still go back through; Gradients what backwards
+// have added up, on the leaves of one version at a time, until an update; Statistics the buffers that replicas
+// make agree. What concerns several of them at once (Renew, Return, Drop) and what computes (Forward, Backward,
+// Evaluate) is the Stage's.
+//
 // A Stage belongs to its device's goroutine. It knows nothing of schedules or of wires.
 package stage

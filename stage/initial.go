@@ -9,13 +9,115 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-func (s *Stage) firstValues(p *Param) (engine.Tensor, error) {
-	described := s.Graph.Model.Layers[p.Layer].Params[p.Index]
+// maker makes the parameters of a stage and gives them their first values: Initial's, those of the model's Weights, or
+// drawn ones. States start at zero or are Initial's.
+type maker struct {
+	c    *Config
+	to   *Params
+	name map[string]*Param // made so far
+}
+
+// makeParams makes every parameter that a layer of the stage reads. Whoever has given to frees what is there, whatever
+// it returns.
+func makeParams(c *Config, to *Params) error {
+	m := maker{c: c, to: to, name: map[string]*Param{}}
+	to.leaves = make([][]engine.Tensor, c.Last-c.First+1)
+	for l := c.First; l <= c.Last; l++ {
+		for i := range c.Graph.Model.Layers[l].Params {
+			if err := m.use(l, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// use has layer l read its parameter i, which is made where no layer before reads it.
+func (m *maker) use(l, i int) error {
+	name, owner, index, err := ownerOf(m.c.Graph.Model, l, i)
+	if err != nil {
+		return err
+	}
+	p := m.name[name]
+	if p == nil {
+		if p, err = m.make(name, owner, index); err != nil {
+			return fmt.Errorf("stage: parameter %s: %w", name, err)
+		}
+	}
+	leaf := p.Value
+	if len(p.Uses) > 0 && p.learned() {
+		if leaf, err = m.c.Device.Leaf(p.Value, true); err != nil {
+			return fmt.Errorf("stage: parameter %s: %w", name, err)
+		}
+		m.c.Device.Disown(leaf)
+	}
+	p.Uses = append(p.Uses, Use{Layer: l, leaf: leaf})
+	m.to.leaves[l-m.c.First] = append(m.to.leaves[l-m.c.First], leaf)
+	return nil
+}
+
+// make makes the parameter that is number index of its owner's.
+func (m *maker) make(name string, owner, index int) (*Param, error) {
+	described := &m.c.Graph.Model.Layers[owner].Params[index]
+	p := &Param{
+		Name: name, Layer: owner, Index: index, Buffer: described.Buffer, Frozen: described.Frozen,
+		NoDecay: described.NoDecay, Owned: owner >= m.c.First && owner <= m.c.Last,
+		Shared: usedOutside(m.c.Graph.Model, name, m.c.First, m.c.Last), rows: described.Rows,
+	}
+	m.name[name] = p
 	switch {
-	case s.Initial != nil:
-		return s.restored(p, "", s.elementOf(described.DType))
-	case s.Graph.Model.Weights != nil:
-		return s.given(p, s.elementOf(described.DType))
+	case p.Frozen:
+		m.to.Frozen = append(m.to.Frozen, p)
+	case p.Buffer:
+		m.to.Buffers = append(m.to.Buffers, p)
+	default:
+		m.to.Learned = append(m.to.Learned, p)
+	}
+	if m.c.Before != nil {
+		p.before = m.c.Before(owner)
+	}
+	scope := m.c.Device.Begin()
+	defer m.c.Device.End(scope)
+	return p, m.fill(p)
+}
+
+// fill gives p its first values and its states, in the innermost scope.
+func (m *maker) fill(p *Param) error {
+	dev := m.c.Device
+	first, err := m.firstValues(p)
+	if err != nil {
+		return err
+	}
+	leaf, err := dev.Leaf(first, p.learned())
+	if err != nil {
+		return err
+	}
+	p.Value = dev.Disown(leaf)
+	if !p.learned() {
+		return nil
+	}
+	for _, state := range m.c.States {
+		var t engine.Tensor
+		if m.c.Initial == nil {
+			t, err = dev.Full(first.DType(), first.Shape(), 0)
+		} else {
+			t, err = m.restored(p, state, m.c.Float)
+		}
+		if err != nil {
+			return err
+		}
+		p.State = append(p.State, dev.Disown(t))
+	}
+	return nil
+}
+
+func (m *maker) firstValues(p *Param) (engine.Tensor, error) {
+	described := m.c.Graph.Model.Layers[p.Layer].Params[p.Index]
+	switch {
+	case m.c.Initial != nil:
+		return m.restored(p, "", m.elementOf(described.DType))
+	case m.c.Graph.Model.Weights != nil:
+		return m.given(p, m.elementOf(described.DType))
 	case described.Init.Kind == "given":
 		return nil, fmt.Errorf("its first values are in a file, which has not been given")
 	}
@@ -23,13 +125,13 @@ func (s *Stage) firstValues(p *Param) (engine.Tensor, error) {
 	if p.rows != nil {
 		whole.Shape = p.rows.Shape(described.Shape)
 	}
-	values := nn.InitialValues(whole, s.Graph.Model.Position(p.Layer), p.Index, s.Seed)
-	return s.floats(shape, rowsOf(values, p.rows))
+	values := nn.InitialValues(whole, m.c.Graph.Model.Position(p.Layer), p.Index, m.c.Seed)
+	return m.floats(shape, rowsOf(values, p.rows))
 }
 
 // whole is what a parameter is called, and its shape, where it is not divided: what files have.
-func (s *Stage) whole(p *Param) (name string, shape []int64) {
-	described := &s.Graph.Model.Layers[p.Layer].Params[p.Index]
+func (m *maker) whole(p *Param) (name string, shape []int64) {
+	described := &m.c.Graph.Model.Layers[p.Layer].Params[p.Index]
 	if p.rows == nil {
 		return p.Name, shapeOf(described.Shape)
 	}
@@ -46,53 +148,53 @@ func rowsOf[T any](all []T, rows *model.Rows) []T {
 }
 
 // floats makes a tensor of the stage's float type.
-func (s *Stage) floats(shape []int64, values []float64) (engine.Tensor, error) {
-	if s.Float == engine.Float64 {
-		return s.dev.FromBytes(s.Float, shape, engine.Bytes(values))
+func (m *maker) floats(shape []int64, values []float64) (engine.Tensor, error) {
+	if m.c.Float == engine.Float64 {
+		return m.c.Device.FromBytes(m.c.Float, shape, engine.Bytes(values))
 	}
 	narrow := make([]float32, len(values))
 	for i, v := range values {
 		narrow[i] = float32(v)
 	}
-	return s.dev.FromBytes(s.Float, shape, engine.Bytes(narrow))
+	return m.c.Device.FromBytes(m.c.Float, shape, engine.Bytes(narrow))
 }
 
 // restored is a parameter from Initial, or its state of a name, checked against the shape it must have.
-func (s *Stage) restored(p *Param, state string, of engine.DType) (engine.Tensor, error) {
-	name, want := s.whole(p)
+func (m *maker) restored(p *Param, state string, of engine.DType) (engine.Tensor, error) {
+	name, want := m.whole(p)
 	if state != "" {
 		name = StateName(name, state)
 	}
-	dtype, shape, data, err := s.Initial(name)
+	dtype, shape, data, err := m.c.Initial(name)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Equal(shape, want) || dtype != of {
 		return nil, fmt.Errorf("%s is %v%v; this model needs %v%v", name, dtype, shape, of, want)
 	}
-	return s.dev.FromBytes(dtype, s.shape(p), rowsOf(data, p.rows))
+	return m.c.Device.FromBytes(dtype, m.shape(p), rowsOf(data, p.rows))
 }
 
 // shape is that of what the stage has of a parameter.
-func (s *Stage) shape(p *Param) []int64 {
-	return shapeOf(s.Graph.Model.Layers[p.Layer].Params[p.Index].Shape)
+func (m *maker) shape(p *Param) []int64 {
+	return shapeOf(m.c.Graph.Model.Layers[p.Layer].Params[p.Index].Shape)
 }
 
 // elementOf is the element type of a tensor that a model describes.
-func (s *Stage) elementOf(d model.DType) engine.DType {
+func (m *maker) elementOf(d model.DType) engine.DType {
 	switch d {
 	case model.Int:
 		return engine.Int64
 	case model.Bool:
 		return engine.Bool
 	}
-	return s.Float
+	return m.c.Float
 }
 
 // given is a parameter from Weights, floats as the stage's own type.
-func (s *Stage) given(p *Param, want engine.DType) (engine.Tensor, error) {
-	name, shape := s.whole(p)
-	v, err := s.Graph.Model.Weights.Tensor(name)
+func (m *maker) given(p *Param, want engine.DType) (engine.Tensor, error) {
+	name, shape := m.whole(p)
+	v, err := m.c.Graph.Model.Weights.Tensor(name)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +203,7 @@ func (s *Stage) given(p *Param, want engine.DType) (engine.Tensor, error) {
 		return nil, fmt.Errorf("the weights have %s%v; this model needs %v%v", v.DType, v.Shape, want, shape)
 	}
 	if is == want {
-		return s.dev.FromBytes(want, s.shape(p), rowsOf(v.Data, p.rows))
+		return m.c.Device.FromBytes(want, m.shape(p), rowsOf(v.Data, p.rows))
 	}
 	var wide []float64
 	if is == engine.Float64 {
@@ -111,5 +213,13 @@ func (s *Stage) given(p *Param, want engine.DType) (engine.Tensor, error) {
 			wide = append(wide, float64(x))
 		}
 	}
-	return s.floats(s.shape(p), rowsOf(wide, p.rows))
+	return m.floats(m.shape(p), rowsOf(wide, p.rows))
+}
+
+func shapeOf(dims []int) []int64 {
+	shape := make([]int64, len(dims))
+	for i, n := range dims {
+		shape[i] = int64(n)
+	}
+	return shape
 }

@@ -20,6 +20,7 @@ type Param struct {
 	Value   engine.Tensor // leaf
 	State   []engine.Tensor
 	Uses    []Use       // in layer order
+	Owned   bool        // its owner is on this stage, which saves it
 	Shared  bool        // layers outside of this stage use it too
 	before  int         // updates before those of this stage
 	rows    *model.Rows // of the whole parameter, where its layer is divided; nil: all
@@ -33,99 +34,104 @@ type Use struct {
 	grad  engine.Tensor // held from the flush to the update
 }
 
-// Owns says whether this stage is the one that saves p.
-func (s *Stage) Owns(p *Param) bool { return p.Layer >= s.First && p.Layer <= s.Last }
-
-// Updates is how many updates p has had, those before Initial included: what Adam's bias corrections go by.
-// It falls behind the steps of a run where an update covers several, and layers differ in it.
-func (s *Stage) Updates(p *Param) int { return p.before + s.version }
-
-// Params is the stage's learned parameters in model order, Buffers the buffers that forwards may write.
-func (s *Stage) Params() []*Param  { return s.params }
-func (s *Stage) Buffers() []*Param { return s.buffs }
-
-// Frozen is what nobody changes, in model order: constants, which need not be finite, and parameters that do not learn.
-func (s *Stage) Frozen() []*Param { return s.frozen }
-
-// Gradient is what the next update goes by, once the stage has it in hand (Stage.Gather).
+// Gradient is what the next update goes by, once the stage has it in hand (Gradients.Gather).
 func (p *Param) Gradient() engine.Tensor { return p.Uses[0].grad }
 
-// makeParams makes every parameter that a layer of the stage reads.
-func (s *Stage) makeParams() error {
-	m := s.Graph.Model
-	byName := map[string]*Param{}
-	s.leaves = make([][]engine.Tensor, s.Last-s.First+1)
-	for l := s.First; l <= s.Last; l++ {
-		layer := &m.Layers[l]
-		for i := range layer.Params {
-			name, owner, index, err := ownerOf(m, l, i)
-			if err != nil {
-				return err
+func (p *Param) learned() bool { return !p.Buffer && !p.Frozen }
+
+// free gives p's tensors back.
+func (p *Param) free() {
+	for _, u := range p.Uses {
+		if u.leaf != p.Value {
+			free(u.leaf)
+		}
+		free(u.grad)
+	}
+	free(p.Value)
+	for _, t := range p.State {
+		free(t)
+	}
+}
+
+// Params is what a stage holds of its model's parameters, each once and at its newest values, in model order.
+type Params struct {
+	Learned []*Param
+	Buffers []*Param // that forwards may write
+	Frozen  []*Param // what nobody changes: constants, which need not be finite, and parameters that do not learn
+
+	c      *Config
+	leaves [][]engine.Tensor // by layer from First: parameters and buffers as nn wants them
+}
+
+// all is the three kinds one behind the other.
+func (a *Params) all() []*Param { return slices.Concat(a.Learned, a.Buffers, a.Frozen) }
+
+// Snapshot is everything that training goes on from: the parameters this stage owns, their
+// optimizer states, the buffers and what is frozen. They change with the next update.
+func (a *Params) Snapshot() []Vector {
+	var all []Vector
+	for _, p := range a.all() {
+		if !p.Owned {
+			continue
+		}
+		all = append(all, Vector{p.Name, p.Value})
+		if p.learned() {
+			for i, state := range a.c.States {
+				all = append(all, Vector{StateName(p.Name, state), p.State[i]})
 			}
-			p := byName[name]
-			if p == nil {
-				described := &m.Layers[owner].Params[index]
-				p = &Param{
-					Name: name, Layer: owner, Index: index, Buffer: described.Buffer, Frozen: described.Frozen,
-					NoDecay: described.NoDecay, Shared: usedOutside(m, name, s.First, s.Last), rows: described.Rows,
-				}
-				byName[name] = p
-				switch {
-				case p.Frozen:
-					s.frozen = append(s.frozen, p)
-				case p.Buffer:
-					s.buffs = append(s.buffs, p)
-				default:
-					s.params = append(s.params, p)
-				}
-				if s.Before != nil {
-					p.before = s.Before(owner)
-				}
-				if err := s.fill(p); err != nil {
-					return fmt.Errorf("stage: parameter %s: %w", name, err)
-				}
-			}
-			leaf := p.Value
-			if len(p.Uses) > 0 && p.learned() {
-				if leaf, err = s.dev.Leaf(p.Value, true); err != nil {
-					return fmt.Errorf("stage: parameter %s: %w", name, err)
-				}
-				s.dev.Disown(leaf)
-			}
-			p.Uses = append(p.Uses, Use{Layer: l, leaf: leaf})
-			s.leaves[l-s.First] = append(s.leaves[l-s.First], leaf)
+		}
+	}
+	return all
+}
+
+// Copies is copies of the learned parameters, by their number, for a stage of these layers elsewhere
+// (Stage.TakeWeights). They are whoever's takes them.
+func (a *Params) Copies() (Tensors, error) {
+	all := Tensors{}
+	for i, p := range a.Learned {
+		err := a.inScope(p, func(value engine.Tensor) (err error) {
+			all[i], err = Copy(a.c.Device, value)
+			return err
+		})
+		if err != nil {
+			all.Free()
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// overwrite gives the learned parameters these values, by their number.
+func (a *Params) overwrite(values Tensors) error {
+	for i, p := range a.Learned {
+		err := a.inScope(p, func(value engine.Tensor) error { return engine.CopyInto(a.c.Device, value, values[i]) })
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (p *Param) learned() bool { return !p.Buffer && !p.Frozen }
+// inScope has do read or write a parameter's value, unseen by graphs, in a scope of its own.
+func (a *Params) inScope(p *Param, do func(value engine.Tensor) error) error {
+	dev := a.c.Device
+	m := dev.Begin()
+	defer dev.End(m)
+	value, err := engine.Unseen(dev, p.Value)
+	if err == nil {
+		err = do(value)
+	}
+	if err != nil {
+		return fmt.Errorf("stage: parameter %s: %w", p.Name, err)
+	}
+	return nil
+}
 
-// shown is what layers read in an evaluation: the state that Shown names in the place of every parameter that has had
-// an update, which gave the state its first value.
-func (s *Stage) shown() [][]engine.Tensor {
-	at := slices.Index(s.States, s.Shown)
-	if at < 0 {
-		return s.leaves
+func (a *Params) free() {
+	for _, p := range a.all() {
+		p.free()
 	}
-	states := map[engine.Tensor]engine.Tensor{}
-	for _, p := range s.params {
-		for _, u := range p.Uses {
-			if s.Updates(p) > 0 {
-				states[u.leaf] = p.State[at]
-			}
-		}
-	}
-	all := make([][]engine.Tensor, len(s.leaves))
-	for l, leaves := range s.leaves {
-		for _, leaf := range leaves {
-			if state, ok := states[leaf]; ok {
-				leaf = state
-			}
-			all[l] = append(all[l], leaf)
-		}
-	}
-	return all
+	a.Learned, a.Buffers, a.Frozen = nil, nil, nil
 }
 
 // ownerOf follows a tie to the layer and position that own parameter i of layer l.
@@ -159,49 +165,5 @@ func usedOutside(m *model.Model, name string, first, last int) bool {
 	return false
 }
 
-// fill gives p its first values and its states, which start at zero.
-func (s *Stage) fill(p *Param) error {
-	m := s.dev.Begin()
-	err := s.fillInScope(p)
-	s.dev.End(m)
-	return err
-}
-
-func (s *Stage) fillInScope(p *Param) error {
-	first, err := s.firstValues(p)
-	if err != nil {
-		return err
-	}
-	leaf, err := s.dev.Leaf(first, p.learned())
-	if err != nil {
-		return err
-	}
-	p.Value = s.dev.Disown(leaf)
-	if !p.learned() {
-		return nil
-	}
-	for _, state := range s.States {
-		var t engine.Tensor
-		if s.Initial == nil {
-			t, err = s.dev.Full(first.DType(), first.Shape(), 0)
-		} else {
-			t, err = s.restored(p, state, s.Float)
-		}
-		if err != nil {
-			return err
-		}
-		p.State = append(p.State, s.dev.Disown(t))
-	}
-	return nil
-}
-
 // StateName is what the optimizer's state of a parameter is called in a checkpoint.
 func StateName(param, state string) string { return param + "#" + state }
-
-func shapeOf(dims []int) []int64 {
-	shape := make([]int64, len(dims))
-	for i, n := range dims {
-		shape[i] = int64(n)
-	}
-	return shape
-}

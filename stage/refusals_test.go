@@ -54,11 +54,11 @@ func TestARefusedBackwardLosesNoHalf(t *testing.T) {
 		if err := s.BackwardWeight(1); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Gather(); err != nil {
+		if err := s.Gradients.Gather(); err != nil {
 			t.Fatal(err)
 		}
-		values := must(s.Values(s.Params()[0].Gradient()))
-		if err := s.Forget(s.Params()); err != nil {
+		values := must(Values(b.dev, s.Params.Learned[0].Gradient()))
+		if err := s.Gradients.Forget(s.Params.Learned); err != nil {
 			t.Fatal(err)
 		}
 		return values

@@ -29,33 +29,21 @@ type Config struct {
 	Before func(layer int) int
 }
 
-// Stage is a run of layers with their parameters, on one device.
+// Stage is a run of layers with their parameters, on one device. It computes micro-batches, and does what concerns
+// several of its parts at once; each part keeps what is true of it alone.
 type Stage struct {
 	Config
-	dev    engine.Device
-	in     []int             // values that cross the cut in front
-	out    []int             // values that cross the cut behind
-	feeds  []int             // model inputs that some layer reads
-	leaves [][]engine.Tensor // by layer from First: parameters and buffers as nn wants them
-	params []*Param          // in model order, each once
-	buffs  []*Param          // buffers that forwards may write, in model order
-	frozen []*Param          // what nobody changes, in model order
-	open   map[int]*flight   // by micro-batch: between forward and backward
-	halves map[int]*half     // by micro-batch: between the input's half of a backward and the weights'
-	peak   int               // most in open at once
-	sums   bool              // tied uses within this stage have been added up since the last backward
-
+	Params     Params
+	Versions   Versions
+	Gradients  Gradients
+	Statistics Statistics
 	// Gathered, if set, is called when the gradients of a layer's parameters have been added
-	// to by the backward under way; LayerGradients may then be asked for them.
+	// to by the backward under way; Gradients.OfLayer may then be asked for them.
 	Gathered func(layer int) error
 
-	version     int              // of params and leaves: updates so far
-	older       map[int]*weights // versions that micro-batches under way still use
-	gathers     int              // the version on whose leaves gradients gather
-	overwritten bool             // older versions were overwritten by newer ones
-	taken       bool             // the gradients in hand are another stage's (TakeGradients)
-	exchanged   bool             // the gradients in hand are a set that was aside: leaves gather another update's
-	forwards    int              // of training so far
+	wires  *wiring
+	layers *layers
+	open   flights
 }
 
 // New makes the parameters of a stage and gives them their first values.
@@ -64,11 +52,14 @@ func New(c Config) (*Stage, error) {
 		return nil, fmt.Errorf("stage: layers %d to %d; %s has layers 0 to %d", c.First, c.Last, c.Graph.Model.Name,
 			len(c.Graph.Model.Layers)-1)
 	}
-	s := &Stage{
-		Config: c, dev: c.Device, open: map[int]*flight{}, halves: map[int]*half{}, older: map[int]*weights{},
-		in: c.Graph.cut(c.First), out: c.Graph.cut(c.Last + 1), feeds: c.Graph.needs(c.First, c.Last),
-	}
-	if err := s.makeParams(); err != nil {
+	s := &Stage{Config: c, open: flights{open: map[int]*flight{}, halves: map[int]*half{}}}
+	s.wires = wire(&s.Config)
+	s.layers = &layers{c: &s.Config, wires: s.wires}
+	s.Params = Params{c: &s.Config}
+	s.Versions = Versions{c: &s.Config, params: &s.Params, older: map[int]*weights{}}
+	s.Gradients = Gradients{c: &s.Config, params: &s.Params, versions: &s.Versions}
+	s.Statistics = Statistics{dev: c.Device, params: &s.Params}
+	if err := makeParams(&s.Config, &s.Params); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -77,52 +68,136 @@ func New(c Config) (*Stage, error) {
 
 // In is the values that cross the cut in front, Out those that cross the cut behind, and
 // Feeds the model inputs that a layer of the stage reads; all ascending.
-func (s *Stage) In() []int    { return s.in }
-func (s *Stage) Out() []int   { return s.out }
-func (s *Stage) Feeds() []int { return s.feeds }
+func (s *Stage) In() []int    { return s.wires.in }
+func (s *Stage) Out() []int   { return s.wires.out }
+func (s *Stage) Feeds() []int { return s.wires.feeds }
 
 // HoldsLoss says whether the stage has the model's last layer.
-func (s *Stage) HoldsLoss() bool { return s.Last == len(s.Graph.Model.Layers)-1 }
+func (s *Stage) HoldsLoss() bool { return s.wires.makesLoss(s.Last) }
 
 // Open is how many micro-batches are between their forward and their backward, and Peak
 // the most there have been.
-func (s *Stage) Open() int { return len(s.open) }
-func (s *Stage) Peak() int { return s.peak }
+func (s *Stage) Open() int { return len(s.open.open) }
+func (s *Stage) Peak() int { return s.open.peak }
 
 // Forwards is how many micro-batches have gone forward to train.
-func (s *Stage) Forwards() int { return s.forwards }
+func (s *Stage) Forwards() int { return s.open.forwards }
+
+// Abandon throws away the micro-batches under way, and returns how many there were.
+func (s *Stage) Abandon() (thrown int) { return s.open.abandon() }
+
+// Drop frees an older version of the weights, which no micro-batch may use any more.
+func (s *Stage) Drop(version int) error {
+	if err := s.Versions.isOlder(version); err != nil {
+		return err
+	}
+	if err := s.Gradients.gatherOn(s.Versions.Newest()); err != nil {
+		return err
+	}
+	s.Versions.drop(version)
+	return nil
+}
+
+// Settle drops every version but the newest.
+func (s *Stage) Settle() error {
+	for v := range s.Versions.older {
+		if err := s.Drop(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Renew makes the next version of the weights, of the values of the one before until whoever updates has
+// changed them. Gradients must be in hand (Gradients.Gather) if how is Keep.
+//
+// An updater (package update) calls Gradients.Gather, Renew, and EachLayer with Versions.Writable and
+// Gradients.Forget for each; where the update may be taken back Return; and where the gradients of several updates are
+// on their way Gradients.SetAside and Exchange.
+func (s *Stage) Renew(how Renewal) error {
+	if how == Keep {
+		if err := s.Gradients.leave(); err != nil {
+			return err
+		}
+		if err := s.Versions.keep(); err != nil {
+			return err
+		}
+	}
+	s.Versions.advance(how)
+	s.Gradients.renewed(how)
+	return nil
+}
+
+// Return goes back to the version before, which a Renew that keeps has put aside. The gradients in hand stay.
+func (s *Stage) Return() error {
+	if err := s.Versions.back(); err != nil {
+		return err
+	}
+	s.Gradients.returned()
+	return nil
+}
+
+// EachLayer calls update with the parameters of each layer that has any, in model order; one that is tied
+// belongs to its first layer here.
+func (s *Stage) EachLayer(update func([]*Param) error) error {
+	learned := s.Params.Learned
+	for from := 0; from < len(learned); {
+		layer, to := learned[from].Uses[0].Layer, from
+		for to < len(learned) && learned[to].Uses[0].Layer == layer {
+			to++
+		}
+		s.layers.begin(Update, layer)
+		err := update(learned[from:to])
+		s.layers.end(Update, layer, nil)
+		if err != nil {
+			return s.layers.failed(layer, err)
+		}
+		from = to
+	}
+	return nil
+}
+
+// TakeWeights makes the parameters those that another stage of these layers gave (Params.Copies). No micro-batch is
+// under way.
+func (s *Stage) TakeWeights(values Tensors) error {
+	defer values.Free()
+	if len(values) != len(s.Params.Learned) || s.Open() > 0 {
+		return fmt.Errorf("stage: %d parameters for layers %d to %d, which have %d and %d micro-batches under way",
+			len(values), s.First, s.Last, len(s.Params.Learned), s.Open())
+	}
+	return s.Params.overwrite(values)
+}
 
 // Close frees every tensor of the stage.
 func (s *Stage) Close() {
-	for micro, f := range s.open {
-		f.free()
-		delete(s.open, micro)
-	}
-	for micro, h := range s.halves {
-		freeWorks(h.works)
-		delete(s.halves, micro)
-	}
-	for v, w := range s.older {
-		w.free()
-		delete(s.older, v)
-	}
-	for _, p := range slices.Concat(s.params, s.buffs, s.frozen) {
-		for _, u := range p.Uses {
-			if u.leaf != p.Value {
-				free(u.leaf)
-			}
-			free(u.grad)
-		}
-		free(p.Value)
-		for _, t := range p.State {
-			free(t)
-		}
-	}
-	s.params, s.buffs, s.frozen = nil, nil, nil
+	s.open.free()
+	s.Versions.free()
+	s.Params.free()
 }
 
 func free(t engine.Tensor) {
 	if t != nil {
 		t.Free()
 	}
+}
+
+// Values is a float tensor's numbers in float64. It waits for the device.
+func Values(dev engine.Device, t engine.Tensor) ([]float64, error) {
+	h, err := dev.ToHost(t)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Free()
+	if err := h.Ready().Wait(); err != nil {
+		return nil, err
+	}
+	if t.DType() == engine.Float64 {
+		return slices.Clone(engine.Numbers[float64](h.Bytes())), nil
+	}
+	narrow := engine.Numbers[float32](h.Bytes())
+	out := make([]float64, len(narrow))
+	for i, x := range narrow {
+		out[i] = float64(x)
+	}
+	return out, nil
 }

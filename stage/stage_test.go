@@ -111,7 +111,7 @@ func (b *lab) feeds(s *Stage, rows int, seed uint64) Tensors {
 		if s.Graph.Name(v) == "target" {
 			given[v], err = b.dev.FromBytes(engine.Int64, []int64{int64(rows)}, engine.Bytes(y))
 		} else {
-			given[v], err = s.floats([]int64{int64(rows), 3}, x)
+			given[v], err = (&maker{c: &s.Config}).floats([]int64{int64(rows), 3}, x)
 		}
 		b.dev.End(m, given[v])
 		if err != nil {
@@ -165,12 +165,12 @@ func TestGradientsAreSlopes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Gather(); err != nil {
+	if err := s.Gradients.Gather(); err != nil {
 		t.Fatal(err)
 	}
 	slopes := 0
-	for i, at := 0, 0; i < len(s.params); i++ {
-		p := s.params[i]
+	for i, at := 0, 0; i < len(s.Params.Learned); i++ {
+		p := s.Params.Learned[i]
 		values, err := b.dev.(*ref.Device).View(p.Value)
 		if err != nil {
 			t.Fatal(err)
@@ -181,11 +181,10 @@ func TestGradientsAreSlopes(t *testing.T) {
 			w[k] = was + x
 			defer func() { w[k] = was }()
 			l := b.forward(1, 4, 9)
-			b.stages[0].open[1].free()
-			delete(b.stages[0].open, 1)
+			b.stages[0].Abandon()
 			return l
 		}
-		for k, g := range must(s.Values(gradients[at].Tensor)) {
+		for k, g := range must(Values(b.dev, gradients[at].Tensor)) {
 			const h = 1e-5
 			slope := (loss(k, h) - loss(k, -h)) / (2 * h)
 			if math.Abs(slope-g) > 1e-7 {
@@ -219,9 +218,10 @@ func TestCutsChangeNoGradient(t *testing.T) {
 				t.Fatal(err)
 			}
 			at := 0
-			for _, p := range s.params {
+			for _, p := range s.Params.Learned {
 				for _, u := range p.Uses {
-					all[s.Graph.Model.Layers[u.Layer].Name+" "+p.Name] = string(engine.Bytes(must(s.Values(gradients[at].Tensor))))
+					name := s.Graph.Model.Layers[u.Layer].Name + " " + p.Name
+					all[name] = string(engine.Bytes(must(Values(b.dev, gradients[at].Tensor))))
 					at++
 				}
 			}
@@ -284,7 +284,7 @@ func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range gradients {
-		for _, x := range must(s.Values(g.Tensor)) {
+		for _, x := range must(Values(b.dev, g.Tensor)) {
 			if x != 0 {
 				t.Errorf("%s is not zero", g.Name)
 			}
@@ -293,7 +293,7 @@ func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
 	if err := s.Renew(Replace); err != nil {
 		t.Error(err)
 	}
-	if err := s.EachLayer(s.Forget); err != nil {
+	if err := s.EachLayer(s.Gradients.Forget); err != nil {
 		t.Error(err)
 	}
 }
@@ -312,10 +312,10 @@ func TestNormsAreOfTheFinalGradients(t *testing.T) {
 	}
 	var want []float64
 	at := 0
-	for _, p := range s.params {
-		total := slices.Clone(must(s.Values(gradients[at].Tensor)))
+	for _, p := range s.Params.Learned {
+		total := slices.Clone(must(Values(b.dev, gradients[at].Tensor)))
 		for at++; at < len(gradients) && gradients[at].Name == p.Name; at++ {
-			for i, x := range must(s.Values(gradients[at].Tensor)) {
+			for i, x := range must(Values(b.dev, gradients[at].Tensor)) {
 				total[i] += x
 			}
 		}
@@ -325,28 +325,28 @@ func TestNormsAreOfTheFinalGradients(t *testing.T) {
 		}
 		want = append(want, square)
 	}
-	norms, err := s.Norms()
+	norms, err := s.Gradients.Norms()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer norms.Free()
-	got := must(s.Values(norms))
+	got := must(Values(b.dev, norms))
 	if len(got) != len(want) {
 		t.Fatalf("%d squares of %d parameters", len(got), len(want))
 	}
 	for i := range got {
 		if math.Abs(got[i]-want[i]) > 1e-12*want[i] {
-			t.Errorf("%s: %v; its squares add up to %v", s.params[i].Name, got[i], want[i])
+			t.Errorf("%s: %v; its squares add up to %v", s.Params.Learned[i].Name, got[i], want[i])
 		}
 	}
 }
 
 // gradientsOf is the gradients of all uses of all parameters, in model order.
 func gradientsOf(s *Stage) (all []Vector, err error) {
-	if err := s.hold(); err != nil {
+	if err := s.Gradients.hold(); err != nil {
 		return nil, err
 	}
-	for _, p := range s.params {
+	for _, p := range s.Params.Learned {
 		for _, u := range p.Uses {
 			all = append(all, Vector{p.Name, u.grad})
 		}

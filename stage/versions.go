@@ -2,6 +2,7 @@ package stage
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
 )
@@ -40,95 +41,80 @@ func (w *weights) free() {
 	}
 }
 
-// Version is the number of the newest weights: how many updates the stage has had.
-func (s *Stage) Version() int { return s.version }
-
-// Versions is how many versions of the weights the stage holds.
-func (s *Stage) Versions() int { return 1 + len(s.older) }
-
-// Drop frees an older version, which no micro-batch may use any more.
-func (s *Stage) Drop(version int) error {
-	w := s.older[version]
-	if w == nil {
-		return fmt.Errorf("stage: there is no older version %d of layers %d to %d to drop; the newest is %d", version,
-			s.First, s.Last, s.version)
-	}
-	if err := s.gatherOn(s.version); err != nil {
-		return err
-	}
-	delete(s.older, version)
-	w.free()
-	return nil
+// Versions is the newest weights' number, and older weights that micro-batches under way still go back through. The
+// newest are in Params. Once weights were overwritten every version is the newest one's.
+type Versions struct {
+	c           *Config
+	params      *Params
+	newest      int
+	older       map[int]*weights
+	overwritten bool // older versions were overwritten by newer ones
 }
 
-// Settle drops every version but the newest.
-func (s *Stage) Settle() error {
-	for v := range s.older {
-		if err := s.Drop(v); err != nil {
-			return err
-		}
+// Newest is the number of the newest weights: how many updates the stage has had.
+func (v *Versions) Newest() int { return v.newest }
+
+// Held is how many versions of the weights the stage holds.
+func (v *Versions) Held() int { return 1 + len(v.older) }
+
+// Updates is how many updates p has had, those before Initial included: what Adam's bias corrections go by.
+// It falls behind the steps of a run where an update covers several, and layers differ in it.
+func (v *Versions) Updates(p *Param) int { return p.before + v.newest }
+
+// Writable is the value of a parameter, to be stepped in place.
+func (v *Versions) Writable(p *Param) (engine.Tensor, error) {
+	if v.overwritten {
+		return engine.Unseen(v.c.Device, p.Value)
 	}
-	return nil
+	return p.Value, nil
 }
 
-// leavesOf is what the layers read under a version.
-func (s *Stage) leavesOf(version int) ([][]engine.Tensor, error) {
-	if version == s.version || s.overwritten && version < s.version {
-		return s.leaves, nil
+// leaves is what the layers read under a version.
+func (v *Versions) leaves(version int) ([][]engine.Tensor, error) {
+	if version == v.newest || v.overwritten && version < v.newest {
+		return v.params.leaves, nil
 	}
-	if w := s.older[version]; w != nil {
+	if w := v.older[version]; w != nil {
 		return w.leaves, nil
 	}
 	return nil, fmt.Errorf("stage: layers %d to %d are asked for version %d of their weights; the newest is %d and %d "+
-		"older ones are held", s.First, s.Last, version, s.version, len(s.older))
+		"older ones are held", v.c.First, v.c.Last, version, v.newest, len(v.older))
 }
 
-// gatherOn moves the gradients gathered so far to the leaves of the version that the next
-// backward goes through, so that they add up in the order of the backwards whichever
-// weights each of them uses.
-func (s *Stage) gatherOn(version int) error {
-	if s.overwritten {
-		version = s.version
+// shown is what layers read in an evaluation: the state that Shown names in the place of every parameter that has had
+// an update, which gave the state its first value.
+func (v *Versions) shown() [][]engine.Tensor {
+	at := slices.Index(v.c.States, v.c.Shown)
+	if at < 0 {
+		return v.params.leaves
 	}
-	if version == s.gathers {
-		return nil
-	}
-	if version != s.version && s.older[version] == nil {
-		return fmt.Errorf("stage: layers %d to %d go back through version %d of their weights, "+
-			"which version %d has replaced", s.First, s.Last, version, s.version)
-	}
-	from, to := s.usesOf(s.gathers), s.usesOf(version)
-	s.gathers = version
-	for i := range to {
-		for k, leaf := range to[i] {
-			if err := moveGrad(s.dev, from[i][k], leaf); err != nil {
-				return fmt.Errorf("stage: gradient of %s: %w", s.params[i].Name, err)
+	states := map[engine.Tensor]engine.Tensor{}
+	for _, p := range v.params.Learned {
+		for _, u := range p.Uses {
+			if v.Updates(p) > 0 {
+				states[u.leaf] = p.State[at]
 			}
 		}
 	}
-	return nil
+	all := make([][]engine.Tensor, len(v.params.leaves))
+	for l, leaves := range v.params.leaves {
+		for _, leaf := range leaves {
+			if state, ok := states[leaf]; ok {
+				leaf = state
+			}
+			all[l] = append(all[l], leaf)
+		}
+	}
+	return all
 }
 
-func moveGrad(dev engine.Device, from, to engine.Tensor) error {
-	m := dev.Begin()
-	defer dev.End(m)
-	g, err := dev.Grad(from)
-	if err != nil {
-		return err
-	}
-	if err := dev.SetGrad(to, g); err != nil {
-		return err
-	}
-	return dev.SetGrad(from, nil)
-}
-
-// usesOf is the leaves of a version by parameter and use.
-func (s *Stage) usesOf(version int) [][]engine.Tensor {
-	if w := s.older[version]; w != nil {
+// uses is the leaves of a version by parameter and use.
+func (v *Versions) uses(version int) [][]engine.Tensor {
+	if w := v.older[version]; w != nil {
 		return w.uses
 	}
-	all := make([][]engine.Tensor, len(s.params))
-	for i, p := range s.params {
+	all := make([][]engine.Tensor, len(v.params.Learned))
+	for i, p := range v.params.Learned {
 		for _, u := range p.Uses {
 			all[i] = append(all[i], u.leaf)
 		}
@@ -136,59 +122,104 @@ func (s *Stage) usesOf(version int) [][]engine.Tensor {
 	return all
 }
 
-// keep puts the newest weights aside as an older version and makes copies of them the newest.
-// Gradients must be in hand (hold): the leaves they gathered on are put aside too.
-func (s *Stage) keep() error {
-	old := &weights{uses: s.usesOf(s.version), leaves: s.leaves}
-	s.leaves = make([][]engine.Tensor, len(old.leaves))
+// keep puts the newest weights aside as an older version and makes copies of them the newest. Gradients have left
+// their leaves (Gradients.leave).
+func (v *Versions) keep() error {
+	a := v.params
+	old := &weights{uses: v.uses(v.newest), leaves: a.leaves}
+	a.leaves = make([][]engine.Tensor, len(old.leaves))
 	for l := range old.leaves {
-		s.leaves[l] = append(s.leaves[l], old.leaves[l]...)
+		a.leaves[l] = append(a.leaves[l], old.leaves[l]...)
 	}
 	fresh := map[engine.Tensor]engine.Tensor{}
-	for _, p := range s.params {
+	for _, p := range a.Learned {
 		old.values = append(old.values, p.Value)
-		for _, u := range p.Uses {
-			if s.exchanged {
-				continue // what the leaf gathers is the next update's, and moves on when that goes on
-			}
-			if err := s.dev.SetGrad(u.leaf, nil); err != nil {
-				return err
-			}
-		}
-		if err := s.copyParam(p, fresh); err != nil {
+		if err := v.copyParam(p, fresh); err != nil {
 			return fmt.Errorf("stage: parameter %s: %w", p.Name, err)
 		}
 	}
-	for l := range s.leaves {
-		for i, t := range s.leaves[l] {
+	for l := range a.leaves {
+		for i, t := range a.leaves[l] {
 			if n := fresh[t]; n != nil {
-				s.leaves[l][i] = n
+				a.leaves[l][i] = n
 			}
 		}
 	}
-	s.older[s.version] = old
+	v.older[v.newest] = old
 	return nil
 }
 
 // copyParam gives p a copy of its value to go on with, and notes in fresh which leaf each
 // leaf became.
-func (s *Stage) copyParam(p *Param, fresh map[engine.Tensor]engine.Tensor) error {
-	m := s.dev.Begin()
-	defer s.dev.End(m)
-	c, err := engine.Copy(s.dev, p.Value)
+func (v *Versions) copyParam(p *Param, fresh map[engine.Tensor]engine.Tensor) error {
+	dev := v.c.Device
+	m := dev.Begin()
+	defer dev.End(m)
+	c, err := engine.Copy(dev, p.Value)
 	if err != nil {
 		return err
 	}
 	for i := range p.Uses {
 		u := &p.Uses[i]
-		leaf, err := s.dev.Leaf(c, true)
+		leaf, err := dev.Leaf(c, true)
 		if err != nil {
 			return err
 		}
-		s.dev.Disown(leaf)
+		dev.Disown(leaf)
 		fresh[u.leaf] = leaf
 		u.leaf = leaf
 	}
 	p.Value = p.Uses[0].leaf
 	return nil
+}
+
+// advance makes the newest weights those of the next version.
+func (v *Versions) advance(how Renewal) {
+	v.overwritten = v.overwritten || how == Overwrite
+	v.newest++
+}
+
+// back makes the version before, which was kept, the newest.
+func (v *Versions) back() error {
+	old := v.older[v.newest-1]
+	if old == nil {
+		return fmt.Errorf("stage: version %d of layers %d to %d is not there to go back to; the newest is %d", v.newest-1,
+			v.c.First, v.c.Last, v.newest)
+	}
+	delete(v.older, v.newest-1)
+	v.newest--
+	v.params.leaves = old.leaves
+	for i, p := range v.params.Learned {
+		for j := range p.Uses {
+			if u := &p.Uses[j]; u.leaf != p.Value {
+				free(u.leaf)
+			}
+			p.Uses[j].leaf = old.uses[i][j]
+		}
+		free(p.Value)
+		p.Value = old.values[i]
+	}
+	return nil
+}
+
+// isOlder refuses a version that is none of the older ones.
+func (v *Versions) isOlder(version int) error {
+	if v.older[version] == nil {
+		return fmt.Errorf("stage: there is no older version %d of layers %d to %d to drop; the newest is %d", version,
+			v.c.First, v.c.Last, v.newest)
+	}
+	return nil
+}
+
+// drop frees an older version, which no gradients gather on.
+func (v *Versions) drop(version int) {
+	w := v.older[version]
+	delete(v.older, version)
+	w.free()
+}
+
+func (v *Versions) free() {
+	for version := range v.older {
+		v.drop(version)
+	}
 }

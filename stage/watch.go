@@ -23,15 +23,3 @@ type Watch interface {
 	// End comes with the layer's outputs after a forward, and with nil after the rest.
 	End(p Phase, layer int, made nn.Bundle)
 }
-
-func (s *Stage) begin(p Phase, layer int) {
-	if s.Watch != nil {
-		s.Watch.Begin(p, layer)
-	}
-}
-
-func (s *Stage) end(p Phase, layer int, made nn.Bundle) {
-	if s.Watch != nil {
-		s.Watch.End(p, layer, made)
-	}
-}

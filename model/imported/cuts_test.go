@@ -212,15 +212,15 @@ func (l *line) found() map[string][]byte {
 	l.t.Helper()
 	found := map[string][]byte{}
 	for _, s := range l.stages {
-		if err := s.Gather(); err != nil {
+		if err := s.Gradients.Gather(); err != nil {
 			l.t.Fatal(err)
 		}
-		for _, p := range s.Params() {
-			if s.Owns(p) && !p.Shared {
+		for _, p := range s.Params.Learned {
+			if p.Owned && !p.Shared {
 				found["grad/"+p.Name] = l.bytes(p.Gradient())
 			}
 		}
-		for _, b := range s.Buffers() {
+		for _, b := range s.Params.Buffers {
 			found["buffer/"+b.Name] = l.bytes(b.Value)
 		}
 	}

@@ -56,7 +56,7 @@ func (w *worker) saveOne(h *holding, dir string, steps int, saved *control.Saved
 	if err := checkpoint.MakeDraft(dir); err != nil {
 		return err
 	}
-	l, err := w.fetch(waitSaved, h.Snapshot())
+	l, err := w.fetch(waitSaved, h.Params.Snapshot())
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (w *worker) saveOne(h *holding, dir string, steps int, saved *control.Saved
 		tensors[i] = checkpoint.Tensor{
 			Name: j.tensorName(h.pipeline, v.Name), DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: l.hosts[i].Bytes(),
 		}
-		frozen := slices.ContainsFunc(h.Frozen(), func(p *stage.Param) bool { return p.Name == v.Name })
+		frozen := slices.ContainsFunc(h.Params.Frozen, func(p *stage.Param) bool { return p.Name == v.Name })
 		if !frozen && !finite(tensors[i].DType, tensors[i].Data) {
 			return &notFiniteError{fmt.Sprintf("after %d steps %s, on stage %d, has values that are not finite; nothing is "+
 				"saved, the checkpoint before stays: lower the learning rate or clip gradients",
@@ -81,8 +81,8 @@ func (w *worker) saveOne(h *holding, dir string, steps int, saved *control.Saved
 		return err
 	}
 	saved.Files = append(saved.Files, control.File(file))
-	for _, p := range h.Params() {
-		if n := h.Updates(p); h.Owns(p) && n != steps {
+	for _, p := range h.Params.Learned {
+		if n := h.Versions.Updates(p); p.Owned && n != steps {
 			saved.Updated(j.Graph.Model.Layers[p.Layer].Whole(), n)
 		}
 	}
@@ -223,7 +223,7 @@ func (w *worker) weights() (map[string]Weight, error) {
 		if p.replica != 0 || p.pipeline != w.job.shown() {
 			continue
 		}
-		l, err := w.fetch(waitWeights, h.Snapshot())
+		l, err := w.fetch(waitWeights, h.Params.Snapshot())
 		if err == nil {
 			err = l.wait()
 		}

@@ -94,7 +94,7 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 	if err := w.land(h); err != nil {
 		return err
 	}
-	uses, err := h.TiedUses()
+	uses, err := h.Gradients.TiedUses()
 	if err != nil {
 		return err
 	}

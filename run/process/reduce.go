@@ -55,7 +55,7 @@ func (w *worker) reduceDuring(h *holding, in schedule.Instruction) (after func()
 		return func() {}
 	}
 	h.Gathered = func(layer int) error {
-		vectors, err := h.LayerGradients(layer)
+		vectors, err := h.Gradients.OfLayer(layer)
 		if err == nil {
 			err = w.sum(h, ar, vectors)
 		}
@@ -111,7 +111,7 @@ func (w *worker) sumBucket(ctx context.Context, group *collective.Group, bucket 
 // reduce starts a reduction, behind the one in front of it. It ends with its buckets or with the run.
 func (w *worker) reduce(h *holding, ar schedule.Instruction) *reduction {
 	// As many buckets as there can be without the worker waiting to hand one over.
-	most := int(h.GradientBytes()/w.job.BucketBytes) + 2
+	most := int(h.Gradients.Bytes()/w.job.BucketBytes) + 2
 	r := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
 	work := h.inTurn(ar.Kind, func(ctx context.Context) error {
 		ctx, stop := context.WithCancelCause(ctx) // an error on one lane is that of all
@@ -199,7 +199,7 @@ func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
 	}
 	// Layer by layer here too: a replica that had no micro-batch fills the same buckets.
 	for l := h.Last; l >= h.First; l-- {
-		vectors, err := h.LayerGradients(l)
+		vectors, err := h.Gradients.OfLayer(l)
 		if err != nil {
 			return err
 		}

@@ -122,7 +122,7 @@ func (w *worker) send(h *holding, in schedule.Instruction) (int64, error) {
 func (h *holding) crossed(in schedule.Kind) []int {
 	switch in {
 	case schedule.SG, schedule.RG, schedule.SW, schedule.RW:
-		numbers := make([]int, len(h.Params()))
+		numbers := make([]int, len(h.Params.Learned))
 		for i := range numbers {
 			numbers[i] = i
 		}
@@ -272,9 +272,9 @@ func (w *worker) drop() error {
 
 // give sends gradients to the server, or weights from it.
 func (w *worker) give(h *holding, in schedule.Instruction) (int64, error) {
-	given := h.GiveGradients
+	given := h.Gradients.Give
 	if in.Kind == schedule.SW {
-		given = h.GiveWeights
+		given = h.Params.Copies
 		h.reads[in.Micro] = h.applied
 	}
 	tensors, err := given()
@@ -298,7 +298,7 @@ func (w *worker) fetchServed(h *holding, in schedule.Instruction) (int64, error)
 		return size, err
 	}
 	if in.Kind == schedule.RG {
-		return size, h.TakeGradients(got)
+		return size, h.Gradients.Take(got)
 	}
 	return size, h.TakeWeights(got)
 }

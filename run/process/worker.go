@@ -333,7 +333,7 @@ func (w *worker) prepare(p *schedule.Program) error {
 		w.uses = p.Uses(w.rank)
 	}
 	for _, h := range w.held {
-		h.first, h.applied, h.seen = h.Version(), 0, 0
+		h.first, h.applied, h.seen = h.Versions.Newest(), 0, 0
 		clear(h.reads)
 		if err := w.joins(h, p); err != nil {
 			return fmt.Errorf("run: worker %d: %w", w.rank, err)
@@ -364,7 +364,7 @@ func (w *worker) settle() error {
 // and the one that it frees, -1 for none.
 func (w *worker) use(h *holding, in schedule.Instruction) (version, frees int) {
 	if w.uses == nil {
-		return h.Version(), -1
+		return h.Versions.Newest(), -1
 	}
 	for len(w.uses) > 0 && w.uses[0].Instruction != in { // of a minibatch that is passed
 		w.uses = w.uses[1:]

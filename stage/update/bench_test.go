@@ -127,7 +127,7 @@ func (b *bench) numbers(all []stage.Vector) numbers {
 		if !v.Tensor.DType().IsFloat() {
 			continue
 		}
-		x, err := b.models[0].Values(v.Tensor)
+		x, err := stage.Values(b.dev, v.Tensor)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func (b *bench) numbers(all []stage.Vector) numbers {
 }
 
 // weights is the parameters, states and buffers of a model.
-func (b *bench) weights(model int) numbers { return b.numbers(b.models[model].Snapshot()) }
+func (b *bench) weights(model int) numbers { return b.numbers(b.models[model].Params.Snapshot()) }
 
 // forward passes micro-batch id through a model.
 func (b *bench) forward(model, id int) {
@@ -170,7 +170,7 @@ func (b *bench) forward(model, id int) {
 		b.dev.Disown(t)
 	}
 	b.dev.End(m)
-	_, loss, err := s.Forward(stage.Micro{ID: id, Step: id, Rows: 4, Version: s.Version()}, given)
+	_, loss, err := s.Forward(stage.Micro{ID: id, Step: id, Rows: 4, Version: s.Versions.Newest()}, given)
 	b.check(err)
 	loss.Free()
 }
@@ -188,7 +188,7 @@ func (b *bench) gathered(model int) numbers {
 	s := b.models[model]
 	var all []stage.Vector
 	for l := s.First; l <= s.Last; l++ {
-		of, err := s.LayerGradients(l)
+		of, err := s.Gradients.OfLayer(l)
 		b.check(err)
 		all = append(all, of...)
 	}
@@ -207,7 +207,7 @@ func (b *bench) alone(of *bench, id int) numbers {
 	b.Helper()
 	now, s := of.weights(0), b.models[0]
 	m := b.dev.Begin()
-	for _, p := range s.Params() {
+	for _, p := range s.Params.Learned {
 		values, err := b.dev.FromBytes(engine.Float64, p.Value.Shape(), engine.Bytes(now[p.Name]))
 		b.check(err)
 		b.check(b.dev.NoGrad(func() error { return engine.CopyInto(b.dev, p.Value, values) }))
@@ -215,7 +215,7 @@ func (b *bench) alone(of *bench, id int) numbers {
 	b.dev.End(m)
 	b.forward(0, id)
 	g := b.backward(0, id)
-	b.check(s.EachLayer(s.Forget))
+	b.check(s.EachLayer(s.Gradients.Forget))
 	return g
 }
 

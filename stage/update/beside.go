@@ -70,9 +70,9 @@ func (r *reference) Take() (*Steps, error) {
 
 // Give implements Beside.
 func (r *reference) Give() (*Copy, error) {
-	c := &Copy{of: len(r.stage.Params())}
+	c := &Copy{of: len(r.stage.Params.Learned)}
 	var all []engine.Tensor
-	c.names, all = tensorsOf(slices.Concat(r.stage.Params(), r.stage.Buffers()))
+	c.names, all = tensorsOf(slices.Concat(r.stage.Params.Learned, r.stage.Params.Buffers))
 	return c, c.fill(r.stage.Device, all)
 }
 
@@ -124,7 +124,7 @@ func (r *reference) See(c *Copy) error {
 	if err != nil {
 		return err
 	}
-	seen := slices.Concat(s.Params(), s.Buffers())
+	seen := slices.Concat(s.Params.Learned, s.Params.Buffers)
 	return s.Device.NoGrad(func() error {
 		for i, t := range values {
 			if err := engine.CopyInto(s.Device, seen[i].Value, t); err != nil {

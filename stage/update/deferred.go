@@ -11,7 +11,7 @@ import (
 // replicas sum them. The update and its norm are of those that have been aside longest.
 type deferred struct {
 	*plain
-	aside []*stage.Gradients
+	aside []*stage.Aside
 	sums  []sum
 }
 
@@ -28,7 +28,7 @@ func (s *sum) free() {
 }
 
 func (u *deferred) Complete() error {
-	g, err := u.stage.SetAside()
+	g, err := u.stage.Gradients.SetAside()
 	if err == nil {
 		u.aside = append(u.aside, g)
 	}
@@ -39,14 +39,14 @@ func (u *deferred) Norms() (engine.Tensor, error) {
 	if len(u.aside) == 0 {
 		return nil, u.nothing()
 	}
-	defer u.stage.Exchange(u.aside[0])()
-	return u.stage.Norms()
+	defer u.stage.Gradients.Exchange(u.aside[0])()
+	return u.stage.Gradients.Norms()
 }
 
 // Statistics is copies: the next minibatch's forwards write to the buffers while the sum goes on.
 func (u *deferred) Statistics() ([]stage.Vector, error) {
 	s := sum{forwards: u.stage.Forwards()}
-	for _, v := range u.stage.Statistics() {
+	for _, v := range u.stage.Statistics.Vectors() {
 		c, err := stage.Copy(u.stage.Device, v.Tensor)
 		if err != nil {
 			s.free()
@@ -70,10 +70,10 @@ func (u *deferred) AverageStatistics(replicas int) error {
 	if s.forwards != u.stage.Forwards() {
 		return nil
 	}
-	if err := u.stage.SetStatistics(s.vectors); err != nil {
+	if err := u.stage.Statistics.Set(s.vectors); err != nil {
 		return err
 	}
-	return u.stage.AverageStatistics(replicas)
+	return u.stage.Statistics.Average(replicas)
 }
 
 func (u *deferred) Update(step Step) error {
@@ -81,7 +81,7 @@ func (u *deferred) Update(step Step) error {
 		return u.nothing()
 	}
 	g := u.aside[0]
-	back := u.stage.Exchange(g)
+	back := u.stage.Gradients.Exchange(g)
 	defer func() {
 		back()
 		g.Free()

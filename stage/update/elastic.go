@@ -65,11 +65,11 @@ func newElastic(c Config, stages []*stage.Stage) ([]Updater, error) {
 	of := &averaging{Elastic: c.Averaging, number: c.Stage, reference: stages[last]}
 	var all []Updater
 	for i, s := range stages[:last] {
-		have, want := s, of.reference
-		if len(have.Params()) != len(want.Params()) || len(have.Buffers()) != len(want.Buffers()) {
+		have, want := &s.Params, &of.reference.Params
+		if len(have.Learned) != len(want.Learned) || len(have.Buffers) != len(want.Buffers) {
 			return nil, fmt.Errorf("update: the reference has %d parameters and %d buffers of layers %d to %d; pipeline %d "+
 				"has %d and %d",
-				len(want.Params()), len(want.Buffers()), want.First, want.Last, i, len(have.Params()), len(have.Buffers()))
+				len(want.Learned), len(want.Buffers), s.First, s.Last, i, len(have.Learned), len(have.Buffers))
 		}
 		p := &pipeline{plain: &plain{stage: s, optimizer: c.Optimizer}, of: of, number: i}
 		of.pipelines, all = append(of.pipelines, p), append(all, p)
@@ -101,11 +101,11 @@ func (p *pipeline) update(step Step, left *push) error {
 		return err
 	}
 	err := s.EachLayer(func(params []*stage.Param) error {
-		targets := p.of.reference.Params()[at : at+len(params)]
+		targets := p.of.reference.Params.Learned[at : at+len(params)]
 		at += len(params)
 		return p.pullLayer(params, targets, step, left)
 	})
-	for _, b := range s.Buffers() {
+	for _, b := range s.Params.Buffers {
 		if err == nil {
 			var t engine.Tensor
 			if t, err = engine.Copy(s.Device, b.Value); err == nil {
@@ -221,7 +221,7 @@ func (r *reference) apply(queue []*push, how stage.Renewal) error {
 		if err != nil {
 			return err
 		}
-		names, values := tensorsOf(s.Buffers())
+		names, values := tensorsOf(s.Params.Buffers)
 		return move(s.Device, queue, names, values, 0)
 	})
 }
@@ -248,14 +248,14 @@ func sumInto(dev engine.Device, queue []*push, of func(*push) engine.Tensor) (en
 // part of the largest value.
 func (r *reference) Apart() (float64, error) {
 	var difference, scale float64
-	for i, p := range r.stage.Params() {
-		z, err := r.stage.Values(p.Value)
+	for i, p := range r.stage.Params.Learned {
+		z, err := stage.Values(r.stage.Device, p.Value)
 		if err != nil {
 			return 0, err
 		}
 		sum := make([]float64, len(z))
 		for _, other := range r.of.pipelines {
-			x, err := other.stage.Values(other.stage.Params()[i].Value)
+			x, err := stage.Values(other.stage.Device, other.stage.Params.Learned[i].Value)
 			if err != nil {
 				return 0, err
 			}

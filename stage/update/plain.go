@@ -16,11 +16,11 @@ type plain struct {
 }
 
 func (u *plain) Complete() error               { return nil }
-func (u *plain) Norms() (engine.Tensor, error) { return u.stage.Norms() }
+func (u *plain) Norms() (engine.Tensor, error) { return u.stage.Gradients.Norms() }
 
 func (u *plain) Statistics() ([]stage.Vector, error) {
 	u.summed = true
-	return u.stage.Statistics(), nil
+	return u.stage.Statistics.Vectors(), nil
 }
 
 func (u *plain) AverageStatistics(replicas int) error {
@@ -28,7 +28,7 @@ func (u *plain) AverageStatistics(replicas int) error {
 		return nil
 	}
 	u.summed = false
-	return u.stage.AverageStatistics(replicas)
+	return u.stage.Statistics.Average(replicas)
 }
 
 func (u *plain) Update(step Step) error {
@@ -40,7 +40,7 @@ func (u *plain) Update(step Step) error {
 
 // renew takes the gradients in hand, and makes the next version of the weights.
 func (u *plain) renew(how stage.Renewal) error {
-	if err := u.stage.Gather(); err != nil {
+	if err := u.stage.Gradients.Gather(); err != nil {
 		return err
 	}
 	return u.stage.Renew(how)
@@ -58,18 +58,19 @@ func (u *plain) stepLayer(params []*stage.Param, step Step) error {
 	if err != nil {
 		return err
 	}
-	return u.stage.Forget(params)
+	return u.stage.Gradients.Forget(params)
 }
 
 // slots is what the optimizer steps.
 func (u *plain) slots(params []*stage.Param) ([]optim.Slot, error) {
 	slots := make([]optim.Slot, len(params))
 	for i, p := range params {
-		value, err := u.stage.Writable(p)
+		value, err := u.stage.Versions.Writable(p)
 		if err != nil {
 			return nil, err
 		}
-		slots[i] = optim.Slot{Param: value, Grad: p.Gradient(), State: p.State, Count: u.stage.Updates(p), NoDecay: p.NoDecay}
+		slots[i] = optim.Slot{Param: value, Grad: p.Gradient(), State: p.State, NoDecay: p.NoDecay,
+			Count: u.stage.Versions.Updates(p)}
 	}
 	return slots, nil
 }

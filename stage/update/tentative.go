@@ -60,7 +60,7 @@ func (u *tentative) keepStates() error {
 	k, dev := u.kept, u.stage.Device
 	m := dev.Begin()
 	defer dev.End(m)
-	for _, p := range u.stage.Params() {
+	for _, p := range u.stage.Params.Learned {
 		k.states = append(k.states, p.State)
 		p.State = nil
 		for _, t := range k.states[len(k.states)-1] {
@@ -71,7 +71,7 @@ func (u *tentative) keepStates() error {
 			p.State = append(p.State, dev.Disown(c))
 		}
 	}
-	for _, b := range u.stage.Buffers() {
+	for _, b := range u.stage.Params.Buffers {
 		c, err := engine.Copy(dev, b.Value)
 		if err != nil {
 			return fmt.Errorf("update: buffer %s: %w", b.Name, err)
@@ -104,10 +104,10 @@ func (u *tentative) Confirm() error {
 	}
 	u.kept.free()
 	u.kept = nil
-	if err := u.stage.Forget(u.stage.Params()); err != nil {
+	if err := u.stage.Gradients.Forget(u.stage.Params.Learned); err != nil {
 		return err
 	}
-	return u.stage.Drop(u.stage.Version() - 1)
+	return u.stage.Drop(u.stage.Versions.Newest() - 1)
 }
 
 func (u *tentative) Undo() (thrown int, err error) {
@@ -121,10 +121,10 @@ func (u *tentative) Undo() (thrown int, err error) {
 	if err := u.stage.Return(); err != nil {
 		return thrown, err
 	}
-	for i, p := range u.stage.Params() {
+	for i, p := range u.stage.Params.Learned {
 		p.State, k.states[i] = k.states[i], p.State
 	}
-	for i, b := range u.stage.Buffers() {
+	for i, b := range u.stage.Params.Buffers {
 		if err := engine.CopyInto(u.stage.Device, b.Value, k.buffers[i]); err != nil {
 			return thrown, fmt.Errorf("update: buffer %s: %w", b.Name, err)
 		}

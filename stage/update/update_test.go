@@ -35,7 +35,7 @@ func TestPlainStepsByWhatIsGathered(t *testing.T) {
 	_, err = u.Statistics()
 	b.check(err)
 	b.check(u.AverageStatistics(2))
-	for name := range b.numbers(b.models[0].Statistics()) {
+	for name := range b.numbers(b.models[0].Statistics.Vectors()) {
 		half := slices.Clone(before[name])
 		for i := range half {
 			half[i] /= 2
@@ -65,13 +65,13 @@ func TestDeferredStepsByTheMinibatchBefore(t *testing.T) {
 		b.same(at, b.weights(0), stepped(before, late, 0.25, 1), near)
 	}
 	for id := 1; id < 7; id++ {
-		at, where, old := fmt.Sprintf("minibatch %d", id), id%3, s.Version()
+		at, where, old := fmt.Sprintf("minibatch %d", id), id%3, s.Versions.Newest()
 		next := apart.alone(b, 2*id)
 		b.forward(0, 2*id)
 		b.back(0, 2*id)
 		squares, err := u.Norms()
 		b.check(err)
-		got, err := s.Values(squares)
+		got, err := stage.Values(b.dev, squares)
 		b.check(err)
 		squares.Free()
 		if total, want := stage.GlobalNorm(got), norm(late); math.Abs(total-want) > near {
@@ -117,11 +117,11 @@ func TestDeferredStatistics(t *testing.T) {
 	b := newBench(t, update.Deferred, nil, 1)
 	u, s := b.made[0], b.models[0]
 	b.forward(0, 0)
-	early := b.numbers(s.Statistics())
+	early := b.numbers(s.Statistics.Vectors())
 	_, err := u.Statistics()
 	b.check(err)
 	b.forward(0, 1)
-	later := b.numbers(s.Statistics())
+	later := b.numbers(s.Statistics.Vectors())
 	sums, err := u.Statistics()
 	b.check(err)
 	for name, x := range early {
@@ -136,13 +136,13 @@ func TestDeferredStatistics(t *testing.T) {
 		b.check(engine.AddInto(b.dev, v.Tensor, v.Tensor, 2))
 	}
 	b.check(u.AverageStatistics(2))
-	b.same("with a forward behind", b.numbers(s.Statistics()), later, exact)
+	b.same("with a forward behind", b.numbers(s.Statistics.Vectors()), later, exact)
 	b.check(u.AverageStatistics(2))
 	for name, x := range later {
 		for i := range x {
 			x[i] *= 1.5
 		}
-		b.same("at the end", b.numbers(s.Statistics()), numbers{name: x}, near)
+		b.same("at the end", b.numbers(s.Statistics.Vectors()), numbers{name: x}, near)
 	}
 	b.backward(0, 0)
 	b.backward(0, 1)
@@ -185,7 +185,7 @@ func TestTentative(t *testing.T) {
 		}
 		waited.check(waited.made[0].Update(stepBy(0.25, scale, stage.Replace)))
 		tried.same(fmt.Sprintf("update %d", id), tried.weights(0), waited.weights(0), exact)
-		if n := tried.models[0].Versions(); n != 1 {
+		if n := tried.models[0].Versions.Held(); n != 1 {
 			t.Errorf("%d versions are left", n)
 		}
 	}
@@ -207,7 +207,7 @@ func TestElastic(t *testing.T) {
 				for name, x := range z {
 					moved[name] = slices.Clone(x)
 				}
-				statistics := b.numbers(b.models[n].Statistics())
+				statistics := b.numbers(b.models[n].Statistics.Vectors())
 				for name := range statistics {
 					moved[name] = make([]float64, len(moved[name]))
 				}
@@ -230,7 +230,7 @@ func TestElastic(t *testing.T) {
 							moved[name][i] += u / n
 						}
 					}
-					for name, seen := range b.numbers(b.models[p].Statistics()) {
+					for name, seen := range b.numbers(b.models[p].Statistics.Vectors()) {
 						for i := range seen {
 							moved[name][i] += seen[i] / n
 						}
@@ -254,7 +254,7 @@ func TestElastic(t *testing.T) {
 func (b *bench) apart(n int) {
 	b.Helper()
 	var difference, scale float64
-	for _, p := range b.models[n].Params() {
+	for _, p := range b.models[n].Params.Learned {
 		z := b.weights(n)[p.Name]
 		for i := range z {
 			mean := 0.0

@@ -1,0 +1,271 @@
+package stage
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/nn"
+)
+
+// Micro says which micro-batch a forward computes.
+type Micro struct {
+	ID             int // key between its forward and its backward
+	Step           int
+	Index          int // within the step
+	FirstRow, Rows int // of the slice within the whole micro-batch
+	Version        int // of the weights it goes through, forward and backward
+}
+
+// Tensors is tensors by the values they stand for.
+type Tensors map[int]engine.Tensor
+
+// Free gives all of them back.
+func (t Tensors) Free() {
+	for _, x := range t {
+		free(x)
+	}
+}
+
+// flights is the micro-batches under way. Each is open between its forward and its backward, or its input's half, and
+// behind that one of the halves until the weights' half.
+type flights struct {
+	open     map[int]*flight
+	halves   map[int]*half
+	peak     int // most in open at once
+	forwards int // of training so far
+}
+
+// mayStart refuses a second forward of a micro-batch.
+func (a *flights) mayStart(id int) error {
+	if _, twice := a.open[id]; twice {
+		return fmt.Errorf("stage: micro-batch %d is forwarded twice", id)
+	}
+	return nil
+}
+
+// start adds a micro-batch that has gone forward.
+func (a *flights) start(f *flight) {
+	a.open[f.micro.ID] = f
+	a.peak = max(a.peak, len(a.open))
+	a.forwards++
+}
+
+// end takes the micro-batch whose backward begins.
+func (a *flights) end(id int) (*flight, error) {
+	f := a.open[id]
+	if f == nil {
+		return nil, fmt.Errorf("stage: micro-batch %d has no forward to go back from", id)
+	}
+	delete(a.open, id)
+	return f, nil
+}
+
+// endHalf takes what is left of a micro-batch's backward.
+func (a *flights) endHalf(id int) (*half, error) {
+	h := a.halves[id]
+	if h == nil {
+		return nil, fmt.Errorf("stage: micro-batch %d has no input gradient to go on from", id)
+	}
+	delete(a.halves, id)
+	return h, nil
+}
+
+// abandon throws away what is open, and returns how much that was.
+func (a *flights) abandon() (thrown int) {
+	thrown = len(a.open)
+	for micro, f := range a.open {
+		f.free()
+		delete(a.open, micro)
+	}
+	return thrown
+}
+
+func (a *flights) free() {
+	a.abandon()
+	for micro, h := range a.halves {
+		h.free()
+		delete(a.halves, micro)
+	}
+}
+
+// flight is what is held of a micro-batch between its forward and its backward: what a layer's backward needs, or of
+// layers that are computed again what their segment reads, and nothing that no backward needs.
+type flight struct {
+	y      *layers
+	micro  Micro
+	given  Tensors                 // what crossed the cut in front, and model inputs
+	made   []nn.Bundle             // by layer from First: outputs with their graphs; of the segment that is recomputed
+	leaves [][]engine.Tensor       // by layer from First: what the layer read
+	kept   Tensors                 // under recompute: what segments read that others of the stage made
+	params [][]engine.Tensor       // by layer from First: the version of the parameters that it goes through
+	before []map[int]engine.Tensor // under recompute, by layer from First: what the state of an nn.Stateful was
+}
+
+func (y *layers) newFlight(m Micro, given Tensors) *flight {
+	n := y.c.Last - y.c.First + 1
+	return &flight{y: y, micro: m, given: given, made: make([]nn.Bundle, n), leaves: make([][]engine.Tensor, n),
+		kept: Tensors{}, before: make([]map[int]engine.Tensor, n)}
+}
+
+// at is where layer l is in what is by layer from First.
+func (f *flight) at(l int) int { return l - f.y.c.First }
+
+// value is a value of the flight's: given, or made by a layer of the stage.
+func (f *flight) value(v int) engine.Tensor {
+	x := &f.y.c.Graph.values[v]
+	if t := f.kept[v]; t != nil {
+		return t
+	}
+	if f.y.wires.has(x.layer) {
+		return f.made[f.at(x.layer)][x.output].Tensor
+	}
+	return f.given[v]
+}
+
+// context is what layer l is told of the micro-batch. Computed again, it reads the state that it then read.
+func (f *flight) context(l int, training, again bool) *nn.Context {
+	params := f.params[f.at(l)]
+	if again && len(f.before[f.at(l)]) > 0 {
+		params = slices.Clone(params)
+		for i, t := range f.before[f.at(l)] {
+			params[i] = t
+		}
+	}
+	c := f.y.c
+	return &nn.Context{
+		Device: c.Device, Params: params, Training: training, Seed: c.Seed,
+		Layer: c.Graph.Model.Position(l),
+		Step:  f.micro.Step, Micro: f.micro.Index, FirstRow: f.micro.FirstRow, Rows: f.micro.Rows, Recomputing: again,
+	}
+}
+
+// record computes layers with autograd, each on leaves of its own, and keeps what a backward needs.
+func (f *flight) record(first, last int, again bool) error {
+	for l := first; l <= last; l++ {
+		f.y.begin(Forward, l)
+		err := f.recordLayer(l, again)
+		f.y.end(Forward, l, f.made[f.at(l)])
+		if err != nil {
+			return f.y.failed(l, err)
+		}
+		f.drop(l)
+	}
+	return nil
+}
+
+func (f *flight) recordLayer(l int, again bool) (err error) {
+	dev, graph := f.y.c.Device, f.y.c.Graph
+	reads := graph.reads[l]
+	in, leaves := make(nn.Bundle, len(reads)), make([]engine.Tensor, len(reads))
+	m := dev.Begin()
+	for i, v := range reads {
+		leaf, err := dev.Leaf(f.value(v), graph.values[v].gradient)
+		if err != nil {
+			dev.End(m)
+			return err
+		}
+		leaves[i], in[i] = leaf, nn.Named{Name: graph.Name(v), Tensor: leaf}
+	}
+	made, err := f.y.call(l, f.context(l, true, again), in)
+	if err != nil {
+		dev.End(m)
+		return err
+	}
+	keep := leaves
+	for _, n := range made {
+		keep = append(keep, n.Tensor)
+	}
+	dev.End(m, keep...)
+	f.made[f.at(l)], f.leaves[f.at(l)] = made, leaves[:len(reads):len(reads)]
+	return nil
+}
+
+// keepState copies the buffers that a layer reads after changing them, for its forward of the backward.
+func (f *flight) keepState(l int) error {
+	of, stateful := f.y.c.Layers[l].(nn.Stateful)
+	if !stateful {
+		return nil
+	}
+	at := f.at(l)
+	f.before[at] = map[int]engine.Tensor{}
+	for _, i := range of.State() {
+		t, err := Copy(f.y.c.Device, f.params[at][i])
+		if err != nil {
+			return err
+		}
+		f.before[at][i] = t
+	}
+	return nil
+}
+
+// drop frees what layer l read and what it is the last to read, where no backward needs it.
+func (f *flight) drop(l int) {
+	graph, at := f.y.c.Graph, f.at(l)
+	if !f.y.wires.back(l) {
+		for _, t := range f.leaves[at] {
+			free(t)
+		}
+		f.leaves[at] = nil
+	}
+	for _, v := range slices.Concat(graph.reads[l], graph.makes[l]) {
+		if x := &graph.values[v]; x.lastUse <= l {
+			f.dropMade(v)
+		}
+	}
+}
+
+// dropMade frees a value that a layer of the stage has made, where no backward needs it.
+func (f *flight) dropMade(v int) {
+	x := &f.y.c.Graph.values[v]
+	if !f.y.wires.has(x.layer) || !f.y.wires.forwardOnly(v) {
+		return
+	}
+	if made := f.made[f.at(x.layer)]; x.output < len(made) {
+		free(made[x.output].Tensor)
+		made[x.output].Tensor = nil
+	}
+}
+
+// dropFeeds frees the model inputs that no backward needs.
+func (f *flight) dropFeeds() {
+	for _, v := range f.y.wires.feeds {
+		if f.y.wires.forwardOnly(v) {
+			free(f.given[v])
+			delete(f.given, v)
+		}
+	}
+}
+
+// forget frees what was kept of the values that layers from first on make: their segment
+// is about to make them again.
+func (f *flight) forget(first int) {
+	for v, t := range f.kept {
+		if f.y.c.Graph.values[v].layer >= first {
+			free(t)
+			delete(f.kept, v)
+		}
+	}
+}
+
+func (f *flight) free() {
+	f.given.Free()
+	f.kept.Free()
+	for at := range f.made {
+		f.freeLayer(at)
+	}
+}
+
+// freeLayer gives back what layer First+at made and read.
+func (f *flight) freeLayer(at int) {
+	for _, n := range f.made[at] {
+		free(n.Tensor)
+	}
+	for _, t := range f.leaves[at] {
+		free(t)
+	}
+	for _, t := range f.before[at] {
+		free(t)
+	}
+	f.made[at], f.leaves[at], f.before[at] = nil, nil, nil
+}

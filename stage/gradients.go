@@ -1,0 +1,272 @@
+package stage
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// Gradients is what backwards have added up of each use of each learned parameter since the last update.
+//
+// They gather on the leaves of one version of the weights, and move when a backward goes through another, so that they
+// add up in the order of the backwards. From Gather to Forget they are in hand: handles beside the leaves (Use).
+type Gradients struct {
+	c         *Config
+	params    *Params
+	versions  *Versions
+	on        int  // the version on whose leaves they gather
+	summed    bool // tied uses within this stage have been added up since the last backward
+	taken     bool // those in hand are another stage's (Take)
+	exchanged bool // those in hand are a set that was aside: leaves gather another update's
+}
+
+// gathersFor readies them for a backward through a version.
+func (g *Gradients) gathersFor(version int) error {
+	g.summed = false
+	return g.gatherOn(version)
+}
+
+// gatherOn moves the gradients gathered so far to the leaves of a version.
+func (g *Gradients) gatherOn(version int) error {
+	v := g.versions
+	if v.overwritten {
+		version = v.newest
+	}
+	if version == g.on {
+		return nil
+	}
+	if version != v.newest && v.older[version] == nil {
+		return fmt.Errorf("stage: layers %d to %d go back through version %d of their weights, "+
+			"which version %d has replaced", g.c.First, g.c.Last, version, v.newest)
+	}
+	from, to := v.uses(g.on), v.uses(version)
+	g.on = version
+	for i := range to {
+		for k, leaf := range to[i] {
+			if err := moveGrad(g.c.Device, from[i][k], leaf); err != nil {
+				return fmt.Errorf("stage: gradient of %s: %w", g.params.Learned[i].Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func moveGrad(dev engine.Device, from, to engine.Tensor) error {
+	m := dev.Begin()
+	defer dev.End(m)
+	g, err := dev.Grad(from)
+	if err != nil {
+		return err
+	}
+	if err := dev.SetGrad(to, g); err != nil {
+		return err
+	}
+	return dev.SetGrad(from, nil)
+}
+
+// hold takes a handle on the gradient of every use until the update. A use through which
+// nothing flowed this step, on a replica without a micro-batch for instance, gets zeros.
+func (g *Gradients) hold() error {
+	if g.taken {
+		return nil
+	}
+	if err := g.gatherOn(g.versions.newest); err != nil {
+		return err
+	}
+	for _, p := range g.params.Learned {
+		for i := range p.Uses {
+			u := &p.Uses[i]
+			if u.grad != nil {
+				continue
+			}
+			if err := g.holdUse(u, u.leaf, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// holdUse takes a handle on the gradient that a use has gathered on this leaf.
+func (g *Gradients) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
+	dev := g.c.Device
+	t, err := dev.Grad(leaf)
+	if err == nil && t == nil {
+		if t, err = dev.Full(g.c.Float, p.Value.Shape(), 0); err == nil {
+			err = dev.SetGrad(leaf, t)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
+	}
+	u.grad = dev.Disown(t)
+	return nil
+}
+
+// OfLayer is the gradients of the parameters that a layer reads, complete while the
+// backward that makes the last of them goes on to the layers in front: what replicas sum
+// meanwhile. It gives each out once for each update.
+func (g *Gradients) OfLayer(layer int) ([]Vector, error) {
+	var all []Vector
+	uses := g.versions.uses(g.on)
+	for i, p := range g.params.Learned {
+		for k := range p.Uses {
+			u := &p.Uses[k]
+			if u.Layer != layer || u.grad != nil {
+				continue
+			}
+			if err := g.holdUse(u, uses[i][k], p); err != nil {
+				return nil, err
+			}
+			all = append(all, Vector{p.Name, u.grad})
+		}
+	}
+	return all, nil
+}
+
+// TiedUse is the gradient of one layer's use of a parameter that other stages use too.
+type TiedUse struct {
+	Param *Param
+	Layer int
+	Vector
+}
+
+// TiedUses is the uses of parameters shared with other stages, in model order. Whoever
+// sums them writes the sum over all stages, in layer order, to the first use of each parameter here.
+func (g *Gradients) TiedUses() ([]TiedUse, error) {
+	if err := g.hold(); err != nil {
+		return nil, err
+	}
+	var all []TiedUse
+	for _, p := range g.params.Learned {
+		if !p.Shared {
+			continue
+		}
+		for _, u := range p.Uses {
+			all = append(all, TiedUse{Param: p, Layer: u.Layer, Vector: Vector{p.Name, u.grad}})
+		}
+	}
+	return all, nil
+}
+
+// Gather takes the gradients gathered so far in hand (Param.Gradient), those of parameters tied within this
+// stage alone added up in layer order.
+func (g *Gradients) Gather() error {
+	if err := g.hold(); err != nil {
+		return err
+	}
+	if g.summed {
+		return nil
+	}
+	g.summed = true
+	dev := g.c.Device
+	m := dev.Begin()
+	defer dev.End(m)
+	return dev.NoGrad(func() error {
+		for _, p := range g.params.Learned {
+			if p.Shared {
+				continue
+			}
+			for _, u := range p.Uses[1:] {
+				if err := engine.AddInto(dev, p.Uses[0].grad, u.grad, 1); err != nil {
+					return fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// Norms is the sums of squares, in float64, of the final gradients of the parameters that this stage owns, in
+// model order; they make up the global norm, in which a tied parameter counts once, with its owner. The
+// tensor is the caller's, nil where the stage owns no parameter.
+func (g *Gradients) Norms() (engine.Tensor, error) {
+	if err := g.Gather(); err != nil {
+		return nil, err
+	}
+	dev := g.c.Device
+	m := dev.Begin()
+	defer dev.End(m)
+	var squares []engine.Tensor
+	for _, p := range g.params.Learned {
+		if !p.Owned {
+			continue
+		}
+		q, err := engine.SquareSum(dev, p.Uses[0].grad)
+		if err != nil {
+			return nil, fmt.Errorf("stage: gradient of %s: %w", p.Name, err)
+		}
+		squares = append(squares, q)
+	}
+	if len(squares) == 0 {
+		return nil, nil
+	}
+	all, err := engine.Stack(dev, squares)
+	if err != nil {
+		return nil, err
+	}
+	return dev.Disown(all), nil
+}
+
+// GlobalNorm is the root of the sum of squares, given in model order.
+func GlobalNorm(squares []float64) float64 {
+	total := 0.0
+	for _, q := range squares {
+		total += q
+	}
+	return math.Sqrt(total)
+}
+
+// Bytes is the memory of the gradients of all uses of all parameters.
+func (g *Gradients) Bytes() int64 {
+	var n int64
+	for _, p := range g.params.Learned {
+		n += int64(len(p.Uses)) * p.Value.Bytes()
+	}
+	return n
+}
+
+// Forget lets the gradients in hand of these parameters go.
+func (g *Gradients) Forget(params []*Param) error {
+	for _, p := range params {
+		for i := range p.Uses {
+			u := &p.Uses[i]
+			free(u.grad)
+			u.grad = nil
+			if g.exchanged {
+				continue // what the leaf gathers is another update's
+			}
+			if err := g.c.Device.SetGrad(u.leaf, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leave takes the gradients off the newest leaves, which are about to be put aside. They are in hand.
+func (g *Gradients) leave() error {
+	if g.exchanged {
+		return nil // what the leaves gather is the next update's, and moves on when that goes on
+	}
+	for _, p := range g.params.Learned {
+		for _, u := range p.Uses {
+			if err := g.c.Device.SetGrad(u.leaf, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// renewed has them gather on the newest weights, which an update has just made.
+func (g *Gradients) renewed(how Renewal) {
+	if how != Keep || !g.exchanged {
+		g.on = g.versions.newest
+	}
+	g.summed, g.taken = false, false
+}
+
+// returned has them be in hand as they were in front of the update that was taken back.
+func (g *Gradients) returned() { g.on, g.summed = g.versions.newest, true }

@@ -1,0 +1,153 @@
+package stage
+
+import (
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/nn"
+)
+
+// Scores is the numbers that the last layer yields of a micro-batch. They belong to no scope.
+type Scores struct {
+	Loss engine.Tensor // the mean over rows
+	// Correct is how many rows were right, and Reported what the layer's description has behind the loss: nil in
+	// training, and where there is none.
+	Correct  engine.Tensor
+	Reported []engine.Tensor
+}
+
+// Free gives all of them back.
+func (s *Scores) Free() {
+	free(s.Loss)
+	free(s.Correct)
+	for _, t := range s.Reported {
+		free(t)
+	}
+}
+
+// pass computes a flight's layers without autograd: of evaluations, and in front of a backward that computes them
+// again. It holds what a layer still to come reads, and frees it behind that layer; what the flight keeps goes there.
+type pass struct {
+	f        *flight
+	training bool
+	live     Tensors // what layers have made
+	scores   Scores
+}
+
+func (f *flight) pass(training bool) (out Tensors, scores Scores, err error) {
+	p := &pass{f: f, training: training, live: Tensors{}}
+	defer func() { p.live.Free() }()
+	for l := f.y.c.First; l <= f.y.c.Last; l++ {
+		if err := p.layer(l); err != nil {
+			return nil, Scores{}, f.y.failed(l, err)
+		}
+	}
+	out, err = f.y.copies(p.value)
+	if err == nil {
+		p.hand()
+	}
+	return out, p.scores, err
+}
+
+// value is one that a layer reads: still live, or given.
+func (p *pass) value(v int) engine.Tensor {
+	if t := p.live[v]; t != nil {
+		return t
+	}
+	return p.f.given[v]
+}
+
+func (p *pass) layer(l int) error {
+	dev, graph := p.f.y.c.Device, p.f.y.c.Graph
+	in := make(nn.Bundle, len(graph.reads[l]))
+	for i, v := range graph.reads[l] {
+		in[i] = nn.Named{Name: graph.Name(v), Tensor: p.value(v)}
+	}
+	p.f.y.begin(Pass, l)
+	m := dev.Begin()
+	if p.training && p.f.y.wires.records(l) {
+		if err := p.f.keepState(l); err != nil {
+			dev.End(m)
+			return err
+		}
+	}
+	bundle, err := p.f.y.call(l, p.f.context(l, p.training, false), in)
+	if err != nil {
+		dev.End(m)
+		return err
+	}
+	var keep []engine.Tensor
+	for k, v := range graph.makes[l] {
+		p.live[v] = bundle[k].Tensor
+		keep = append(keep, bundle[k].Tensor)
+	}
+	if p.f.y.wires.makesLoss(l) {
+		if err := p.read(bundle); err != nil {
+			dev.End(m, keep...)
+			return err
+		}
+	}
+	dev.End(m, keep...)
+	p.freePast(l)
+	p.f.y.end(Pass, l, bundle)
+	return nil
+}
+
+// read takes handles on the numbers that the last layer yields: of training the loss alone.
+func (p *pass) read(bundle nn.Bundle) (err error) {
+	var scores Scores
+	if scores.Loss, err = p.f.y.apart(bundle[0].Tensor); err != nil {
+		return err
+	}
+	if p.training {
+		p.scores = scores
+		return nil
+	}
+	described := len(p.f.y.c.Graph.makes[p.f.y.c.Last])
+	for _, n := range bundle[1:described] {
+		t, err := p.f.y.apart(n.Tensor)
+		if err != nil {
+			scores.Free()
+			return err
+		}
+		scores.Reported = append(scores.Reported, t)
+	}
+	if len(bundle) > described {
+		if scores.Correct, err = p.f.y.apart(bundle[described].Tensor); err != nil {
+			scores.Free()
+			return err
+		}
+	}
+	p.scores = scores
+	return nil
+}
+
+// freePast frees what no layer behind l reads, but for what a later segment will read
+// again: that the flight keeps.
+func (p *pass) freePast(l int) {
+	for v, t := range p.live {
+		if p.f.y.c.Graph.values[v].lastUse > l {
+			continue
+		}
+		if !p.keep(v, t) {
+			free(t)
+		}
+		delete(p.live, v)
+	}
+}
+
+// hand has the flight keep what spans segments.
+func (p *pass) hand() {
+	for v, t := range p.live {
+		if p.keep(v, t) {
+			delete(p.live, v)
+		}
+	}
+}
+
+// keep has the flight keep a value if a later segment reads it again; an evaluation's keeps none.
+func (p *pass) keep(v int, t engine.Tensor) bool {
+	if p.f.kept == nil || !p.f.y.wires.spans(v) {
+		return false
+	}
+	p.f.kept[v] = t
+	return true
+}

@@ -1,0 +1,58 @@
+package stage
+
+import (
+	"fmt"
+
+	"github.com/millrace-ml/millrace/engine"
+)
+
+// Vector is a tensor of the stage by name: a gradient, a buffer, a parameter or its state. The tensor stays
+// the stage's, and whoever has the vector may read and write it until the update, in the device's order.
+type Vector struct {
+	Name   string
+	Tensor engine.Tensor
+}
+
+// Statistics is the float buffers, which replicas make agree: each saw different micro-batches.
+type Statistics struct {
+	dev    engine.Device
+	params *Params
+}
+
+// Vectors is the buffers in model order, for replicas to sum.
+func (t *Statistics) Vectors() []Vector {
+	var all []Vector
+	for _, b := range t.params.Buffers {
+		if b.Value.DType().IsFloat() {
+			all = append(all, Vector{b.Name, b.Value})
+		}
+	}
+	return all
+}
+
+// Average divides the summed buffers by the number of replicas.
+func (t *Statistics) Average(replicas int) error {
+	return t.write(func(_ int, b engine.Tensor) error { return engine.Divide(t.dev, b, float64(replicas)) })
+}
+
+// Set overwrites the buffers that Vectors lists.
+func (t *Statistics) Set(by []Vector) error {
+	return t.write(func(i int, b engine.Tensor) error { return engine.CopyInto(t.dev, b, by[i].Tensor) })
+}
+
+// write changes the buffers that Vectors lists. Graphs of micro-batches under way have saved them
+// and do not read them.
+func (t *Statistics) write(change func(i int, b engine.Tensor) error) error {
+	m := t.dev.Begin()
+	defer t.dev.End(m)
+	for i, v := range t.Vectors() {
+		b, err := engine.Unseen(t.dev, v.Tensor)
+		if err == nil {
+			err = change(i, b)
+		}
+		if err != nil {
+			return fmt.Errorf("stage: buffer %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package stage
+
+import (
+	"fmt"
+	"slices"
+)
+
+// wiring is who makes and reads what among the layers of a stage, and what of it a backward needs. It has no tensors.
+//
+// What a frozen beginning of a network makes has no gradient: no parameter that learns is in front of it. Its
+// backward is nothing, so a forward keeps of it only what layers with a backward read.
+//
+// Under recompute a stage's layers come in segments of Segment layers, counted from its first; the last may be
+// shorter. Between forward and backward a micro-batch holds what segments read of earlier ones, and the backward takes
+// the segments from the last to the first: it computes one's forward once more, this time with graphs, goes back
+// through it and frees it.
+type wiring struct {
+	c     *Config
+	in    []int // values that cross the cut in front
+	out   []int // values that cross the cut behind
+	feeds []int // model inputs that some layer reads
+}
+
+func wire(c *Config) *wiring {
+	return &wiring{c: c, in: c.Graph.cut(c.First), out: c.Graph.cut(c.Last + 1), feeds: c.Graph.needs(c.First, c.Last)}
+}
+
+// check refuses tensors that are not those of in and feeds.
+func (w *wiring) check(given Tensors) error {
+	for _, ids := range [2][]int{w.in, w.feeds} {
+		for _, v := range ids {
+			if given[v] == nil {
+				return fmt.Errorf("stage: %s has not been given", w.c.Graph.Name(v))
+			}
+		}
+	}
+	if want := len(w.in) + len(w.feeds); len(given) != want {
+		return fmt.Errorf("stage: %d tensors given; layers %d to %d read %d", len(given), w.c.First, w.c.Last, want)
+	}
+	return nil
+}
+
+// makesLoss says whether layer l is the model's last.
+func (w *wiring) makesLoss(l int) bool { return l == len(w.c.Graph.Model.Layers)-1 }
+
+// has says whether layer l is one of the stage's.
+func (w *wiring) has(l int) bool { return l >= w.c.First && l <= w.c.Last }
+
+// back says whether layer l has a backward: a gradient flows through what it makes, or it makes the loss.
+func (w *wiring) back(l int) bool {
+	return w.makesLoss(l) || slices.ContainsFunc(w.c.Graph.makes[l], func(v int) bool {
+		return w.c.Graph.values[v].gradient
+	})
+}
+
+// anyBack says whether one of these layers has a backward.
+func (w *wiring) anyBack(first, last int) bool {
+	for l := first; l <= last; l++ {
+		if w.back(l) {
+			return true
+		}
+	}
+	return false
+}
+
+// records says whether a backward needs what layer l reads: for its own, or for that of a layer of its segment.
+func (w *wiring) records(l int) bool {
+	if w.c.Segment == 0 {
+		return w.back(l)
+	}
+	first := w.segment(l)
+	return w.anyBack(first, min(first+w.c.Segment-1, w.c.Last))
+}
+
+// segment is the first layer of the segment that layer l is in; without recompute all layers are one.
+func (w *wiring) segment(l int) (first int) {
+	if w.c.Segment == 0 {
+		return w.c.First
+	}
+	return l - (l-w.c.First)%w.c.Segment
+}
+
+// spans says whether a segment that has a backward reads what an earlier one of the stage made.
+func (w *wiring) spans(v int) bool {
+	if w.c.Segment == 0 {
+		return false
+	}
+	end := w.c.Graph.values[v].layer
+	end += w.c.Segment - (end-w.c.First)%w.c.Segment // the first layer behind its segment
+	return w.recorded(v, end)
+}
+
+// recorded says whether a layer from first on needs a value for a backward.
+func (w *wiring) recorded(v, first int) bool {
+	for l := first; l <= w.c.Last; l++ {
+		if slices.Contains(w.c.Graph.reads[l], v) && w.records(l) {
+			return true
+		}
+	}
+	return false
+}
+
+// forwardOnly says whether no layer of the stage needs a value for a backward.
+func (w *wiring) forwardOnly(v int) bool {
+	x := &w.c.Graph.values[v]
+	return !x.gradient && !w.makesLoss(x.layer) && !w.recorded(v, w.c.First)
+}
