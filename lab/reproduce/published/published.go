@@ -37,15 +37,7 @@ type Result struct {
 // Off is how far the prediction is from what was measured, as a part.
 func (r *Result) Off() float64 { return off(r.Prediction.StepS, r.StepS) }
 
-// Predict predicts every entry, and has the fits of the presets by their names.
-func Predict(ctx context.Context) ([]Result, map[string]*calibrate.Fit, error) {
-	b, results, err := predict(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	return results, b.fits, nil
-}
-
+// predict predicts every entry; what it returns has the fits of the presets.
 func predict(ctx context.Context) (*lab, []Result, error) {
 	entries, err := Entries()
 	if err != nil {
@@ -119,6 +111,11 @@ func reproduce(ctx context.Context, _ table.Options, t *table.Table) error {
 	if err != nil {
 		return err
 	}
+	return b.tabulate(all, t)
+}
+
+// tabulate has a row for each judged entry, and notes for sources, presets and entries that no layout expresses.
+func (b *lab) tabulate(all []Result, t *table.Table) error {
 	t.Source = "data/README.md of this package: papers, repositories and documentation, 2021 to 2026"
 	skipped := map[string]int{}
 	for i := range all {
