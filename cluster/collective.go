@@ -43,17 +43,8 @@ func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) flo
 	}
 	far := 0.0
 	if outer > 0 {
-		l := c.Levels[outer]
-		out := l.CollectiveBandwidthBytesPerSecond
-		switch {
-		case out > 0:
-		case l.Uplinks || l.Shared:
-			out = l.BandwidthBytesPerSecond
-		default:
-			out = l.BandwidthBytesPerSecond * float64(inner.Size)
-		}
-		rate = min(rate, out*k/float64(inner.Size))
-		far = l.LatencyS
+		rate = min(rate, c.CollectiveBandwidth(outer)*k/float64(inner.Size))
+		far = c.Levels[outer].LatencyS
 		hops += groups * far
 	}
 	once := (n-1)/n*bytes/rate + hops
@@ -65,4 +56,16 @@ func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) flo
 	}
 	tree := 2 * ((n-1)/n*bytes/rate + math.Ceil(math.Log2(groups))*far + (k-1)*inner.LatencyS)
 	return min(2*once, tree)
+}
+
+// CollectiveBandwidth is what CollectiveS takes a level's collectives to reach where a whole group of the innermost
+// level takes part: inside, what a device does; outside, what a group does over all of its rails.
+func (c *Cluster) CollectiveBandwidth(level int) float64 {
+	l := c.Levels[level]
+	switch {
+	case level == 0 || l.CollectiveBandwidthBytesPerSecond > 0 || l.Uplinks || l.Shared:
+		return l.collective()
+	default:
+		return l.BandwidthBytesPerSecond * float64(c.Levels[0].Size)
+	}
 }

@@ -52,7 +52,7 @@ Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 3 another process of
 	}
 	in("start", "Start here", doctorCommand(), training.TrainCommand(), reportCommand())
 	in("plan", "Plan", profileCommand(), planning.PlanCommand(), simulateCommand(), tuning.TuneCommand(),
-		scheduleCommand())
+		scheduleCommand(), planning.CalibrateCommand())
 	in("train", "Train in several processes", launchCommand(), manifestCommand())
 	in("look", "Look", serveCommand(), listing.ModelCommand(), listing.ClusterCommand(), dataCommand(),
 		checkpointCommand())

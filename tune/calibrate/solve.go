@@ -1,22 +1,57 @@
 package calibrate
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
+
+	"gonum.org/v1/gonum/mat"
 
 	"github.com/millrace-ml/millrace/cluster"
 )
 
 // fitting is least squares over the logarithms of numbers, as differences from their first values.
 type fitting struct {
+	ctx     context.Context
 	c       *cluster.Cluster
 	numbers []Number
+	held    map[int]bool // numbers that keep their first value
 }
 
 // value is a number at a difference, within what it may be.
 func (f *fitting) value(i int, theta float64) float64 {
 	n := &f.numbers[i]
 	return min(max(n.Before*math.Exp(theta), n.Least), n.Most)
+}
+
+// rounded is a number at a difference with four digits: more are not known of any, and a file shows them.
+func (f *fitting) rounded(i int, theta float64) float64 {
+	n := &f.numbers[i]
+	if f.held[i] {
+		return n.Before
+	}
+	v, err := strconv.ParseFloat(strconv.FormatFloat(f.value(i, theta), 'e', 3, 64), 64)
+	if err != nil || v < n.Least || v > n.Most {
+		return f.value(i, theta)
+	}
+	return v
+}
+
+// holding is the fitting with those numbers held of which less than a part was told; nil where there is none.
+func (f *fitting) holding(fitted []Number, least float64) *fitting {
+	out := *f
+	out.held = map[int]bool{}
+	for i := range fitted {
+		if fitted[i].Told() < least {
+			out.held[i] = true
+		}
+	}
+	if len(out.held) == 0 {
+		return nil
+	}
+	return &out
 }
 
 // at is the cluster at differences.
@@ -28,19 +63,38 @@ func (f *fitting) at(theta []float64) *cluster.Cluster {
 	return with(f.c, values)
 }
 
+// logs are the logarithms of predictions.
+func (f *fitting) logs(c *cluster.Cluster, name string, all []Predictor) ([]float64, error) {
+	out := make([]float64, len(all))
+	for i, predict := range all {
+		if err := context.Cause(f.ctx); err != nil {
+			return nil, err
+		}
+		v, err := predict(c)
+		if err != nil {
+			return nil, fmt.Errorf("calibrate: %s: %w", name, err)
+		}
+		if !(v > 0) || math.IsInf(v, 1) {
+			return nil, fmt.Errorf("calibrate: %s: predicted %v s; it must be over 0", name, v)
+		}
+		out[i] = math.Log(v)
+	}
+	return out, nil
+}
+
 // residuals are log(predicted/measured).
 func (f *fitting) residuals(all []Observation, theta []float64) ([]float64, error) {
 	c := f.at(theta)
 	out := make([]float64, len(all))
 	for i, o := range all {
-		v, err := o.Predict(c)
+		if !(o.Measured > 0) || math.IsInf(o.Measured, 1) {
+			return nil, fmt.Errorf("calibrate: %s: measured %v s; it must be over 0", o.Name, o.Measured)
+		}
+		v, err := f.logs(c, o.Name, []Predictor{o.Predict})
 		if err != nil {
-			return nil, fmt.Errorf("calibrate: %s: %w", o.Name, err)
+			return nil, err
 		}
-		if !(v > 0) || !(o.Measured > 0) {
-			return nil, fmt.Errorf("calibrate: %s: predicted %v s, measured %v s; both must be over 0", o.Name, v, o.Measured)
-		}
-		out[i] = math.Log(v / o.Measured)
+		out[i] = v[0] - math.Log(o.Measured)
 	}
 	return out, nil
 }
@@ -51,58 +105,79 @@ func (f *fitting) cost(r, theta []float64) (sum float64) {
 		sum += v * v / (Noise * Noise)
 	}
 	for i, v := range theta {
-		by := doubt(f.numbers[i].Name)
+		by := f.numbers[i].Doubt
 		sum += v * v / (by * by)
 	}
 	return sum
 }
 
-// fit minimises, and says how much of each number's uncertainty is gone.
-func (f *fitting) fit(all []Observation) (theta, told []float64, err error) {
+// normal is J'J/s^2 + D^-2.
+func (f *fitting) normal(jacobian [][]float64, s float64) *mat.SymDense {
 	n := len(f.numbers)
-	theta, told = make([]float64, n), make([]float64, n)
+	out := mat.NewSymDense(n, nil)
+	for i := range n {
+		for j := i; j < n; j++ {
+			sum := 0.0
+			for k := range jacobian[i] {
+				sum += jacobian[i][k] * jacobian[j][k] / (s * s)
+			}
+			if i == j {
+				sum += 1 / (f.numbers[i].Doubt * f.numbers[i].Doubt)
+			}
+			out.SetSym(i, j, sum)
+		}
+	}
+	return out
+}
+
+// fit minimises, from where theta is.
+func (f *fitting) fit(all []Observation, from []float64) ([]float64, error) {
+	n := len(f.numbers)
+	theta := append([]float64(nil), from...)
 	r, err := f.residuals(all, theta)
-	if err != nil {
-		return nil, nil, err
+	if err != nil || n == 0 {
+		return theta, err
 	}
 	damping := 1e-3
-	var normal [][]float64
 	for range 30 {
 		jacobian, err := f.jacobian(all, theta, r)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		normal = make([][]float64, n)
-		gradient := make([]float64, n)
+		normal, gradient := f.normal(jacobian, Noise), mat.NewVecDense(n, nil)
 		for i := range n {
-			normal[i] = make([]float64, n)
-			by := doubt(f.numbers[i].Name)
-			gradient[i] = -theta[i] / (by * by)
+			by := f.numbers[i].Doubt
+			down := -theta[i] / (by * by)
 			for k := range r {
-				gradient[i] -= jacobian[i][k] * r[k] / (Noise * Noise)
+				down -= jacobian[i][k] * r[k] / (Noise * Noise)
 			}
+			gradient.SetVec(i, down)
+		}
+		for i := range f.held { // as if there were no doubt of it
 			for j := range n {
-				for k := range r {
-					normal[i][j] += jacobian[i][k] * jacobian[j][k] / (Noise * Noise)
-				}
+				normal.SetSym(i, j, 0)
 			}
-			normal[i][i] += 1 / (by * by)
+			normal.SetSym(i, i, 1)
+			gradient.SetVec(i, 0)
 		}
 		moved := false
 		for range 8 {
-			damped := make([][]float64, n)
+			damped := mat.NewSymDense(n, nil)
+			damped.CopySym(normal)
 			for i := range n {
-				damped[i] = append([]float64(nil), normal[i]...)
-				damped[i][i] *= 1 + damping
+				damped.SetSym(i, i, normal.At(i, i)*(1+damping))
 			}
-			step := solve(damped, gradient)
+			step, err := solved(damped, gradient)
+			if err != nil {
+				return nil, err
+			}
 			next := make([]float64, n)
 			for i := range n {
-				next[i] = theta[i] + min(max(step[i], -1), 1)
+				next[i] = theta[i] + min(max(step.AtVec(i), -1), 1)
 			}
 			tried, err := f.residuals(all, next)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			if gain := f.cost(r, theta) - f.cost(tried, next); gain > 0 {
 				moved = gain > 1e-6
@@ -115,14 +190,24 @@ func (f *fitting) fit(all []Observation) (theta, told []float64, err error) {
 			break
 		}
 	}
-	for i := range n { // the posterior's variance is the inverse's diagonal, the prior's doubt squared
-		unit := make([]float64, n)
-		unit[i] = 1
-		told[i] = 1 - math.Sqrt(max(0, solve(normal, unit)[i]))/doubt(f.numbers[i].Name)
-		told[i] = min(max(told[i], 0), 1)
-	}
-	return theta, told, nil
+	return theta, nil
 }
+
+// solved is x of a x = b.
+func solved(a *mat.SymDense, b *mat.VecDense) (*mat.VecDense, error) {
+	var factors mat.Cholesky
+	x := new(mat.VecDense)
+	if !factors.Factorize(a) {
+		return nil, errNotPositive
+	}
+	if err := factors.SolveVecTo(x, b); err != nil {
+		return nil, fmt.Errorf("calibrate: %w", err)
+	}
+	return x, nil
+}
+
+// errNotPositive is of numbers that are not finite: what a prior is added to is positive.
+var errNotPositive = errors.New("calibrate: predictions change by no finite number with what is fitted")
 
 // jacobian is the change of residuals with each number, by differences.
 func (f *fitting) jacobian(all []Observation, theta, r []float64) ([][]float64, error) {
@@ -141,37 +226,4 @@ func (f *fitting) jacobian(all []Observation, theta, r []float64) ([][]float64, 
 		}
 	}
 	return out, nil
-}
-
-// solve is x of a x = b, by elimination with pivots; a is symmetric and positive.
-func solve(a [][]float64, b []float64) []float64 {
-	n := len(b)
-	m := make([][]float64, n)
-	for i := range n {
-		m[i] = append(append([]float64(nil), a[i]...), b[i])
-	}
-	for i := range n {
-		pivot := i
-		for k := i + 1; k < n; k++ {
-			if math.Abs(m[k][i]) > math.Abs(m[pivot][i]) {
-				pivot = k
-			}
-		}
-		m[i], m[pivot] = m[pivot], m[i]
-		for k := i + 1; k < n; k++ {
-			by := m[k][i] / m[i][i]
-			for j := i; j <= n; j++ {
-				m[k][j] -= by * m[i][j]
-			}
-		}
-	}
-	x := make([]float64, n)
-	for i := n - 1; i >= 0; i-- {
-		x[i] = m[i][n]
-		for j := i + 1; j < n; j++ {
-			x[i] -= m[i][j] * x[j]
-		}
-		x[i] /= m[i][i]
-	}
-	return x
 }

@@ -55,8 +55,12 @@ func (s Shape) MicroBatches() int { return s.Batch / (s.Replicas * s.MicroBatch)
 
 // String is the shape in short.
 func (s Shape) String() string {
-	text := fmt.Sprintf("dp %d x pp %d x tp %d, %d micro-batches of %d", s.Replicas, s.Stages, s.Tensor,
-		s.MicroBatches(), s.MicroBatch)
+	micros := "micro-batches"
+	if s.MicroBatches() == 1 {
+		micros = "micro-batch"
+	}
+	text := fmt.Sprintf("dp %d x pp %d x tp %d, %d %s of %d", s.Replicas, s.Stages, s.Tensor, s.MicroBatches(), micros,
+		s.MicroBatch)
 	if s.Chunks > 1 {
 		text += fmt.Sprintf(", %d chunks", s.Chunks)
 	}

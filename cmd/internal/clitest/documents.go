@@ -54,11 +54,13 @@ func ShownIn(t *testing.T, path, program string) []Shown {
 	}
 	var all []Shown
 	joined := strings.ReplaceAll(string(text), " \\\n", " ")
+	open := false // until the prose behind it
 	for line := range strings.SplitSeq(joined, "\n") {
+		open = open && (line == "" || strings.HasPrefix(line, "    "))
 		line, indented := strings.CutPrefix(line, "    ")
 		if command, ok := strings.CutPrefix(line, "$ bin/"+program+" "); ok {
-			all = append(all, Shown{Args: strings.Fields(command)})
-		} else if indented && len(all) > 0 {
+			all, open = append(all, Shown{Args: strings.Fields(command)}), true
+		} else if indented && open {
 			all[len(all)-1].Want = append(all[len(all)-1].Want, line)
 		}
 	}

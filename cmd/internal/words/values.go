@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune/calibrate"
 )
 
 // named is a value that can be typed, and what it is.
@@ -172,6 +173,23 @@ func clusterNames() []named {
 			what = c.Summary()
 		}
 		all = append(all, named{name, what})
+	}
+	return all
+}
+
+// Calibrated completes a cluster, and measurements of it behind that.
+func Calibrated(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return Clusters(c, args, typed)
+	}
+	return namesAndFiles(nil, ".csv", ".json")(c, args, typed)
+}
+
+// numberNames are what can be fitted of a device.
+func numberNames() []named {
+	var all []named
+	for _, name := range calibrate.Names() {
+		all = append(all, named{name: name})
 	}
 	return all
 }

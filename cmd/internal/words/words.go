@@ -90,6 +90,7 @@ func Groups() []cli.Group {
 			{Name: "time", Takes: "DURATION"},
 			{Name: "formula", Takes: "NAME", Rare: true, Values: One("paper", "artifact")},
 			{Name: "async", Rare: true},
+			{Name: "fit", Takes: "NAMES", Values: list(numberNames)},
 			{Name: "sweep", Rare: true}, {Name: "shard", Takes: "HOW", Rare: true, Values: One(shape.Shards...)},
 			{Name: "all-reduce-behind", Rare: true},
 			{Name: "all"}, {Name: "most-pipelines", Takes: "N"}, {Name: "rivals"}, {Name: "simulate"},

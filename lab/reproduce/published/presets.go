@@ -2,6 +2,7 @@ package published
 
 import (
 	"bytes"
+	"context"
 	"embed"
 	"fmt"
 	"slices"
@@ -54,8 +55,7 @@ func (b *lab) model(m Model) (*model.Model, error) {
 	if built, ok := b.models[m]; ok {
 		return built, nil
 	}
-	family, set := m.settings()
-	built, err := model.Build(family, set)
+	built, err := m.Build()
 	if err != nil {
 		return nil, fmt.Errorf("reproduce: published: %w", err)
 	}
@@ -85,7 +85,8 @@ func (b *lab) preset(name string) (*cluster.Cluster, error) {
 		return nil, err
 	}
 	if len(seen) > 0 {
-		fit, err := calibrate.Run(c, seen, fitted)
+		fit, err := calibrate.Run(context.Background(), calibrate.Request{Cluster: c, Observations: seen,
+			Names: fitted})
 		if err != nil {
 			return nil, fmt.Errorf("reproduce: published: preset %s: %w", name, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace-ml/millrace/tune/measured"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
@@ -31,24 +32,7 @@ type Entry struct {
 }
 
 // Model is a transformer's shape.
-type Model struct {
-	Layers, Hidden, Heads, KV, FFN, Positions, Vocabulary int // KV and FFN are 0 for a GPT
-	Tied, Dropout                                         bool
-}
-
-// settings are those of a built-in family.
-func (m Model) settings() (family string, set map[string]any) {
-	set = map[string]any{"layers": m.Layers, "width": m.Hidden, "heads": m.Heads, "context": m.Positions,
-		"vocabulary": m.Vocabulary, "tied": m.Tied}
-	if m.FFN > 0 {
-		set["hidden"], set["kv_heads"] = m.FFN, m.KV
-		return "llama", set
-	}
-	if m.Dropout {
-		set["dropout"] = 0.1
-	}
-	return "gpt", set
-}
+type Model = measured.Transformer
 
 // row is a line of a CSV by column.
 type row map[string]string
@@ -98,7 +82,7 @@ func (r row) gpt() Model {
 }
 
 // flops is Narayanan et al.'s count of a step with full recompute (SC 2021, equation 3), or without (2022, equation 7).
-func (m Model) flops(batch int, again bool) float64 {
+func flops(m Model, batch int, again bool) float64 {
 	s, h, l, v := float64(m.Positions), float64(m.Hidden), float64(m.Layers), float64(m.Vocabulary)
 	if again {
 		return 96 * float64(batch) * s * l * h * h * (1 + s/(6*h) + v/(16*l*h))
@@ -175,7 +159,7 @@ func sc21Table2(r row, e *Entry) {
 	sc21(r, e)
 	e.Shape.Replicas = r.count("gpus") / (e.Shape.Tensor * e.Shape.Stages)
 	e.chunked()
-	e.StepS = e.Model.flops(e.Shape.Batch, true) / (r.number("tflops_per_gpu") * 1e12 * r.number("gpus"))
+	e.StepS = flops(e.Model, e.Shape.Batch, true) / (r.number("tflops_per_gpu") * 1e12 * r.number("gpus"))
 	e.Group = fmt.Sprintf("sc21-t2-%d", e.Model.Layers)
 }
 
@@ -188,7 +172,7 @@ func sc21Text(r row, e *Entry) {
 		e.chunked()
 		e.Shape.Precision, e.Shape.Recompute, e.Shape.Behind = "f16", "full", true
 		if e.StepS = r.number("value"); r["id"] == "sc21-text-1" {
-			e.StepS = e.Model.flops(1536, true) / (140e12 * 1024)
+			e.StepS = flops(e.Model, 1536, true) / (140e12 * 1024)
 		}
 	default:
 		e.Skip = "a claim on which of several unprinted runs is best, or a rate of links: no step's time"
@@ -213,7 +197,7 @@ func megatronCore(r row, e *Entry) {
 	e.Shape.Precision, e.Shape.SequenceParallel, e.Shape.Shard = "bf16", e.Shape.Tensor > 1, "zero1"
 	e.Shape.AsyncTensor = true // "tensor-parallel communication overlap"
 	e.Open = []string{"micro_batch", "chunks", "recompute"}
-	e.StepS = e.Model.flops(e.Shape.Batch, false) / (r.number("tflops_per_gpu") * 1e12 * r.number("gpus"))
+	e.StepS = flops(e.Model, e.Shape.Batch, false) / (r.number("tflops_per_gpu") * 1e12 * r.number("gpus"))
 }
 
 // llama is a model of the Llama 3 family, or the 2nd one's that are printed.

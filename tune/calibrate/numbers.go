@@ -1,0 +1,172 @@
+package calibrate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/registry"
+)
+
+// doubt is what a fit believes of a described number: by what part it is off, as a logarithm. Data sheets and
+// published products say limits and bandwidths; sizes at which half is reached, and fixed times, are guessed within a
+// factor of e.
+func doubt(name string) float64 {
+	switch {
+	case strings.HasSuffix(name, "half_width"), strings.HasSuffix(name, "half_rows"), name == "launch", name == "layer",
+		name == "step":
+		return 1
+	case name == "overlap":
+		return 0.15
+	}
+	return 0.25
+}
+
+// numbers are what can be fitted, with what they may be.
+var numbers = map[string]struct {
+	least, most float64
+	of          func(t *cluster.DeviceType, c *cluster.Cluster) *float64
+}{
+	"overlap": {0.01, 1, func(t *cluster.DeviceType, _ *cluster.Cluster) *float64 { return &t.Kernels.Overlap }},
+	"launch":  {1e-8, 1e-3, func(t *cluster.DeviceType, _ *cluster.Cluster) *float64 { return &t.Kernels.LaunchS }},
+	"layer":   {1e-8, 1e-2, func(t *cluster.DeviceType, _ *cluster.Cluster) *float64 { return &t.Kernels.LayerS }},
+	"step":    {1e-6, 10, func(t *cluster.DeviceType, _ *cluster.Cluster) *float64 { return &t.Kernels.StepS }},
+	"inside":  {1e6, 1e13, collective("inside")},
+	"outside": {1e6, 1e13, collective("outside")},
+}
+
+// collective is the bandwidth of collectives of a level that a number names.
+func collective(name string) func(*cluster.DeviceType, *cluster.Cluster) *float64 {
+	return func(_ *cluster.DeviceType, c *cluster.Cluster) *float64 {
+		level, _ := levelOf(c, name)
+		return &c.Levels[level].CollectiveBandwidthBytesPerSecond
+	}
+}
+
+// rateFields are those of a cluster.Rate that can be fitted.
+var rateFields = []string{"limit", "half_width", "half_rows"}
+
+// Names lists what can be fitted: fields of rates, like matmul.limit, and fixed times, overlap, and collective
+// bandwidths of the innermost and the outermost level.
+func Names() []string {
+	names := slices.Collect(maps.Keys(numbers))
+	for _, kind := range cluster.RateKinds {
+		for _, field := range rateFields {
+			names = append(names, kind+"."+field)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// NamesOf lists what a cluster has a number of that is not zero. A fit multiplies, so that zero stays.
+func NamesOf(c *cluster.Cluster) (names []string) {
+	t := c.DeviceTypes[c.Devices[0]]
+	for _, name := range Names() {
+		switch kind, field, is := strings.Cut(name, "."); {
+		case is && t.Kernels != nil:
+			_, own := t.Kernels.Rates[kind]
+			r := t.Kernels.Rate(kind)
+			if *rateField(&r, field) > 0 && (own || kind != cluster.RateFP8) {
+				names = append(names, name)
+			}
+		case is, t.Kernels == nil:
+		case name == "outside" && len(c.Levels) == 1, name == "inside" && c.Levels[0].Size == 1:
+		default:
+			if _, is := levelOf(c, name); is || *numbers[name].of(&t, c) > 0 {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// rateField is one of rateFields.
+func rateField(r *cluster.Rate, field string) *float64 {
+	switch field {
+	case "limit":
+		return &r.Limit
+	case "half_width":
+		return &r.HalfWidth
+	}
+	return &r.HalfRows
+}
+
+// with is a cluster with other numbers. What it did not say of products in fp8 goes on as those of products.
+func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
+	out := c.Copied()
+	kind := out.DeviceTypes[c.Devices[0]]
+	t := &kind
+	fp8 := false
+	for name, v := range values {
+		if rate, field, is := strings.Cut(name, "."); is {
+			r := t.Kernels.Rates[rate]
+			*rateField(&r, field) = v
+			t.Kernels.Rates[rate] = r
+			fp8 = fp8 || rate == cluster.RateFP8
+			continue
+		}
+		if level, is := levelOf(c, name); is && v == c.CollectiveBandwidth(level) {
+			continue // a file that does not say it goes on not to
+		}
+		*numbers[name].of(t, out) = v
+	}
+	if _, own := c.DeviceTypes[c.Devices[0]].Kernels.Rates[cluster.RateFP8]; !own && !fp8 {
+		delete(t.Kernels.Rates, cluster.RateFP8)
+	}
+	out.DeviceTypes[c.Devices[0]] = *t
+	return out
+}
+
+// levelOf is the level that a number is the collective bandwidth of.
+func levelOf(c *cluster.Cluster, name string) (level int, is bool) {
+	switch name {
+	case "inside":
+		return 0, true
+	case "outside":
+		return len(c.Levels) - 1, true
+	}
+	return 0, false
+}
+
+// describe is a number as a cluster has it.
+func describe(c *cluster.Cluster, name string) (Number, error) {
+	out := c.Copied()
+	kind := out.DeviceTypes[c.Devices[0]]
+	t := &kind
+	n := Number{Name: name, Least: 1e-3, Most: 2, Doubt: doubt(name)}
+	if rate, field, is := strings.Cut(name, "."); is && slices.Contains(cluster.RateKinds, rate) &&
+		slices.Contains(rateFields, field) {
+		r := t.Kernels.Rates[rate]
+		if n.Before = *rateField(&r, field); field != "limit" {
+			n.Least, n.Most = 1, 1e5
+		}
+	} else if known, ok := numbers[name]; ok {
+		n.Least, n.Most = known.least, known.most
+		if level, is := levelOf(c, name); is {
+			n.Before = c.CollectiveBandwidth(level)
+		} else {
+			n.Before = *known.of(t, out)
+		}
+	} else {
+		return n, fmt.Errorf("calibrate: there is no number %q to fit; %s", name, registry.Instead(name, Names()))
+	}
+	n.Before = min(max(n.Before, n.Least), n.Most)
+	n.After = n.Before
+	return n, nil
+}
+
+// Lent is a cluster with the numbers that a fit to another one found, in the proportion in which it changed them.
+func Lent(c *cluster.Cluster, fit *Fit) (*cluster.Cluster, error) {
+	values := map[string]float64{}
+	for _, n := range fit.Numbers {
+		own, err := describe(c, n.Name)
+		if err != nil {
+			return nil, err
+		}
+		values[n.Name] = min(max(own.Before*n.After/n.Before, own.Least), own.Most)
+	}
+	return with(c, values), nil
+}
