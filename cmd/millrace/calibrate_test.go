@@ -43,7 +43,8 @@ func TestTheDocumentedCalibration(t *testing.T) {
 	if got := fitted.DeviceTypes["gpu"].Kernels.Rate("matmul").Limit; got < 0.6 || got > 0.8 {
 		t.Errorf("products reach %v of the peak; the table's runs are 0.44 to 0.52 of it with all that they do", got)
 	}
-	again := p.Run(t, strings.Fields("calibrate fitted.yaml examples/measured-a100.csv --fit matmul.limit,memory.limit"), false)
+	again := p.Run(t, strings.Fields("calibrate fitted.yaml examples/measured-a100.csv --fit matmul.limit,memory.limit"),
+		false)
 	if !strings.Contains(again, "error       0.8 % before") {
 		t.Errorf("%s", again)
 	}

@@ -137,7 +137,7 @@ func TestValuesAreCompleted(t *testing.T) {
 		{"plan --cluster dapple-", "dapple-a dapple-b dapple-c", "avgpipe"},
 		{"plan --cluster m", "mine.yaml", "avgpipe"},
 		{"cluster show ", "avgpipe dgx-h100 mine.yaml runs/", "notes.txt"},
-		{"calibrate ", "avgpipe dgx-h100 mine.yaml runs/", "notes.txt rows.csv plan.json"},
+		{"calibrate ", "avgpipe dgx-h100 mine.yaml runs/", "notes.txt rows.csv"},
 		{"calibrate mine.yaml ", "rows.csv plan.json runs/", "mine.yaml avgpipe notes.txt"},
 		{"calibrate mine.yaml rows.csv --fit matmul.limit,la", "matmul.limit,launch matmul.limit,layer", "matmul.limit"},
 		{"train --wire pipe", "pipedream-a pipedream-b pipedream-c", "avgpipe"},

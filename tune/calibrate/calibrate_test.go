@@ -87,7 +87,8 @@ func TestRefusals(t *testing.T) {
 
 // power is an observation whose logarithm is the sum of those of numbers, each so many times.
 func power(of map[string]float64, measured float64) calibrate.Observation {
-	return calibrate.Observation{Name: fmt.Sprint(of), Measured: measured, Predict: func(c *cluster.Cluster) (float64, error) {
+	out := calibrate.Observation{Name: fmt.Sprint(of), Measured: measured}
+	out.Predict = func(c *cluster.Cluster) (float64, error) {
 		k := c.DeviceTypes["d"].Kernels
 		at := map[string]float64{"launch": k.LaunchS, "matmul.limit": k.Rate("matmul").Limit,
 			"memory.limit": k.Rate("memory").Limit}
@@ -96,13 +97,15 @@ func power(of map[string]float64, measured float64) calibrate.Observation {
 			v *= math.Pow(at[name], n)
 		}
 		return v, nil
-	}}
+	}
+	return out
 }
 
 // What is known of a number is what least squares with a prior says by hand: a precision of 1/doubt^2, and 1/noise^2
 // more for each observation that is proportional to it.
 func TestSpreads(t *testing.T) {
-	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5), power(map[string]float64{"launch": 1}, 1e-5),
+	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5),
+		power(map[string]float64{"launch": 1}, 1e-5),
 		power(map[string]float64{"matmul.limit": 2}, 0.64)}
 	fit, err := run(device(), seen, []string{"launch", "matmul.limit", "memory.limit"})
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package measured reads what was measured on devices, for package tune/calibrate to fit descriptions to.
 //
 // In: a CSV of step times, a row for each run, or a profile of layers with the model that it is of; and the cluster
-// that describes the devices. Out: a Set: Observations, which are times and how a cluster predicts them, and Candidates,
-// the measurements of the same kind that could be made next. Refused, by line, column and value: columns that are
-// missing or stand there twice, values that are no numbers or out of range, layouts that the cluster or the model does
-// not admit, profiles of other models or device types.
+// that describes the devices. Out: a Set: Observations, which are times and how a cluster predicts them, and
+// Candidates, the measurements of the same kind that could be made next. Refused, by line, column and value: columns
+// that are missing or stand there twice, values that are no numbers or out of range, layouts that the cluster or the
+// model does not admit, profiles of other models or device types.
 //
 // # Steps
 //
@@ -18,6 +18,7 @@
 // # Layers
 //
 // Of a profile forward and backward of each layer and micro-batch size are times that package profile/kernels predicts;
-// of layers that it predicts alike, like a model's blocks, their median is one time. Layers that take less than a hundredth of their pass are left out: they would weigh as much as others, and decide
-// nothing. Times of one micro-batch size are held out together; of one size alone, those of one layer.
+// of layers that it predicts alike, like a model's blocks, their median is one time. Layers that take less than a
+// hundredth of their pass are left out: they would weigh as much as others, and decide nothing. Times of one
+// micro-batch size are held out together; of one size alone, those of one layer.
 package measured

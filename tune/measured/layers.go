@@ -92,8 +92,8 @@ func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster)
 		}
 	}
 	if len(left) > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("of %s, and layers like them, times are left out that are under %.0f %% of "+
-			"their pass", strings.Join(slices.Sorted(maps.Keys(left)), ", "), 100*least))
+		out.Notes = append(out.Notes, fmt.Sprintf("of %s, and layers like them, times are left out that are under "+
+			"%.0f %% of their pass", strings.Join(slices.Sorted(maps.Keys(left)), ", "), 100*least))
 	}
 	if len(out.Observations) == 0 {
 		return nil, fmt.Errorf("measured: %s has no time over 0", file)

@@ -15,8 +15,8 @@ import (
 
 func core(t *testing.T, kernels string) *cluster.Cluster {
 	t.Helper()
-	c, err := cluster.Parse(strings.NewReader("name: core\ndevice_types: {cpu: {like: epyc-7763-core, kernels: {" + kernels +
-		"}}}\ndevice: cpu\nlevels: [{name: host, size: 1, bandwidth: 10GB/s}]\n"))
+	c, err := cluster.Parse(strings.NewReader("name: core\ndevice_types: {cpu: {like: epyc-7763-core, kernels: {" +
+		kernels + "}}}\ndevice: cpu\nlevels: [{name: host, size: 1, bandwidth: 10GB/s}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,8 @@ func TestRefusedProfiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := measured.Layers("p.json", computed, m, c); err == nil || !strings.Contains(err.Error(), "that are computed") {
+	if _, err := measured.Layers("p.json", computed, m, c); err == nil ||
+		!strings.Contains(err.Error(), "that are computed") {
 		t.Errorf("computed costs: %v", err)
 	}
 	if _, err := measured.Layers("p.json", good, other, c); err == nil ||

@@ -80,8 +80,8 @@ func (f *calibrateFlags) run(c *cobra.Command, description string, files []strin
 		}
 	}
 	if described.DeviceTypes[described.Devices[0]].Kernels == nil {
-		return cli.BadInput(fmt.Errorf("calibrate: device type %s of %s has no kernels to fit: build it on one that has, like "+
-			"{like: a100-80gb}; there are %s", described.Devices[0], description, strings.Join(cluster.Types(), ", ")))
+		return cli.BadInput(fmt.Errorf("calibrate: device type %s of %s has no kernels to fit: build it on one that has, "+
+			"like {like: a100-80gb}; there are %s", described.Devices[0], description, strings.Join(cluster.Types(), ", ")))
 	}
 	meter := cli.StartMeter("calibrate")
 	defer meter.Stop()
@@ -308,7 +308,8 @@ func printFit(out io.Writer, r *calibrate.Request, fit *calibrate.Fit, next []ca
 		}
 	}
 	if len(untold) > 0 {
-		say("not told", fmt.Sprintf("%s: nothing that was measured depends on them enough, and they stay as described", strings.Join(untold, ", ")))
+		say("not told", strings.Join(untold, ", ")+": nothing that was measured depends on them enough, and they stay as "+
+			"described")
 	}
 	held := fmt.Sprintf("%s on what was held out, in %d parts", percent(fit.HeldOut), fit.Folds)
 	if math.IsNaN(fit.HeldOut) {
