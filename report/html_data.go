@@ -134,6 +134,7 @@ func kindsInOrder() []string {
 	return append(first, then...)
 }
 
+// pageDataOf collects what the scripts draw.
 func pageDataOf(in Inputs) pageData {
 	d := pageData{Predicted: []panel{}, Measured: []panel{}}
 	for _, c := range trace.Causes {
@@ -157,9 +158,22 @@ func pageDataOf(in Inputs) pageData {
 		d.PeakBytes[1] = measured.PeakBytes
 	}
 	d.PeakTexts = peakTexts(predicted, measured, in.workers())
+	d.drawLearning(in)
+	d.Resumed = []int{}
+	for _, first := range in.Resumed {
+		d.Resumed = append(d.Resumed, trace.StepNumber(first))
+	}
+	d.Steps = in.stepCurveOf()
+	d.labelWorkers(in)
+	return d
+}
+
+// drawLearning draws the curves of losses and evaluations; values that are no numbers are left out.
+func (d *pageData) drawLearning(in Inputs) {
+	number := func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 	var losses []point
 	for _, l := range in.Losses {
-		if !math.IsNaN(l.Value) && !math.IsInf(l.Value, 0) {
+		if number(l.Value) {
 			losses = append(losses, point{trace.StepNumber(l.Step), l.Value})
 		}
 	}
@@ -168,18 +182,15 @@ func pageDataOf(in Inputs) pageData {
 		*c = curve{[]int{}, []float64{}}
 	}
 	for _, e := range in.Evaluations {
-		if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
-			continue
+		if number(e.Loss) {
+			d.EvalLosses.add(e.Step, e.Loss)
+			if e.Samples > 0 {
+				d.Accuracies.add(e.Step, e.Accuracy())
+			}
+			if e.Apart != nil && number(*e.Apart) {
+				d.Apart.add(e.Step, *e.Apart)
+			}
 		}
-		d.EvalLosses.add(e.Step, e.Loss)
-		if e.Samples > 0 {
-			d.Accuracies.add(e.Step, e.Accuracy())
-		}
-		if e.Apart != nil && !math.IsNaN(*e.Apart) && !math.IsInf(*e.Apart, 0) {
-			d.Apart.add(e.Step, *e.Apart)
-		}
-	}
-	for _, e := range in.Evaluations {
 		for name, v := range e.Reported {
 			if v == nil {
 				continue
@@ -193,11 +204,10 @@ func pageDataOf(in Inputs) pageData {
 			d.Reported[name].add(e.Step, *v)
 		}
 	}
-	d.Resumed = []int{}
-	for _, first := range in.Resumed {
-		d.Resumed = append(d.Resumed, trace.StepNumber(first))
-	}
-	d.Steps = in.stepCurveOf()
+}
+
+// labelWorkers says of each worker what host and process it is of, and which stages it has.
+func (d *pageData) labelWorkers(in Inputs) {
 	for _, h := range in.groups() {
 		if g := (group{Workers: h.Workers}); len(h.Workers) > 0 {
 			if len(h.Processes) > 0 {
@@ -218,7 +228,6 @@ func pageDataOf(in Inputs) pageData {
 		}
 		d.StageLabels = append(d.StageLabels, label)
 	}
-	return d
 }
 
 // peakTexts says of each worker what it holds at its fullest; a dash in place of a side that is not known.

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -36,6 +37,11 @@ func (t *Timeline) Validate() error {
 			return fmt.Errorf("trace: events[%d] (%s): %w", i, t.Events[i].Instruction, err)
 		}
 	}
+	return cmp.Or(t.checkMemory(), t.checkSteps(), t.checkEvaluations())
+}
+
+// checkMemory checks what workers held: the samples, and the most of each.
+func (t *Timeline) checkMemory() error {
 	for i, m := range t.Memory {
 		switch {
 		case m.Worker < 0 || m.Worker >= t.Workers:
@@ -52,6 +58,11 @@ func (t *Timeline) Validate() error {
 	if n := len(t.PeakActivations); n != 0 && n != t.Workers {
 		return fmt.Errorf("trace: peak_activations has %d entries, want one for each of %d workers", n, t.Workers)
 	}
+	return nil
+}
+
+// checkSteps checks what is known of steps: when they were, who computed in them, what they lost and who was slow.
+func (t *Timeline) checkSteps() error {
 	for i, s := range t.Steps {
 		if !finite(s.StartS) || !finite(s.EndS) || s.EndS < s.StartS {
 			return fmt.Errorf("trace: steps[%d] (\"step\": %d) runs from %v s to %v s, want an end that is not before the "+
@@ -88,6 +99,11 @@ func (t *Timeline) Validate() error {
 				t.Workers-1)
 		}
 	}
+	return nil
+}
+
+// checkEvaluations checks what evaluations found.
+func (t *Timeline) checkEvaluations() error {
 	for i, e := range t.Evaluations {
 		if !finite(e.Loss) || e.Samples < 0 || e.Correct < 0 || e.Correct > e.Samples {
 			return fmt.Errorf("trace: evaluations[%d] (\"step\": %d): loss %v, %d correct of %d samples: want a finite loss "+

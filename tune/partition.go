@@ -49,24 +49,8 @@ func (c cutter) partition(w want) []*shape {
 	if n < w.stages {
 		return nil
 	}
-	type cell struct {
-		value    float64
-		from, at int
-	}
-	free := cell{value: math.Inf(1)}
 	one := len(w.replicas) == 1 && !w.all // i stages are on i times as many devices: no other number is kept
-	width, column := D+1, func(devices int) int { return devices }
-	if one {
-		width, column = 1, func(int) int { return 0 }
-	}
-	rows := make([][]cell, w.stages+1)
-	for i := range rows {
-		rows[i] = make([]cell, (n+1)*width)
-		for j := range rows[i] {
-			rows[i][j] = free
-		}
-	}
-	rows[0][0].value = 0
+	best := newPrefixes(w.stages, n, D, one)
 	for i := range w.stages {
 		for d := i; d < D; d++ {
 			if one && d != i*w.replicas[0] {
@@ -87,19 +71,18 @@ func (c cutter) partition(w want) []*shape {
 				if i == w.stages-1 || d+r == D {
 					from = n // the last stage
 				}
-				before, behind := column(d), column(d+r)
 				for j := from; j <= to; j++ {
-					best := &rows[i+1][j*width+behind]
+					least := best.of(i+1, j, d+r)
 					for k := j - 1; k >= i; k-- {
-						if !w.leanest && stage.compute(at[k], at[j]) >= best.value {
+						if !w.leanest && stage.compute(at[k], at[j]) >= least.value {
 							break // more layers take longer still
 						}
-						so := rows[i][k*width+before].value
-						if so >= best.value {
+						so := best.of(i, k, d).value
+						if so >= least.value {
 							continue
 						}
-						if v := w.with(so, stage.cost(at[k], at[j])); v < best.value {
-							*best = cell{v, k, d}
+						if v := w.with(so, stage.cost(at[k], at[j])); v < least.value {
+							*least = prefix{v, k, d}
 						}
 					}
 				}
@@ -111,7 +94,7 @@ func (c cutter) partition(w want) []*shape {
 		if S < w.stages && (!w.all || S < 2) {
 			break
 		}
-		if math.IsInf(rows[S][n*width+column(D)].value, 1) {
+		if math.IsInf(best.of(S, n, D).value, 1) {
 			continue
 		}
 		h := &shape{
@@ -119,14 +102,51 @@ func (c cutter) partition(w want) []*shape {
 			size: w.size, split: w.split, family: w.family.Name,
 		}
 		for i, j, d := S, n, D; i > 0; i-- {
-			c := rows[i][j*width+column(d)]
-			h.cuts[i], h.counts[i-1], h.again[i-1] = at[j], d-c.at, w.again
-			j, d = c.from, c.at
+			c := best.of(i, j, d)
+			h.cuts[i], h.counts[i-1], h.again[i-1] = at[j], d-c.devices, w.again
+			j, d = c.places, c.devices
 		}
 		h.depth = depths(h.counts, w.split, w.family.Warmup, c.Batch/w.size)
 		out = append(out, h)
 	}
 	return out
+}
+
+// prefix is the least that some stages take, and what is left for those before the last of them.
+type prefix struct {
+	value           float64
+	places, devices int
+}
+
+// prefixes is best(i, j, d) of partition.
+type prefixes struct {
+	rows  [][]prefix // by i, and then by j and d
+	width int        // numbers of devices that are kept for each j
+}
+
+// newPrefixes is the table of so many stages, places to cut and devices, nothing in it but the empty prefix. Where
+// stages and places say how many devices there are, one number of them is kept.
+func newPrefixes(stages, places, devices int, one bool) prefixes {
+	t := prefixes{rows: make([][]prefix, stages+1), width: devices + 1}
+	if one {
+		t.width = 1
+	}
+	for i := range t.rows {
+		t.rows[i] = make([]prefix, (places+1)*t.width)
+		for j := range t.rows[i] {
+			t.rows[i][j].value = math.Inf(1)
+		}
+	}
+	t.rows[0][0].value = 0
+	return t
+}
+
+// of is the entry of the first stages, before a place to cut and on the first devices.
+func (t *prefixes) of(stages, place, devices int) *prefix {
+	if t.width == 1 {
+		devices = 0
+	}
+	return &t.rows[stages][place*t.width+devices]
 }
 
 // places lists where a partition may cut, 0 and the end included.

@@ -42,21 +42,9 @@ func reproduceCommand() *cobra.Command {
 				_, err := io.WriteString(out, terminal.Of(out).Facts(rows))
 				return err
 			}
-			var chosen []table.Experiment
-			for _, name := range names {
-				if name == "all" {
-					for _, e := range table.Experiments() {
-						if e.OfThePapers() {
-							chosen = append(chosen, e)
-						}
-					}
-					continue
-				}
-				e, err := table.Lookup(name)
-				if err != nil {
-					return cli.BadInput(err)
-				}
-				chosen = append(chosen, e)
+			chosen, err := experiments(names)
+			if err != nil {
+				return cli.BadInput(err)
 			}
 			o.Set = map[string]string{}
 			for _, s := range set {
@@ -119,6 +107,26 @@ func reproduceCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Formula, "formula", "", "paper or artifact: which of a planner's formulas to use")
 	c.Flags().StringArrayVar(&set, "set", nil, "a planner's setting, name=value")
 	return c
+}
+
+// experiments looks up what is asked for by name; "all" is all of the papers.
+func experiments(names []string) (chosen []table.Experiment, err error) {
+	for _, name := range names {
+		if name == "all" {
+			for _, e := range table.Experiments() {
+				if e.OfThePapers() {
+					chosen = append(chosen, e)
+				}
+			}
+			continue
+		}
+		e, err := table.Lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		chosen = append(chosen, e)
+	}
+	return chosen, nil
 }
 
 func papersCommand() *cobra.Command {

@@ -128,13 +128,7 @@ func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool
 	if e.code == 0 && took < time.Second {
 		return false, nil, nil
 	}
-	wrong := e.faults(c.limits)
-	if want := 128 + int(with); e.code != want {
-		wrong = append(wrong, fmt.Sprintf("ended with %d on %v, not %d: %s", e.code, with, want, e.last()))
-	}
-	if took > heardWithin {
-		wrong = append(wrong, fmt.Sprintf("took %v to end on %v", took.Round(time.Millisecond), with))
-	}
+	wrong := append(e.faults(c.limits), e.disobeys(with, took)...)
 	after, err := treeOf(dir)
 	if err != nil {
 		return false, nil, err
@@ -166,6 +160,17 @@ func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool
 			number, a.seed, f.kept)
 	}
 	return true, f, err
+}
+
+// disobeys says what is wrong with how a command ended on a signal, and how long it took to.
+func (e *ended) disobeys(signal syscall.Signal, took time.Duration) (wrong []string) {
+	if want := 128 + int(signal); e.code != want {
+		wrong = append(wrong, fmt.Sprintf("ended with %d on %v, not %d: %s", e.code, signal, want, e.last()))
+	}
+	if took > heardWithin {
+		wrong = append(wrong, fmt.Sprintf("took %v to end on %v", took.Round(time.Millisecond), signal))
+	}
+	return wrong
 }
 
 // readsBest reads the best that a command left, which must have said that it is there.

@@ -2,6 +2,7 @@ package pipedream
 
 import (
 	"context"
+	"iter"
 	"math"
 	"math/bits"
 	"runtime"
@@ -260,36 +261,54 @@ func (s *search) cut(level, i, j, r int, row *row, best float64) (value float64,
 			mid--
 		}
 		row.cross[r][try] = mid
-	up: // until no later cut is below best
-		for w := mid / 64; w <= j/64 && send < best; w++ {
-			cuts := before[w] & row.cuts[w]
-			if w == mid/64 {
-				cuts &= math.MaxUint64 << (mid % 64)
+		for c := range upwards(before, row.cuts, mid) {
+			if send >= best || head[c] >= best {
+				break // no later cut is below best
 			}
-			for ; cuts != 0; cuts &= cuts - 1 {
-				c := 64*w + bits.TrailingZeros64(cuts)
-				if head[c] >= best {
-					break up
-				}
-				better(c)
-			}
+			better(c)
 		}
-	down: // until no earlier one is
-		for w := mid / 64; w >= 0 && send < best; w-- {
-			cuts := before[w] & row.cuts[w]
-			if w == mid/64 {
-				cuts &= 1<<(mid%64) - 1
+		for c := range downwards(before, row.cuts, mid) {
+			if send >= best || tail(c) >= best {
+				break // no earlier one is
 			}
-			for cuts != 0 {
-				top := 63 - bits.LeadingZeros64(cuts)
-				cuts &^= 1 << top
-				c := 64*w + top
-				if tail(c) >= best {
-					break down
-				}
-				better(c)
-			}
+			better(c)
 		}
 	}
 	return best, k, q
+}
+
+// upwards yields what two sets of states share from a state on, the lowest first.
+func upwards(a, b []uint64, from int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for w := from / 64; w < len(a); w++ {
+			both := a[w] & b[w]
+			if w == from/64 {
+				both &= math.MaxUint64 << (from % 64)
+			}
+			for ; both != 0; both &= both - 1 {
+				if !yield(64*w + bits.TrailingZeros64(both)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// downwards yields what two sets of states share below a state, the highest first.
+func downwards(a, b []uint64, below int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for w := below / 64; w >= 0; w-- {
+			both := a[w] & b[w]
+			if w == below/64 {
+				both &= 1<<(below%64) - 1
+			}
+			for both != 0 {
+				top := 63 - bits.LeadingZeros64(both)
+				both &^= 1 << top
+				if !yield(64*w + top) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -56,29 +56,8 @@ func (f *Follower) readFiles(steps bool) (more bool) {
 		a.plan, err = plan.Read(path)
 		return err
 	})
-	read("profile.json", func() { a.layers = nil }, func(path string) error {
-		p, err := profile.Read(path)
-		if err != nil {
-			return err
-		}
-		for _, l := range p.Layers {
-			a.layers = append(a.layers, l.Name)
-		}
-		return nil
-	})
-	read("error.json", func() { a.cause = "" }, func(path string) error {
-		text, err := readSmall(path)
-		if err != nil {
-			return err
-		}
-		var e struct {
-			Cause string `json:"cause"`
-		}
-		if err = json.Unmarshal(text, &e); err == nil {
-			a.cause = e.Cause
-		}
-		return err
-	})
+	read("profile.json", func() { a.layers = nil }, a.readLayers)
+	read("error.json", func() { a.cause = "" }, a.readCause)
 	read("predicted.json.gz", func() { f.draw(0, nil) }, func(path string) error {
 		t, err := trace.ReadFile(path)
 		if err == nil {
@@ -105,22 +84,57 @@ func (f *Follower) readFiles(steps bool) (more bool) {
 		}
 		return err
 	})
-	// The numbers of a report are of several files, and stand in the table of runs, too.
-	if whole := f.files["report"]; regular(f.path("plan.json")) || a.ended != nil {
-		if changed, there := whole.changed(); changed {
-			more, a.ended = true, nil
-			f.details++
-			var err error
-			if there {
-				a.ended, err = reported(f.dir)
-			}
-			if len(f.wrong) > 0 {
-				err = nil // it is said already
-			}
-			f.say("report", err)
-		}
+	return f.readReport() || more
+}
+
+// readReport reads the numbers of a run's report, and says whether there was anything new. They are of several files,
+// and stand in the table of runs, too.
+func (f *Follower) readReport() (more bool) {
+	if !regular(f.path("plan.json")) && f.about.ended == nil {
+		return false
 	}
-	return more
+	changed, there := f.files["report"].changed()
+	if !changed {
+		return false
+	}
+	f.about.ended = nil
+	f.details++
+	var err error
+	if there {
+		f.about.ended, err = reported(f.dir)
+	}
+	if len(f.wrong) > 0 {
+		err = nil // it is said already
+	}
+	f.say("report", err)
+	return true
+}
+
+// readLayers reads the names of the layers from a profile.
+func (a *about) readLayers(path string) error {
+	p, err := profile.Read(path)
+	if err != nil {
+		return err
+	}
+	for _, l := range p.Layers {
+		a.layers = append(a.layers, l.Name)
+	}
+	return nil
+}
+
+// readCause reads why a run failed.
+func (a *about) readCause(path string) error {
+	text, err := readSmall(path)
+	if err != nil {
+		return err
+	}
+	var e struct {
+		Cause string `json:"cause"`
+	}
+	if err = json.Unmarshal(text, &e); err == nil {
+		a.cause = e.Cause
+	}
+	return err
 }
 
 // named says of what file an error is, unless it does.

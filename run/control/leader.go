@@ -175,105 +175,121 @@ func (l *Leader) Leave(body Leave) []Message {
 	return l.say(body)
 }
 
+// refused is why a Message cannot be what its process says now.
+func (m Message) refused(why string) error {
+	return fmt.Errorf("control: message %d of process %d, %s of program %d: %s", m.N, m.From, m.Body.kind(), m.Epoch, why)
+}
+
 // Receive takes what a process says. With an error whoever drives the Leader calls Fail.
 func (l *Leader) Receive(m Message) ([]Message, error) {
 	if m.From < 0 || m.From >= len(l.process) {
 		return nil, fmt.Errorf("control: a message from process %d of %d", m.From, len(l.process))
 	}
 	p := &l.process[m.From]
-	refuse := func(why string) error {
-		return fmt.Errorf("control: message %d of process %d, %s of program %d: %s", m.N, m.From, m.Body.kind(), m.Epoch, why)
-	}
 	if m.N != p.n+1 {
-		return nil, refuse(fmt.Sprintf("its last one was number %d", p.n))
+		return nil, m.refused(fmt.Sprintf("its last one was number %d", p.n))
 	}
 	if p.left {
-		return nil, refuse("it has left")
+		return nil, m.refused("it has left")
 	}
 	p.n = m.N
 	switch body := m.Body.(type) {
 	case Failed:
 		return l.Fail(body), nil
-	case Record:
-		if !l.leaving {
-			return nil, refuse("nobody was told to leave")
-		}
-		if body.Timeline == nil {
-			return nil, refuse("it has no timeline")
-		}
-		return nil, nil
-	case Left:
-		if !l.leaving {
-			return nil, refuse("nobody was told to leave")
-		}
-		p.left = true
-		return nil, nil
 	case Stop:
 		return l.Stop(), nil
+	case Record, Left:
+		return nil, l.receiveLeaving(p, m)
 	}
 	if l.failed != nil || l.leaving {
 		return nil, nil
 	}
+	switch m.Body.(type) {
+	case Ready, Needs, Shown, Done:
+		return nil, l.receiveAnswer(p, m)
+	}
+	return l.receiveOfProgram(p, m)
+}
+
+// receiveLeaving takes what a process says behind Leave: parts of its record, and that it has left.
+func (l *Leader) receiveLeaving(p *told, m Message) error {
+	if !l.leaving {
+		return m.refused("nobody was told to leave")
+	}
+	switch body := m.Body.(type) {
+	case Record:
+		if body.Timeline == nil {
+			return m.refused("it has no timeline")
+		}
+	case Left:
+		p.left = true
+	}
+	return nil
+}
+
+// receiveAnswer takes what a process answers at any time, whether a Program is under way or not.
+func (l *Leader) receiveAnswer(p *told, m Message) error {
 	switch body := m.Body.(type) {
 	case Ready:
 		if p.ready {
-			return nil, refuse("it was ready before")
+			return m.refused("it was ready before")
 		}
 		p.ready = true
-		return nil, nil
 	case Needs:
 		p.needs = &body
 		l.asked = l.asked && !l.answered()
-		return nil, nil
 	case Shown:
 		if !l.shows || p.shown || body.Step != l.show.Step {
-			return nil, refuse("nobody asked")
+			return m.refused("nobody asked")
 		}
 		p.shown, l.shows = true, false
 		for _, p := range l.process {
 			l.shows = l.shows || !p.shown
 		}
-		return nil, nil
 	case Done:
 		_, looks := l.order.(Look)
 		switch {
 		case l.order == nil || p.did != nil:
-			return nil, refuse("nothing was ordered")
+			return m.refused("nothing was ordered")
 		case looks && (body.Keeper < 0 || body.Keeper > m.From):
-			return nil, refuse(fmt.Sprintf("it says that process %d keeps its folder; the first that has it does", body.Keeper))
+			return m.refused(fmt.Sprintf("it says that process %d keeps its folder; the first that has it does", body.Keeper))
 		}
 		p.did = &body
 		for _, p := range l.process {
 			if p.did == nil {
-				return nil, nil
+				return nil
 			}
 		}
 		l.order = nil
-		return nil, nil
 	}
+	return nil
+}
+
+// receiveOfProgram takes what a process says of the Program under way.
+func (l *Leader) receiveOfProgram(p *told, m Message) ([]Message, error) {
 	switch {
 	case m.Epoch != l.epoch || !l.under:
-		return nil, refuse(fmt.Sprintf("program %d is the last", l.epoch))
+		return nil, m.refused(fmt.Sprintf("program %d is the last", l.epoch))
 	case p.ended:
 		if body, late := m.Body.(Begun); late && l.stopping && p.begun == nil { // Stop and Ended have met
 			p.begun = &body
 			return l.limit(), nil
 		}
-		return nil, refuse("it has ended the program")
+		return nil, m.refused("it has ended the program")
 	}
 	switch body := m.Body.(type) {
 	case Step, Result, Saved:
 		return nil, nil
 	case Begun:
 		if !l.stopping || p.begun != nil {
-			return nil, refuse("nobody asked")
+			return nil, m.refused("nobody asked")
 		}
 		p.begun = &body
 		return l.limit(), nil
 	case Reached:
 		released, err := l.barrier.Reach(body.Drain, body.Workers)
 		if err != nil {
-			return nil, refuse(err.Error())
+			return nil, m.refused(err.Error())
 		}
 		if released {
 			return l.say(Release(Release{Drain: body.Drain})), nil
@@ -284,7 +300,7 @@ func (l *Leader) Receive(m Message) ([]Message, error) {
 		l.close()
 		return nil, nil
 	}
-	return nil, refuse("a process does not say this")
+	return nil, m.refused("a process does not say this")
 }
 
 // limit answers a Stop once all processes have said how far they are.

@@ -54,29 +54,29 @@ func checkElastic(p *schedule.Program) error {
 
 // averaged says whether an update of elastic averaging finds the reference it is to see, or, of
 // the reference, the steps it is to apply.
-func (t *tally) averaged(have map[schedule.Instruction]bool, u schedule.Instruction) error {
-	n := t.p.Pipelines()
+func (l *list) averaged(u schedule.Instruction) error {
+	n := l.p.Pipelines()
 	if n == 1 {
 		return nil
 	}
-	if t.p.IsReference(int(u.Pipeline)) {
+	if l.p.IsReference(int(u.Pipeline)) {
 		for p := range n {
 			local := u.As(schedule.U)
-			if local.Pipeline = int16(p); !have[local] {
+			if local.Pipeline = int16(p); !l.have[local] {
 				return fmt.Errorf("it applies the steps of all pipelines: %v must come before it", local)
 			}
 		}
 		return nil
 	}
-	if t.p.Elastic.Besides() {
+	if l.p.Elastic.Besides() {
 		return nil // it sees what there is, or what it saw
 	}
 	reference := u
 	reference.Pipeline, reference.Micro = int16(n), u.Micro-1
-	if u.Micro > 0 && !have[reference] {
+	if u.Micro > 0 && !l.have[reference] {
 		return fmt.Errorf("it would see an older reference than it is to: %v must come before it", reference)
 	}
-	if reference.Micro = u.Micro; have[reference] {
+	if reference.Micro = u.Micro; l.have[reference] {
 		return fmt.Errorf("the reference has been updated without it by %v", reference)
 	}
 	return nil

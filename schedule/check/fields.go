@@ -13,68 +13,16 @@ import (
 // range, instructions on a worker that does not hold their stage. It is the part of Check
 // that costs one look at each instruction; what it passes cannot make a Machine panic, but may block.
 func Validate(p *schedule.Program) error {
-	fail := func(format string, args ...any) error {
-		return &Error{Program: p.Name, Worker: -1, Position: -1, Why: fmt.Sprintf(format, args...)}
-	}
-	switch {
-	case p.Workers < 1 || p.Workers > schedule.MaxWorkers:
-		return fail("it has %d workers; it can have 1 to %d", p.Workers, schedule.MaxWorkers)
-	case p.Stages < 1 || p.Stages > schedule.MaxStage:
-		return fail("it has %d stages; it can have 1 to %d", p.Stages, schedule.MaxStage)
-	case len(p.Placement) < 1 || len(p.Placement) > schedule.MaxPipeline:
-		return fail("it places %d pipelines; it can have 1 to %d", len(p.Placement), schedule.MaxPipeline)
-	case p.MicroBatches < 1 || p.Repeat < 0 || int64(p.MicroBatches)*int64(max(p.Repeat, 1)) > schedule.MaxMicro:
-		return fail("%d micro-batches repeated %d times; there can be 1 to %d in all", p.MicroBatches, p.Repeat,
-			schedule.MaxMicro)
-	case p.Period < 1 || p.Period > p.MicroBatches || p.MicroBatches%p.Period != 0:
-		return fail("its period is %d minibatches; it must be 1 at least, with as many of its %d micro-batches in each",
-			p.Period, p.MicroBatches)
-	case len(p.Recompute) != 0 && len(p.Recompute) != p.Stages:
-		return fail("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
-	case !p.Weights.Known():
-		return fail("weight policy %q; there are %q", p.Weights, schedule.Policies())
-	case p.DeferUpdates && (!p.Weights.Defers() || oneReplica(p)):
-		return fail("its updates are put off until a forward needs them: that is for weights 2bw and " +
-			"stages of several replicas")
-	case p.PostValidate && (!p.Weights.Synchronous() || !p.Clip || p.Period != 1):
-		return fail("its updates are validated later: that is for synchronous weights with a gradient norm, " +
-			"one step a repetition")
-	case p.Replication != schedule.Split && p.Replication != schedule.RoundRobin:
-		return fail("replication %q; it is %q or %q", p.Replication, schedule.Split, schedule.RoundRobin)
+	if err := checkCounts(p); err != nil {
+		return &Error{Program: p.Name, Worker: -1, Position: -1, Why: err.Error()}
 	}
 	if err := names.Check(p.Name); err != nil {
 		return &Error{Worker: -1, Position: -1, Why: "it has " + err.Error()}
 	}
-	placed, at := make([]int, p.Workers), 0 // by worker: the last stage that was found there, counted in at
-	for pl, stages := range p.Placement {
-		if len(stages) != p.Stages {
-			return fail("pipeline %d places %d of %d stages", pl, len(stages), p.Stages)
+	for _, holds := range []func(*schedule.Program) error{checkPlacement, checkServer, checkElastic, lower.CheckTies} {
+		if err := holds(p); err != nil {
+			return &Error{Program: p.Name, Worker: -1, Position: -1, Why: err.Error()}
 		}
-		for s, on := range stages {
-			if len(on) == 0 || len(on) > schedule.MaxReplica {
-				return fail("stage %d of pipeline %d is on %d workers; it needs 1 to %d", s, pl, len(on),
-					schedule.MaxReplica)
-			}
-			at++
-			for _, w := range on {
-				if w < 0 || w >= p.Workers {
-					return fail("stage %d of pipeline %d is on worker %d; workers are 0 to %d", s, pl, w, p.Workers-1)
-				}
-				if placed[w] == at {
-					return fail("stage %d of pipeline %d is on worker %d twice", s, pl, w)
-				}
-				placed[w] = at
-			}
-		}
-	}
-	if err := checkServer(p); err != nil {
-		return fail("%v", err)
-	}
-	if err := checkElastic(p); err != nil {
-		return fail("%v", err)
-	}
-	if err := lower.CheckTies(p); err != nil {
-		return fail("%v", err)
 	}
 	tied := make([]bool, p.Stages)
 	for _, stages := range p.Tied {
@@ -84,7 +32,8 @@ func Validate(p *schedule.Program) error {
 	}
 	for k, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {
 		if len(part) > p.Workers {
-			return fail("its %s has %d lists for %d workers", schedule.PartNames()[k], len(part), p.Workers)
+			return &Error{Program: p.Name, Worker: -1, Position: -1, Why: fmt.Sprintf("its %s has %d lists for %d workers",
+				schedule.PartNames()[k], len(part), p.Workers)}
 		}
 		for w, list := range part {
 			for i, in := range list {
@@ -96,6 +45,64 @@ func Validate(p *schedule.Program) error {
 					return &Error{Program: p.Name, Worker: w, Position: i, Instruction: in, Why: err.Error(),
 						part: k, at: i, written: in}
 				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkCounts refuses settings of a Program that are out of range, or that do not go together.
+func checkCounts(p *schedule.Program) error {
+	switch {
+	case p.Workers < 1 || p.Workers > schedule.MaxWorkers:
+		return fmt.Errorf("it has %d workers; it can have 1 to %d", p.Workers, schedule.MaxWorkers)
+	case p.Stages < 1 || p.Stages > schedule.MaxStage:
+		return fmt.Errorf("it has %d stages; it can have 1 to %d", p.Stages, schedule.MaxStage)
+	case len(p.Placement) < 1 || len(p.Placement) > schedule.MaxPipeline:
+		return fmt.Errorf("it places %d pipelines; it can have 1 to %d", len(p.Placement), schedule.MaxPipeline)
+	case p.MicroBatches < 1 || p.Repeat < 0 || int64(p.MicroBatches)*int64(max(p.Repeat, 1)) > schedule.MaxMicro:
+		return fmt.Errorf("%d micro-batches repeated %d times; there can be 1 to %d in all", p.MicroBatches, p.Repeat,
+			schedule.MaxMicro)
+	case p.Period < 1 || p.Period > p.MicroBatches || p.MicroBatches%p.Period != 0:
+		return fmt.Errorf("its period is %d minibatches; it must be 1 at least, with as many of its %d micro-batches in each",
+			p.Period, p.MicroBatches)
+	case len(p.Recompute) != 0 && len(p.Recompute) != p.Stages:
+		return fmt.Errorf("%d recompute settings for %d stages", len(p.Recompute), p.Stages)
+	case !p.Weights.Known():
+		return fmt.Errorf("weight policy %q; there are %q", p.Weights, schedule.Policies())
+	case p.DeferUpdates && (!p.Weights.Defers() || oneReplica(p)):
+		return fmt.Errorf("its updates are put off until a forward needs them: that is for weights 2bw and " +
+			"stages of several replicas")
+	case p.PostValidate && (!p.Weights.Synchronous() || !p.Clip || p.Period != 1):
+		return fmt.Errorf("its updates are validated later: that is for synchronous weights with a gradient norm, " +
+			"one step a repetition")
+	case p.Replication != schedule.Split && p.Replication != schedule.RoundRobin:
+		return fmt.Errorf("replication %q; it is %q or %q", p.Replication, schedule.Split, schedule.RoundRobin)
+	}
+	return nil
+}
+
+// checkPlacement refuses stages without workers, and a stage of a pipeline that is twice on one.
+func checkPlacement(p *schedule.Program) error {
+	placed, at := make([]int, p.Workers), 0 // by worker: the last stage that was found there, counted in at
+	for pl, stages := range p.Placement {
+		if len(stages) != p.Stages {
+			return fmt.Errorf("pipeline %d places %d of %d stages", pl, len(stages), p.Stages)
+		}
+		for s, on := range stages {
+			if len(on) == 0 || len(on) > schedule.MaxReplica {
+				return fmt.Errorf("stage %d of pipeline %d is on %d workers; it needs 1 to %d", s, pl, len(on),
+					schedule.MaxReplica)
+			}
+			at++
+			for _, w := range on {
+				if w < 0 || w >= p.Workers {
+					return fmt.Errorf("stage %d of pipeline %d is on worker %d; workers are 0 to %d", s, pl, w, p.Workers-1)
+				}
+				if placed[w] == at {
+					return fmt.Errorf("stage %d of pipeline %d is on worker %d twice", s, pl, w)
+				}
+				placed[w] = at
 			}
 		}
 	}

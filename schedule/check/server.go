@@ -54,8 +54,8 @@ func servedHere(p *schedule.Program, in schedule.Instruction) error {
 }
 
 // served says what an instruction must have in front of it where one worker holds the weights.
-func (t *tally) served(have map[schedule.Instruction]bool, in schedule.Instruction) error {
-	if !t.p.Served() {
+func (l *list) served(in schedule.Instruction) error {
+	if !l.p.Served() {
 		return nil
 	}
 	before := schedule.Instruction{}
@@ -69,23 +69,23 @@ func (t *tally) served(have map[schedule.Instruction]bool, in schedule.Instructi
 	case schedule.U, schedule.GN:
 		before = in.As(schedule.RG)
 	case schedule.SW:
-		if before = in.As(schedule.U); int(in.Micro) < t.p.Trainers() {
+		if before = in.As(schedule.U); int(in.Micro) < l.p.Trainers() {
 			return nil
 		}
-		before.Micro -= int32(t.p.Trainers())
+		before.Micro -= int32(l.p.Trainers())
 	default:
 		return nil
 	}
-	if !have[before] {
+	if !l.have[before] {
 		return fmt.Errorf("%v must come before it", before)
 	}
 	switch {
-	case in.Kind == schedule.RG && t.hand != nil:
-		return fmt.Errorf("the gradients of %v are in hand: their update must come before it", *t.hand)
+	case in.Kind == schedule.RG && l.hand != nil:
+		return fmt.Errorf("the gradients of %v are in hand: their update must come before it", *l.hand)
 	case in.Kind == schedule.RG:
-		t.hand = &in
+		l.hand = &in
 	case in.Kind == schedule.U:
-		t.hand = nil
+		l.hand = nil
 	}
 	return nil
 }

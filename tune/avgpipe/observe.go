@@ -61,41 +61,21 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	for _, s := range settled {
 		kept[s.Step] = true
 	}
+	did, err := o.activities(t, kept)
+	if err != nil {
+		return nil, err
+	}
 	perBatch := 1 / float64(len(settled)*o.At.Pipelines)
 	out := &Observation{At: o.At, StepS: t.Period(max(o.Skip-1, 0)) / float64(o.At.Pipelines),
 		Devices: make([]Observed, t.Workers)}
-	sends := make([][]trace.Event, t.Workers)
-	curves := make([][]stretch, t.Workers)
-	first := make([]int, t.Workers) // stage of each worker
-	for w := range first {
-		first[w] = -1
-	}
-	for i := range t.Events {
-		e := &t.Events[i]
-		sent := e.Kind == "SF" || e.Kind == "SB"
-		if !kept[e.Step] || !sent && (e.Lane != trace.Compute || !trace.IsBusy(e.Kind) || e.Kind == "EV") {
-			continue
-		}
-		d := &out.Devices[e.Worker]
-		if sent {
-			d.CommunicationS += (e.EndS - e.StartS) / float64(len(settled))
-			sends[e.Worker] = append(sends[e.Worker], *e)
-			continue
-		}
-		f, ok := trace.ParseFields(e.Instruction)
-		if !ok {
-			return nil, fmt.Errorf("tune: event %d of the Timeline is %q; want an instruction like 0F3", i, e.Instruction)
-		}
-		if at := &first[e.Worker]; *at < 0 || f.Stage < *at {
-			*at = f.Stage
-		}
-		curves[e.Worker] = append(curves[e.Worker], stretch{e.StartS, o.within(f.Stage, e)})
-	}
 	window := t.Window(settled[0].StartS, settled[len(settled)-1].EndS)
 	for w, gaps := range trace.AllGaps(window) {
 		d := &out.Devices[w]
-		d.Utilisation = inTime(curves[w]).scaled(perBatch)
-		d.InFlightS = inFlight(sends[w]) / float64(len(settled))
+		d.Utilisation = inTime(did[w].computed).scaled(perBatch)
+		for _, e := range did[w].sends {
+			d.CommunicationS += (e.EndS - e.StartS) / float64(len(settled))
+		}
+		d.InFlightS = inFlight(did[w].sends) / float64(len(settled))
 		for cause, s := range trace.Idle(gaps) {
 			switch cause {
 			case trace.WaitTransfer:
@@ -110,10 +90,10 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 		if w < len(t.PeakActivations) {
 			d.Held = min((t.PeakActivations[w]+o.At.Pipelines-1)/o.At.Pipelines, o.At.MicroBatches)
 		}
-		if s := first[w]; s >= 0 && s < len(o.ReferenceBytes) {
+		if s := did[w].stage; s >= 0 && s < len(o.ReferenceBytes) {
 			d.ReferenceBytes = o.ReferenceBytes[s]
 		}
-		if s := first[w]; s >= 0 && s < len(o.UpdateBytes) {
+		if s := did[w].stage; s >= 0 && s < len(o.UpdateBytes) {
 			d.UpdateBytes = o.UpdateBytes[s]
 		}
 	}
@@ -124,13 +104,49 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	for w := range order {
 		order[w] = w
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(first[a], first[b]) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(did[a].stage, did[b].stage) })
 	sorted := make([]Observed, t.Workers)
 	for k, w := range order {
 		sorted[k] = out.Devices[w]
 	}
 	out.Devices = sorted
 	return out, out.check()
+}
+
+// activity is what a worker did in the iterations that count.
+type activity struct {
+	stage    int // the first that it computed; -1: none
+	computed []stretch
+	sends    []trace.Event
+}
+
+// activities collects by worker what happened in the steps that are kept.
+func (o *Observing) activities(t *trace.Timeline, kept map[int]bool) ([]activity, error) {
+	did := make([]activity, t.Workers)
+	for w := range did {
+		did[w].stage = -1
+	}
+	for i := range t.Events {
+		e := &t.Events[i]
+		sent := e.Kind == "SF" || e.Kind == "SB"
+		if !kept[e.Step] || !sent && (e.Lane != trace.Compute || !trace.IsBusy(e.Kind) || e.Kind == "EV") {
+			continue
+		}
+		a := &did[e.Worker]
+		if sent {
+			a.sends = append(a.sends, *e)
+			continue
+		}
+		f, ok := trace.ParseFields(e.Instruction)
+		if !ok {
+			return nil, fmt.Errorf("tune: event %d of the Timeline is %q; want an instruction like 0F3", i, e.Instruction)
+		}
+		if a.stage < 0 || f.Stage < a.stage {
+			a.stage = f.Stage
+		}
+		a.computed = append(a.computed, stretch{e.StartS, o.within(f.Stage, e)})
+	}
+	return did, nil
 }
 
 // stretch is the curve within an event.

@@ -35,102 +35,37 @@ func (n *Network) shape(a Arg) []int64 {
 	return nil
 }
 
+// shapeOf returns the shape of an operator's argument, nil where there is none or it is unknown.
+func (n *Network) shapeOf(node *Node, argument int) []int64 {
+	if argument < len(node.In) {
+		return n.shape(node.In[argument])
+	}
+	return nil
+}
+
 // flops returns what a heavy operator calculates for one sample: forward, and both halves of backward.
 func (n *Network) flops(node *Node) (forward, input, weight int64) {
 	if !heavy[base(node.Op)] || len(node.Out) == 0 || len(node.In) == 0 {
 		return 0, 0, 0
 	}
-	out := numel(n.Values[node.Out[0]].Shape)
-	total := 0.0
-	operands := node.In[:min(2, len(node.In))]
-	shape := func(i int) []int64 {
-		if i < len(node.In) {
-			return n.shape(node.In[i])
-		}
-		return nil
-	}
-	switch b := base(node.Op); b {
-	case "linear", "linear_gelu", "mm", "bmm", "matmul":
-		if x := shape(0); len(x) > 0 {
-			total = 2 * out * float64(x[len(x)-1])
-		}
-	case "addmm", "baddbmm", "linear_add":
-		if x := shape(1); len(x) > 0 {
-			total = 2 * out * float64(x[len(x)-1])
-		}
-		operands = node.In[1:min(3, len(node.In))]
-	case "einsum":
-		if len(node.In) < 2 || node.In[0].Literal.Kind != aten.Word {
-			return 0, 0, 0
-		}
-		operands = node.In[1].List
-		total = n.einsum(node.In[0].Literal.Text, operands)
+	sample := func(total float64) int64 { return bounded(total / float64(n.Graph.Rows)) }
+	switch base(node.Op) {
 	case "embedding", "embedding_bag":
 		// Rows of a table are copied; its gradient adds each of them.
-		return 0, 0, bounded(out / float64(n.Graph.Rows))
+		return 0, 0, sample(numel(n.Values[node.Out[0]].Shape))
 	case "lstm", "gru", "rnn_tanh", "rnn_relu":
-		x := shape(0)
-		at := 2
-		if overload(node.Op) == "data" {
-			at = 3
-		}
-		if len(x) == 0 || at >= len(node.In) {
-			return 0, 0, 0
-		}
-		weights := node.In[at].List
-		if weights == nil { // millrace's, of one layer
-			weights = node.In[1:3]
-		}
-		for _, p := range weights {
-			if s := n.shape(p); len(s) == 2 {
-				total += 2 * numel(s) * numel(x[:len(x)-1])
-			}
-		}
-		f := bounded(total / float64(n.Graph.Rows))
+		f := sample(n.recurrent(node))
 		return f, f, f
 	case "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell":
-		x := shape(0)
-		if len(x) != 2 {
-			return 0, 0, 0
-		}
-		f := bounded(2 * (numel(shape(2)) + numel(shape(3))) * float64(x[0]) / float64(n.Graph.Rows))
+		f := sample(n.recurrentCell(node))
 		return f, f, f
-	case "bilinear":
-		operands = node.In[:min(3, len(node.In))]
-		if x, w := shape(0), shape(2); len(x) > 0 && len(w) == 3 {
-			total = 2 * numel(w) * numel(x[:len(x)-1])
-		}
-	case "causal_attention":
-		x := shape(0)
-		if len(x) != 3 {
-			return 0, 0, 0
-		}
-		f := bounded(4 * out * float64(x[1]) / float64(n.Graph.Rows))
+	case "causal_attention", "scaled_dot_product_attention", "_scaled_dot_product_attention":
+		f := sample(n.attention(node))
 		return f, 2 * f, 0
-	case "scaled_dot_product_attention", "_scaled_dot_product_attention":
-		q, k, v := shape(0), shape(1), shape(2)
-		if len(q) < 2 || len(k) < 2 || len(v) < 2 {
-			return 0, 0, 0
-		}
-		seen := numel(q[:len(q)-1]) * float64(k[len(k)-2])
-		f := bounded(2 * seen * float64(q[len(q)-1]+v[len(v)-1]) / float64(n.Graph.Rows))
-		return f, 2 * f, 0
-	default: // convolutions: weight is [out, in/groups, kernel], turned where it is transposed
-		x, w := shape(0), shape(1)
-		if len(w) < 2 || len(x) < 2 {
-			return 0, 0, 0
-		}
-		transposed := strings.HasPrefix(b, "conv_transpose")
-		if strings.HasSuffix(b, "convolution") {
-			transposed = literalBool(node.In, 6, false)
-		}
-		total = 2 * out * numel(w[1:])
-		if transposed {
-			total = 2 * numel(x) * numel(w[1:])
-		}
 	}
-	forward = bounded(total / float64(n.Graph.Rows))
-	for _, a := range operands {
+	total, operands := n.product(node)
+	forward = sample(total)
+	for _, a := range operands { // the gradient of each takes as much as the product
 		switch a.Kind {
 		case FromValue:
 			if v := n.Values[a.Value]; v.Grad && v.Batch {
@@ -147,6 +82,96 @@ func (n *Network) flops(node *Node) (forward, input, weight int64) {
 		}
 	}
 	return forward, input, weight
+}
+
+// product counts the operations of an operator that multiplies its operands; 0 where a shape is unknown.
+func (n *Network) product(node *Node) (total float64, operands []Arg) {
+	out := numel(n.Values[node.Out[0]].Shape)
+	operands = node.In[:min(2, len(node.In))]
+	switch b := base(node.Op); b {
+	case "linear", "linear_gelu", "mm", "bmm", "matmul":
+		if x := n.shapeOf(node, 0); len(x) > 0 {
+			total = 2 * out * float64(x[len(x)-1])
+		}
+	case "addmm", "baddbmm", "linear_add":
+		if x := n.shapeOf(node, 1); len(x) > 0 {
+			total = 2 * out * float64(x[len(x)-1])
+		}
+		operands = node.In[1:min(3, len(node.In))]
+	case "einsum":
+		if len(node.In) < 2 || node.In[0].Literal.Kind != aten.Word {
+			return 0, nil
+		}
+		operands = node.In[1].List
+		total = n.einsum(node.In[0].Literal.Text, operands)
+	case "bilinear":
+		operands = node.In[:min(3, len(node.In))]
+		if x, w := n.shapeOf(node, 0), n.shapeOf(node, 2); len(x) > 0 && len(w) == 3 {
+			total = 2 * numel(w) * numel(x[:len(x)-1])
+		}
+	default: // convolutions: weight is [out, in/groups, kernel], turned where it is transposed
+		x, w := n.shapeOf(node, 0), n.shapeOf(node, 1)
+		if len(w) < 2 || len(x) < 2 {
+			return 0, nil
+		}
+		transposed := strings.HasPrefix(b, "conv_transpose")
+		if strings.HasSuffix(b, "convolution") {
+			transposed = literalBool(node.In, 6, false)
+		}
+		total = 2 * out * numel(w[1:])
+		if transposed {
+			total = 2 * numel(x) * numel(w[1:])
+		}
+	}
+	return total, operands
+}
+
+// recurrent counts the products of a recurrent network with its weights, two for each layer and direction.
+func (n *Network) recurrent(node *Node) (total float64) {
+	x := n.shapeOf(node, 0)
+	at := 2
+	if overload(node.Op) == "data" {
+		at = 3
+	}
+	if len(x) == 0 || at >= len(node.In) {
+		return 0
+	}
+	weights := node.In[at].List
+	if weights == nil { // millrace's, of one layer
+		weights = node.In[1:3]
+	}
+	for _, p := range weights {
+		if s := n.shape(p); len(s) == 2 {
+			total += 2 * numel(s) * numel(x[:len(x)-1])
+		}
+	}
+	return total
+}
+
+// recurrentCell counts the products of one step of a recurrent network.
+func (n *Network) recurrentCell(node *Node) float64 {
+	x := n.shapeOf(node, 0)
+	if len(x) != 2 {
+		return 0
+	}
+	return 2 * (numel(n.shapeOf(node, 2)) + numel(n.shapeOf(node, 3))) * float64(x[0])
+}
+
+// attention counts the scores of all pairs of positions and the sums of values that they weight.
+func (n *Network) attention(node *Node) float64 {
+	q := n.shapeOf(node, 0)
+	if base(node.Op) == "causal_attention" { // of [rows, positions, width]; its heads share the width
+		if len(q) != 3 {
+			return 0
+		}
+		return 4 * numel(n.Values[node.Out[0]].Shape) * float64(q[1])
+	}
+	k, v := n.shapeOf(node, 1), n.shapeOf(node, 2)
+	if len(q) < 2 || len(k) < 2 || len(v) < 2 {
+		return 0
+	}
+	seen := numel(q[:len(q)-1]) * float64(k[len(k)-2])
+	return 2 * seen * float64(q[len(q)-1]+v[len(v)-1])
 }
 
 // einsum counts two operations for each combination of labels; 0 where labels are left open.

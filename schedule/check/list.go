@@ -1,0 +1,329 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// list is what the instructions of one worker's list have done so far.
+type list struct {
+	*tally
+	have       map[schedule.Instruction]bool  // RF, RB taken; F, B, I done, as seen by this worker
+	updated    map[schedule.Instruction]int32 // by stage, in an update with no number: the last one
+	settled    map[schedule.Instruction]int32 // and in what settles it
+	held, peak int                            // activations
+}
+
+// take notes the next instruction, and says why it cannot be done here or how many messages it sends.
+func (l *list) take(in schedule.Instruction) (sent int, err error) {
+	if in.Kind != schedule.DR && l.have[in] {
+		return 0, errors.New("it stands in the list twice")
+	}
+	l.have[in] = true
+	if l.p.Settled(in) {
+		l.settled[ofStage(in)] = in.Micro
+	}
+	if in.Kind.IsSend() || in.Kind.IsReceive() {
+		n := l.messages(in)
+		if n == 0 {
+			return 0, errors.New("no other worker has a part in it; what is made here is here")
+		}
+		if in.Kind.IsSend() {
+			sent = n
+		}
+	}
+	if err := l.served(in); err != nil {
+		return sent, err
+	}
+	switch in.Kind {
+	case schedule.F, schedule.EV:
+		err = l.forward(in)
+	case schedule.B, schedule.I:
+		err = l.backward(in)
+	case schedule.W:
+		err = l.weights(in)
+	case schedule.SF:
+		err = l.sends(in, schedule.F, schedule.EV)
+	case schedule.SB:
+		err = l.sends(in, schedule.B, schedule.I)
+	case schedule.U:
+		err = l.update(in)
+	case schedule.UR:
+		err = l.updateReference(in)
+	case schedule.PV:
+		err = l.validate(in)
+	case schedule.CK:
+		err = l.save(in)
+	case schedule.AR, schedule.TG, schedule.GN:
+		if l.updates[in.As(schedule.U)] > 0 {
+			return sent, errors.New("its update has been done already")
+		}
+		err = l.gathered(in)
+	}
+	return sent, err
+}
+
+// ofStage is an instruction with no number, which stands for all of its kind on its stage.
+func ofStage(in schedule.Instruction) schedule.Instruction {
+	in.Micro = 0
+	return in
+}
+
+// forward holds an F or EV to its input, and an F to the weights that it is to use.
+func (l *list) forward(in schedule.Instruction) error {
+	if missing, ok := l.lacks(in, schedule.RF, in.Kind); ok {
+		return fmt.Errorf("its input is not here: %v must come before it", missing)
+	}
+	if in.Kind == schedule.F {
+		if before, ok := l.stale(in); ok {
+			return fmt.Errorf("it would use weights from before %v, which must come before it", before)
+		}
+		l.held++
+		l.peak = max(l.peak, l.held)
+	}
+	l.done[in]++
+	return nil
+}
+
+// backward holds a B or I to its forward and to the gradient that it starts from.
+func (l *list) backward(in schedule.Instruction) error {
+	if missing, ok := l.unvalidated(in); ok {
+		return fmt.Errorf("an update that is taken back is made again from the gradients that this would add to: "+
+			"%v must come before it", missing)
+	}
+	if !l.have[in.As(schedule.F)] {
+		return fmt.Errorf("its forward %v must come before it", in.As(schedule.F))
+	}
+	if other := in.As(schedule.B + schedule.I - in.Kind); l.have[other] {
+		return fmt.Errorf("%v has done the same gradient already", other)
+	}
+	if missing, ok := l.lacks(in, schedule.RB, in.Kind); ok {
+		return fmt.Errorf("its gradient is not here: %v must come before it", missing)
+	}
+	if in.Kind == schedule.B {
+		l.held--
+	}
+	l.gradient(in) // of I: that of layers without halves
+	l.done[in]++
+	return nil
+}
+
+// weights holds a W to its other half.
+func (l *list) weights(in schedule.Instruction) error {
+	if !l.have[in.As(schedule.I)] {
+		return fmt.Errorf("its input gradient %v must come before it", in.As(schedule.I))
+	}
+	l.held--
+	l.gradient(in)
+	l.done[in]++
+	return nil
+}
+
+// sends holds a send to the computations that make what it sends, either of which will do.
+func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
+	if !l.have[in.As(made)] && !l.have[in.As(or)] {
+		return fmt.Errorf("what it sends is not made yet: %v must come before it", in.As(made))
+	}
+	return nil
+}
+
+// update holds a U to its gradients, its order and the validation of the one before.
+func (l *list) update(in schedule.Instruction) error {
+	if err := l.flushed(in); err != nil {
+		return err
+	}
+	if last, ok := l.updated[ofStage(in)]; ok && last > in.Micro && !l.p.Served() {
+		return errors.New("a later update of its stage stands before it: updates come in their order")
+	}
+	l.updated[ofStage(in)] = in.Micro
+	l.updates[in]++
+	if l.p.ValidatesLater() && in.Micro > 0 {
+		before := in.As(schedule.PV)
+		before.Micro--
+		if !l.have[before] {
+			return fmt.Errorf("the update before it is not validated: %v must come before it", before)
+		}
+	}
+	return nil
+}
+
+// updateReference holds a UR to the steps that it averages and to its order.
+func (l *list) updateReference(in schedule.Instruction) error {
+	if err := l.averaged(in); err != nil {
+		return err
+	}
+	if last, ok := l.updated[ofStage(in)]; ok && last > in.Micro {
+		return errors.New("a later update of the reference stands before it: updates come in their order")
+	}
+	l.updated[ofStage(in)] = in.Micro
+	l.updates[in.As(schedule.U)]++
+	return nil
+}
+
+// validate holds a PV to its update.
+func (l *list) validate(in schedule.Instruction) error {
+	if !l.p.ValidatesLater() {
+		return errors.New("updates of this program wait for their norm, and are not validated later")
+	}
+	if !l.have[in.As(schedule.U)] {
+		return fmt.Errorf("its update %v must come before it", in.As(schedule.U))
+	}
+	l.validated[in]++
+	return nil
+}
+
+// save holds a CK to the update that it is of.
+func (l *list) save(in schedule.Instruction) error {
+	settles := in.As(l.p.Settles())
+	if last, ok := l.settled[ofStage(settles)]; l.end > 0 && (!ok || last != in.Micro) {
+		return fmt.Errorf("it saves what %v has left, which must come before it, and no later one", settles)
+	}
+	l.saves[in]++
+	return nil
+}
+
+// unvalidated says whether a gradient stands before the validation of the update in front of its
+// step.
+func (l *list) unvalidated(in schedule.Instruction) (schedule.Instruction, bool) {
+	if !l.p.ValidatesLater() {
+		return schedule.Instruction{}, false
+	}
+	v := in.As(schedule.PV)
+	v.Micro = in.Micro/int32(l.p.PerMinibatch()) - 1
+	return v, v.Micro >= 0 && !l.have[v]
+}
+
+// unanswered names the first gradient that a worker's list leaves out.
+func (l *list) unanswered(w int) string {
+	var first schedule.Instruction
+	left := 0
+	l.p.Walk(w, func(in schedule.Instruction) bool {
+		if in.Kind == schedule.F && !l.have[in.As(schedule.B)] && !l.have[in.As(schedule.W)] {
+			if left++; left == 1 {
+				first = in
+			}
+		}
+		return true
+	})
+	missing := first.As(schedule.B)
+	if l.have[first.As(schedule.I)] {
+		missing = first.As(schedule.W)
+	}
+	why := fmt.Sprintf("%v is missing: the list ends without the gradient of its forward %v", missing, first)
+	if left > 1 {
+		why += fmt.Sprintf(", nor those of %d more", left-1)
+	}
+	return why
+}
+
+// lacks says what a computation still needs from the neighbouring stage: the receive,
+// where any message comes from another worker, and the neighbour's own computation
+// where that is done here.
+func (l *list) lacks(in schedule.Instruction, receive, made schedule.Kind) (schedule.Instruction, bool) {
+	r := in.As(receive)
+	other := schedule.OtherEnd(r)
+	if other < 0 || int(other) >= l.p.Stages {
+		return schedule.Instruction{}, false
+	}
+	if len(l.p.Senders(r)) > 0 && !l.have[r] {
+		return r, true
+	}
+	self := l.p.WorkerOf(int(in.Pipeline), int(in.Stage), int(in.Replica))
+	for _, replica := range l.p.Peers(nil, in, other) {
+		if l.p.WorkerOf(int(in.Pipeline), int(other), replica) != self {
+			continue
+		}
+		near := in
+		near.Stage, near.Replica = other, int16(replica)
+		if l.have[near] || made == schedule.B && l.have[near.As(schedule.I)] || made == schedule.I &&
+			l.have[near.As(schedule.B)] {
+			continue
+		}
+		return near, true
+	}
+	return schedule.Instruction{}, false
+}
+
+// stale says whether a forward stands before an update that it needs: under Sync that of
+// the minibatch before its own, under 2BW that of the one before that. What Vertical needs
+// is known only with all lists at hand, and is checked there.
+func (l *list) stale(f schedule.Instruction) (schedule.Instruction, bool) {
+	u, needs := l.p.Needs(f)
+	return u, needs && !l.have[u]
+}
+
+// gathered says whether a collective stands where it must: behind every gradient that
+// falls to its replica and behind the collectives whose result it takes, replicas first,
+// then ties, then the norm.
+func (l *list) gathered(in schedule.Instruction) error {
+	if err := l.summed(in); err != nil {
+		return err
+	}
+	if in.Kind != schedule.AR && len(l.p.Placement[in.Pipeline][in.Stage]) > 1 && !l.have[in.As(schedule.AR)] {
+		return fmt.Errorf("it takes the replicas' sum: %v must come before it", in.As(schedule.AR))
+	}
+	if in.Kind == schedule.GN && l.p.TiedTo(int(in.Stage)) != nil && !l.have[in.As(schedule.TG)] {
+		return fmt.Errorf("it takes the sum of the tied gradients: %v must come before it", in.As(schedule.TG))
+	}
+	return nil
+}
+
+// summed says whether every micro-batch of the update's group that falls to this replica
+// has its gradient. The last group of a stream without a flush may be cut short.
+func (l *list) summed(u schedule.Instruction) error {
+	if l.p.Served() {
+		return nil // one minibatch's, which have come from elsewhere
+	}
+	g := l.p.UpdateSpan(int(u.Pipeline), int(u.Stage))
+	end := (int(u.Micro) + 1) * l.p.PerMinibatch()
+	first := max(0, end-g)
+	if first >= int(l.end) {
+		return fmt.Errorf("no gradient is of it: there are %d micro-batches", l.end)
+	}
+	if of := l.p.UpdateOf(int(u.Pipeline), int(u.Stage), int32(first)); of != u.Micro {
+		return fmt.Errorf("its stage updates once for %d minibatches: that of micro-batch %d is number %d", g, first, of)
+	}
+	last, ok := l.latest[ofStage(u.As(schedule.B))]
+	if ok && int(last.Micro) >= end && (!l.p.Defers() || u.Kind == schedule.AR) {
+		return fmt.Errorf("it would take the gradient of %v too, which is of a later update and must come behind it",
+			last)
+	}
+	if l.p.Streams() {
+		end = min(end, int(l.end))
+	}
+	for m := l.mine(u, first); m < end; m = l.mine(u, m+1) {
+		b := u.As(schedule.B)
+		b.Micro = int32(m)
+		if !l.have[b] && !l.have[b.As(schedule.W)] {
+			return fmt.Errorf("the gradient of %v is not there yet", b)
+		}
+	}
+	return nil
+}
+
+// flushed says whether an update has its gradients, and the collectives that it needs were issued.
+func (l *list) flushed(u schedule.Instruction) error {
+	if l.p.Weights.Averages() {
+		if err := l.averaged(u); err != nil {
+			return err
+		}
+		if l.p.IsReference(int(u.Pipeline)) {
+			return nil
+		}
+	}
+	if err := l.summed(u); err != nil {
+		return err
+	}
+	if len(l.p.Placement[u.Pipeline][u.Stage]) > 1 && !l.have[u.As(schedule.AR)] {
+		return fmt.Errorf("the replicas' gradients are not summed: %v must come before it", u.As(schedule.AR))
+	}
+	if l.p.TiedTo(int(u.Stage)) != nil && !l.have[u.As(schedule.TG)] {
+		return fmt.Errorf("the tied gradients are not summed: %v must come before it", u.As(schedule.TG))
+	}
+	if l.p.Clip && !l.have[u.As(schedule.GN)] {
+		return fmt.Errorf("the gradient norm is not asked for: %v must come before it", u.As(schedule.GN))
+	}
+	return nil
+}
