@@ -60,6 +60,83 @@ func (f fields) text(n protowire.Number) string {
 	return ""
 }
 
+// viewed is what the packets of a trace have said so far. Tracks are by id, boxes by the name that they show.
+type viewed struct {
+	*testing.T
+	names           map[uint64]string
+	parents         map[uint64]uint64
+	boxes           map[string]spanned
+	open            map[uint64]string // the box that has begun on a track and not ended; "": none
+	last            map[uint64]uint64 // where the last one ended
+	flows           map[uint64][]string
+	counters, waits int
+	peak            uint64
+}
+
+// spanned is when a box begins and ends, in nanoseconds.
+type spanned struct{ start, end uint64 }
+
+// read takes a packet: the description of a track, or an event on one that is described.
+func (r *viewed) read(packet fields) {
+	r.Helper()
+	if packet.number(10) != 1 {
+		r.Fatal("a packet without its sequence")
+	}
+	if d, ok := packet[60]; ok {
+		track := decode(r.T, d[0].([]byte))
+		if _, twice := r.names[track.number(1)]; twice {
+			r.Errorf("track %d is described twice", track.number(1))
+		}
+		r.names[track.number(1)], r.parents[track.number(1)] = track.text(2), track.number(5)
+		return
+	}
+	at := packet.number(8)
+	e := decode(r.T, packet[11][0].([]byte))
+	track := e.number(11)
+	if r.names[track] == "" {
+		r.Fatalf("track %d is used before it is described", track)
+	}
+	switch e.number(9) {
+	case 1:
+		r.begin(track, at, e)
+	case 2:
+		if x, ok := r.boxes[r.open[track]]; ok {
+			r.boxes[r.open[track]] = spanned{x.start, at}
+		}
+		r.open[track], r.last[track] = "", at
+	case 4:
+		r.counters++
+		if r.names[track] == "memory" {
+			r.peak = max(r.peak, e.number(30))
+		}
+	default:
+		r.Fatalf("event type %d", e.number(9))
+	}
+}
+
+// begin takes the beginning of a box, which stands behind the one before it, and not within it.
+func (r *viewed) begin(track, at uint64, e fields) {
+	r.Helper()
+	if r.open[track] != "" {
+		r.Fatalf("%s begins inside %s on track %s", e.text(23), r.open[track], r.names[track])
+	}
+	if at < r.last[track] {
+		r.Fatalf("%s begins before the one before it ended", e.text(23))
+	}
+	r.open[track] = e.text(23)
+	if r.names[track] == "waiting" {
+		r.waits++
+		if a := decode(r.T, e[4][0].([]byte)); a.text(10) != "why" || a.text(6) == "" {
+			r.Fatalf("the wait %s does not say why", e.text(23))
+		}
+	} else {
+		r.boxes[e.text(23)] = spanned{start: at}
+	}
+	for _, id := range e[47] {
+		r.flows[id.(uint64)] = append(r.flows[id.(uint64)], e.text(23))
+	}
+}
+
 func TestPerfettoSaysWhatTheTimelineSays(t *testing.T) {
 	p := tracetest.FourStages()
 	p.Steps = 2
@@ -68,90 +145,35 @@ func TestPerfettoSaysWhatTheTimelineSays(t *testing.T) {
 	if err := Perfetto(&b, tl); err != nil {
 		t.Fatal(err)
 	}
-	names, parents := map[uint64]string{}, map[uint64]uint64{}
-	type box struct{ start, end uint64 }
-	boxes := map[string]box{}
-	open := map[uint64]string{}
-	last := map[uint64]uint64{}
-	flows := map[uint64][]string{}
-	counters, waits := 0, 0
-	var peak uint64
+	r := &viewed{T: t, names: map[uint64]string{}, parents: map[uint64]uint64{}, boxes: map[string]spanned{},
+		open: map[uint64]string{}, last: map[uint64]uint64{}, flows: map[uint64][]string{}}
 	for _, raw := range decode(t, b.Bytes())[1] {
-		packet := decode(t, raw.([]byte))
-		if packet.number(10) != 1 {
-			t.Fatal("a packet without its sequence")
-		}
-		if d, ok := packet[60]; ok {
-			track := decode(t, d[0].([]byte))
-			if _, twice := names[track.number(1)]; twice {
-				t.Errorf("track %d is described twice", track.number(1))
-			}
-			names[track.number(1)], parents[track.number(1)] = track.text(2), track.number(5)
-			continue
-		}
-		at := packet.number(8)
-		e := decode(t, packet[11][0].([]byte))
-		track := e.number(11)
-		if names[track] == "" {
-			t.Fatalf("track %d is used before it is described", track)
-		}
-		switch e.number(9) {
-		case 1:
-			if open[track] != "" {
-				t.Fatalf("%s begins inside %s on track %s", e.text(23), open[track], names[track])
-			}
-			if at < last[track] {
-				t.Fatalf("%s begins before the one before it ended", e.text(23))
-			}
-			open[track] = e.text(23)
-			if names[track] == "waiting" {
-				waits++
-				if a := decode(t, e[4][0].([]byte)); a.text(10) != "why" || a.text(6) == "" {
-					t.Fatalf("the wait %s does not say why", e.text(23))
-				}
-			} else {
-				boxes[e.text(23)] = box{start: at}
-			}
-			for _, id := range e[47] {
-				flows[id.(uint64)] = append(flows[id.(uint64)], e.text(23))
-			}
-		case 2:
-			if x, ok := boxes[open[track]]; ok {
-				boxes[open[track]] = box{x.start, at}
-			}
-			open[track], last[track] = "", at
-		case 4:
-			counters++
-			if names[track] == "memory" {
-				peak = max(peak, e.number(30))
-			}
-		default:
-			t.Fatalf("event type %d", e.number(9))
-		}
+		r.read(decode(t, raw.([]byte)))
 	}
 	for _, e := range tl.Events {
-		if got := boxes[e.Instruction]; got.start != uint64(nanoseconds(e.StartS)) || got.end != uint64(nanoseconds(e.EndS)) {
+		got := r.boxes[e.Instruction]
+		if got.start != uint64(nanoseconds(e.StartS)) || got.end != uint64(nanoseconds(e.EndS)) {
 			t.Errorf("%s is %v, want %d to %d", e.Instruction, got, nanoseconds(e.StartS), nanoseconds(e.EndS))
 		}
 	}
-	if want := len(tl.Memory) + len(tl.Losses); counters != want {
-		t.Errorf("%d counter values, want %d", counters, want)
+	if want := len(tl.Memory) + len(tl.Losses); r.counters != want {
+		t.Errorf("%d counter values, want %d", r.counters, want)
 	}
-	if peak != uint64(tl.PeakBytes[0]) || waits == 0 {
-		t.Errorf("peak %d, want %d; %d waits", peak, tl.PeakBytes[0], waits)
+	if r.peak != uint64(tl.PeakBytes[0]) || r.waits == 0 {
+		t.Errorf("peak %d, want %d; %d waits", r.peak, tl.PeakBytes[0], r.waits)
 	}
 	// 8 micro-batches x 2 steps cross 3 boundaries in 2 directions, each from a send to a receive.
-	if len(flows) != 8*2*3*2 {
-		t.Errorf("%d arrows, want %d", len(flows), 8*2*3*2)
+	if len(r.flows) != 8*2*3*2 {
+		t.Errorf("%d arrows, want %d", len(r.flows), 8*2*3*2)
 	}
-	for id, ends := range flows {
+	for id, ends := range r.flows {
 		if len(ends) != 2 {
 			t.Errorf("arrow %d joins %v, want a send and a receive", id, ends)
 		}
 	}
-	for id, name := range names {
-		if p := parents[id]; p != 0 && !strings.HasPrefix(names[p], "worker ") {
-			t.Errorf("track %s hangs below %q", name, names[p])
+	for id, name := range r.names {
+		if p := r.parents[id]; p != 0 && !strings.HasPrefix(r.names[p], "worker ") {
+			t.Errorf("track %s hangs below %q", name, r.names[p])
 		}
 	}
 }

@@ -30,6 +30,83 @@ func numbers(t *rapid.T, d *Device, name string, shape ...int64) *Tensor {
 	return x.(*Tensor)
 }
 
+// drawn is a call of an operator: what its gradients are with respect to takes the open places of its arguments, in
+// order. Without arguments it takes nothing else; aten::cat takes a list and a dimension.
+type drawn struct {
+	name string
+	wrt  []*Tensor
+	args []any
+	dim  int
+}
+
+// drawOperator draws an operator and its inputs.
+func drawOperator(t *rapid.T, d *Device) drawn {
+	switch rapid.IntRange(0, 11).Draw(t, "op") {
+	case 0:
+		return drawn{name: "millrace::linear",
+			wrt: []*Tensor{numbers(t, d, "x", 2, 3), numbers(t, d, "w", 4, 3), numbers(t, d, "b", 4)}}
+	case 1:
+		return drawn{name: "aten::tanh", wrt: []*Tensor{numbers(t, d, "x", 3)}}
+	case 2:
+		return drawn{name: "aten::gelu", wrt: []*Tensor{numbers(t, d, "x", 3)}}
+	case 3:
+		return drawn{name: "aten::mul.Tensor", wrt: []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 2)}}
+	case 4:
+		return drawn{name: "aten::add.Tensor", wrt: []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 2)}}
+	case 5:
+		target, _ := d.Full(engine.Int64, []int64{3}, 2)
+		return drawn{name: "aten::cross_entropy_loss", wrt: []*Tensor{numbers(t, d, "x", 3, 4)}, args: []any{nil, target}}
+	case 6:
+		return drawn{name: "aten::cat", wrt: []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 3)}, dim: 1}
+	case 7:
+		return drawn{name: "millrace::layer_norm",
+			wrt:  []*Tensor{numbers(t, d, "x", 2, 4), numbers(t, d, "gain", 4), numbers(t, d, "shift", 4)},
+			args: []any{nil, nil, nil, 0.1}}
+	case 8:
+		ids, _ := d.FromBytes(engine.Int64, []int64{3},
+			slices.Concat([]byte{2, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 8), []byte{2, 0, 0, 0, 0, 0, 0, 0}))
+		return drawn{name: "millrace::embedding", wrt: []*Tensor{numbers(t, d, "table", 4, 2)}, args: []any{nil, ids}}
+	case 9:
+		return drawn{name: "millrace::lstm", wrt: []*Tensor{numbers(t, d, "x", 2, 3, 2), numbers(t, d, "input", 8, 2),
+			numbers(t, d, "state", 8, 2), numbers(t, d, "bias", 16)},
+			args: []any{nil, nil, nil, nil, rapid.Bool().Draw(t, "reverse")}}
+	case 10:
+		return drawn{name: "aten::cat", wrt: []*Tensor{numbers(t, d, "a", 2, 2, 1), numbers(t, d, "b", 2, 2, 3)}, dim: 2}
+	default:
+		return drawn{name: "aten::mul.Tensor", wrt: []*Tensor{numbers(t, d, "a", 2, 3, 2)},
+			args: []any{nil, numbers(t, d, "mask", 2, 1, 2)}}
+	}
+}
+
+// weighted is the operator's output, and the sum of it weighted by 1, 2, 3, ...
+func (o drawn) weighted(t *rapid.T, d *Device, leaves []engine.Tensor) (engine.Tensor, float64) {
+	given := slices.Clone(o.args)
+	if o.name == "aten::cat" {
+		given = []any{leaves, o.dim}
+	} else if given == nil {
+		for _, l := range leaves {
+			given = append(given, l)
+		}
+	} else {
+		next := 0
+		for i, a := range given {
+			if a == nil {
+				given[i] = leaves[next]
+				next++
+			}
+		}
+	}
+	out, err := d.Call(o.name, given...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, s := out[0].(*Tensor), 0.0
+	for i, v := range y.floats {
+		s += float64(i+1) * v
+	}
+	return y, s
+}
+
 // Each operator's gradient is the slope that small changes of its inputs show.
 func TestGradientsAreSlopes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -37,79 +114,12 @@ func TestGradientsAreSlopes(t *testing.T) {
 		mark := d.Begin()
 		defer d.Close()
 		defer d.End(mark)
-		var op string
-		var args []any
-		var wrt []*Tensor
-		dim := 1
-		switch rapid.IntRange(0, 11).Draw(t, "op") {
-		case 0:
-			op, wrt = "millrace::linear", []*Tensor{numbers(t, d, "x", 2, 3), numbers(t, d, "w", 4, 3), numbers(t, d, "b", 4)}
-		case 1:
-			op, wrt = "aten::tanh", []*Tensor{numbers(t, d, "x", 3)}
-		case 2:
-			op, wrt = "aten::gelu", []*Tensor{numbers(t, d, "x", 3)}
-		case 3:
-			op, wrt = "aten::mul.Tensor", []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 2)}
-		case 4:
-			op, wrt = "aten::add.Tensor", []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 2)}
-		case 5:
-			op, wrt = "aten::cross_entropy_loss", []*Tensor{numbers(t, d, "x", 3, 4)}
-			target, _ := d.Full(engine.Int64, []int64{3}, 2)
-			args = []any{nil, target}
-		case 6:
-			op, wrt = "aten::cat", []*Tensor{numbers(t, d, "a", 2, 2), numbers(t, d, "b", 2, 3)}
-		case 7:
-			op, wrt = "millrace::layer_norm",
-				[]*Tensor{numbers(t, d, "x", 2, 4), numbers(t, d, "gain", 4), numbers(t, d, "shift", 4)}
-			args = []any{nil, nil, nil, 0.1}
-		case 8:
-			op, wrt = "millrace::embedding", []*Tensor{numbers(t, d, "table", 4, 2)}
-			ids, _ := d.FromBytes(engine.Int64, []int64{3},
-				slices.Concat([]byte{2, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 8), []byte{2, 0, 0, 0, 0, 0, 0, 0}))
-			args = []any{nil, ids}
-		case 9:
-			op, wrt = "millrace::lstm", []*Tensor{numbers(t, d, "x", 2, 3, 2), numbers(t, d, "input", 8, 2),
-				numbers(t, d, "state", 8, 2), numbers(t, d, "bias", 16)}
-			args = []any{nil, nil, nil, nil, rapid.Bool().Draw(t, "reverse")}
-		case 10:
-			op, wrt, dim = "aten::cat", []*Tensor{numbers(t, d, "a", 2, 2, 1), numbers(t, d, "b", 2, 2, 3)}, 2
-		case 11:
-			op, wrt = "aten::mul.Tensor", []*Tensor{numbers(t, d, "a", 2, 3, 2)}
-			args = []any{nil, numbers(t, d, "mask", 2, 1, 2)}
-		}
-		// f is the sum of the operator's output weighted by 1, 2, 3, ...
-		f := func(leaves []engine.Tensor) (engine.Tensor, float64) {
-			given := slices.Clone(args)
-			if op == "aten::cat" {
-				given = []any{leaves, dim}
-			} else if given == nil {
-				for _, l := range leaves {
-					given = append(given, l)
-				}
-			} else { // leaves take the open places in order
-				next := 0
-				for i, a := range given {
-					if a == nil {
-						given[i] = leaves[next]
-						next++
-					}
-				}
-			}
-			out, err := d.Call(op, given...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			y, s := out[0].(*Tensor), 0.0
-			for i, v := range y.floats {
-				s += float64(i+1) * v
-			}
-			return y, s
-		}
-		leaves := make([]engine.Tensor, len(wrt))
-		for i, x := range wrt {
+		op := drawOperator(t, d)
+		leaves := make([]engine.Tensor, len(op.wrt))
+		for i, x := range op.wrt {
 			leaves[i], _ = d.Leaf(x, true)
 		}
-		y, _ := f(leaves)
+		y, _ := op.weighted(t, d, leaves)
 		g, _ := d.Full(engine.Float64, y.Shape(), 0)
 		for i := range g.(*Tensor).floats {
 			g.(*Tensor).floats[i] = float64(i + 1)
@@ -118,21 +128,21 @@ func TestGradientsAreSlopes(t *testing.T) {
 			t.Fatal(err)
 		}
 		const h = 1e-5
-		for i, x := range wrt {
+		for i, x := range op.wrt {
 			grad, err := d.Grad(leaves[i])
 			if err != nil || grad == nil {
-				t.Fatalf("%s: input %d has no gradient: %v", op, i, err)
+				t.Fatalf("%s: input %d has no gradient: %v", op.name, i, err)
 			}
 			for k := range x.floats {
 				before := x.floats[k]
 				x.floats[k] = before + h
-				_, up := f(leaves)
+				_, up := op.weighted(t, d, leaves)
 				x.floats[k] = before - h
-				_, down := f(leaves)
+				_, down := op.weighted(t, d, leaves)
 				x.floats[k] = before
 				want, got := (up-down)/(2*h), grad.(*Tensor).floats[k]
 				if math.Abs(got-want) > 1e-4*(1+math.Abs(want)) {
-					t.Fatalf("%s: gradient %v of input %d, slope %v", op, got, i, want)
+					t.Fatalf("%s: gradient %v of input %d, slope %v", op.name, got, i, want)
 				}
 			}
 		}

@@ -117,26 +117,7 @@ func calling(t *testing.T, exported, how string, given map[string]any) string {
 		}
 	}()
 	f := pt2File{members: map[string]string{"archive_format": "pt2"}, values: map[string]any{}}
-	payloads, wide := map[string]any{}, map[string]int64{}
-	for i, x := range g.Tensors {
-		if x.Role == aten.Constant {
-			continue // of what was written out
-		}
-		raw, err := io.ReadAll(weights.Of[x.Name])
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := fmt.Sprint("weight_", i)
-		f.members["data/weights/"+path] = string(raw)
-		wide[x.Name] = x.Shape[0]
-		payloads[x.Name] = map[string]any{"path_name": path, "is_param": x.Trained, "use_pickle": false,
-			"tensor_meta": f.meta(x.Name, x.DType, x.Shape...)}
-		kind, role := "buffer", map[string]any{"arg": named(x.Name), "buffer_name": x.Name, "persistent": true}
-		if x.Trained {
-			kind, role = "parameter", map[string]any{"arg": named(x.Name), "parameter_name": x.Name}
-		}
-		f.input(x.Name, kind, role)
-	}
+	payloads, wide := f.tensors(t, g, weights)
 	for _, in := range g.Inputs {
 		f.meta(in.Name, in.DType, append([]int64{0}, in.Shape[1:]...)...)
 		f.input(in.Name, "user_input", map[string]any{"arg": tensorArg(in.Name)})
@@ -151,25 +132,7 @@ func calling(t *testing.T, exported, how string, given map[string]any) string {
 	case "wide":
 		widths = [3]int64{8, 8, 16}
 	}
-	var parts, sizes []any
-	for i, name := range []string{"q0", "k0", "v0"} {
-		f.meta(name, "F32", 0, 6, widths[i])
-		parts, sizes = append(parts, named(name)), append(sizes, widths[i])
-	}
-	f.call("split_with_sizes.default", map[string]any{"as_tensors": parts}, "self", tensorArg("qkv"), "split_sizes",
-		map[string]any{"as_ints": sizes}, "dim", intArg(-1))
-	for i, name := range []string{"q", "k", "v"} {
-		each := int64(4)
-		if widths[i] == 16 {
-			each = 8
-		}
-		heads := widths[i] / each
-		f.meta(name+"1", "F32", 0, 6, heads, each)
-		f.call("view.default", tensorArg(name+"1"), "self", tensorArg(name+"0"), "size",
-			map[string]any{"as_sym_ints": []any{rows, intArg(6), intArg(heads), intArg(each)}})
-		f.meta(name, "F32", 0, heads, 6, each)
-		f.call("transpose.int", tensorArg(name), "self", tensorArg(name+"1"), "dim0", intArg(1), "dim1", intArg(2))
-	}
+	f.heads(widths, rows)
 	query, length, each := "q", int64(6), widths[2]/2
 	if how == "grouped" {
 		each = 4
@@ -197,6 +160,55 @@ func calling(t *testing.T, exported, how string, given map[string]any) string {
 	f.meta("loss", "F32")
 	f.call("mse_loss.default", tensorArg("loss"), "self", tensorArg("mean"), "target", tensorArg("y"))
 	return f.write(t, payloads)
+}
+
+// tensors appends a graph's weights, and returns what the file says of each and its first dimension.
+func (f *pt2File) tensors(t *testing.T, g *aten.Graph, weights *aten.Weights) (map[string]any, map[string]int64) {
+	t.Helper()
+	payloads, wide := map[string]any{}, map[string]int64{}
+	for i, x := range g.Tensors {
+		if x.Role == aten.Constant {
+			continue // of what was written out
+		}
+		raw, err := io.ReadAll(weights.Of[x.Name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := fmt.Sprint("weight_", i)
+		f.members["data/weights/"+path] = string(raw)
+		wide[x.Name] = x.Shape[0]
+		payloads[x.Name] = map[string]any{"path_name": path, "is_param": x.Trained, "use_pickle": false,
+			"tensor_meta": f.meta(x.Name, x.DType, x.Shape...)}
+		kind, role := "buffer", map[string]any{"arg": named(x.Name), "buffer_name": x.Name, "persistent": true}
+		if x.Trained {
+			kind, role = "parameter", map[string]any{"arg": named(x.Name), "parameter_name": x.Name}
+		}
+		f.input(x.Name, kind, role)
+	}
+	return payloads, wide
+}
+
+// heads splits qkv into q, k and v of these widths, each with heads of 4, or of 8 where it is 16 wide.
+func (f *pt2File) heads(widths [3]int64, rows any) {
+	var parts, sizes []any
+	for i, name := range []string{"q0", "k0", "v0"} {
+		f.meta(name, "F32", 0, 6, widths[i])
+		parts, sizes = append(parts, named(name)), append(sizes, widths[i])
+	}
+	f.call("split_with_sizes.default", map[string]any{"as_tensors": parts}, "self", tensorArg("qkv"), "split_sizes",
+		map[string]any{"as_ints": sizes}, "dim", intArg(-1))
+	for i, name := range []string{"q", "k", "v"} {
+		each := int64(4)
+		if widths[i] == 16 {
+			each = 8
+		}
+		heads := widths[i] / each
+		f.meta(name+"1", "F32", 0, 6, heads, each)
+		f.call("view.default", tensorArg(name+"1"), "self", tensorArg(name+"0"), "size",
+			map[string]any{"as_sym_ints": []any{rows, intArg(6), intArg(heads), intArg(each)}})
+		f.meta(name, "F32", 0, heads, 6, each)
+		f.call("transpose.int", tensorArg(name), "self", tensorArg(name+"1"), "dim0", intArg(1), "dim1", intArg(2))
+	}
 }
 
 func named(name string) map[string]any     { return map[string]any{"name": name} }

@@ -38,26 +38,29 @@ func (f publishedFlags) settings() map[string]string {
 	return set
 }
 
+// bySegment is the sum of a quantity over the segments i to j, of sums that states have.
+func bySegment(list []profile.State, of func(profile.State) float64) [][]float64 {
+	n := len(list)
+	out := make([][]float64, n+1)
+	for i := range out {
+		out[i] = make([]float64, n)
+		for j := i; j < n; j++ {
+			out[i][j] = of(list[j])
+			if i > 0 {
+				out[i][j] -= of(list[i-1])
+			}
+		}
+	}
+	return out
+}
+
 // flagged is the published recursion with all of its flags, table by table in its own order of loops;
 // +Inf where the original has None.
 func flagged(s *profile.States, sizes []int, bandwidths []float64, f publishedFlags) float64 {
 	n := len(s.List)
-	segment := func(of func(profile.State) float64) [][]float64 {
-		out := make([][]float64, n+1)
-		for i := range out {
-			out[i] = make([]float64, n)
-			for j := i; j < n; j++ {
-				out[i][j] = of(s.List[j])
-				if i > 0 {
-					out[i][j] -= of(s.List[i-1])
-				}
-			}
-		}
-		return out
-	}
-	compute := segment(func(s profile.State) float64 { return s.ComputeS })
-	weights := segment(func(s profile.State) float64 { return float64(s.ParameterBytes) })
-	outputs := segment(func(s profile.State) float64 { return float64(s.ActivationBytes) })
+	compute := bySegment(s.List, func(s profile.State) float64 { return s.ComputeS })
+	weights := bySegment(s.List, func(s profile.State) float64 { return float64(s.ParameterBytes) })
+	outputs := bySegment(s.List, func(s profile.State) float64 { return float64(s.ActivationBytes) })
 	together := func(compute, sync float64) float64 {
 		if f.max {
 			return max(compute, sync)

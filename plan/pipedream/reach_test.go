@@ -85,6 +85,24 @@ func (e *everyPlan) best(level, i, j, m int) float64 {
 	return least
 }
 
+// drawLayers draws a chain, and returns the bytes of all parameters and saved activations.
+func (e *everyPlan) drawLayers(rng *rand.Rand, n int) (bytes float64) {
+	for i := range n {
+		f, b, w, out := rng.Float64(), 2*rng.Float64(), rng.Int64N(1e8), rng.Int64N(1e9)
+		if rng.IntN(5) == 0 {
+			f, b = 0, 0
+		}
+		e.compute = append(e.compute, f+b)
+		e.parameters, e.saved = append(e.parameters, float64(w)), append(e.saved, float64(out/2))
+		bytes += float64(w) + float64(out/2)
+		e.p.Layers = append(e.p.Layers, profile.Layer{Name: fmt.Sprint("layer", i), Kind: "linear",
+			From: []int{i - 1}, TiedTo: -1, ParameterBytes: w,
+			Costs: []profile.Cost{{Device: "gpu", MicroBatch: 4, ForwardS: f, BackwardS: b, OutputBytes: out,
+				SavedBytes: out / 2}}})
+	}
+	return bytes
+}
+
 // TestEverySetting: the search is exact under every setting, with limits learnt from
 // searches over fewer states and without, on chains of up to 9 layers and up to three levels.
 func TestEverySetting(t *testing.T) {
@@ -105,20 +123,7 @@ func TestEverySetting(t *testing.T) {
 			p:     &profile.Profile{Version: profile.Version, Model: "chain", Source: "measured"},
 		}
 		network := math.Pow(10, 7.5+3*rng.Float64()) // from transfers that decide to those that do not count
-		total := 0.0
-		for i := range n {
-			f, b, w, out := rng.Float64(), 2*rng.Float64(), rng.Int64N(1e8), rng.Int64N(1e9)
-			if rng.IntN(5) == 0 {
-				f, b = 0, 0
-			}
-			e.compute, e.parameters, e.saved = append(e.compute, f+b), append(e.parameters, float64(w)), append(e.saved,
-				float64(out/2))
-			total += float64(w) + float64(out/2)
-			e.p.Layers = append(e.p.Layers, profile.Layer{Name: fmt.Sprint("layer", i), Kind: "linear",
-				From: []int{i - 1}, TiedTo: -1, ParameterBytes: w,
-				Costs: []profile.Cost{{Device: "gpu", MicroBatch: 4, ForwardS: f, BackwardS: b, OutputBytes: out,
-					SavedBytes: out / 2}}})
-		}
+		total := e.drawLayers(rng, n)
 		c := &cluster.Cluster{Name: "small", DeviceTypes: map[string]cluster.DeviceType{"gpu": {}}}
 		devices := 1
 		var links []string

@@ -253,6 +253,35 @@ func TestNothingIsSaidBehindLeave(t *testing.T) {
 	}
 }
 
+// parts is what processes say of steps with these losses: in order within a process, drawn among them. Each loss is
+// one process's, and what a worker did says which worker and step it was.
+func parts(g *rand.Rand, by [][]int, shift []float64, losses [][]float64) (queue []Message) {
+	next := make([]int, len(by))
+	owner := make([]int, len(losses[0]))
+	for i := range owner {
+		owner[i] = g.IntN(len(by))
+	}
+	for len(queue) < len(losses)*len(by) {
+		p := g.IntN(len(by))
+		n := next[p]
+		if n == len(losses) {
+			continue
+		}
+		next[p]++
+		s := Step{Step: n, StartS: float64(10*n+p) - shift[p], EndS: float64(10*n+15+p) - shift[p]}
+		for _, k := range by[p] {
+			s.Workers = append(s.Workers, Did{BusyS: float64(k), PeakBytes: int64(100*n + k), SentBytes: int64(n)})
+		}
+		for _, i := range g.Perm(len(owner)) {
+			if owner[i] == p {
+				s.Losses = append(s.Losses, Loss{i, losses[n][i]})
+			}
+		}
+		queue = append(queue, Message{From: p, Body: s})
+	}
+	return queue
+}
+
 // A loss is the sum of its parts in their order, whichever process each is of and in whatever order they
 // come: the same bits. A step runs from the first start to the last end on the leader's clock.
 func TestStepsAreAddedUpInOrder(t *testing.T) {
@@ -270,35 +299,12 @@ func TestStepsAreAddedUpInOrder(t *testing.T) {
 			shift[p] = float64(g.IntN(100)) - 50
 		}
 		losses := make([][]float64, steps)
-		var queue []Message // parts in order within a process, drawn among them
-		next := make([]int, processes)
 		for n := range steps {
 			for range slices_ {
 				losses[n] = append(losses[n], g.NormFloat64()*float64(uint64(1)<<g.IntN(40)))
 			}
 		}
-		owner := make([]int, slices_)
-		for i := range owner {
-			owner[i] = g.IntN(processes)
-		}
-		for len(queue) < steps*processes {
-			p := g.IntN(processes)
-			n := next[p]
-			if n == steps {
-				continue
-			}
-			next[p]++
-			s := Step{Step: n, StartS: float64(10*n+p) - shift[p], EndS: float64(10*n+15+p) - shift[p]}
-			for _, k := range by[p] {
-				s.Workers = append(s.Workers, Did{BusyS: float64(k), PeakBytes: int64(100*n + k), SentBytes: int64(n)})
-			}
-			for _, i := range g.Perm(slices_) {
-				if owner[i] == p {
-					s.Losses = append(s.Losses, Loss{i, losses[n][i]})
-				}
-			}
-			queue = append(queue, Message{From: p, Body: s})
-		}
+		queue := parts(g, by, shift, losses)
 		progress := NewProgress(by, slices_)
 		done, took := 0, 0.0
 		for _, m := range queue {
@@ -333,6 +339,9 @@ func TestStepsAreAddedUpInOrder(t *testing.T) {
 			t.Fatalf("%d steps of %d: %+v", done, steps, progress)
 		}
 	}
+}
+
+func TestPartsOfAStepThatAreNotItsProcesssAreRefused(t *testing.T) {
 	progress := NewProgress([][]int{{0}, {1}}, 2)
 	for name, s := range map[string]Step{
 		"has loss 2; there are 2":      {Workers: make([]Did, 1), Losses: []Loss{{2, 1}}},

@@ -57,49 +57,93 @@ func TestSlotsOfAnyTiming(t *testing.T) {
 	}
 }
 
+// pipes is the ports of a Program's workers over pipes, with so many slots an edge, and what arrives there.
+type pipes struct {
+	*testing.T
+	ports    *wire.Ports
+	table    wire.Table
+	arrived  chan int // to which worker
+	credited chan struct{}
+}
+
+func openPipes(t *testing.T, workers int, slots map[check.Edge]int) *pipes {
+	t.Helper()
+	o := &pipes{T: t, arrived: make(chan int, 1), credited: make(chan struct{}, 1)}
+	carriers, err := pipe.New(workers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mine []int
+	for w := range workers {
+		mine = append(mine, w)
+	}
+	o.ports, err = wire.NewPorts(carriers, mine, func(rank int) wire.Config {
+		return wire.Config{Arrived: func(wire.Arrival) { o.arrived <- rank },
+			Credited: func(wire.Edge, int) { o.credited <- struct{}{} }}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, n := range slots {
+		if _, err := o.table.Edge(wire.Name{From: e.From, To: e.To}, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.ports.Begin(0, o.table.Edges())()
+	return o
+}
+
+func (o *pipes) edge(from, to int) wire.Edge {
+	o.Helper()
+	e, known := o.table.Find(wire.Name{From: from, To: to})
+	if !known {
+		o.Fatalf("no edge from %d to %d", from, to)
+	}
+	return e
+}
+
+// send sends a message and says whether it arrives before patience ends; which worker's it is the Machine learns.
+func (o *pipes) send(m *machine.Machine, in schedule.Instruction, from, to int, patience time.Duration) bool {
+	o.Helper()
+	part := wire.Buffer{DType: wire.U8, Shape: []int64{1}, Data: []byte{1}}
+	if err := o.ports.Port(from).Send(o.edge(from, to), uint64(in.Key()), 0, []wire.Buffer{part}, nil); err != nil {
+		o.Fatal(err)
+	}
+	select {
+	case at := <-o.arrived:
+		m.Arrive(at, in)
+		return true
+	case <-time.After(patience):
+		return false
+	}
+}
+
+// take takes all messages of a receive, and waits until their slots are free again.
+func (o *pipes) take(p *schedule.Program, in schedule.Instruction, w int) {
+	o.Helper()
+	p.Expected(in, func(sent schedule.Instruction, from int) bool {
+		if _, here := o.ports.Port(w).Take(o.edge(from, w), uint64(sent.Key())); !here {
+			o.Fatalf("%v is not there", sent)
+		}
+		<-o.credited
+		return true
+	})
+}
+
 // overPipes drives a Program's messages over pipes, with a Machine that knows of no slots, and says on which
 // edge the first one waits for a credit. Credits take no time here. Workers move in random order, and a lazy
 // one when nobody else can.
 func overPipes(t *testing.T, p *schedule.Program, most map[check.Edge]int, choose func(int) int, lazy int) *check.Edge {
 	t.Helper()
-	type came struct {
-		to int
-		a  wire.Arrival
-	}
-	arrived, credited := make(chan came, 1), make(chan struct{}, 1)
-	carriers, err := pipe.New(p.Workers)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mine []int
-	for w := range p.Workers {
-		mine = append(mine, w)
-	}
-	ports, err := wire.NewPorts(carriers, mine, func(rank int) wire.Config {
-		return wire.Config{Arrived: func(a wire.Arrival) { arrived <- came{rank, a} },
-			Credited: func(wire.Edge, int) { credited <- struct{}{} }}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ports.Close()
-	var table wire.Table
-	for e := range most {
-		if _, err := table.Edge(wire.Name{From: e.From, To: e.To}, most[e]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ports.Begin(0, table.Edges())()
+	pipes := openPipes(t, p.Workers, most)
+	defer pipes.ports.Close()
 	m, err := machine.New(p, machine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	edge := func(from, to int) wire.Edge {
-		e, known := table.Find(wire.Name{From: from, To: to})
-		if !known {
-			t.Fatalf("no edge from %d to %d", from, to)
-		}
-		return e
+	patience := 20 * time.Second
+	if lazy >= 0 {
+		patience = 50 * time.Millisecond
 	}
 	joined := map[schedule.Instruction]int{}
 	for !m.Ended() {
@@ -119,30 +163,13 @@ func overPipes(t *testing.T, p *schedule.Program, most map[check.Edge]int, choos
 		in, _ := m.Local(w).Head()
 		m.Start(w)
 		if in.Kind.IsReceive() {
-			p.Expected(in, func(sent schedule.Instruction, from int) bool {
-				if _, here := ports.Port(w).Take(edge(from, w), uint64(sent.Key())); !here {
-					t.Fatalf("%v is not there", sent)
-				}
-				<-credited
-				return true
-			})
+			pipes.take(p, in, w)
 		}
 		m.Issued(w, !in.Kind.IsCollective())
 		if in.Kind.IsSend() {
 			var late *check.Edge
 			p.Recipients(in, func(to, _, _, _ int) bool {
-				part := wire.Buffer{DType: wire.U8, Shape: []int64{1}, Data: []byte{1}}
-				if err := ports.Port(w).Send(edge(w, to), uint64(in.Key()), 0, []wire.Buffer{part}, nil); err != nil {
-					t.Fatal(err)
-				}
-				patience := 20 * time.Second
-				if lazy >= 0 {
-					patience = 50 * time.Millisecond
-				}
-				select {
-				case c := <-arrived:
-					m.Arrive(c.to, in)
-				case <-time.After(patience):
+				if !pipes.send(m, in, w, to, patience) {
 					late = &check.Edge{From: w, To: to}
 				}
 				return late == nil

@@ -78,81 +78,103 @@ func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
 	return most
 }
 
-// timings is the most messages on each edge over all timings: every state of the workers' places that can be
-// come to. Nil where there are more than so many.
-func timings(p *schedule.Program, states int) map[check.Edge]int {
-	lists := make([][]schedule.Instruction, p.Workers)
-	at := map[schedule.Instruction]int{} // where it stands in its worker's list
-	drains := make([][]int, p.Workers)
+// orders is the lists of a Program's workers, and what each instruction waits for. Where workers are is the number of
+// instructions that each has begun.
+type orders struct {
+	p      *schedule.Program
+	lists  [][]schedule.Instruction
+	at     map[schedule.Instruction]int // where it stands in its worker's list
+	drains [][]int                      // by worker, where they stand
+}
+
+func ordersOf(p *schedule.Program) *orders {
+	o := &orders{p: p, lists: make([][]schedule.Instruction, p.Workers), at: map[schedule.Instruction]int{},
+		drains: make([][]int, p.Workers)}
 	for w := range p.Workers {
 		p.Walk(w, func(in schedule.Instruction) bool {
 			if in.Kind == schedule.DR {
-				drains[w] = append(drains[w], len(lists[w]))
+				o.drains[w] = append(o.drains[w], len(o.lists[w]))
 			} else {
-				at[in] = len(lists[w])
+				o.at[in] = len(o.lists[w])
 			}
-			lists[w] = append(lists[w], in)
+			o.lists[w] = append(o.lists[w], in)
 			return true
 		})
 	}
-	complete := func(places []byte, c schedule.Instruction) bool {
-		members, workers := p.Group(c)
-		for i, m := range members {
-			if int(places[workers[i]]) <= at[m] {
-				return false
-			}
-		}
-		return true
-	}
-	may := func(places []byte, w int) bool {
-		list, here := lists[w], int(places[w])
-		if here == len(list) {
+	return o
+}
+
+// complete says whether all members of a collective have begun it.
+func (o *orders) complete(places []byte, c schedule.Instruction) bool {
+	members, workers := o.p.Group(c)
+	for i, m := range members {
+		if int(places[workers[i]]) <= o.at[m] {
 			return false
 		}
-		in, ok := list[here], true
-		switch {
-		case in.Kind.IsReceive():
-			p.Expected(in, func(sent schedule.Instruction, from int) bool {
-				ok = int(places[from]) > at[sent]
-				return ok
-			})
-		case in.Kind == schedule.DR:
-			k := slices.Index(drains[w], here)
-			for v := range p.Workers {
-				ok = ok && int(places[v]) >= drains[v][k]
+	}
+	return true
+}
+
+// may says whether a worker may begin its next instruction.
+func (o *orders) may(places []byte, w int) bool {
+	list, here := o.lists[w], int(places[w])
+	if here == len(list) {
+		return false
+	}
+	in, ok := list[here], true
+	switch {
+	case in.Kind.IsReceive():
+		o.p.Expected(in, func(sent schedule.Instruction, from int) bool {
+			ok = int(places[from]) > o.at[sent]
+			return ok
+		})
+	case in.Kind == schedule.DR:
+		k := slices.Index(o.drains[w], here)
+		for v := range o.p.Workers {
+			ok = ok && int(places[v]) >= o.drains[v][k]
+		}
+		for _, c := range list[:here] {
+			ok = ok && (!c.Kind.IsCollective() || o.complete(places, c))
+		}
+	case in.Kind.OfMinibatch():
+		for _, c := range list[:here] {
+			ok = ok && (!c.Kind.IsCollective() || !machine.AwaitsSum(o.p, in, c) || o.complete(places, c))
+		}
+	}
+	return ok
+}
+
+// lie is how many messages lie on each edge.
+func (o *orders) lie(places []byte) map[check.Edge]int {
+	lie := map[check.Edge]int{}
+	for w, list := range o.lists {
+		for _, in := range list[:places[w]] {
+			if in.Kind.IsSend() {
+				o.p.Recipients(in, func(to, _, _, _ int) bool { lie[check.Edge{From: w, To: to}]++; return true })
 			}
-			for _, c := range list[:here] {
-				ok = ok && (!c.Kind.IsCollective() || complete(places, c))
-			}
-		case in.Kind.OfMinibatch():
-			for _, c := range list[:here] {
-				ok = ok && (!c.Kind.IsCollective() || !machine.AwaitsSum(p, in, c) || complete(places, c))
+			if in.Kind.IsReceive() {
+				o.p.Expected(in, func(_ schedule.Instruction, from int) bool { lie[check.Edge{From: from, To: w}]--; return true })
 			}
 		}
-		return ok
 	}
+	return lie
+}
+
+// timings is the most messages on each edge over all timings: every state of the workers' places that can be
+// come to. Nil where there are more than so many.
+func timings(p *schedule.Program, states int) map[check.Edge]int {
+	o := ordersOf(p)
 	most := map[check.Edge]int{}
 	seen := map[string]bool{}
 	open := [][]byte{make([]byte, p.Workers)}
 	for len(open) > 0 {
 		places := open[len(open)-1]
 		open = open[:len(open)-1]
-		lie := map[check.Edge]int{}
-		for w, list := range lists {
-			for _, in := range list[:places[w]] {
-				if in.Kind.IsSend() {
-					p.Recipients(in, func(to, _, _, _ int) bool { lie[check.Edge{From: w, To: to}]++; return true })
-				}
-				if in.Kind.IsReceive() {
-					p.Expected(in, func(_ schedule.Instruction, from int) bool { lie[check.Edge{From: from, To: w}]--; return true })
-				}
-			}
-		}
-		for e, n := range lie {
+		for e, n := range o.lie(places) {
 			most[e] = max(most[e], n)
 		}
 		for w := range p.Workers {
-			if !may(places, w) {
+			if !o.may(places, w) {
 				continue
 			}
 			next := slices.Clone(places)

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/shared"
 	"github.com/millrace-ml/millrace/plan/dapple/artifact"
 	"github.com/millrace-ml/millrace/plan/plantest"
+	"github.com/millrace-ml/millrace/profile"
 )
 
 // publishedRun is one file of what the published planner answered.
@@ -71,9 +72,8 @@ func TestArtifactAnswersAsPublished(t *testing.T) {
 				t.Fatal(err)
 			}
 			same := func(what string, a, b float64) {
-				if !plantest.Close(a, b) {
-					t.Errorf("%s: %.12g, published %.12g", what, a, b)
-				}
+				t.Helper()
+				alike(t, what, a, b)
 			}
 			r := want.Result
 			if len(got.Order) != r.States || len(got.Candidates) != len(r.Candidates) {
@@ -81,28 +81,7 @@ func TestArtifactAnswersAsPublished(t *testing.T) {
 					len(r.Candidates))
 			}
 			same("compute", got.TotalComputeS, r.Total)
-			for i, cand := range got.Candidates {
-				// Sixteen straight stages tie by addresses in memory: their speedup is the
-				// same where the tied cuts carry alike, the cuts are not.
-				straight := len(cand.Stages) == len(c.Devices) && len(c.Devices) > 2
-				if straight && strings.Contains(want.Profile, "gnmt") {
-					if math.Abs(cand.Speedup/r.Candidates[i].Speedup-1) > 0.002 {
-						t.Errorf("candidate %d: %g, published %g", i, cand.Speedup, r.Candidates[i].Speedup)
-					}
-					continue
-				}
-				same(fmt.Sprint("candidate ", i), cand.Speedup, r.Candidates[i].Speedup)
-				if straight {
-					continue
-				}
-				var stages [][4]int
-				for _, s := range cand.Stages {
-					stages = append(stages, [4]int{s.First, s.End, len(s.Devices) / cand.Pipelines, len(s.Devices)})
-				}
-				if !slices.Equal(stages, r.Candidates[i].Stages) {
-					t.Errorf("candidate %d: %v, published %v", i, stages, r.Candidates[i].Stages)
-				}
-			}
+			want.holdsCandidates(t, got.Candidates, len(c.Devices))
 			best := got.Candidates[got.Best]
 			same("objective", got.TotalComputeS/best.Speedup, r.Objective)
 			same("best of several stages", got.Candidates[got.BestMulti].Speedup, r.BestMulti.Speedup)
@@ -118,27 +97,69 @@ func TestArtifactAnswersAsPublished(t *testing.T) {
 					t.Errorf("stage %d on %v, published %v", i, s.Devices, r.Stages[i].Devices)
 				}
 			}
-			multi := got.Candidates[got.BestMulti]
-			before := map[int]bool{}
-			for i, s := range multi.Stages {
-				end := s.End - 1
-				if i == len(multi.Stages)-1 {
-					end = s.End
-				}
-				var names []string
-				for _, l := range got.States.Layers(got.Order[end]) {
-					if !before[l] {
-						names = append(names, p.Layers[l].Name)
-						before[l] = true
-					}
-				}
-				slices.Sort(names)
-				published := slices.Sorted(slices.Values(r.BestMulti.Stages[i].Layers))
-				if !slices.Equal(names, published) {
-					t.Errorf("stage %d has layers %v, published %v", i, names, published)
-				}
-			}
+			want.holdsLayers(t, got, p)
 		})
+	}
+}
+
+// alike holds a number to a published one.
+func alike(t *testing.T, what string, got, published float64) {
+	t.Helper()
+	if !plantest.Close(got, published) {
+		t.Errorf("%s: %.12g, published %.12g", what, got, published)
+	}
+}
+
+// holdsCandidates holds the candidates to the published ones: their speedups, and where they cut.
+func (want *publishedRun) holdsCandidates(t *testing.T, got []artifact.Candidate, devices int) {
+	t.Helper()
+	for i, cand := range got {
+		published := want.Result.Candidates[i]
+		// Sixteen straight stages tie by addresses in memory: their speedup is the
+		// same where the tied cuts carry alike, the cuts are not.
+		straight := len(cand.Stages) == devices && devices > 2
+		if straight && strings.Contains(want.Profile, "gnmt") {
+			if math.Abs(cand.Speedup/published.Speedup-1) > 0.002 {
+				t.Errorf("candidate %d: %g, published %g", i, cand.Speedup, published.Speedup)
+			}
+			continue
+		}
+		alike(t, fmt.Sprint("candidate ", i), cand.Speedup, published.Speedup)
+		if straight {
+			continue
+		}
+		var stages [][4]int
+		for _, s := range cand.Stages {
+			stages = append(stages, [4]int{s.First, s.End, len(s.Devices) / cand.Pipelines, len(s.Devices)})
+		}
+		if !slices.Equal(stages, published.Stages) {
+			t.Errorf("candidate %d: %v, published %v", i, stages, published.Stages)
+		}
+	}
+}
+
+// holdsLayers holds the best plan of several stages to the layers that the published one has in each.
+func (want *publishedRun) holdsLayers(t *testing.T, got *artifact.Answer, p *profile.Profile) {
+	t.Helper()
+	multi := got.Candidates[got.BestMulti]
+	before := map[int]bool{}
+	for i, s := range multi.Stages {
+		end := s.End - 1
+		if i == len(multi.Stages)-1 {
+			end = s.End
+		}
+		var names []string
+		for _, l := range got.States.Layers(got.Order[end]) {
+			if !before[l] {
+				names = append(names, p.Layers[l].Name)
+				before[l] = true
+			}
+		}
+		slices.Sort(names)
+		published := slices.Sorted(slices.Values(want.Result.BestMulti.Stages[i].Layers))
+		if !slices.Equal(names, published) {
+			t.Errorf("stage %d has layers %v, published %v", i, names, published)
+		}
 	}
 }
 
