@@ -19,25 +19,9 @@ const least = 0.01
 
 // Layers takes the times of a profile of the model on the cluster's device.
 func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster) (*Set, error) {
-	if p.ModelID != m.ID() || len(p.Layers) != len(m.Layers) {
-		return nil, fmt.Errorf("measured: %s is of model %s, %s, and the model given is %s, %s: name the one that was "+
-			"profiled with --model, and its settings with --set", file, p.Model, p.ModelID, m.Name, m.ID())
-	}
-	device := c.Devices[0]
-	if types := p.DeviceTypes(); !slices.Contains(types, device) {
-		if len(types) > 1 {
-			return nil, fmt.Errorf("measured: %s has times of device types %s; the cluster's is %s: call one of them that",
-				file, strings.Join(types, ", "), device)
-		}
-		device = types[0]
-	}
-	if p.On(device).Engine == "" {
-		return nil, fmt.Errorf("measured: %s has costs of %s that are computed (%s): give what was measured, by millrace "+
-			"profile on such a device", file, device, cmp.Or(p.On(device).Source, p.Source))
-	}
-	if c.DeviceTypes[c.Devices[0]].Group != nil {
-		return nil, fmt.Errorf("measured: device type %s is a tensor-parallel group, and %s was measured on one device: "+
-			"leave tensor out of the cluster file", c.Devices[0], file)
+	device, err := deviceOf(file, p, m, c)
+	if err != nil {
+		return nil, err
 	}
 	sizes := p.Sizes(device)
 	if len(sizes) == 0 {
@@ -98,24 +82,55 @@ func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster)
 	if len(out.Observations) == 0 {
 		return nil, fmt.Errorf("measured: %s has no time over 0", file)
 	}
-	out.Candidates = func(*cluster.Cluster) (all []calibrate.Candidate) {
-		for n := 1; n <= 4*slices.Max(sizes); n *= 2 {
-			if slices.Contains(sizes, n) {
-				continue
-			}
-			more := calibrate.Candidate{Name: fmt.Sprintf("millrace profile %s with --sizes %d", p.Model, n)}
-			for i := range m.Layers {
-				for _, pass := range passes(m, i, n, o) {
-					if kept[m.Layers[i].Name+pass.name] {
-						more.Times = append(more.Times, pass.predict)
-					}
+	out.Candidates = func(*cluster.Cluster) []calibrate.Candidate { return moreSizes(p.Model, m, sizes, kept, o) }
+	return out, nil
+}
+
+// moreSizes are the sizes of micro-batches that could be measured too, with the passes of layers that are kept.
+func moreSizes(name string, m *model.Model, sizes []int, kept map[string]bool, o kernels.Options) (
+	all []calibrate.Candidate,
+) {
+	for n := 1; n <= 4*slices.Max(sizes); n *= 2 {
+		if slices.Contains(sizes, n) {
+			continue
+		}
+		more := calibrate.Candidate{Name: fmt.Sprintf("millrace profile %s with --sizes %d", name, n)}
+		for i := range m.Layers {
+			for _, pass := range passes(m, i, n, o) {
+				if kept[m.Layers[i].Name+pass.name] {
+					more.Times = append(more.Times, pass.predict)
 				}
 			}
-			all = append(all, more)
 		}
-		return all
+		all = append(all, more)
 	}
-	return out, nil
+	return all
+}
+
+// deviceOf is the device type that a profile was measured on. It refuses one of another model, of described devices, or
+// that a cluster of tensor-parallel groups is compared with.
+func deviceOf(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster) (string, error) {
+	if p.ModelID != m.ID() || len(p.Layers) != len(m.Layers) {
+		return "", fmt.Errorf("measured: %s is of model %s, %s, and the model given is %s, %s: name the one that was "+
+			"profiled with --model, and its settings with --set", file, p.Model, p.ModelID, m.Name, m.ID())
+	}
+	device := c.Devices[0]
+	if types := p.DeviceTypes(); !slices.Contains(types, device) {
+		if len(types) > 1 {
+			return "", fmt.Errorf("measured: %s has times of device types %s; the cluster's is %s: call one of them that",
+				file, strings.Join(types, ", "), device)
+		}
+		device = types[0]
+	}
+	if p.On(device).Engine == "" {
+		return "", fmt.Errorf("measured: %s has costs of %s that are computed (%s): give what was measured, by millrace "+
+			"profile on such a device", file, device, cmp.Or(p.On(device).Source, p.Source))
+	}
+	if c.DeviceTypes[c.Devices[0]].Group != nil {
+		return "", fmt.Errorf("measured: device type %s is a tensor-parallel group, and %s was measured on one device: "+
+			"leave tensor out of the cluster file", c.Devices[0], file)
+	}
+	return device, nil
 }
 
 // alike are the layers that are predicted to take as long, by kind: each differs from the others by how it was measured

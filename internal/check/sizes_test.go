@@ -1,0 +1,159 @@
+package check
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// longest is the lines of statements that a function may have. Beyond them a reader has forgotten the beginning.
+const longest = 80
+
+// longFunctions are the ones that may be longer, each with the reason why parts of it would read worse.
+var longFunctions = map[string]string{
+	"cmd/millrace/internal/training.training.lead": "being split with its type",
+	"run.Config.filled":                            "being split with its type",
+}
+
+// TestFunctionsHaveAtMost80Lines: what a composite literal lists is a table, which is read line by line, and does not
+// count; a function within one is a function of its own.
+func TestFunctionsHaveAtMost80Lines(t *testing.T) {
+	found := map[string]bool{}
+	set := token.NewFileSet()
+	for _, file := range sources(t, ".go") {
+		parsed, err := parser.ParseFile(set, file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := lengths(set, parsed)
+		for _, name := range tooLong(all, longest) {
+			at := strings.TrimPrefix(filepath.Dir(file), "../../") + "." + name
+			found[at] = true
+			if longFunctions[at] == "" {
+				t.Errorf("%s: %s has %d lines, at most %d read well: give its parts names, or add a reason to longFunctions",
+					file, name, all[name], longest)
+			}
+		}
+	}
+	for at := range longFunctions {
+		if !found[at] {
+			t.Errorf("longFunctions allows %s, and there is no such function of more than %d lines", at, longest)
+		}
+	}
+}
+
+// TestLinesOfAFunctionAreItsStatements: of what a literal lists its first and last line count, and a function in it is
+// another, by the name of the one that it stands in.
+func TestLinesOfAFunctionAreItsStatements(t *testing.T) {
+	const text = `package p
+
+func short() { return }
+
+func (t *T[K]) table() []int {
+	all := []int{
+		1,
+		2,
+	}
+	return all
+}
+
+func (t T) verb() command {
+	return command{
+		name: "verb",
+		run: func() error {
+			for range 2 {
+				try(point{
+					x: 1,
+				})
+			}
+			return nil
+		},
+	}
+}
+
+func declared()
+`
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, "p.go", text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"short": 1, "T.table": 5, "T.verb": 4, "T.verb (in a table)": 7}
+	if got := lengths(set, file); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := tooLong(lengths(set, file), 4); !slices.Equal(got, []string{"T.table", "T.verb (in a table)"}) {
+		t.Errorf("%q have more than 4 lines", got)
+	}
+}
+
+// tooLong is the names of functions that have more lines than so many.
+func tooLong(lengths map[string]int, most int) (names []string) {
+	for name, n := range lengths {
+		if n > most {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// lengths is the lines of statements of each function of a file, by its name and that of its receiver.
+func lengths(set *token.FileSet, file *ast.File) map[string]int {
+	all := map[string]int{}
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Body == nil {
+			continue
+		}
+		name := f.Name.Name
+		if f.Recv != nil {
+			name = receiver(f.Recv.List[0].Type) + "." + name
+		}
+		all[name] = max(all[name], statements(set, f, all, name))
+	}
+	return all
+}
+
+// statements is the lines of a function without those of the literals in it, whose functions join all.
+func statements(set *token.FileSet, f ast.Node, all map[string]int, name string) int {
+	lines := func(n ast.Node) int { return set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1 }
+	total := lines(f)
+	ast.Inspect(f, func(n ast.Node) bool {
+		table, ok := n.(*ast.CompositeLit)
+		if !ok {
+			return true
+		}
+		total -= max(0, lines(table)-2)
+		ast.Inspect(table, func(n ast.Node) bool {
+			if within, ok := n.(*ast.FuncLit); ok {
+				of := name + " (in a table)"
+				all[of] = max(all[of], statements(set, within, all, of))
+				return false
+			}
+			return true
+		})
+		return false
+	})
+	return total
+}
+
+// receiver is the name of the type that a method is of.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.IndexListExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
