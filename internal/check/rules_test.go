@@ -76,6 +76,7 @@ var rules = []rule{
 		"measure", "run/place", "run/control", "trace/...", "wire/..."}, nil,
 		"run executes a Program: predicting and drawing are others'"},
 	{"report/picture", []string{"trace/..."}, nil, "a drawing on a terminal is made of a Timeline alone"},
+	{"report/scatter", nil, nil, "points on two axes are drawn, whoever has them"},
 	{"report", []string{"plan", "trace/...", "report/picture"}, nil, "a report is drawn from values that were saved"},
 	{"report/pagetest", []string{"trace/..."}, nil, "a page is held against itself and a Timeline, whoever has drawn it"},
 	{"report/metrics", nil, nil, "it writes down plain values, whoever has them"},

@@ -41,11 +41,11 @@ func sources(t *testing.T, endings ...string) []string {
 	return all
 }
 
-// asked are methods that the standard library calls by their names.
+// asked are methods that the standard library, and gonum's plots, call by their names.
 var asked = []string{"Accept", "String", "Error", "Is", "Unwrap", "Write", "Read", "Close", "Len", "Less", "Swap",
 	"Push", "Pop", "Set",
 	"Type", "MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "UnmarshalYAML", "ServeHTTP", "Enabled",
-	"init", "main"}
+	"Thumbnail", "init", "main"}
 
 // forTests is what tests alone call, and why it is no part of a test.
 var forTests = map[string]string{

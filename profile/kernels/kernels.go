@@ -28,12 +28,27 @@ func ElementBytes(precision string) int64 {
 // Sixteen says whether a precision trains 16-bit weights beside 32-bit ones of the optimizer's.
 func Sixteen(precision string) bool { return ElementBytes(precision) == 2 }
 
+// Spent is what kernels take by what bounds them, seconds.
+type Spent struct {
+	ProductsS  float64 `json:"products_s"`     // of matrices
+	AttentionS float64 `json:"attention_s"`    // products of queries, keys and values
+	MemoryS    float64 `json:"memory_bound_s"` // what memory's bandwidth bounds, of any kind
+	LaunchesS  float64 `json:"launches_s"`     // beside their work, and layers beside their kernels
+}
+
+// Plus is the sum of two, the other one so many times.
+func (s Spent) Plus(t Spent, times float64) Spent {
+	return Spent{s.ProductsS + times*t.ProductsS, s.AttentionS + times*t.AttentionS, s.MemoryS + times*t.MemoryS,
+		s.LaunchesS + times*t.LaunchesS}
+}
+
 // Cost is what a layer takes on a device, or on a group of them.
 type Cost struct {
 	ForwardS, InputS, WeightS float64 // forward; the halves of the backward
 	CoreS                     float64 // of InputS, what Selective computes again
 	CheapS, ProductsS         float64 // of ForwardS, memory-bound operators; products of matrices
 	SummedS                   float64 // of ForwardS and InputS, the group's sums
+	Spent                     Spent   // forward and backward without SummedS and CoreS
 	SavedBytes                int64   // from forward to backward, of the whole group; without what it reads
 	// PendingBytes is what the weights' half needs, of the whole group: products' inputs, gradients of their outputs.
 	PendingBytes int64
@@ -82,6 +97,9 @@ func Of(m *model.Model, i, n int, name string, d cluster.DeviceType, o Options) 
 	if o.Selective {
 		c.CoreS = on.time(w.core)
 		c.InputS += c.CoreS
+	}
+	for _, pass := range [][]kernel{w.forward, w.input, w.weight} {
+		on.spend(&c.Spent, pass)
 	}
 	forward, input := on.sum(w.forwardSum), on.sum(w.inputSum)
 	c.ForwardS, c.InputS, c.SummedS = c.ForwardS+forward, c.InputS+input, forward+input
@@ -140,9 +158,19 @@ func (d *device) time(all []kernel) float64 {
 	if len(all) == 0 {
 		return 0
 	}
-	total := d.k.LayerS
+	var s Spent
+	d.spend(&s, all)
+	return s.ProductsS + s.AttentionS + s.MemoryS + s.LaunchesS
+}
+
+// spend adds what kernels take.
+func (d *device) spend(s *Spent, all []kernel) {
+	if len(all) == 0 {
+		return
+	}
+	s.LaunchesS += d.k.LayerS
 	for _, w := range all {
-		compute := 0.0
+		compute, moves := 0.0, w.bytes/d.memory
 		if w.flops > 0 {
 			peak := d.peak
 			if w.rate == cluster.RateFP8 {
@@ -150,9 +178,16 @@ func (d *device) time(all []kernel) float64 {
 			}
 			compute = w.flops / (peak * d.k.Rate(w.rate).At(w.width, w.rows))
 		}
-		total += max(compute, w.bytes/d.memory) + w.launches*d.k.LaunchS
+		s.LaunchesS += w.launches * d.k.LaunchS
+		switch {
+		case compute <= moves:
+			s.MemoryS += moves
+		case w.rate == cluster.RateAttention:
+			s.AttentionS += compute
+		default:
+			s.ProductsS += compute
+		}
 	}
-	return total
 }
 
 // sum is a ring all-reduce of bytes among the group: each of 2 (t-1) messages is 1/t of them.

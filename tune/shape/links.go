@@ -10,6 +10,7 @@ type links struct {
 	c       *cluster.Cluster
 	s       Shape
 	overlap float64
+	free    bool                 // messages between stages take no time
 	known   map[[2]int64]float64 // by stage and bytes
 }
 
@@ -18,6 +19,9 @@ func (l *links) rank(stage, replica int) int { return (stage*l.s.Replicas + repl
 
 // transfer is a message between neighbouring stages.
 func (l *links) transfer(from, to int, bytes float64) (latencyS, linkS float64) {
+	if l.free {
+		return 0, 0
+	}
 	latencyS, linkS = l.c.Transfer(l.rank(from, 0), l.rank(to, 0), int64(bytes))
 	if t := l.s.Tensor; t > 1 && !l.s.SequenceParallel { // each device needs the others' parts too
 		group := make([]int, t)

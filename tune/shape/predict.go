@@ -31,18 +31,29 @@ type Prediction struct {
 
 // Parts is where a step's time goes. They add up to the step.
 type Parts struct {
-	KernelsS   float64 `json:"kernels_s"`   // of the busiest stage, what comes next left out
-	SumsS      float64 `json:"sums_s"`      // of tensor-parallel groups
-	AgainS     float64 `json:"again_s"`     // computed again
-	GatherS    float64 `json:"gather_s"`    // collectives of zero3, or of zero2's micro-batches, that nothing hides
-	BubbleS    float64 `json:"bubble_s"`    // the busiest stage waits
-	GradientsS float64 `json:"gradients_s"` // sums over replicas that nothing hides
-	UpdateS    float64 `json:"update_s"`
-	FixedS     float64 `json:"fixed_s"`
+	KernelsS      float64 `json:"kernels_s"` // of the busiest stage, what comes next left out
+	kernels.Spent         // what bounds them: of KernelsS
+	SumsS         float64 `json:"sums_s"`      // of tensor-parallel groups
+	AgainS        float64 `json:"again_s"`     // computed again
+	GatherS       float64 `json:"gather_s"`    // collectives of zero3, or of zero2's micro-batches, that nothing hides
+	BubbleS       float64 `json:"bubble_s"`    // the busiest stage waits; for messages too, where TransfersS is 0
+	TransfersS    float64 `json:"transfers_s"` // waits that messages between stages add, where Explain asked
+	GradientsS    float64 `json:"gradients_s"` // sums over replicas that nothing hides
+	UpdateS       float64 `json:"update_s"`
+	FixedS        float64 `json:"fixed_s"`
 }
 
 // Predict is a shape's step on a cluster.
 func Predict(m *model.Model, c *cluster.Cluster, s Shape) (*Prediction, error) {
+	return predict(m, c, s, false)
+}
+
+// Explain is Predict that plays the step without messages too, and so tells their part from the bubble's.
+func Explain(m *model.Model, c *cluster.Cluster, s Shape) (*Prediction, error) {
+	return predict(m, c, s, true)
+}
+
+func predict(m *model.Model, c *cluster.Cluster, s Shape, transfers bool) (*Prediction, error) {
 	s = s.filled()
 	if err := s.check(c); err != nil {
 		return nil, err
@@ -73,6 +84,16 @@ func Predict(m *model.Model, c *cluster.Cluster, s Shape) (*Prediction, error) {
 	}
 	busiest := out.busiest(s, stages)
 	out.Parts.BubbleS = pipelineS - busiest
+	if transfers && s.Stages > 1 {
+		l.free = true
+		without, err := s.play(stages, &l)
+		if err != nil {
+			return nil, err
+		}
+		l.free = false
+		out.Parts.TransfersS = max(0, min(pipelineS-without, out.Parts.BubbleS))
+		out.Parts.BubbleS -= out.Parts.TransfersS
+	}
 	out.Parts.GradientsS, out.Parts.UpdateS = s.flush(stages, &l, d)
 	out.Parts.FixedS = d.Kernels.StepS
 	out.StepS = pipelineS + out.Parts.GradientsS + out.Parts.UpdateS + out.Parts.FixedS
@@ -104,6 +125,7 @@ func (s Shape) stages(units []unit, cuts []int, l *links) []stage {
 		for _, u := range units[cuts[k]:cuts[k+1]] {
 			forward, input, gather := l.sharded(u)
 			st.forward, st.input, st.weight = st.forward+forward, st.input+input, st.weight+u.weight
+			st.spent = st.spent.Plus(u.spent, 1)
 			st.gather, st.summed, st.again = st.gather+gather, st.summed+u.summed, st.again+u.again
 			st.pending = max(st.pending, u.pending)
 			st.parameters, st.boundary = st.parameters+u.parameters, u.boundary
@@ -125,6 +147,7 @@ func (out *Prediction) busiest(s Shape, stages []stage) float64 {
 	for _, st := range stages {
 		w := &of[st.worker]
 		w.forward, w.input, w.weight = w.forward+st.forward, w.input+st.input, w.weight+st.weight
+		w.spent = w.spent.Plus(st.spent, 1)
 		w.gather, w.summed, w.again = w.gather+st.gather, w.summed+st.summed, w.again+st.again
 	}
 	n, most := float64(s.MicroBatches()), 0.0
@@ -134,6 +157,7 @@ func (out *Prediction) busiest(s Shape, stages []stage) float64 {
 			p := &out.Parts
 			p.SumsS, p.AgainS, p.GatherS = n*w.summed, n*w.again, n*w.gather
 			p.KernelsS = most - p.SumsS - p.AgainS - p.GatherS
+			p.Spent = kernels.Spent{}.Plus(w.spent, n)
 		}
 	}
 	return most
@@ -275,7 +299,7 @@ func (s Shape) simulated(p *schedule.Program, stages []stage, l *links) (float64
 	}
 	bytes := stages[0].boundary
 	costs.Transfer = func(from, to int, _ int64) (float64, float64) { return l.transfer(from, to, bytes) }
-	if l.c.Levels[len(l.c.Levels)-1].OccupiesDevice {
+	if l.c.Levels[len(l.c.Levels)-1].OccupiesDevice && !l.free {
 		costs.Occupies = func(int, int) bool { return true }
 	}
 	line, sum, err := sim.Run(p, costs, sim.Options{Record: s.NoFlush})

@@ -32,6 +32,9 @@ func TestPartsAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := p.Parts
+		if spent := q.ProductsS + q.AttentionS + q.MemoryS + q.LaunchesS; math.Abs(spent/q.KernelsS-1) > 1e-9 {
+			t.Errorf("%v: kernels take %v, by kind %v", p.Shape, q.KernelsS, spent)
+		}
 		sum := q.KernelsS + q.SumsS + q.AgainS + q.GatherS + q.BubbleS + q.GradientsS + q.UpdateS + q.FixedS
 		if math.Abs(sum/p.StepS-1) > 1e-9 || q.FixedS != 1e-3 || q.KernelsS <= 0 || q.BubbleS < -1e-12 {
 			t.Errorf("%v: %+v of %v", p.Shape, q, p.StepS)

@@ -15,6 +15,7 @@ type unit struct {
 	block                  bool
 	cheap, products        float64 // of forward, memory-bound operators and products of matrices
 	forward, input, weight float64
+	spent                  kernels.Spent   // kernels, without sums and what is computed again
 	summed                 float64         // of forward and input, the group's sums
 	again                  float64         // of input, what is computed again
 	parameters             float64         // elements on each device of a group
@@ -139,6 +140,7 @@ func (u *unit) add(cost kernels.Cost, devices float64) {
 	u.forward += cost.ForwardS
 	u.input, u.weight = u.input+cost.InputS, u.weight+cost.WeightS
 	u.cheap, u.products = u.cheap+cost.CheapS, u.products+cost.ProductsS
+	u.spent = u.spent.Plus(cost.Spent, 1)
 	u.summed, u.again = u.summed+cost.SummedS, u.again+cost.CoreS
 	u.saved += float64(cost.SavedBytes) / devices
 	u.pending += float64(cost.PendingBytes) / devices

@@ -56,7 +56,8 @@ measures, in some 15 seconds, or with --thorough in full. With --cluster it plan
 hardware, from costs that it computes from the devices' peaks; --profile brings other costs.
 
 --sweep ranks plans of a fixed shape on such hardware: equal blocks over replicas x stages x tensor-parallel
-groups, with what fits, where the step goes, and what it depends on.`,
+groups, with what fits, where the step goes, and what it depends on; --explain has all of it, and --svg draws
+the shapes, step over memory.`,
 		Example: `  millrace plan --model gpt --workers 2 --batch 32
   millrace plan --model gpt --profile gpt.json --stages 4 --workers 4 --schedule pb -o plan.json
   millrace plan --model gpt --cluster examples/two-nodes.yaml --batch 64 --time 10s
@@ -101,7 +102,7 @@ it follows the paper's formula or the published code's, and --set reaches its ow
 	f.DurationVar(&own.time, "time", 0, "how long to search in all, like 10s (default: 10 s at most, advice on top)")
 	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
 	f.BoolVar(&own.explain, "explain", false, "all rivals and workers, what fills memory, how a step begins")
-	own.shapes.add(f)
+	own.shapes.add(c)
 	cli.JSON(c, &own.asJSON)
 	cli.Output(c, &own.output, "write the plan to this file")
 	return c

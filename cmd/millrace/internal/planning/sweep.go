@@ -3,18 +3,14 @@ package planning
 import (
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
-	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
-	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
@@ -25,9 +21,13 @@ type sweepFlags struct {
 	chunks   []int
 	shard    []string
 	behind   bool
+	svg      string // where they are drawn
 }
 
-func (f *sweepFlags) add(flags *pflag.FlagSet) {
+func (f *sweepFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.svg, "svg", "", "with --sweep: draw steps over memory into this SVG file")
+	cli.Writes(c, "svg")
 	flags.BoolVar(&f.on, "sweep", false, "rank shapes of a described cluster: replicas x stages x tensor")
 	flags.IntSliceVar(&f.replicas, "replicas", nil, "with --sweep: replicas of the pipeline (default: all that fit)")
 	flags.IntSliceVar(&f.chunks, "chunks", nil, "with --sweep: virtual stages on each device")
@@ -37,14 +37,11 @@ func (f *sweepFlags) add(flags *pflag.FlagSet) {
 
 // wanted says whether any of the flags asks for shapes.
 func (f *sweepFlags) wanted() bool {
-	return f.on || len(f.replicas) > 0 || len(f.chunks) > 0 || len(f.shard) > 0 || f.behind
+	return f.on || len(f.replicas) > 0 || len(f.chunks) > 0 || len(f.shard) > 0 || f.behind || f.svg != ""
 }
 
 // ofSearch are the flags that say nothing of shapes.
 var ofSearch = []string{"micro-batches", "split", "weights", "pipelines", "planner", "time", "boundary", "profile"}
-
-// shown is how many shapes a table has without --explain.
-const shown = 12
 
 // Swept is what --json prints.
 type Swept struct {
@@ -55,8 +52,8 @@ type Swept struct {
 // run ranks shapes.
 func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output string) error {
 	if !f.on {
-		return cli.BadInput(errors.New("--replicas, --chunks, --shard and --all-reduce-behind are of shapes: give --sweep " +
-			"too"))
+		return cli.BadInput(errors.New("--replicas, --chunks, --shard, --all-reduce-behind and --svg are of shapes: give " +
+			"--sweep too"))
 	}
 	for _, name := range ofSearch {
 		if c.Flags().Changed(name) {
@@ -83,9 +80,22 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 		return cli.BadInput(err)
 	}
 	best := found[0]
-	sensitive, err := shape.Sensitivities(m, described, best.Shape)
+	if best, err = shape.Explain(m, described, best.Shape); err != nil {
+		return cli.BadInput(err)
+	}
+	found[0] = best
+	sensitive, err := shape.Sensitivities(m, described, found)
 	if err != nil {
 		return cli.BadInput(err)
+	}
+	if f.svg != "" {
+		text, err := plotted(m, described, found).SVG()
+		if err == nil {
+			err = document.WriteText(f.svg, string(text))
+		}
+		if err != nil {
+			return fmt.Errorf("plan: %w", err)
+		}
 	}
 	if output != "" {
 		if !best.Fits {
@@ -112,7 +122,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 	if err := drawn(out, m, described, found, sensitive, all); err != nil {
 		return err
 	}
-	return cli.Wrote(out, output)
+	return cli.Wrote(out, output, f.svg)
 }
 
 // sweep is what is asked for; what nobody fixes is tried.
@@ -150,80 +160,4 @@ func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) shape.Sweep {
 		w.Recomputes = []string{j.Recompute}
 	}
 	return w
-}
-
-// drawn prints the ranking, where the best one's step goes, what it depends on and what it costs.
-func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Prediction, sensitive []shape.Sensitivity,
-	all bool) error {
-	screen := terminal.Of(out)
-	t := terminal.Table{Columns: []terminal.Column{{Heading: "dp", Number: true}, {Heading: "pp", Number: true},
-		{Heading: "tp", Number: true}, {Heading: "micro-batches", Number: true}, {Heading: "chunks", Number: true, Spare: 2},
-		{Heading: "recompute"}, {Heading: "divide", Spare: 1}, {Heading: "step", Number: true},
-		{Heading: "samples/s", Number: true}, {Heading: "holds", Number: true}, {Heading: ""}}}
-	best := found[0]
-	n := 0
-	for _, p := range found {
-		if n++; n > shown && !all {
-			break
-		}
-		s := p.Shape
-		most := int64(0)
-		for _, b := range p.MemoryBytes {
-			most = max(most, b)
-		}
-		mark := strings.Repeat("■", max(1, int(10*best.StepS/p.StepS+0.5)))
-		if !p.Fits {
-			mark = "does not fit"
-		}
-		t.Add(fmt.Sprint(s.Replicas), fmt.Sprint(s.Stages), fmt.Sprint(s.Tensor),
-			fmt.Sprintf("%d of %d", s.MicroBatches(), s.MicroBatch), fmt.Sprint(s.Chunks), s.Recompute, s.Shard,
-			terminal.Duration(p.StepS), terminal.Number(float64(s.Batch)/p.StepS, 4), terminal.Bytes(most), mark)
-	}
-	if err := t.Write(out, screen); err != nil {
-		return fmt.Errorf("plan: %w", err)
-	}
-	s := best.Shape
-	rest := ""
-	if left := len(found) - shown; left > 0 && !all {
-		rest = fmt.Sprintf(" (of %d shapes; --explain shows the rest)", len(found))
-	}
-	fmt.Fprint(out, screen.Wrap("best        ", "            ", s.String()+rest))
-	if idle := len(c.Devices) - s.Devices(); idle > 0 {
-		fmt.Fprintf(out, "idle        %s of %d\n", terminal.Count(idle, "device"), len(c.Devices))
-	}
-	p := best.Parts
-	var parts []string
-	for _, part := range []struct {
-		name string
-		s    float64
-	}{{"kernels", p.KernelsS}, {"sums of groups", p.SumsS}, {"computed again", p.AgainS}, {"gathers", p.GatherS},
-		{"bubble", p.BubbleS}, {"gradients", p.GradientsS}, {"update", p.UpdateS}, {"fixed", p.FixedS}} {
-		if part.s > 0.0005*best.StepS {
-			parts = append(parts, fmt.Sprintf("%s %.1f %%", part.name, 100*part.s/best.StepS))
-		}
-	}
-	step := terminal.Duration(best.StepS) + ": " + strings.Join(parts, ", ")
-	fmt.Fprint(out, screen.Wrap("step        ", "            ", step))
-	d := c.DeviceTypes[c.Devices[0]]
-	if peak := d.Peak(s.Precision) * float64(s.Devices()); peak > 0 {
-		fmt.Fprintf(out, "utilisation %.1f %% of the peak, without what is computed again\n",
-			100*best.FLOPs/best.StepS/peak)
-	}
-	if d.PricePerHour > 0 {
-		cost := d.PricePerHour * float64(len(c.Devices)) * best.StepS / 3600 / float64(s.Batch)
-		fmt.Fprintf(out, "cost        %.4g for a million samples", 1e6*cost)
-		if shape := m.Inputs[0].Shape; len(shape) == 1 && shape[0] > 1 {
-			fmt.Fprintf(out, ", %.4g for a million tokens", 1e6*cost/float64(shape[0]))
-		}
-		fmt.Fprintln(out, ", with all devices paid for")
-	}
-	for i, a := range sensitive {
-		lead := "            "
-		if i == 0 {
-			lead = "if          "
-		}
-		fmt.Fprint(out, screen.Wrap(lead, "            ", fmt.Sprintf("%s: %s a step, %+.1f %%", a.Assumption,
-			terminal.Duration(a.StepS), 100*(a.StepS/best.StepS-1))))
-	}
-	return nil
 }

@@ -1,0 +1,206 @@
+package planning
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/report/scatter"
+	"github.com/millrace-ml/millrace/tune/shape"
+)
+
+// shown is how many shapes a table has without --explain.
+const shown = 12
+
+// drawn prints the ranking, where the best one's step goes, what it depends on and what it costs.
+func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Prediction, sensitive []shape.Sensitivity,
+	all bool) error {
+	screen := terminal.Of(out)
+	if err := ranking(out, screen, found, all); err != nil {
+		return err
+	}
+	best := found[0]
+	s := best.Shape
+	rest := ""
+	if left := len(found) - shown; left > 0 && !all {
+		rest = fmt.Sprintf(" (of %d shapes; --explain shows the rest)", len(found))
+	}
+	fmt.Fprint(out, screen.Wrap("best        ", "            ", s.String()+rest))
+	if idle := len(c.Devices) - s.Devices(); idle > 0 {
+		fmt.Fprintf(out, "idle        %s of %d\n", terminal.Count(idle, "device"), len(c.Devices))
+	}
+	d := c.DeviceTypes[c.Devices[0]]
+	if !all {
+		var named []string
+		for _, p := range parts(best) {
+			if p.s > 0.0005*best.StepS {
+				named = append(named, fmt.Sprintf("%s %.1f %%", p.short, 100*p.s/best.StepS))
+			}
+		}
+		fmt.Fprint(out, screen.Wrap("step        ", "            ", terminal.Duration(best.StepS)+": "+
+			strings.Join(named, ", ")))
+	}
+	if peak := d.Peak(s.Precision) * float64(s.Devices()); peak > 0 {
+		fmt.Fprintf(out, "utilisation %.1f %% of the peak, without what is computed again\n",
+			100*best.FLOPs/best.StepS/peak)
+	}
+	if text := costs(d.PricePerHour*float64(len(c.Devices)), best.StepS, s.Batch, m); text != "" {
+		fmt.Fprint(out, screen.Wrap("cost        ", "            ", text))
+	}
+	if all {
+		return explained(out, screen, best, sensitive)
+	}
+	most := slices.MaxFunc(sensitive, func(a, b shape.Sensitivity) int {
+		if a.StepS < b.StepS {
+			return -1
+		}
+		return 1
+	})
+	text := fmt.Sprintf("if %s: %s a step, %+.1f %%", most.Assumption, terminal.Duration(most.StepS),
+		100*(most.StepS/best.StepS-1))
+	changes := 0
+	for _, a := range sensitive {
+		if a.Best != nil {
+			changes++
+		}
+	}
+	switch {
+	case changes > 0:
+		text += fmt.Sprintf("; another shape is best under %d of %s, which --explain lists", changes,
+			terminal.Count(len(sensitive), "such assumption"))
+	default:
+		text += fmt.Sprintf("; it stays the best one under each of %s, which --explain lists",
+			terminal.Count(len(sensitive), "such assumption"))
+	}
+	fmt.Fprint(out, screen.Wrap("depends     ", "            ", text))
+	return nil
+}
+
+// ranking prints a row for each shape.
+func ranking(out io.Writer, screen terminal.Screen, found []*shape.Prediction, all bool) error {
+	t := terminal.Table{Columns: []terminal.Column{{Heading: "dp", Number: true}, {Heading: "pp", Number: true},
+		{Heading: "tp", Number: true}, {Heading: "micro-batches", Number: true}, {Heading: "chunks", Number: true, Spare: 2},
+		{Heading: "recompute"}, {Heading: "divide", Spare: 1}, {Heading: "step", Number: true},
+		{Heading: "samples/s", Number: true}, {Heading: "holds", Number: true}, {Heading: ""}}}
+	for n, p := range found {
+		if n == shown && !all {
+			break
+		}
+		s := p.Shape
+		mark := strings.Repeat("■", max(1, int(10*found[0].StepS/p.StepS+0.5)))
+		if !p.Fits {
+			mark = "does not fit"
+		}
+		t.Add(fmt.Sprint(s.Replicas), fmt.Sprint(s.Stages), fmt.Sprint(s.Tensor),
+			fmt.Sprintf("%d of %d", s.MicroBatches(), s.MicroBatch), fmt.Sprint(s.Chunks), s.Recompute, s.Shard,
+			terminal.Duration(p.StepS), terminal.Number(float64(s.Batch)/p.StepS, 4),
+			terminal.Bytes(slices.Max(p.MemoryBytes)), mark)
+	}
+	if err := t.Write(out, screen); err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	return nil
+}
+
+// part is a part of a step, in short and in full.
+type part struct {
+	short, full string
+	s           float64
+}
+
+// parts add up to a step.
+func parts(of *shape.Prediction) []part {
+	p := of.Parts
+	return []part{
+		{"products", "products of matrices", p.ProductsS},
+		{"attention", "scores of attention", p.AttentionS},
+		{"memory-bound", "bound by memory: norms, activations, losses, small products", p.MemoryS},
+		{"launches", "launches of kernels, and layers beside them", p.LaunchesS},
+		{"sums of groups", "all-reduces of tensor-parallel groups", p.SumsS},
+		{"computed again", "computed again: recompute", p.AgainS},
+		{"gathers", "gathers of weights and scatters of gradients beside computations", p.GatherS},
+		{"transfers", "messages between stages that nothing hides", p.TransfersS},
+		{"bubble", "bubble: the busiest stage waits for the others", p.BubbleS},
+		{"gradients", "all-reduce of gradients over replicas that nothing hides", p.GradientsS},
+		{"update", "update by the optimizer", p.UpdateS},
+		{"fixed", "fixed, of each step", p.FixedS},
+	}
+}
+
+// explained prints where the best shape's step goes, part by part, and what it hangs on.
+func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, sensitive []shape.Sensitivity) error {
+	t := terminal.Table{Columns: []terminal.Column{{Heading: "where the step goes", Wraps: true},
+		{Heading: "time", Number: true}, {Heading: "part", Number: true}}}
+	for _, p := range parts(best) {
+		if p.s > 1e-6*best.StepS {
+			t.Add(p.full, terminal.Duration(p.s), fmt.Sprintf("%.1f %%", 100*p.s/best.StepS))
+		}
+	}
+	t.AddFaint("all", terminal.Duration(best.StepS), "")
+	fmt.Fprintln(out)
+	if err := t.Write(out, screen); err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	t = terminal.Table{Columns: []terminal.Column{{Heading: "if an assumption is worse"}, {Heading: "step", Number: true},
+		{Heading: "", Number: true}, {Heading: "best then", Wraps: true}}}
+	for _, a := range sensitive {
+		then := "the same"
+		if !a.Fits {
+			then = "none fits"
+		}
+		if a.Best != nil {
+			then = fmt.Sprintf("%v: %s", a.Best, terminal.Duration(a.BestS))
+		}
+		t.Add(a.Assumption, terminal.Duration(a.StepS), fmt.Sprintf("%+.1f %%", 100*(a.StepS/best.StepS-1)), then)
+	}
+	fmt.Fprintln(out)
+	if err := t.Write(out, screen); err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
+	return nil
+}
+
+// costs is what a step costs, a million samples and, of texts, a million tokens, by the price of all devices for an
+// hour; empty where that is not known.
+func costs(pricePerHour, stepS float64, batch int, m *model.Model) string {
+	if pricePerHour <= 0 {
+		return ""
+	}
+	step := pricePerHour * stepS / 3600
+	each := step / float64(batch)
+	text := fmt.Sprintf("%.4g a step, %.4g for a million samples", step, 1e6*each)
+	if m != nil {
+		if in := m.Inputs[0]; len(in.Shape) == 1 && in.Shape[0] > 1 {
+			text += fmt.Sprintf(", %.4g for a million tokens", 1e6*each/float64(in.Shape[0]))
+		}
+	}
+	return text + ", with all devices paid for"
+}
+
+// plotted is step time over memory, a series for each size of groups.
+func plotted(m *model.Model, c *cluster.Cluster, found []*shape.Prediction) *scatter.Drawing {
+	const gib = 1 << 30
+	d := &scatter.Drawing{Title: fmt.Sprintf("%s on %s: %d shapes", m.Name, c.Name, len(found)),
+		X: "memory of the fullest device, GiB", Y: "step, s", BestName: "fastest that fits"}
+	for _, p := range found {
+		name := fmt.Sprintf("tp %d", p.Shape.Tensor)
+		i := slices.IndexFunc(d.Series, func(s scatter.Series) bool { return s.Name == name })
+		if i < 0 {
+			i, d.Series = len(d.Series), append(d.Series, scatter.Series{Name: name})
+		}
+		at := scatter.Point{X: float64(slices.Max(p.MemoryBytes)) / gib, Y: p.StepS, Out: !p.Fits}
+		d.Series[i].Points = append(d.Series[i].Points, at)
+		if d.Best == nil && p.Fits {
+			d.Best = &at
+		}
+	}
+	slices.SortStableFunc(d.Series, func(a, b scatter.Series) int { return strings.Compare(a.Name, b.Name) })
+	if limit := c.MemoryBytes(0); limit > 0 {
+		d.Bound, d.BoundName = float64(limit)/gib, "memory of a device"
+	}
+	return d
+}

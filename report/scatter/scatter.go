@@ -1,0 +1,169 @@
+// Package scatter draws points on two axes as an SVG.
+//
+// In: a Drawing: series of points, those that are out of bounds apart, a bound of x, names of axes. Out: the SVG, the same
+// to the byte for the same Drawing. Refused: a drawing without points, points that are not over zero: y is drawn by its
+// logarithm.
+package scatter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image/color"
+	"math"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Point is one of a series.
+type Point struct {
+	X, Y float64
+	Out  bool // it is out of bounds: a cross
+}
+
+// Series is points of one colour.
+type Series struct {
+	Name   string
+	Points []Point
+}
+
+// Drawing is what is drawn.
+type Drawing struct {
+	Title, X, Y string
+	Series      []Series
+	Bound       float64 // of x, a line; 0: there is none
+	BoundName   string
+	Best        *Point // it has a ring
+	BestName    string
+}
+
+// Colours that can be told apart without colour vision (Okabe and Ito), in turn.
+var turns = []color.RGBA{{G: 114, B: 178, A: 255}, {R: 213, G: 94, A: 255}, {G: 158, B: 115, A: 255},
+	{R: 204, G: 121, B: 167, A: 255}, {R: 230, G: 159, A: 255}, {R: 86, G: 180, B: 233, A: 255}}
+
+const (
+	wide, high vg.Length = 720, 440 // points
+	margin     vg.Length = 8
+	dot        vg.Length = 3
+	// alike are fonts as wide as the one that the drawing is laid out with, and any other.
+	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
+)
+
+func sans(size vg.Length) font.Font {
+	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
+}
+
+// SVG draws.
+func (d *Drawing) SVG() ([]byte, error) {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = d.Title, d.X, d.Y
+	p.Title.TextStyle.Font, p.Legend.TextStyle.Font = sans(12), sans(9)
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.Label.TextStyle.Font, axis.Tick.Label.Font = sans(10), sans(9)
+	}
+	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(ticks)
+	p.Legend.Top, p.Legend.Padding, p.Legend.XOffs = true, 2, -margin
+	p.Add(plotter.NewGrid())
+	least, most, any, out := math.Inf(1), 0.0, false, false
+	for i, s := range d.Series {
+		var in, beyond plotter.XYs
+		for _, at := range s.Points {
+			if !(at.X >= 0) || !(at.Y > 0) || math.IsInf(at.X, 1) || math.IsInf(at.Y, 1) {
+				return nil, fmt.Errorf("scatter: %s has a point at %v, %v; y is over 0", s.Name, at.X, at.Y)
+			}
+			least, most, any, out = min(least, at.Y), max(most, at.Y), true, out || at.Out
+			if at.Out {
+				beyond = append(beyond, plotter.XY{X: at.X, Y: at.Y})
+			} else {
+				in = append(in, plotter.XY{X: at.X, Y: at.Y})
+			}
+		}
+		paint := turns[i%len(turns)]
+		if err := add(p, in, draw.CircleGlyph{}, paint, dot); err != nil {
+			return nil, err
+		}
+		if err := add(p, beyond, draw.CrossGlyph{}, paint, dot); err != nil {
+			return nil, err
+		}
+		p.Legend.Add(s.Name, glyph{draw.GlyphStyle{Shape: draw.CircleGlyph{}, Color: paint, Radius: dot}})
+	}
+	if !any {
+		return nil, errors.New("scatter: there is no point to draw")
+	}
+	if least == most { // a logarithmic axis has two ends
+		least, most = least/2, 2*most
+	}
+	p.Y.Min, p.Y.Max = least/1.1, most*1.1
+	if d.Bound > 0 {
+		p.X.Max = max(p.X.Max, d.Bound)
+		line, err := plotter.NewLine(plotter.XYs{{X: d.Bound, Y: p.Y.Min}, {X: d.Bound, Y: p.Y.Max}})
+		if err != nil {
+			return nil, fmt.Errorf("scatter: %w", err)
+		}
+		line.Dashes = []vg.Length{4, 3}
+		p.Add(line)
+		p.Legend.Add(d.BoundName, dashed{line.LineStyle})
+	}
+	if out {
+		p.Legend.Add("does not fit", glyph{draw.GlyphStyle{Shape: draw.CrossGlyph{}, Color: color.Black, Radius: dot}})
+	}
+	if d.Best != nil {
+		if err := add(p, plotter.XYs{{X: d.Best.X, Y: d.Best.Y}}, draw.RingGlyph{}, color.RGBA{A: 255}, 2*dot); err != nil {
+			return nil, err
+		}
+		p.Legend.Add(d.BestName, glyph{draw.GlyphStyle{Shape: draw.RingGlyph{}, Color: color.Black, Radius: dot + 1}})
+	}
+	p.X.Min = 0
+	c := vgsvg.New(wide, high)
+	p.Draw(draw.Crop(draw.New(c), margin, -2*margin, margin, -margin))
+	var b bytes.Buffer
+	if _, err := c.WriteTo(&b); err != nil {
+		return nil, fmt.Errorf("scatter: %w", err)
+	}
+	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans"), []byte(alike)), nil
+}
+
+// add adds points, if there are any.
+func add(p *plot.Plot, at plotter.XYs, shape draw.GlyphDrawer, paint color.RGBA, size vg.Length) error {
+	if len(at) == 0 {
+		return nil
+	}
+	points, err := plotter.NewScatter(at)
+	if err != nil {
+		return fmt.Errorf("scatter: %w", err)
+	}
+	points.GlyphStyle = draw.GlyphStyle{Shape: shape, Color: paint, Radius: size}
+	p.Add(points)
+	return nil
+}
+
+// ticks are 1, 2 and 5 of each power of ten, as far as there is room for all.
+func ticks(least, most float64) (all []plot.Tick) {
+	for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(most)); power++ {
+		for _, n := range []float64{1, 2, 5} {
+			if v := n * math.Pow(10, power); v >= least && v <= most {
+				all = append(all, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 3, 64)})
+			}
+		}
+	}
+	return all
+}
+
+// dashed is a legend's entry of a line, which leaves room beside the name.
+type dashed struct{ style draw.LineStyle }
+
+func (d dashed) Thumbnail(c *draw.Canvas) {
+	at := c.Center()
+	c.StrokeLine2(d.style, at.X-2*dot, at.Y, at.X+2*dot, at.Y)
+}
+
+// glyph is a legend's entry of one point.
+type glyph struct{ style draw.GlyphStyle }
+
+func (g glyph) Thumbnail(c *draw.Canvas) { c.DrawGlyph(g.style, c.Center()) }

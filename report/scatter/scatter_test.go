@@ -1,0 +1,54 @@
+package scatter_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/report/scatter"
+)
+
+// A drawing is well-formed, the same each time, and has a shape for each point, the bound and names.
+func TestDrawing(t *testing.T) {
+	d := &scatter.Drawing{Title: "steps & memory", X: "GiB", Y: "s", Bound: 80, BoundName: "memory", Series: []scatter.Series{
+		{Name: "tp 1", Points: []scatter.Point{{X: 10, Y: 1}, {X: 100, Y: 0.5, Out: true}}},
+		{Name: "tp 2", Points: []scatter.Point{{X: 20, Y: 3}}}}}
+	one, err := d.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := d.SVG()
+	if err != nil || !bytes.Equal(one, two) {
+		t.Errorf("two drawings differ, %v", err)
+	}
+	dec := xml.NewDecoder(bytes.NewReader(one))
+	for {
+		if _, err := dec.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"tp 1", "tp 2", "memory", "does not fit", "steps &amp; memory", "stroke-dasharray"} {
+		if !strings.Contains(string(one), want) {
+			t.Errorf("there is no %q", want)
+		}
+	}
+	shapes := func(svg []byte) int { return bytes.Count(svg, []byte("<path")) }
+	d.Series[1].Points = append(d.Series[1].Points, scatter.Point{X: 30, Y: 2})
+	more, err := d.SVG()
+	if err != nil || shapes(more) != shapes(one)+1 {
+		t.Errorf("a point more is %d shapes more, %v", shapes(more)-shapes(one), err)
+	}
+}
+
+func TestRefusedDrawings(t *testing.T) {
+	for want, s := range map[string][]scatter.Series{"no point": nil, "at 1, 0": {{Points: []scatter.Point{{X: 1}}}}} {
+		if _, err := (&scatter.Drawing{Series: s}).SVG(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
