@@ -13,9 +13,10 @@ import (
 
 // A drawing is well-formed, the same each time, and has a shape for each point, the bound and names.
 func TestDrawing(t *testing.T) {
-	d := &scatter.Drawing{Title: "steps & memory", X: "GiB", Y: "s", Bound: 80, BoundName: "memory", Series: []scatter.Series{
+	d := &scatter.Drawing{Title: "steps & memory", X: "GiB", Y: "s", Bound: 80, BoundName: "memory"}
+	d.Series = []scatter.Series{
 		{Name: "tp 1", Points: []scatter.Point{{X: 10, Y: 1}, {X: 100, Y: 0.5, Out: true}}},
-		{Name: "tp 2", Points: []scatter.Point{{X: 20, Y: 3}}}}}
+		{Name: "tp 2", Points: []scatter.Point{{X: 20, Y: 3}}}}
 	one, err := d.SVG()
 	if err != nil {
 		t.Fatal(err)
