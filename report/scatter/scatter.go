@@ -1,8 +1,8 @@
 // Package scatter draws points on two axes as an SVG.
 //
 // In: a Drawing: series of points, those that are out of bounds apart, a bound of x, names of axes. Out: the SVG, the
-// same to the byte for the same Drawing. Refused: a drawing without points, points that are not over zero: y is drawn by its
-// logarithm.
+// same to the byte for the same Drawing. Refused: a drawing without points, points that are not over zero: y is drawn
+// by its logarithm.
 package scatter
 
 import (
