@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/run/record"
-	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/wire"
 )
@@ -23,14 +22,25 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	workers, mine := len(j.World.Workers), j.World.WorkersOf()[j.World.Rank]
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &Process{
-		ctx: ctx, cancel: cancel, job: j, place: on, began: time.Now(), moved: time.Now(), link: link,
-		leave: make(chan struct{}), hurry: make(chan struct{}), broken: make(chan breakage, 1),
-		workers: make([]*worker, workers),
-		mine:    mine, owes: true, follower: control.NewFollower(j.World.Rank, len(mine)), keeps: true,
+		ctx: ctx, cancel: cancel, job: j, place: on,
+		leader:   leader{link, control.NewFollower(j.World.Rank, len(mine))},
+		crew:     crew{workers: make([]*worker, workers)},
+		activity: activity{moved: time.Now(), owes: true},
+		saving:   saving{job: j, keeps: true},
+		leaving:  leaving{leave: make(chan struct{}), hurry: make(chan struct{})},
 	}
+	x.now.job = j
+	x.ledger = ledger{began: time.Now(), now: &x.now, record: record.New(j.KeepSteps, j.WantStep), ranks: mine}
+	x.summers.ctx, x.summers.meet = ctx, j.Meet
+	x.summers.moved = func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.activity.moved = time.Now()
+	}
+	x.ends = ends{x: x, broken: make(chan breakage, 1)}
 	carriers, err := j.Carriers(workers)
 	if err == nil {
-		x.ports, err = wire.NewPorts(carriers, x.mine, x.portConfig)
+		x.ends.ports, err = wire.NewPorts(carriers, mine, x.ends.config)
 	}
 	if err != nil {
 		cancel()
@@ -39,31 +49,18 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	if len(carriers) != workers {
 		cancel()
 		return nil, errors.Join(fmt.Errorf("run: carriers of %d workers for %d workers", len(carriers), workers),
-			x.ports.Close())
+			x.ends.ports.Close())
 	}
-	for seat, k := range x.mine {
-		x.updates += len(j.places(k))
-		x.workers[k] = &worker{
-			rank: k, number: seat, x: x, job: j, port: x.ports.Port(k), held: map[position]*holding{}, bell: place.NewBell(),
-			idled:   make(chan struct{}),
-			running: true, free: time.Now(),
-		}
+	for seat, k := range mine {
+		x.ledger.parts += len(j.places(k))
+		x.crew.workers[k] = newWorker(x, k, seat)
+		x.crew.mine = append(x.crew.mine, x.crew.workers[k])
 	}
-	x.record = record.New(j.KeepSteps, j.WantStep)
 	return x, nil
 }
 
 // SendsBytes says whether messages from some worker of this process travel as bytes.
-func (x *Process) SendsBytes() bool {
-	for _, worker := range x.mine {
-		for k := range x.workers {
-			if !x.ports.Port(worker).HandsOver(k) {
-				return true
-			}
-		}
-	}
-	return false
-}
+func (x *Process) SendsBytes() bool { return x.ends.sendBytes() }
 
 // Weight is a parameter or buffer after training.
 type Weight struct {
@@ -97,24 +94,21 @@ type Belongings struct {
 // Once another process is lost, one that does not lead returns without what its devices hold if they take long
 // over it. For the leader's own whoever calls Attend decides that.
 func (x *Process) Attend(ctx context.Context) Belongings {
-	release, gone := make(chan struct{}), make(chan departure, len(x.mine))
-	var herald sync.WaitGroup
-	herald.Go(crash.Caught(x.herald))
+	a := attendance{x: x, release: make(chan struct{}), gone: make(chan departure, len(x.crew.mine))}
+	a.herald.Go(crash.Caught(x.herald))
 	if from := x.job.From; from != nil { // nobody waits for another host once the run is over
 		context.AfterFunc(x.ctx, crash.Caught(from.Interrupt))
 	}
-	x.link.Start(x.told)
-	crash.Go(func() { x.open(gone, release) })
+	x.leader.link.Start(x.told)
+	crash.Go(a.open)
 	stop := context.AfterFunc(ctx, crash.Caught(func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		x.say(control.Stop{})
 	}))
-	<-x.leave
+	<-x.leaving.leave
 	stop()
-	whole := make(chan Belongings, 1)
-	crash.Go(func() { whole <- x.depart(&herald, gone, release) })
-	left, in := x.await(whole)
+	left, in := a.await()
 	if in {
 		x.mu.Lock()
 		for _, part := range control.RecordsOf(left.Timeline) {
@@ -123,18 +117,29 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 		x.say(left.Left)
 		x.mu.Unlock()
 	}
-	if err := x.link.Close(); err != nil {
+	if err := x.leader.link.Close(); err != nil {
 		left.Err = errors.Join(left.Err, fmt.Errorf("run: %w", err))
 	}
 	return left
+}
+
+// attendance is the time between the opening of the workers and their leaving. No worker gives its tensors back before
+// release is closed, which is when nothing is under way.
+type attendance struct {
+	x       *Process
+	herald  sync.WaitGroup
+	gone    chan departure
+	release chan struct{}
 }
 
 // HurryAfter is how long a process may take to leave once another is lost: who runs ends.
 const HurryAfter = 2 * time.Second
 
 // await waits for what a process leaves, and returns false where that takes too long.
-func (x *Process) await(whole <-chan Belongings) (left Belongings, in bool) {
-	hurry := x.hurry
+func (a *attendance) await() (left Belongings, in bool) {
+	x, whole := a.x, make(chan Belongings, 1)
+	crash.Go(func() { whole <- a.depart() })
+	hurry := x.leaving.hurry
 	if x.job.World.Rank == 0 {
 		hurry = nil
 	}
@@ -153,18 +158,19 @@ func (x *Process) await(whole <-chan Belongings) (left Belongings, in bool) {
 }
 
 // depart waits until nothing is under way, and gives everything back.
-func (x *Process) depart(herald *sync.WaitGroup, gone <-chan departure, release chan<- struct{}) Belongings {
-	for _, k := range x.mine {
-		<-x.workers[k].idled
+func (a *attendance) depart() Belongings {
+	x := a.x
+	for _, w := range x.crew.mine {
+		<-w.idled
 	}
 	x.cancel()
 	x.beside.Wait()
-	herald.Wait() // buffers are given back by then
-	left := Belongings{Stopped: x.stopped, Err: errors.Join(x.summers.close(), x.ports.Close())}
-	close(release)
+	a.herald.Wait() // buffers are given back by then
+	left := Belongings{Stopped: x.leaving.stopped, Err: errors.Join(x.summers.close(), x.ends.ports.Close())}
+	close(a.release)
 	byRank := map[int]departure{}
-	for range x.mine {
-		d := <-gone
+	for range x.crew.mine {
+		d := <-a.gone
 		byRank[d.rank] = d
 		left.Leaked += d.leaked
 		left.Err = errors.Join(left.Err, d.err)
@@ -176,11 +182,11 @@ func (x *Process) depart(herald *sync.WaitGroup, gone <-chan departure, release 
 		}
 	}
 	x.job.join(left.Weights)
-	left.Err = errors.Join(left.Err, x.abandon())
+	left.Err = errors.Join(left.Err, x.saving.abandon())
 	left.Timeline = x.timeline()
-	for _, k := range x.mine {
-		left.Timeline.PeakBytes[k] = byRank[k].memory.PeakBytes
-		left.Timeline.Rounded = trace.JoinRounded(left.Timeline.Rounded, byRank[k].rounded)
+	for _, w := range x.crew.mine {
+		left.Timeline.PeakBytes[w.rank] = byRank[w.rank].memory.PeakBytes
+		left.Timeline.Rounded = trace.JoinRounded(left.Timeline.Rounded, byRank[w.rank].rounded)
 	}
 	if left.Err != nil {
 		failed := x.job.FailedOf(left.Err)
@@ -195,8 +201,7 @@ func (x *Process) Held() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var all []string
-	for _, k := range x.mine {
-		w := x.workers[k]
+	for _, w := range x.crew.mine {
 		select {
 		case <-w.idled:
 			continue
@@ -204,9 +209,9 @@ func (x *Process) Held() string {
 		}
 		at := "in front of its first instruction"
 		if w.at.Kind != 0 {
-			at = fmt.Sprintf("at %v", x.absolute(w.at))
+			at = fmt.Sprintf("at %v", x.now.absolute(w.at))
 		}
-		all = append(all, fmt.Sprintf("worker %d is still %s", k, at))
+		all = append(all, fmt.Sprintf("worker %d is still %s", w.rank, at))
 	}
 	if all == nil {
 		return "its workers are done, and something that they began is not"
@@ -215,16 +220,16 @@ func (x *Process) Held() string {
 }
 
 // open starts the workers, which open their devices, and says once all have that the process is ready.
-func (x *Process) open(gone chan<- departure, release <-chan struct{}) {
-	opened := make(chan error, len(x.mine))
-	for _, k := range x.mine {
-		w := x.workers[k]
-		crash.Go(func() { gone <- w.life(opened, release) })
+func (a *attendance) open() {
+	x := a.x
+	opened := make(chan error, len(x.crew.mine))
+	for _, w := range x.crew.mine {
+		crash.Go(func() { a.gone <- w.life(opened, a.release) })
 	}
 	whole := true
-	for range x.mine {
+	for range x.crew.mine {
 		if err := <-opened; err != nil {
-			x.fail(x.some(), fmt.Errorf("run: %w", err)) // at once: another device may hang
+			x.fail(x.crew.some(), fmt.Errorf("run: %w", err)) // at once: another device may hang
 			whole = false
 		}
 	}
@@ -233,35 +238,27 @@ func (x *Process) open(gone chan<- departure, release <-chan struct{}) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.owes = false
+	x.activity.owes = false
 	x.say(control.Ready{})
 }
 
 // say sends the leader a message. The caller holds mu.
 func (x *Process) say(body control.Body) {
-	m, useful := x.follower.Say(body)
+	m, useful := x.leader.follower.Say(body)
 	if !useful {
 		return
 	}
-	if err := x.link.Send(m); err != nil {
-		x.follower.Unsay()
-		x.failLocked(x.some(), fmt.Errorf("run: the leader cannot be told: %w", err))
+	if err := x.leader.link.Send(m); err != nil {
+		x.leader.follower.Unsay()
+		x.failLocked(x.crew.some(), fmt.Errorf("run: the leader cannot be told: %w", err))
 	}
-}
-
-// some is a worker of this process, for a failure that is no worker's; where there is none nobody asks which.
-func (x *Process) some() int {
-	if len(x.mine) == 0 {
-		return 0
-	}
-	return x.mine[0]
 }
 
 // part has the workers leave. The caller holds mu.
 func (x *Process) part() {
-	x.over = true
-	x.wakeAll()
-	x.gone.Do(func() { close(x.leave) })
+	x.leaving.over = true
+	x.crew.wakeAll()
+	x.leaving.gone.Do(func() { close(x.leaving.leave) })
 }
 
 // told is called with everything that the leader says, in order.
@@ -270,25 +267,25 @@ func (x *Process) told(m control.Message, broken error) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if broken != nil {
-			x.hurried.Do(func() { close(x.hurry) }) // nobody hears what this process leaves
-			if !x.over {
-				x.failLocked(x.some(), fmt.Errorf("run: %w", x.noLeader(broken)))
+			x.leaving.hurryUp() // nobody hears what this process leaves
+			if !x.leaving.over {
+				x.failLocked(x.crew.some(), fmt.Errorf("run: %w", x.job.World.noLeader(broken)))
 				x.part()
 			}
 			return nil
 		}
-		body, err := x.follower.Receive(m)
+		body, err := x.leader.follower.Receive(m)
 		if err != nil {
 			return err
 		}
 		return x.obey(body)
 	})
 	if err != nil {
-		x.fail(x.some(), err)
+		x.fail(x.crew.some(), err)
 	}
 	x.mu.Lock()
-	early := x.early
-	x.early = nil
+	early := x.ends.early
+	x.ends.early = nil
 	x.mu.Unlock()
 	if early != nil {
 		early()
@@ -299,74 +296,64 @@ func (x *Process) told(m control.Message, broken error) {
 func (x *Process) obey(body control.Body) error {
 	switch body := body.(type) {
 	case control.Load:
-		x.run = body.Run
-		return x.load(body.Program, body.Base, body.Slots, true)
+		x.saving.run = body.Run
+		return x.begin(body.Program, body.Base, body.Slots, true)
 	case control.Evaluate:
-		return x.load(body.Program, body.Base, body.Slots, false)
+		return x.begin(body.Program, body.Base, body.Slots, false)
 	case control.Save:
 		var err error
-		if x.dir, err = x.pathOf(body.Draft); err != nil {
+		if x.saving.dir, err = x.saving.pathOf(body.Draft); err != nil {
 			return err
 		}
-		return x.load(body.Program, body.Base, body.Slots, false)
+		return x.begin(body.Program, body.Base, body.Slots, false)
 	case control.Mark, control.Look, control.Commit, control.Prune:
 		x.carryOut(body)
 	case control.Stop:
-		begun := x.gate.Begun()
-		held := x.gate.Hold(begun + 1)
+		begun := x.crew.gate.Begun()
+		held := x.crew.gate.Hold(begun + 1)
 		x.say(control.Begun{Minibatch: begun})
 		x.look(held)
 	case control.Limit:
-		x.limit = min(x.limit, body.Minibatches)
-		x.look(x.gate.Limit(body.Minibatches))
+		x.now.limit = min(x.now.limit, body.Minibatches)
+		x.look(x.crew.gate.Limit(body.Minibatches))
 	case control.Release:
-		x.look(x.gate.Release())
+		x.look(x.crew.gate.Release())
 	case control.Beat:
 		x.say(x.needs())
 	case control.Show:
 		x.show(body)
 	case control.Failed:
-		x.failLocked(x.some(), ErrorOf(x.job.World, &body))
+		x.failLocked(x.crew.some(), ErrorOf(x.job.World, &body))
 	case control.Leave:
-		if x.stopped, x.abandoned = body.Stopped, body.Drafts; body.Draft != "" {
-			x.abandoned = append(x.abandoned, body.Draft)
+		if x.leaving.stopped, x.saving.abandoned = body.Stopped, body.Drafts; body.Draft != "" {
+			x.saving.abandoned = append(x.saving.abandoned, body.Draft)
 		}
 		x.part()
 	}
 	return nil
 }
 
-// load begins a Program from its text, which is the same in every process, and which the leader has checked: a
-// check takes as long as the Program of all workers is.
-func (x *Process) load(text string, base, slots int, trains bool) error {
-	p, err := schedule.ParseText(strings.NewReader(text))
-	if err != nil {
-		return fmt.Errorf("run: %w", err)
-	}
-	return x.begin(p, base, slots, trains)
-}
-
 // end tells the leader that all lists have ended, and what there is of an evaluation or a checkpoint. The
 // caller holds mu.
 func (x *Process) end() {
-	x.ended = true
-	if !x.trains {
-		if len(x.tested.Parts) > 0 || x.tested.Apart > 0 {
-			for _, part := range control.ResultsOf(x.tested) {
+	x.now.ended = true
+	if !x.now.trains {
+		if len(x.now.tested.Parts) > 0 || x.now.tested.Apart > 0 {
+			for _, part := range control.ResultsOf(x.now.tested) {
 				x.say(part)
 			}
 		}
-		if len(x.saved.Files) > 0 {
-			x.say(x.saved)
+		if len(x.now.saved.Files) > 0 {
+			x.say(x.now.saved)
 		}
 	}
-	e := control.Ended{Minibatches: min(x.limit, x.minibatches)}
-	if x.refused != nil {
-		refused := x.job.FailedOf(x.refused)
+	e := control.Ended{Minibatches: min(x.now.limit, x.now.minibatches)}
+	if x.now.refused != nil {
+		refused := x.job.FailedOf(x.now.refused)
 		e.Refused = &refused
 	}
-	for _, k := range x.mine {
-		e.PeakBytes = append(e.PeakBytes, x.workers[k].memory.PeakBytes)
+	for _, w := range x.crew.mine {
+		e.PeakBytes = append(e.PeakBytes, w.progress.memory.PeakBytes)
 	}
 	x.say(e)
 }

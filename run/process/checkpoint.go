@@ -17,46 +17,47 @@ import (
 
 // save writes a stage's file, and those of the pipelines that it is the reference of; the CK of that stage. In a
 // Program that trains it is a stage's own checkpoint behind an update, and the leader is told of it at once.
-func (w *worker) save(h *holding, in schedule.Instruction) error {
+func (h *holding) save(in schedule.Instruction) error {
+	w := h.w
 	all := []*holding{h}
 	if w.job.Together() > 1 {
-		all = append(all, w.pipelinesOf(h)...)
+		all = append(all, h.pipelines()...)
 	}
 	var saved control.Saved
-	dir, steps := w.x.dir, w.x.base
-	if w.x.trains {
+	dir, steps := w.x.saving.dir, w.x.now.base
+	if w.x.now.trains {
 		steps += int(in.Micro) + 1
 		saved.Steps = steps
 		var err error
-		if dir, err = w.x.pathOf(checkpoint.DraftName(steps, w.x.run)); err != nil {
+		if dir, err = w.x.saving.pathOf(checkpoint.DraftName(steps, w.x.saving.run)); err != nil {
 			return err
 		}
 	}
 	for _, one := range all {
-		if err := w.saveOne(one, dir, steps, &saved); err != nil {
+		if err := one.write(dir, steps, &saved); err != nil {
 			return err
 		}
 	}
 	w.x.mu.Lock()
 	defer w.x.mu.Unlock()
-	if w.x.trains {
+	if w.x.now.trains {
 		w.x.say(saved)
 		return nil
 	}
-	w.x.saved.Files = append(w.x.saved.Files, saved.Files...)
+	w.x.now.saved.Files = append(w.x.now.saved.Files, saved.Files...)
 	for layer, n := range saved.Updates {
-		w.x.saved.Updated(layer, n)
+		w.x.now.saved.Updated(layer, n)
 	}
 	return nil
 }
 
-// saveOne writes one file of a checkpoint after so many steps into a draft. It waits for the device.
-func (w *worker) saveOne(h *holding, dir string, steps int, saved *control.Saved) error {
-	j := w.job
+// write writes one file of a checkpoint after so many steps into a draft. It waits for the device.
+func (h *holding) write(dir string, steps int, saved *control.Saved) error {
+	j := h.w.job
 	if err := checkpoint.MakeDraft(dir); err != nil {
 		return err
 	}
-	l, err := w.fetch(waitSaved, h.Params.Snapshot())
+	l, err := h.w.fetch(waitSaved, h.stage.Params.Snapshot())
 	if err != nil {
 		return err
 	}
@@ -67,72 +68,84 @@ func (w *worker) saveOne(h *holding, dir string, steps int, saved *control.Saved
 	tensors := make([]checkpoint.Tensor, len(l.hosts))
 	for i, v := range l.vectors {
 		tensors[i] = checkpoint.Tensor{
-			Name: j.tensorName(h.pipeline, v.Name), DType: v.Tensor.DType(), Shape: v.Tensor.Shape(), Data: l.hosts[i].Bytes(),
+			Name: j.tensorName(h.at.pipeline, v.Name), DType: v.Tensor.DType(), Shape: v.Tensor.Shape(),
+			Data: l.hosts[i].Bytes(),
 		}
-		frozen := slices.ContainsFunc(h.Params.Frozen, func(p *stage.Param) bool { return p.Name == v.Name })
+		frozen := slices.ContainsFunc(h.stage.Params.Frozen, func(p *stage.Param) bool { return p.Name == v.Name })
 		if !frozen && !finite(tensors[i].DType, tensors[i].Data) {
 			return &notFiniteError{fmt.Sprintf("after %d steps %s, on stage %d, has values that are not finite; nothing is "+
 				"saved, the checkpoint before stays: lower the learning rate or clip gradients",
-				steps, v.Name, h.position.stage)}
+				steps, v.Name, h.at.stage)}
 		}
 	}
-	file, err := checkpoint.WriteFile(dir, j.stageFile(h.position), tensors)
+	file, err := checkpoint.WriteFile(dir, j.stageFile(h.at), tensors)
 	if err != nil {
 		return err
 	}
 	saved.Files = append(saved.Files, control.File(file))
-	for _, p := range h.Params.Learned {
-		if n := h.Versions.Updates(p); p.Owned && n != steps {
+	for _, p := range h.stage.Params.Learned {
+		if n := h.stage.Versions.Updates(p); p.Owned && n != steps {
 			saved.Updated(j.Graph.Model.Layers[p.Layer].Whole(), n)
 		}
 	}
 	return nil
 }
 
-// pathOf is where a draft is.
-func (x *Process) pathOf(draft string) (string, error) {
-	if x.job.Store == nil {
-		return "", x.folderless()
-	}
-	return x.job.Store.Draft(draft)
-}
-
-func (x *Process) folderless() error {
-	return fmt.Errorf("run: %s is to save, and has no folder for checkpoints", x.job.World.Name(x.job.World.Rank))
-}
-
 // carryOut does what the leader orders between two Programs, on a goroutine: disks may take long. The caller holds
 // mu.
 func (x *Process) carryOut(order control.Body) {
-	if x.over {
+	if x.leaving.over {
 		return
 	}
-	x.owes, x.moved = true, time.Now()
+	x.activity.owes, x.activity.moved = true, time.Now()
 	x.beside.Go(crash.Caught(func() {
 		var done control.Done
 		err := crash.Guard(func() (err error) {
-			done, err = x.carriedOut(order)
+			done, err = x.saving.carryOut(order)
 			return err
 		})
 		if err != nil {
-			x.fail(x.some(), fmt.Errorf("run: %w", err))
+			x.fail(x.crew.some(), fmt.Errorf("run: %w", err))
 			return
 		}
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		x.owes = false
+		x.activity.owes = false
 		x.say(done)
 	}))
 }
 
-// carriedOut does it. Orders come one at a time, and behind the first all processes have what they go on from.
-func (x *Process) carriedOut(order control.Body) (control.Done, error) {
-	s, rank := x.job.Store, x.job.World.Rank
-	if err := x.job.Close(); err != nil { // its files would stay on disk, and be in the way of who removes it
+// saving is this process's part of the run's checkpoints. At most one of the processes that have a folder keeps it.
+type saving struct {
+	job       *Job
+	dir       string   // of the files of the checkpoint under way
+	run       uint64   // whose drafts stages write that save themselves as the program trains; 0: none does
+	keeps     bool     // this is the first of the processes that have its folder of checkpoints
+	continued bool     // it has made the checkpoints of the run before its own
+	abandoned []string // the drafts that are removed in the end
+}
+
+// pathOf is where a draft is.
+func (v *saving) pathOf(draft string) (string, error) {
+	if v.job.Store == nil {
+		return "", v.folderless()
+	}
+	return v.job.Store.Draft(draft)
+}
+
+func (v *saving) folderless() error {
+	return fmt.Errorf("run: %s is to save, and has no folder for checkpoints", v.job.World.Name(v.job.World.Rank))
+}
+
+// carryOut does what the leader orders between two Programs. Orders come one at a time, and behind the first all
+// processes have what they go on from.
+func (v *saving) carryOut(order control.Body) (control.Done, error) {
+	s, rank := v.job.Store, v.job.World.Rank
+	if err := v.job.Close(); err != nil { // its files would stay on disk, and be in the way of who removes it
 		return control.Done{}, err
 	}
 	if s == nil {
-		return control.Done{}, x.folderless()
+		return control.Done{}, v.folderless()
 	}
 	switch order := order.(type) {
 	case control.Mark:
@@ -141,31 +154,31 @@ func (x *Process) carriedOut(order control.Body) (control.Done, error) {
 		marks, err := s.Marks(order.Draft)
 		if err == nil && !slices.Contains(marks, rank) {
 			err = fmt.Errorf("the mark of %s in %s is gone: something else removes what is there",
-				x.job.World.Name(rank), s.Dir)
+				v.job.World.Name(rank), s.Dir)
 		}
 		if err != nil {
 			return control.Done{}, err
 		}
 		keeper := slices.Min(marks)
-		x.keeps = keeper == rank
+		v.keeps = keeper == rank
 		return control.Done{Keeper: keeper}, nil
 	case control.Commit:
-		if !x.keeps || order.Others == (rank == 0) {
+		if !v.keeps || order.Others == (rank == 0) {
 			return control.Done{}, nil
 		}
 		_, err := s.Commit(order.Draft, []byte(order.Manifest))
 		if err == nil || order.Others || !s.Drafted(order.Draft) { // the checkpoint is whole
 			return control.Done{}, err
 		}
-		refused := x.job.FailedOf(fmt.Errorf("run: %w", err))
+		refused := v.job.FailedOf(fmt.Errorf("run: %w", err))
 		return control.Done{Refused: &refused}, nil
 	case control.Prune:
-		if !x.keeps {
+		if !v.keeps {
 			return control.Done{}, nil
 		}
-		if !x.continued {
-			x.continued = true
-			if err := x.continueIn(s); err != nil {
+		if !v.continued {
+			v.continued = true
+			if err := v.continueIn(s); err != nil {
 				return control.Done{}, err
 			}
 		}
@@ -179,39 +192,36 @@ func (x *Process) carriedOut(order control.Body) (control.Done, error) {
 
 // continueIn has a folder go on with the checkpoints of this run. The leader's own folder is in order by then: what is
 // to become of another run's there is decided where the run was asked for.
-func (x *Process) continueIn(s *checkpoint.Store) error {
-	if x.job.World.Rank == 0 {
-		return x.continueWith(s)
+func (v *saving) continueIn(s *checkpoint.Store) error {
+	if v.job.World.Rank == 0 {
+		return v.continueWith(s)
 	}
 	arrange := func() error {
-		if err := x.continueWith(s); err != nil {
+		if err := v.continueWith(s); err != nil {
 			return err
 		}
-		return s.SetOthersAside(x.job.From)
+		return s.SetOthersAside(v.job.From)
 	}
-	if x.job.Claim == nil {
+	if v.job.Claim == nil {
 		return arrange()
 	}
-	return x.job.Claim(arrange)
+	return v.job.Claim(arrange)
 }
 
-func (x *Process) continueWith(s *checkpoint.Store) error {
-	if x.job.From == nil {
+func (v *saving) continueWith(s *checkpoint.Store) error {
+	if v.job.From == nil {
 		return nil
 	}
-	return s.Continue(x.job.From)
+	return s.Continue(v.job.From)
 }
 
 // abandon removes the drafts that will not become checkpoints. Nobody of this process writes to them any more.
-func (x *Process) abandon() (err error) {
-	x.mu.Lock()
-	drafts := x.abandoned
-	x.mu.Unlock()
-	if x.job.Store == nil {
+func (v *saving) abandon() (err error) {
+	if v.job.Store == nil {
 		return nil
 	}
-	for _, draft := range drafts {
-		err = errors.Join(err, x.job.Store.Abandon(draft))
+	for _, draft := range v.abandoned {
+		err = errors.Join(err, v.job.Store.Abandon(draft))
 	}
 	return err
 }
@@ -223,7 +233,7 @@ func (w *worker) weights() (map[string]Weight, error) {
 		if p.replica != 0 || p.pipeline != w.job.shown() {
 			continue
 		}
-		l, err := w.fetch(waitWeights, h.Params.Snapshot())
+		l, err := w.fetch(waitWeights, h.stage.Params.Snapshot())
 		if err == nil {
 			err = l.wait()
 		}

@@ -30,36 +30,37 @@ type given map[int32][]wire.Buffer
 // exchange hands parts to members of a collective on another stage, and collects what each of those stages
 // gave. Replicas of a stage hold the same, so one speaks to each member; see speaker. A slot is posted for
 // everything that comes before anything leaves.
-func (w *worker) exchange(ctx context.Context, in schedule.Instruction, parts []wire.Buffer) (given, error) {
-	members, ranks := w.x.program.Group(in)
+func (h *holding) exchange(ctx context.Context, in schedule.Instruction, parts []wire.Buffer) (given, error) {
+	w := h.w
+	members, ranks := w.x.now.program.Group(in)
 	got := given{in.Stage: parts}
 	var from []wire.Edge
 	var stages []int32
 	for i, member := range members {
-		if member.Stage == in.Stage || member.Replica != speaker(w.x.program, member, in) {
+		if member.Stage == in.Stage || member.Replica != speaker(w.x.now.program, member, in) {
 			continue
 		}
-		e, known := w.x.table.Find(pairName(member, ranks[i], in, w.rank))
+		e, known := w.x.ends.table.Find(pairName(member, ranks[i], in, w.rank))
 		if !known {
 			return nil, fmt.Errorf("no edge from stage %d", member.Stage)
 		}
-		w.port.Post(e, 1)
+		w.mail.port.Post(e, 1)
 		from, stages = append(from, e), append(stages, member.Stage)
 	}
 	for i, member := range members {
-		if member.Stage == in.Stage || in.Replica != speaker(w.x.program, in, member) {
+		if member.Stage == in.Stage || in.Replica != speaker(w.x.now.program, in, member) {
 			continue
 		}
-		e, known := w.x.table.Find(pairName(in, w.rank, member, ranks[i]))
+		e, known := w.x.ends.table.Find(pairName(in, w.rank, member, ranks[i]))
 		if !known {
 			return nil, fmt.Errorf("no edge to stage %d", member.Stage)
 		}
-		if err := w.port.Send(e, uint64(in.Key()), 0, slices.Clone(parts), nil); err != nil {
+		if err := w.mail.port.Send(e, uint64(in.Key()), 0, slices.Clone(parts), nil); err != nil {
 			return nil, err
 		}
 	}
 	for i, e := range from {
-		a, err := w.port.Receive(ctx, e)
+		a, err := w.mail.port.Receive(ctx, e)
 		if err != nil {
 			return nil, err
 		}
@@ -71,11 +72,14 @@ func (w *worker) exchange(ctx context.Context, in schedule.Instruction, parts []
 	return got, nil
 }
 
-// inTurn runs a collective behind those of the same kind that this stage has issued before: the order of an
+// turns is the collectives of a stage, by kind: closed when the one that was issued last is over.
+type turns map[schedule.Kind]chan struct{}
+
+// next runs a collective behind those of the same kind that the stage has issued before: the order of an
 // edge is that of its sender's list.
-func (h *holding) inTurn(kind schedule.Kind, work func(context.Context) error) func(context.Context) error {
-	before, over := h.turns[kind], make(chan struct{})
-	h.turns[kind] = over
+func (t turns) next(kind schedule.Kind, work func(context.Context) error) func(context.Context) error {
+	before, over := t[kind], make(chan struct{})
+	t[kind] = over
 	return func(ctx context.Context) error {
 		defer close(over)
 		if before != nil {
@@ -87,14 +91,15 @@ func (h *holding) inTurn(kind schedule.Kind, work func(context.Context) error) f
 
 // sumTied adds up the gradients of all uses of the parameters that this stage shares with
 // others, in layer order, so that every holder steps its copy by the same.
-func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
-	if err := w.readLosses(h, in); err != nil {
+func (h *holding) sumTied(in schedule.Instruction) error {
+	w := h.w
+	if err := h.losses.read(in); err != nil {
 		return err
 	}
-	if err := w.land(h); err != nil {
+	if err := h.lending.land(); err != nil {
 		return err
 	}
-	uses, err := h.Gradients.TiedUses()
+	uses, err := h.stage.Gradients.TiedUses()
 	if err != nil {
 		return err
 	}
@@ -104,11 +109,11 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 		vectors[i] = u.Vector
 		size += u.Tensor.Bytes()
 	}
-	l, err := w.lend(h, waitTied, vectors)
+	l, err := h.lending.lend(waitTied, vectors)
 	if err != nil {
 		return err
 	}
-	w.x.besides(w, in, time.Now(), size, h.inTurn(in.Kind, func(ctx context.Context) error {
+	w.besides(in, time.Now(), size, h.turns.next(in.Kind, func(ctx context.Context) error {
 		if err := l.wait(); err != nil {
 			return err
 		}
@@ -116,11 +121,11 @@ func (w *worker) sumTied(h *holding, in schedule.Instruction) error {
 		for i := range mine {
 			mine[i].Value, mine[i].Data = w.job.number(uses[i].Param), bytes.Clone(mine[i].Data)
 		}
-		got, err := w.exchange(ctx, in, mine)
+		got, err := h.exchange(ctx, in, mine)
 		if err != nil {
 			return err
 		}
-		err = w.sumUses(uses, l, got)
+		err = w.job.sumUses(uses, l, got)
 		l.summed.Store(err == nil)
 		return err
 	}))
@@ -138,13 +143,13 @@ func (j *Job) number(p *stage.Param) uint32 {
 
 // sumUses sums, for every parameter among uses, what all stages gave for it, in layer order: stages ascend,
 // and so do the layers in what each gives.
-func (w *worker) sumUses(uses []stage.TiedUse, l *lent, all given) error {
+func (j *Job) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	stages := slices.Sorted(maps.Keys(all))
 	for i, u := range uses {
 		if i > 0 && uses[i-1].Param == u.Param {
 			continue
 		}
-		number := w.job.number(u.Param)
+		number := j.number(u.Param)
 		var total []byte
 		for _, s := range stages {
 			for _, b := range all[s] {
@@ -153,7 +158,7 @@ func (w *worker) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 				}
 				if total == nil {
 					total = bytes.Clone(b.Data)
-				} else if err := w.job.sum(total, b.Data, b.DType); err != nil {
+				} else if err := j.sum(total, b.Data, b.DType); err != nil {
 					return err
 				}
 			}
@@ -165,20 +170,21 @@ func (w *worker) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 
 // norm shares the squares of the final gradients and has every stage learn by how much
 // to scale its own.
-func (w *worker) norm(h *holding, in schedule.Instruction) error {
-	if err := w.readLosses(h, in); err != nil {
+func (h *holding) norm(in schedule.Instruction) error {
+	w := h.w
+	if err := h.losses.read(in); err != nil {
 		return err
 	}
-	if err := w.land(h); err != nil {
+	if err := h.lending.land(); err != nil {
 		return err
 	}
-	own, err := w.squares(h)
+	own, err := h.squares()
 	if err != nil {
 		return err
 	}
-	first, end := w.x.program.Covers(in, w.x.minibatches)
-	step, covered := w.x.base+end-1, float64(end-first)
-	w.x.besides(w, in, time.Now(), own.bytes(), h.inTurn(in.Kind, func(ctx context.Context) error {
+	first, end := w.x.now.covers(in)
+	step, covered := w.x.now.base+end-1, float64(end-first)
+	w.besides(in, time.Now(), own.bytes(), h.turns.next(in.Kind, func(ctx context.Context) error {
 		squares, err := own.numbers()
 		if err != nil {
 			return err
@@ -187,7 +193,7 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 			squares[i] /= covered * covered // of the mean over the minibatches, not of their sum
 		}
 		mine := []wire.Buffer{{DType: wire.F64, Shape: []int64{int64(len(squares))}, Data: engine.Bytes(squares)}}
-		got, err := w.exchange(ctx, in, mine)
+		got, err := h.exchange(ctx, in, mine)
 		if err != nil {
 			return err
 		}
@@ -204,19 +210,19 @@ func (w *worker) norm(h *holding, in schedule.Instruction) error {
 				trace.StepNumber(step), total, in.Stage)}
 		}
 		w.x.mu.Lock()
-		w.x.record.Norm(step, total)
+		w.x.ledger.record.Norm(step, total)
 		w.x.mu.Unlock()
-		return w.judged(h, v)
+		return h.updates.judged(v)
 	}))
 	return nil
 }
 
 // squares fetches the sums of squares of a stage's gradients. Whoever reads them frees them.
-func (w *worker) squares(h *holding) (*lent, error) {
-	t, err := h.updates.Norms()
+func (h *holding) squares() (*lent, error) {
+	t, err := h.updates.by.Norms()
 	if err != nil || t == nil {
 		return &lent{}, err
 	}
 	defer t.Free()
-	return w.fetch(waitSquares, []stage.Vector{{Name: "squares of gradients", Tensor: t}})
+	return h.w.fetch(waitSquares, []stage.Vector{{Name: "squares of gradients", Tensor: t}})
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
-	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/collective"
@@ -175,32 +174,54 @@ func (n *naming) nameServed() error {
 	return nil
 }
 
-// portConfig is what a worker's port tells and asks.
-func (x *Process) portConfig(rank int) wire.Config {
+// ends is the process's ends of the wire: its workers' ports, and the edges that the Program under way has there.
+type ends struct {
+	x      *Process
+	ports  *wire.Ports
+	table  wire.Table
+	broken chan breakage // the first of the wire's own
+	early  func()        // tells of messages that came before their program; under mu, called without
+}
+
+// sendBytes says whether messages from some worker of this process travel as bytes.
+func (e *ends) sendBytes() bool {
+	for _, w := range e.x.crew.mine {
+		for k := range e.x.crew.workers {
+			if !w.mail.port.HandsOver(k) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// config is what a worker's port tells and asks.
+func (e *ends) config(rank int) wire.Config {
+	x := e.x
 	return wire.Config{
-		Now:     func() float64 { return time.Since(x.began).Seconds() },
-		Arrived: func(a wire.Arrival) { x.arrived(rank, a) },
-		Credited: func(e wire.Edge, slots int) {
+		Now:     func() float64 { return time.Since(x.ledger.began).Seconds() },
+		Arrived: func(a wire.Arrival) { e.arrived(rank, a) },
+		Credited: func(of wire.Edge, slots int) {
 			x.guarded(rank, schedule.Instruction{}, func() {
-				if x.workers[e.To] != nil {
-					x.flying -= slots
+				if x.crew.workers[of.To] != nil {
+					x.activity.flying -= slots
 				}
 				for range slots {
-					x.look(x.gate.Credit(rank, e.To))
+					x.look(x.crew.gate.Credit(rank, of.To))
 				}
 				x.checkStall()
 			})
 		},
 		Broken: func(err error) {
 			select {
-			case x.broken <- breakage{rank, err}:
+			case e.broken <- breakage{rank, err}:
 			default: // one is enough
 			}
 		},
 		Room: func(_ wire.Edge, parts []wire.Buffer) error {
 			for i := range parts {
 				b := &parts[i]
-				t, data, err := x.workers[rank].dev.Room(engine.DTypeNamed(b.DType.String()), b.Shape)
+				t, data, err := x.crew.workers[rank].dev.Room(engine.DTypeNamed(b.DType.String()), b.Shape)
 				if err != nil {
 					return err
 				}
@@ -212,11 +233,12 @@ func (x *Process) portConfig(rank int) wire.Config {
 }
 
 // credits counts slots that are about to go back to a sender of this process.
-func (x *Process) credits(e wire.Edge, slots int) {
+func (e *ends) credits(of wire.Edge, slots int) {
+	x := e.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e.Slots > 0 && x.workers[e.From] != nil {
-		x.flying += slots
+	if of.Slots > 0 && x.crew.workers[of.From] != nil {
+		x.activity.flying += slots
 	}
 }
 
@@ -225,57 +247,33 @@ func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	err := crash.Guard(func() error {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		if x.err == nil {
+		if x.failure.err == nil {
 			tell()
 		}
 		return nil
 	})
 	if err != nil {
-		x.fail(worker, x.workers[worker].failed(in, err))
+		x.fail(worker, x.crew.workers[worker].failed(in, err))
 	}
 }
 
 // arrived says that a message is there for a worker, which is charged for it from now on. Size, time and
 // instruction are the message's own: of its sender nothing is known here.
-func (x *Process) arrived(to int, a wire.Arrival) {
+func (e *ends) arrived(to int, a wire.Arrival) {
+	x := e.x
 	in := schedule.Key(a.Key).Instruction()
 	x.guarded(to, in, func() {
 		for i := range a.Parts {
-			x.workers[to].dev.Charge(tensorOf(&a.Parts[i]))
+			x.crew.workers[to].dev.Charge(tensorOf(&a.Parts[i]))
 		}
-		x.moved = time.Now()
-		if x.workers[a.Edge.From] != nil {
-			x.flying--
+		x.activity.moved = time.Now()
+		if x.crew.workers[a.Edge.From] != nil {
+			x.activity.flying--
 		}
-		x.look(x.gate.Arrive(to, in))
+		x.look(x.crew.gate.Arrive(to, in))
 		x.checkStall()
 	})
 }
 
 // tensorOf is the tensor whose memory a transfer's buffer is: the sender's own, or what Room has made.
 func tensorOf(b *wire.Buffer) engine.Tensor { return b.Owner.(engine.Tensor) }
-
-// delivery is a send under way: several messages where the other side has replicas.
-type delivery struct {
-	w    *worker
-	in   schedule.Instruction
-	at   time.Duration
-	left int // messages that are not complete
-}
-
-// sent notes that a message is complete. The send is once all of its messages are.
-func (d *delivery) sent(size int64, err error) {
-	x := d.w.x
-	if err != nil {
-		x.fail(d.w.rank, d.w.failed(d.in, err))
-		return
-	}
-	x.guarded(d.w.rank, d.in, func() {
-		x.moved = time.Now()
-		x.note(record.Event{Worker: d.w.rank, In: d.in, Ready: d.at, Start: d.at, End: x.since(x.moved), Bytes: size})
-		if d.left--; d.left == 0 {
-			x.done(d.w, d.in)
-		}
-		x.checkStall()
-	})
-}

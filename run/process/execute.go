@@ -2,14 +2,10 @@ package process
 
 import (
 	"fmt"
-	"time"
 
-	"github.com/millrace-ml/millrace/engine"
-	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/run/control"
-	"github.com/millrace-ml/millrace/run/record"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/stage"
 )
 
@@ -19,118 +15,158 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 	if in.Kind == schedule.DR {
 		return 0, nil
 	}
-	h := w.held[w.positionOf(in)]
+	h := w.held[w.x.now.positionOf(in)]
 	if h == nil {
 		return 0, fmt.Errorf("this worker does not hold the stage")
 	}
 	switch in.Kind {
 	case schedule.F:
-		return 0, w.forward(h, in)
+		return 0, h.forward(in)
 	case schedule.B, schedule.I:
-		return 0, w.backward(h, in)
+		return 0, h.backward(in)
 	case schedule.W:
-		return 0, w.backwardWeight(h, in)
+		return 0, h.backwardWeight(in)
 	case schedule.EV:
-		return 0, w.evaluate(h, in)
+		return 0, h.evaluate(in)
 	case schedule.SF, schedule.SB:
-		return w.send(h, in)
+		return h.cuts.send(in)
 	case schedule.RF, schedule.RB:
-		if w.dropping {
-			return 0, w.drop()
+		if w.mail.dropping {
+			return 0, w.mail.drop()
 		}
-		return w.receive(h, in)
+		return h.cuts.receive(in)
 	case schedule.SG, schedule.SW:
-		return w.give(h, in)
+		return h.served.give(in)
 	case schedule.RG, schedule.RW:
-		return w.fetchServed(h, in)
+		return h.served.take(in)
 	case schedule.AR:
-		return 0, w.allReduce(h, in)
+		return 0, h.replicas.allReduce(in)
 	case schedule.TG:
-		return 0, w.sumTied(h, in)
+		return 0, h.sumTied(in)
 	case schedule.GN:
-		return 0, w.norm(h, in)
+		return 0, h.norm(in)
 	case schedule.U:
-		return 0, w.update(h, in)
+		return 0, h.updates.update(in)
 	case schedule.UR:
-		return 0, w.moveReference(h, in)
+		return 0, w.aside.move(h, in)
 	case schedule.PV:
-		if err := w.validate(h, in); err != nil {
+		if err := h.updates.validate(in); err != nil {
 			return 0, err
 		}
 		return 0, w.caughtUp() // the step's mark, which is set here, is behind its update
 	case schedule.CK:
-		return 0, w.save(h, in)
+		return 0, h.save(in)
 	}
 	return 0, fmt.Errorf("this runtime does not execute %v", in.Kind)
 }
 
-func (w *worker) forward(h *holding, in schedule.Instruction) error {
-	m := w.micro(in)
+// holding is a stage on a worker, with what is on its way to and from it.
+type holding struct {
+	w        *worker
+	at       position
+	stage    *stage.Stage
+	first    int      // version of the weights that the Program under way began with
+	cuts     crossing // what crosses its borders
+	losses   losses   // of its forwards
+	lending  lending  // what is summed beside the worker
+	replicas replicas // the sum of its gradients over them
+	turns    turns    // its collectives
+	updates  updating // how it is updated
+	moving   moving   // of a reference beside the pipelines
+	served   serving  // of a stage whose weights one worker holds for others
+}
+
+func newHolding(w *worker, s *stage.Stage, at position) *holding {
+	h := &holding{w: w, at: at, stage: s, turns: turns{}, lending: lending{w: w}}
+	h.cuts, h.losses, h.replicas = newCrossing(h), losses{h: h}, replicas{h: h}
+	h.updates, h.served = updating{h: h, scale: 1}, serving{h: h, reads: map[int32]int{}}
+	return h
+}
+
+// begin readies it for a Program that is about to start.
+func (h *holding) begin(p *schedule.Program) error {
+	h.first, h.moving.seen = h.stage.Versions.Newest(), 0
+	h.served.begin()
+	return h.replicas.joins(p)
+}
+
+func (h *holding) close() {
+	h.cuts.close()
+	h.losses.abandon()
+	h.lending.close()
+	h.updates.close()
+	h.stage.Close()
+}
+
+func (h *holding) forward(in schedule.Instruction) error {
+	w := h.w
+	m := w.x.now.micro(in)
 	var frees int
-	m.Version, frees = w.use(h, in)
-	given, err := w.take(h.inbox, in.Micro)
+	m.Version, frees = h.use(in)
+	given, err := h.cuts.inbox.take(w.dev, in.Micro)
 	if err == nil {
-		err = w.feed(h, given, w.job.Train, m.Step, w.job.Plan.Batch(), m.Index*w.job.Plan.MicroBatch+m.FirstRow, m.Rows)
+		err = h.feed(given, w.job.Train, m.Step, w.job.Plan.Batch(), m.Index*w.job.Plan.MicroBatch+m.FirstRow, m.Rows)
 	}
 	if err != nil {
 		given.Free()
 		return err
 	}
-	out, loss, err := h.Forward(m, given)
+	out, loss, err := h.stage.Forward(m, given)
 	if err != nil {
 		return err
 	}
 	w.open++
 	w.peak = max(w.peak, w.open)
 	if loss != nil {
-		w.forwarded(h, in, m, loss)
+		h.losses.add(in, m, loss)
 	}
-	if err := w.pass(h, asKind(in, schedule.SF), out); err != nil {
+	if err := h.cuts.pass(asKind(in, schedule.SF), out); err != nil {
 		return err
 	}
 	return h.dropped(frees)
 }
 
 // backward is a whole backward, or with I its input's half.
-func (w *worker) backward(h *holding, in schedule.Instruction) error {
-	given, err := w.take(h.grads, in.Micro)
+func (h *holding) backward(in schedule.Instruction) error {
+	w := h.w
+	given, err := h.cuts.grads.take(w.dev, in.Micro)
 	if err != nil {
 		return err
 	}
-	_, frees := w.use(h, in)
-	half := h.Backward
+	_, frees := h.use(in)
+	half := h.stage.Backward
 	if in.Kind == schedule.I {
-		half = h.BackwardInput
+		half = h.stage.BackwardInput
 	}
-	after := w.reduceDuring(h, in)
+	after := h.replicas.sumDuring(in)
 	defer after()
-	back, err := half(int(in.Micro), given, w.weight(w.micro(in)))
+	back, err := half(int(in.Micro), given, w.x.now.weight(w.x.now.micro(in)))
 	if err != nil {
 		return err
 	}
 	if in.Kind == schedule.B {
 		w.open--
 	}
-	if w.x.program.Settled(in) { // its loss is part of what stands
-		if err := w.readLosses(h, in); err != nil {
+	if w.x.now.program.Settled(in) { // its loss is part of what stands
+		if err := h.losses.read(in); err != nil {
 			return err
 		}
 	}
-	if err := w.pass(h, asKind(in, schedule.SB), back); err != nil {
+	if err := h.cuts.pass(asKind(in, schedule.SB), back); err != nil {
 		return err
 	}
 	return h.dropped(frees)
 }
 
 // backwardWeight is the weights' half of a backward.
-func (w *worker) backwardWeight(h *holding, in schedule.Instruction) error {
-	_, frees := w.use(h, in)
-	after := w.reduceDuring(h, in)
+func (h *holding) backwardWeight(in schedule.Instruction) error {
+	_, frees := h.use(in)
+	after := h.replicas.sumDuring(in)
 	defer after()
-	if err := h.BackwardWeight(int(in.Micro)); err != nil {
+	if err := h.stage.BackwardWeight(int(in.Micro)); err != nil {
 		return err
 	}
-	w.open--
+	h.w.open--
 	return h.dropped(frees)
 }
 
@@ -139,7 +175,43 @@ func (h *holding) dropped(version int) error {
 	if version < 0 {
 		return nil
 	}
-	return h.Drop(version)
+	return h.stage.Drop(version)
+}
+
+// use is the version of the weights that the computation about to be executed uses or makes,
+// and the one that it frees, -1 for none.
+func (h *holding) use(in schedule.Instruction) (version, frees int) {
+	if h.w.agenda.uses == nil {
+		return h.stage.Versions.Newest(), -1
+	}
+	u, found := h.w.agenda.next(in)
+	if !found {
+		panic(fmt.Sprintf("run: worker %d executes %v, which the program does not say to use weights", h.w.rank, in))
+	}
+	if u.Frees < 0 {
+		return h.first + u.Version, -1
+	}
+	return h.first + u.Version, h.first + u.Frees
+}
+
+// feed adds to given the model inputs that a stage reads.
+func (h *holding) feed(given stage.Tensors, split data.Split, step, batch, first, rows int) error {
+	feeds := h.stage.Feeds()
+	if len(feeds) == 0 {
+		return nil
+	}
+	b, err := split.Batch(step, batch, first, rows)
+	if err != nil {
+		return err
+	}
+	for _, v := range feeds {
+		t, err := stage.TensorOf(h.w.dev, h.w.job.Engine.Float(), b, h.stage.Graph.Name(v))
+		if err != nil {
+			return fmt.Errorf("%s: %w", h.stage.Graph.Name(v), err)
+		}
+		given[v] = t
+	}
+	return nil
 }
 
 func asKind(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
@@ -147,41 +219,42 @@ func asKind(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
 	return in
 }
 
-func (w *worker) evaluate(h *holding, in schedule.Instruction) error {
+func (h *holding) evaluate(in schedule.Instruction) error {
+	w := h.w
 	rows := w.job.TestRows(int(in.Micro))
 	if in.Micro == int32(in.Replica) { // the first of this replica's
-		if err := w.measureApart(h); err != nil {
+		if err := h.measureApart(); err != nil {
 			return err
 		}
 	}
-	m := stage.Micro{ID: int(in.Micro), Step: w.x.base, Index: int(in.Micro), Rows: rows}
-	given, err := w.take(h.inbox, in.Micro)
+	m := stage.Micro{ID: int(in.Micro), Step: w.x.now.base, Index: int(in.Micro), Rows: rows}
+	given, err := h.cuts.inbox.take(w.dev, in.Micro)
 	if err == nil {
-		err = w.feed(h, given, w.job.Test, 0, w.job.EvalRows, m.Index*w.job.Plan.MicroBatch, rows)
+		err = h.feed(given, w.job.Test, 0, w.job.EvalRows, m.Index*w.job.Plan.MicroBatch, rows)
 	}
 	if err != nil {
 		given.Free()
 		return err
 	}
-	out, scores, err := h.Evaluate(m, given)
+	out, scores, err := h.stage.Evaluate(m, given)
 	if err != nil {
 		return err
 	}
-	if h.HoldsLoss() {
+	if h.stage.HoldsLoss() {
 		tested, err := w.tested(scores)
 		scores.Free()
 		if err != nil {
 			return err
 		}
 		if !isFinite(tested.Loss) {
-			return &LossError{Step: w.x.base - 1, Stage: int(in.Stage), Micro: m.Index, Value: tested.Loss, Evaluation: true}
+			return &LossError{Step: w.x.now.base - 1, Stage: int(in.Stage), Micro: m.Index, Value: tested.Loss, Evaluation: true}
 		}
 		tested.Index, tested.Rows = m.Index, rows
 		w.x.mu.Lock()
-		w.x.tested.Parts = append(w.x.tested.Parts, tested)
+		w.x.now.tested.Parts = append(w.x.now.tested.Parts, tested)
 		w.x.mu.Unlock()
 	}
-	return w.pass(h, asKind(in, schedule.SF), out)
+	return h.cuts.pass(asKind(in, schedule.SF), out)
 }
 
 // tested reads the numbers of a micro-batch.
@@ -206,102 +279,4 @@ func (w *worker) tested(s stage.Scores) (t control.Tested, err error) {
 		}
 	}
 	return t, nil
-}
-
-// execution is an instruction that a worker has issued, and what is to be noted once its device has done it.
-type execution struct {
-	in         schedule.Instruction
-	begin, end engine.Event
-	ready      time.Time // when the worker had issued the instruction before
-	size       int64
-	lacked     machine.Need
-	dropped    bool  // a receive that took nothing over
-	high, live int64 // bytes, at most within a computation and behind it
-}
-
-// complete files an execution whose end is set, and says so. The caller holds mu.
-func (x *Process) complete(w *worker, e execution) {
-	end := e.end.At()
-	x.moved = time.Now()
-	if !e.dropped {
-		start := e.begin.At()
-		ready := e.ready
-		if ready.Before(w.done) {
-			ready = w.done
-		}
-		if ready.After(start) {
-			ready = start
-		}
-		noted := x.note(record.Event{
-			Worker: w.rank, In: e.in, Ready: x.since(ready), Start: x.since(start), End: x.since(end), Bytes: e.size,
-			Blocker: e.lacked,
-		})
-		if e.in.Kind.IsCompute() {
-			w.done = end
-			x.record.Sample(noted, e.high, e.live)
-		}
-	}
-	x.settled(e.in)
-}
-
-// settled counts an instruction behind which its stage's part of minibatches stands. The caller holds mu.
-func (x *Process) settled(in schedule.Instruction) {
-	if x.program.Settled(in) && (x.refused == nil || x.program.MinibatchOf(in) < x.limit-1) {
-		first, end := x.program.Covers(in, x.minibatches)
-		for n := first; n < end; n++ {
-			if part, whole := x.record.Updated(x.base+n, x.parts(n)); whole {
-				x.standing(part)
-			}
-		}
-	}
-}
-
-// later waits for an execution on a goroutine of its own, behind those that the worker issued before, and
-// says that it is done.
-func (x *Process) later(w *worker, e execution) {
-	before, over := w.late, make(chan struct{})
-	w.late = over
-	x.beside.Go(crash.Caught(func() {
-		defer close(over)
-		err := crash.Guard(func() error {
-			if before != nil {
-				<-before
-			}
-			if x.job.waits(waitDone) {
-				if err := e.end.Wait(); err != nil {
-					return err
-				}
-			} else {
-				e.begin, e.end = engine.Past(time.Now()), engine.Past(time.Now())
-			}
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			if x.err == nil {
-				x.complete(w, e)
-				x.done(w, e.in)
-				x.checkStall()
-			}
-			return nil
-		})
-		if err != nil {
-			x.fail(w.rank, w.failed(e.in, err))
-		}
-	}))
-}
-
-// caughtUp blocks until the device has done all that it was told, and all of it is noted.
-func (w *worker) caughtUp() error {
-	if !w.job.waits(WaitValidated) {
-		return nil
-	}
-	if err := w.dev.Record().Wait(); err != nil {
-		return err
-	}
-	w.x.mu.Lock()
-	late := w.late
-	w.x.mu.Unlock()
-	if late != nil {
-		<-late
-	}
-	return nil
 }

@@ -24,17 +24,18 @@ func TestAPortThatBreaksBehindLeaveIsNoFailure(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leader, link := control.Pair()
+		far, link := control.Pair()
 		var heard []control.Body
-		leader.Start(func(m control.Message, err error) {
+		far.Start(func(m control.Message, err error) {
 			if err == nil {
 				heard = append(heard, m.Body)
 			}
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		x := &Process{ctx: ctx, cancel: cancel, job: &Job{World: Alone(2)}, ports: ports, link: link, over: over,
-			follower: control.NewFollower(0, 1), broken: make(chan breakage, 1)}
-		port := x.portConfig(1)
+		x := &Process{ctx: ctx, cancel: cancel, job: &Job{World: Alone(2)},
+			leader: leader{link, control.NewFollower(0, 1)}, leaving: leaving{over: over}}
+		x.ends = ends{x: x, ports: ports, broken: make(chan breakage, 1)}
+		port := x.ends.config(1)
 		port.Broken(why)
 		port.Broken(errors.New("and again"))
 		var herald sync.WaitGroup

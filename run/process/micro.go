@@ -2,7 +2,6 @@ package process
 
 import (
 	"fmt"
-	"github.com/millrace-ml/millrace/data"
 	"slices"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -59,7 +58,7 @@ func (b box) free() {
 }
 
 // take removes a micro-batch from a box and joins its parts by rows.
-func (w *worker) take(b box, micro int32) (stage.Tensors, error) {
+func (b box) take(dev engine.Device, micro int32) (stage.Tensors, error) {
 	parts := b[micro]
 	delete(b, micro)
 	switch len(parts) {
@@ -83,25 +82,25 @@ func (w *worker) take(b box, micro int32) (stage.Tensors, error) {
 				return nil, fmt.Errorf("one replica has sent tensor %d of micro-batch %d, another has not", v, micro)
 			}
 		}
-		t, err := engine.Cat(w.dev, terms, 0)
+		t, err := engine.Cat(dev, terms, 0)
 		if err != nil {
 			all.Free()
 			return nil, err
 		}
-		all[v] = w.dev.Disown(t)
+		all[v] = dev.Disown(t)
 	}
 	return all, nil
 }
 
-// cut copies some rows of tensors whose first row is `first`, to own. Of no rows it is
+// cut copies some of the rows of a part, to own. Of no rows it is
 // nothing: of replicas whose shares meet, rounding may leave no row to both.
-func (w *worker) cut(tensors stage.Tensors, first int, r rows) (stage.Tensors, error) {
+func (p part) cut(dev engine.Device, r rows) (stage.Tensors, error) {
 	out := stage.Tensors{}
 	if r.len() == 0 {
 		return out, nil
 	}
-	for v, t := range tensors {
-		c, err := w.copyRows(t, int64(r.Lo-first), int64(r.len()))
+	for v, t := range p.tensors {
+		c, err := copyRows(dev, t, int64(r.Lo-p.Lo), int64(r.len()))
 		if err != nil {
 			out.Free()
 			return nil, err
@@ -112,54 +111,12 @@ func (w *worker) cut(tensors stage.Tensors, first int, r rows) (stage.Tensors, e
 }
 
 // copyRows is a copy of some rows of a tensor, outside of every scope.
-func (w *worker) copyRows(t engine.Tensor, first, n int64) (engine.Tensor, error) {
-	m := w.dev.Begin()
-	defer w.dev.End(m)
-	some, err := engine.Narrow(w.dev, t, 0, first, n)
+func copyRows(dev engine.Device, t engine.Tensor, first, n int64) (engine.Tensor, error) {
+	m := dev.Begin()
+	defer dev.End(m)
+	some, err := engine.Narrow(dev, t, 0, first, n)
 	if err != nil {
 		return nil, err
 	}
-	return stage.Copy(w.dev, some)
-}
-
-// micro is the micro-batch of an instruction, or the slice of it that its replica computes.
-func (w *worker) micro(in schedule.Instruction) stage.Micro {
-	perStep := w.x.program.MicroBatches / w.x.program.Period
-	r := rowsOf(w.x.program, in.Pipeline, in.Stage, int(in.Replica), w.job.Plan.MicroBatch)
-	return stage.Micro{
-		ID: int(in.Micro), Step: w.job.BatchOf(w.x.base+int(in.Micro)/perStep,
-			in.Pipeline), Index: int(in.Micro) % perStep, FirstRow: r.Lo, Rows: r.len(),
-	}
-}
-
-// share is what a micro-batch's mean loss counts for in its step's.
-func (w *worker) share(m stage.Micro) float64 {
-	return float64(m.Rows) / float64(w.job.Plan.Batch()*w.job.Together())
-}
-
-// weight is what a micro-batch's mean loss is differentiated with: its rows over those of its minibatch.
-// Where an update covers several minibatches each stage divides by their number itself (stepOf), because
-// stages of other numbers of replicas cover others with the same gradients.
-func (w *worker) weight(m stage.Micro) float64 {
-	return float64(m.Rows) / float64(w.job.Plan.Batch())
-}
-
-// feed adds to given the model inputs that a stage reads.
-func (w *worker) feed(h *holding, given stage.Tensors, split data.Split, step, batch, first, rows int) error {
-	feeds := h.Feeds()
-	if len(feeds) == 0 {
-		return nil
-	}
-	b, err := split.Batch(step, batch, first, rows)
-	if err != nil {
-		return err
-	}
-	for _, v := range feeds {
-		t, err := stage.TensorOf(w.dev, w.job.Engine.Float(), b, h.Graph.Name(v))
-		if err != nil {
-			return fmt.Errorf("%s: %w", h.Graph.Name(v), err)
-		}
-		given[v] = t
-	}
-	return nil
+	return stage.Copy(dev, some)
 }

@@ -31,19 +31,22 @@ type Meet func(ctx context.Context, rank, size int,
 
 // summers are those of a process's workers, made when first needed.
 type summers struct {
-	mu  sync.Mutex
-	all map[*collective.Group]Summer
+	ctx   context.Context // of the process
+	meet  Meet            // nil: there are none
+	moved func()          // says that something has happened
+	mu    sync.Mutex
+	all   map[*collective.Group]Summer
 }
 
-// summer is a member's of a group, whose members all ask at the same place in their lists.
-func (x *Process) summer(ctx context.Context, g *collective.Group) (Summer, error) {
-	x.summers.mu.Lock()
-	s := x.summers.all[g]
-	x.summers.mu.Unlock()
-	if s != nil {
-		return s, nil
+// of is the member's of a group, whose members all ask at the same place in their lists.
+func (s *summers) of(ctx context.Context, g *collective.Group) (Summer, error) {
+	s.mu.Lock()
+	one := s.all[g]
+	s.mu.Unlock()
+	if one != nil {
+		return one, nil
 	}
-	s, err := x.job.Meet(ctx, g.Me, len(g.Ranks), func(ctx context.Context, own []byte) ([][]byte, error) {
+	one, err := s.meet(ctx, g.Me, len(g.Ranks), func(ctx context.Context, own []byte) ([][]byte, error) {
 		all, err := g.Exchange(ctx, own)
 		if err != nil {
 			return nil, err
@@ -53,14 +56,14 @@ func (x *Process) summer(ctx context.Context, g *collective.Group) (Summer, erro
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(x.ctx, crash.Caught(func() { s.End(context.Cause(x.ctx)) }))
-	x.summers.mu.Lock()
-	defer x.summers.mu.Unlock()
-	if x.summers.all == nil {
-		x.summers.all = map[*collective.Group]Summer{}
+	context.AfterFunc(s.ctx, crash.Caught(func() { one.End(context.Cause(s.ctx)) }))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*collective.Group]Summer{}
 	}
-	x.summers.all[g] = s
-	return s, nil
+	s.all[g] = one
+	return one, nil
 }
 
 // close closes all, when nothing is under way any more.
@@ -77,15 +80,15 @@ func (s *summers) close() (err error) {
 // pieceBytes is how much is summed at once. That a sum goes on over a slow link shows by its pieces.
 const pieceBytes = 8 << 20
 
-// natively sums vectors: pieces of them, those of one type that follow each other at once.
-func (x *Process) natively(ctx context.Context, group *collective.Group, vectors []wire.Buffer) error {
-	s, err := x.summer(ctx, group)
+// sum sums vectors: pieces of them, those of one type that follow each other at once.
+func (s *summers) sum(ctx context.Context, group *collective.Group, vectors []wire.Buffer) error {
+	one, err := s.of(ctx, group)
 	for _, p := range piecesOf(vectors, pieceBytes) {
 		if err != nil {
 			break
 		}
-		err = s.Sum(p.parts, engine.DTypeNamed(p.dtype.String()))
-		x.hasMoved()
+		err = one.Sum(p.parts, engine.DTypeNamed(p.dtype.String()))
+		s.moved()
 	}
 	if err == nil {
 		return nil

@@ -31,36 +31,27 @@ func (j *Job) Models() int {
 // shown is the pipeline whose weights are evaluated and kept.
 func (j *Job) shown() int16 { return int16(j.Models() - 1) }
 
-// positionOf is the stage that an instruction is executed on. The Programs of evaluations and
-// checkpoints know one pipeline: the one that is shown.
-func (w *worker) positionOf(in schedule.Instruction) position {
-	p := positionOf(in)
-	if !w.x.trains {
-		p.pipeline = w.job.shown()
-	}
-	return p
-}
-
-// pipelinesOf is the stages of all pipelines that the reference h is the average of.
-func (w *worker) pipelinesOf(h *holding) []*holding {
+// pipelines is the stages of all pipelines that the reference h is the average of.
+func (h *holding) pipelines() []*holding {
 	var all []*holding
-	for p := range w.job.Together() {
-		at := h.position
+	for p := range h.w.job.Together() {
+		at := h.at
 		at.pipeline = int16(p)
-		all = append(all, w.held[at])
+		all = append(all, h.w.held[at])
 	}
 	return all
 }
 
 // measureApart notes how far this reference is from the average of its pipelines.
-func (w *worker) measureApart(h *holding) error {
-	apart, err := h.updates.Apart()
+func (h *holding) measureApart() error {
+	apart, err := h.updates.by.Apart()
 	if err != nil {
 		return err
 	}
-	w.x.mu.Lock()
-	defer w.x.mu.Unlock()
-	w.x.tested.Apart = max(w.x.tested.Apart, apart)
+	x := h.w.x
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.now.tested.Apart = max(x.now.tested.Apart, apart)
 	return nil
 }
 
@@ -189,24 +180,62 @@ func (j *Job) placeServed(worker int) []position {
 	return nil
 }
 
-// applies notes an update of a server, in the order in which they are made.
-func (w *worker) applies(h *holding, in schedule.Instruction) {
-	x := w.x
-	read := h.reads[in.Micro]
-	delete(h.reads, in.Micro)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.record.Applied(x.base+int(in.Micro), record.Applied{At: x.base + h.applied, Version: x.base + read})
-	h.applied++
+// serving is a stage whose weights one worker holds for others, on a side of it: the updates that the server has made
+// in the Program under way, and how many of them were in the weights that each minibatch was sent.
+type serving struct {
+	h       *holding
+	applied int
+	reads   map[int32]int // by minibatch
 }
 
-// parts is how many of this process's instructions settle a minibatch.
-func (x *Process) parts(minibatch int) (n int) {
-	if !x.program.Served() {
-		return x.updates
+// begin is for a next Program.
+func (s *serving) begin() {
+	s.applied = 0
+	clear(s.reads)
+}
+
+// give sends gradients to the server, or weights from it.
+func (s *serving) give(in schedule.Instruction) (int64, error) {
+	given := s.h.stage.Gradients.Give
+	if in.Kind == schedule.SW {
+		given = s.h.stage.Params.Copies
+		s.reads[in.Micro] = s.applied
 	}
-	for _, k := range x.mine {
-		n += x.program.Parts(k, minibatch)
+	tensors, err := given()
+	if err != nil {
+		return 0, err
 	}
-	return n
+	w := s.h.w
+	to := w.x.now.program.Receivers(in)[0]
+	return s.h.cuts.dispatch(in, to, tensors, w.mail.departs(in, []int{to}))
+}
+
+// take takes gradients at the server, or weights from it.
+func (s *serving) take(in schedule.Instruction) (int64, error) {
+	m := &s.h.w.mail
+	a, err := m.take(m.messages[0])
+	if err != nil {
+		return 0, err
+	}
+	size := a.Bytes()
+	got, err := s.h.cuts.unpack(in, a.Parts)
+	if err != nil {
+		return size, err
+	}
+	if in.Kind == schedule.RG {
+		return size, s.h.stage.Gradients.Take(got)
+	}
+	return size, s.h.stage.TakeWeights(got)
+}
+
+// applies notes an update of a server, in the order in which they are made.
+func (s *serving) applies(in schedule.Instruction) {
+	x := s.h.w.x
+	read := s.reads[in.Micro]
+	delete(s.reads, in.Micro)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	base := x.now.base
+	x.ledger.record.Applied(base+int(in.Micro), record.Applied{At: base + s.applied, Version: base + read})
+	s.applied++
 }

@@ -3,15 +3,26 @@ package process
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/millrace-ml/millrace/engine"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/wire"
 	"github.com/millrace-ml/millrace/wire/collective"
 )
+
+// replicas is a stage's place among its replicas, which sum their gradients. It is a member of as many groups as
+// buckets are under way at once, and one reduction at most is being filled.
+type replicas struct {
+	h        *holding
+	lanes    []*collective.Group // in turn; see joins
+	reducing *reduction          // of the update to come, once its last backward runs
+}
 
 // reduction is the all-reduce of one update's gradients on one replica. It begins in the
 // backward that makes the last of them: each layer's are summed over the replicas, in rank
@@ -47,42 +58,47 @@ func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule
 	return out
 }
 
-// reduceDuring has the replicas sum the gradients that the backward `in` makes the last of,
+// sumDuring has them sum the gradients that the backward `in` makes the last of,
 // layer by layer, as it runs. What it returns must be called behind the backward.
-func (w *worker) reduceDuring(h *holding, in schedule.Instruction) (after func()) {
-	ar, closes := w.closing[in]
+func (r *replicas) sumDuring(in schedule.Instruction) (after func()) {
+	s := r.h.stage
+	ar, closes := r.h.w.agenda.closing[in]
 	if !closes {
 		return func() {}
 	}
-	h.Gathered = func(layer int) error {
-		vectors, err := h.Gradients.OfLayer(layer)
-		if err == nil {
-			err = w.sum(h, ar, vectors)
-		}
-		return err
-	}
-	return func() { h.Gathered = nil }
+	s.Gathered = func(layer int) error { return r.sumLayer(ar, layer) }
+	return func() { s.Gathered = nil }
 }
 
-// sum adds vectors to what the replicas sum, and sends off what fills a bucket.
-func (w *worker) sum(h *holding, ar schedule.Instruction, vectors []stage.Vector) error {
-	if h.reducing == nil {
-		h.reducing = w.reduce(h, ar)
-	}
-	r := h.reducing
-	l, err := w.lend(h, waitGradients, vectors)
+// sumLayer adds a layer's gradients to what they sum.
+func (r *replicas) sumLayer(ar schedule.Instruction, layer int) error {
+	vectors, err := r.h.stage.Gradients.OfLayer(layer)
 	if err != nil {
 		return err
 	}
-	r.open, r.all = append(r.open, l), append(r.all, l)
-	for _, v := range vectors {
-		r.filled += v.Tensor.Bytes()
-		r.size += v.Tensor.Bytes()
+	return r.sum(ar, vectors)
+}
+
+// sum adds vectors to what they sum, and sends off what fills a bucket.
+func (r *replicas) sum(ar schedule.Instruction, vectors []stage.Vector) error {
+	if r.reducing == nil {
+		r.reducing = r.reduce(ar)
 	}
-	if r.filled >= w.job.BucketBytes {
-		r.flush()
+	l, err := r.h.lending.lend(waitGradients, vectors)
+	if err != nil {
+		return err
+	}
+	if r.reducing.add(l); r.reducing.filled >= r.h.w.job.BucketBytes {
+		r.reducing.flush()
 	}
 	return nil
+}
+
+// add puts what is lent into the bucket that is being filled.
+func (r *reduction) add(l *lent) {
+	r.open, r.all = append(r.open, l), append(r.all, l)
+	n := l.bytes()
+	r.filled, r.size = r.filled+n, r.size+n
 }
 
 // flush sends off the bucket that is being filled.
@@ -94,7 +110,8 @@ func (r *reduction) flush() {
 }
 
 // sumBucket sums what is lent, as soon as it is there.
-func (w *worker) sumBucket(ctx context.Context, group *collective.Group, bucket []*lent) error {
+func (r *replicas) sumBucket(ctx context.Context, group *collective.Group, bucket []*lent) error {
+	w := r.h.w
 	var vectors []wire.Buffer
 	for _, l := range bucket {
 		if err := l.wait(); err != nil {
@@ -105,28 +122,29 @@ func (w *worker) sumBucket(ctx context.Context, group *collective.Group, bucket 
 	if w.job.Meet == nil || len(group.Ranks) == 1 {
 		return group.AllReduce(ctx, vectors, w.job.sum)
 	}
-	return w.x.natively(ctx, group, vectors)
+	return w.x.summers.sum(ctx, group, vectors)
 }
 
 // reduce starts a reduction, behind the one in front of it. It ends with its buckets or with the run.
-func (w *worker) reduce(h *holding, ar schedule.Instruction) *reduction {
+func (r *replicas) reduce(ar schedule.Instruction) *reduction {
+	w := r.h.w
 	// As many buckets as there can be without the worker waiting to hand one over.
-	most := int(h.Gradients.Bytes()/w.job.BucketBytes) + 2
-	r := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
-	work := h.inTurn(ar.Kind, func(ctx context.Context) error {
+	most := int(r.h.stage.Gradients.Bytes()/w.job.BucketBytes) + 2
+	d := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
+	work := r.h.turns.next(ar.Kind, func(ctx context.Context) error {
 		ctx, stop := context.WithCancelCause(ctx) // an error on one lane is that of all
-		to, ended := make([]chan []*lent, len(h.lanes)), make(chan error, len(h.lanes))
-		for k, group := range h.lanes {
+		to, ended := make([]chan []*lent, len(r.lanes)), make(chan error, len(r.lanes))
+		for k, group := range r.lanes {
 			to[k] = make(chan []*lent, most)
 			w.x.beside.Go(crash.Caught(func() {
-				err := crash.Guard(func() error { return w.sumBuckets(ctx, group, to[k]) })
+				err := crash.Guard(func() error { return r.sumBuckets(ctx, group, to[k]) })
 				if err != nil {
 					stop(err)
 				}
 				ended <- err
 			}))
 		}
-		err := r.deal(ctx, to)
+		err := d.deal(ctx, to)
 		for range to {
 			err = cmp.Or(err, <-ended)
 		}
@@ -134,29 +152,30 @@ func (w *worker) reduce(h *holding, ar schedule.Instruction) *reduction {
 		return err
 	})
 	w.x.beside.Go(crash.Caught(func() {
-		r.done <- crash.Guard(func() error { return work(w.x.ctx) })
+		d.done <- crash.Guard(func() error { return work(w.x.ctx) })
 	}))
-	return r
+	return d
 }
 
-// joins has a stage's replica be a member of the groups that sum its gradients, bucket by bucket in turn. They are
+// joins has the replica be a member of the groups that sum its gradients, bucket by bucket in turn. They are
 // made once for all Programs that place its stage alike.
-func (w *worker) joins(h *holding, p *schedule.Program) error {
-	if int(h.pipeline) >= len(p.Placement) || p.Served() || w.job.Served() {
+func (r *replicas) joins(p *schedule.Program) error {
+	w, at := r.h.w, r.h.at
+	if int(at.pipeline) >= len(p.Placement) || p.Served() || w.job.Served() {
 		return nil
 	}
-	ranks := p.Placement[h.pipeline][h.stage]
-	if len(h.lanes) > 0 && slices.Equal(h.lanes[0].Ranks, ranks) {
+	ranks := p.Placement[at.pipeline][at.stage]
+	if len(r.lanes) > 0 && slices.Equal(r.lanes[0].Ranks, ranks) {
 		return nil
 	}
-	h.lanes = nil
-	ar := schedule.Instruction{Kind: schedule.AR, Pipeline: h.pipeline, Stage: h.stage}
-	for k := range lanes(w.x.slots > 0) {
-		group, err := collective.NewGroup(&w.x.table, w.port, lane(ar, k), ranks, int(h.replica))
+	r.lanes = nil
+	ar := schedule.Instruction{Kind: schedule.AR, Pipeline: at.pipeline, Stage: at.stage}
+	for k := range lanes(w.x.now.slots > 0) {
+		group, err := collective.NewGroup(&w.x.ends.table, w.mail.port, lane(ar, k), ranks, int(at.replica))
 		if err != nil {
 			return err
 		}
-		h.lanes = append(h.lanes, group)
+		r.lanes = append(r.lanes, group)
 	}
 	return nil
 }
@@ -182,9 +201,9 @@ func (r *reduction) deal(ctx context.Context, to []chan []*lent) error {
 }
 
 // sumBuckets sums one bucket after the other.
-func (w *worker) sumBuckets(ctx context.Context, group *collective.Group, buckets <-chan []*lent) error {
+func (r *replicas) sumBuckets(ctx context.Context, group *collective.Group, buckets <-chan []*lent) error {
 	for bucket := range buckets {
-		if err := w.sumBucket(ctx, group, bucket); err != nil {
+		if err := r.sumBucket(ctx, group, bucket); err != nil {
 			return err
 		}
 	}
@@ -193,40 +212,149 @@ func (w *worker) sumBuckets(ctx context.Context, group *collective.Group, bucket
 
 // allReduce sums over the replicas what is left of a stage's gradients, and its buffers,
 // which the update then divides.
-func (w *worker) allReduce(h *holding, in schedule.Instruction) error {
-	if err := w.readLosses(h, in); err != nil {
+func (r *replicas) allReduce(in schedule.Instruction) error {
+	h := r.h
+	if err := h.losses.read(in); err != nil {
 		return err
 	}
 	// Layer by layer here too: a replica that had no micro-batch fills the same buckets.
-	for l := h.Last; l >= h.First; l-- {
-		vectors, err := h.Gradients.OfLayer(l)
-		if err != nil {
-			return err
-		}
-		if err := w.sum(h, in, vectors); err != nil {
+	for l := h.stage.Last; l >= h.stage.First; l-- {
+		if err := r.sumLayer(in, l); err != nil {
 			return err
 		}
 	}
-	statistics, err := h.updates.Statistics()
+	statistics, err := h.updates.by.Statistics()
 	if err != nil {
 		return err
 	}
-	if err := w.sum(h, in, statistics); err != nil {
+	if err := r.sum(in, statistics); err != nil {
 		return err
 	}
-	r := h.reducing
-	h.reducing = nil
-	if err := h.updates.Complete(); err != nil {
+	d := r.reducing
+	r.reducing = nil
+	if err := h.updates.by.Complete(); err != nil {
 		return err
 	}
-	r.flush()
-	close(r.buckets)
-	w.x.besides(w, in, r.begun, r.size, func(context.Context) error {
-		err := <-r.done
-		for _, l := range r.all {
+	d.flush()
+	close(d.buckets)
+	h.w.besides(in, d.begun, d.size, func(context.Context) error {
+		err := <-d.done
+		for _, l := range d.all {
 			l.summed.Store(err == nil)
 		}
 		return err
 	})
 	return nil
+}
+
+// lending is vectors of a stage in host memory, where a sum of ours works beside the worker. The worker lends
+// them, whoever sums waits until they are there and says when it is done, and the worker lands them, in the order in
+// which it lent them: what is in host memory by then is the vectors' again.
+type lending struct {
+	w     *worker
+	under []*lent // being summed beside the worker, or summed and not landed
+}
+
+// lend fetches vectors that come back.
+func (a *lending) lend(at Wait, vectors []stage.Vector) (*lent, error) {
+	l, err := a.w.fetch(at, vectors)
+	if err == nil {
+		a.under = append(a.under, l)
+	}
+	return l, err
+}
+
+// land takes back what has been summed.
+func (a *lending) land() error {
+	for len(a.under) > 0 && a.under[0].summed.Load() {
+		l := a.under[0]
+		a.under = a.under[1:]
+		for i, host := range l.hosts {
+			if !a.w.job.waits(waitLanded) {
+				break
+			}
+			if err := a.w.dev.FromHost(l.vectors[i].Tensor, host); err != nil {
+				l.free()
+				return fmt.Errorf("%s: %w", l.vectors[i].Name, err)
+			}
+		}
+		l.free()
+	}
+	return nil
+}
+
+func (a *lending) close() {
+	for _, l := range a.under {
+		l.free()
+	}
+}
+
+// lent is vectors that are fetched once.
+type lent struct {
+	now     bool // whoever reads does not wait
+	vectors []stage.Vector
+	hosts   []engine.Host
+	summed  atomic.Bool // it is done
+}
+
+// fetch copies vectors to host memory, behind what the device was told so far. Whoever reads them waits.
+func (w *worker) fetch(at Wait, vectors []stage.Vector) (*lent, error) {
+	l := &lent{vectors: vectors, now: !w.job.waits(at)}
+	for _, v := range vectors {
+		host, err := w.dev.ToHost(v.Tensor)
+		if err != nil {
+			l.free()
+			return nil, fmt.Errorf("%s: %w", v.Name, err)
+		}
+		l.hosts = append(l.hosts, host)
+	}
+	return l, nil
+}
+
+// wait blocks until all bytes are there.
+func (l *lent) wait() error {
+	if l.now {
+		return nil
+	}
+	for i, host := range l.hosts {
+		if err := host.Ready().Wait(); err != nil {
+			return fmt.Errorf("%s: %w", l.vectors[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// bytes is how many are lent.
+func (l *lent) bytes() int64 {
+	var n int64
+	for _, v := range l.vectors {
+		n += v.Tensor.Bytes()
+	}
+	return n
+}
+
+// numbers waits, reads all of what is lent as float64, and frees it.
+func (l *lent) numbers() ([]float64, error) {
+	defer l.free()
+	if err := l.wait(); err != nil {
+		return nil, err
+	}
+	var all []float64
+	for i, host := range l.hosts {
+		if l.vectors[i].Tensor.DType() == engine.Float64 {
+			all = append(all, engine.Numbers[float64](host.Bytes())...)
+			continue
+		}
+		for _, x := range engine.Numbers[float32](host.Bytes()) {
+			all = append(all, float64(x))
+		}
+	}
+	return all, nil
+}
+
+func (l *lent) free() {
+	for _, host := range l.hosts {
+		host.Free()
+	}
+	l.hosts = nil
 }

@@ -14,6 +14,26 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
+// updating is how a stage is updated, and what it knows of the norm of the update to come.
+type updating struct {
+	h     *holding
+	by    update.Updater
+	scale float64 // what clipping multiplies gradients by, of the step under way
+	norm  verdict // of the update that is not validated yet
+}
+
+// goesBy has it be updated by another Updater.
+func (u *updating) goesBy(by update.Updater) {
+	u.close()
+	u.by = by
+}
+
+func (u *updating) close() {
+	if u.by != nil {
+		u.by.Close()
+	}
+}
+
 // updateBy has the worker's stages updated by these Updaters. Nothing of an update is under way.
 func (w *worker) updateBy(by schedule.Updater) error {
 	if by == w.updater {
@@ -26,11 +46,11 @@ func (w *worker) updateBy(by schedule.Updater) error {
 		}
 		models := []*holding{h}
 		if w.job.Together() > 1 {
-			models = append(w.pipelinesOf(h), h)
+			models = append(h.pipelines(), h)
 		}
 		stages := make([]*stage.Stage, len(models))
 		for i, one := range models {
-			stages[i] = one.Stage
+			stages[i] = one.stage
 		}
 		c := update.Config{Optimizer: w.job.Optimizer, Averaging: w.job.Plan.Elastic, Stage: int(at.stage)}
 		all, err := update.New(string(by), c, stages)
@@ -38,10 +58,7 @@ func (w *worker) updateBy(by schedule.Updater) error {
 			return err
 		}
 		for i, one := range models {
-			if one.updates != nil {
-				one.updates.Close()
-			}
-			one.updates = all[i]
+			one.updates.goesBy(all[i])
 		}
 	}
 	return nil
@@ -49,40 +66,42 @@ func (w *worker) updateBy(by schedule.Updater) error {
 
 // stepOf is the circumstances of an update of a pipeline. Its gradients are sums over the minibatches that
 // it covers, and it steps by their mean, times scale. Its learning rate is that of the last of them.
-func (w *worker) stepOf(in schedule.Instruction, scale float64, how stage.Renewal) update.Step {
-	first, end := w.x.program.Covers(in, w.x.minibatches)
+func (u *updating) stepOf(in schedule.Instruction, scale float64, how stage.Renewal) update.Step {
+	w := u.h.w
+	first, end := w.x.now.covers(in)
 	return update.Step{
-		Step: optim.Step{Rate: w.job.Rate.At(w.x.base + end - 1), GradScale: scale / float64(end-first)}, Renewal: how,
+		Step: optim.Step{Rate: w.job.Rate.At(w.x.now.base + end - 1), GradScale: scale / float64(end-first)}, Renewal: how,
 	}
 }
 
-func (w *worker) update(h *holding, in schedule.Instruction) error {
-	if err := w.land(h); err != nil {
+func (u *updating) update(in schedule.Instruction) error {
+	h, w := u.h, u.h.w
+	if err := h.lending.land(); err != nil {
 		return err
 	}
-	if err := w.readLosses(h, in); err != nil {
+	if err := h.losses.read(in); err != nil {
 		return err
 	}
-	if err := h.updates.AverageStatistics(len(w.x.program.Placement[in.Pipeline][in.Stage])); err != nil {
+	if err := u.by.AverageStatistics(len(w.x.now.program.Placement[in.Pipeline][in.Stage])); err != nil {
 		return err
 	}
-	version, frees := w.use(h, in)
+	version, frees := h.use(in)
 	how := stage.Keep
 	switch {
-	case w.x.program.Weights.Mismatches():
+	case w.x.now.program.Weights.Mismatches():
 		how = stage.Overwrite // micro-batches on their way read what is there when they come back
-	case w.uses == nil || frees == version-1:
+	case w.agenda.uses == nil || frees == version-1:
 		how = stage.Replace
 	}
-	scale := h.scale
-	h.scale = 1
-	if w.x.program.Served() {
-		w.applies(h, in)
+	scale := u.scale
+	u.scale = 1
+	if w.x.now.program.Served() {
+		h.served.applies(in)
 	}
-	if err := w.pulls(h, in); err != nil {
+	if err := w.aside.pulls(h, in); err != nil {
 		return err
 	}
-	return h.updates.Update(w.stepOf(in, scale, how))
+	return u.by.Update(u.stepOf(in, scale, how))
 }
 
 // verdict is what a stage knows of the norm of an update. Every stage has the same norm, and so the same
@@ -93,13 +112,13 @@ type verdict struct {
 }
 
 // judged has the update to come go by a verdict, or one that did not wait for it be validated.
-func (w *worker) judged(h *holding, v verdict) error {
-	if !w.x.program.ValidatesLater() {
-		h.scale = v.scale
+func (u *updating) judged(v verdict) error {
+	if !u.h.w.x.now.program.ValidatesLater() {
+		u.scale = v.scale
 		return v.forGood
 	}
-	if h.norm = v; v.forGood != nil {
-		h.norm.forGood = fmt.Errorf("run: %w; the step was taken back", v.forGood)
+	if u.norm = v; v.forGood != nil {
+		u.norm.forGood = fmt.Errorf("run: %w; the step was taken back", v.forGood)
 	}
 	return nil
 }
@@ -108,44 +127,55 @@ func (w *worker) judged(h *holding, v verdict) error {
 // limit confirms the update. One over it has the update taken back and made again, clipped; the
 // Program ends there, and the next one begins with the step behind, from its first instruction.
 // A norm that is no number takes the update back for good.
-func (w *worker) validate(h *holding, in schedule.Instruction) error {
-	norm := h.norm
+func (u *updating) validate(in schedule.Instruction) error {
+	h, norm := u.h, u.norm
 	if norm.scale == 1 && norm.forGood == nil {
-		return h.updates.Confirm()
+		return u.by.Confirm()
 	}
-	w.x.rollback(w, int(in.Micro), norm.forGood)
-	thrown, err := h.updates.Undo()
-	w.open -= thrown
-	h.inbox.free()
-	h.forth.free()
-	freeLosses(h.losses)
-	h.losses = nil
+	h.w.rollback(int(in.Micro), norm.forGood)
+	thrown, err := u.by.Undo()
+	h.w.open -= thrown
+	h.cuts.abandon()
+	h.losses.abandon()
 	if err != nil || norm.forGood != nil {
 		return err
 	}
-	return h.updates.Update(w.stepOf(in, norm.scale, stage.Replace))
+	return u.by.Update(u.stepOf(in, norm.scale, stage.Replace))
 }
 
 // rollback has the worker pass what lies behind a minibatch whose update it takes back, for good with an
 // error.
-func (x *Process) rollback(w *worker, minibatch int, forGood error) {
+func (w *worker) rollback(minibatch int, forGood error) {
+	x := w.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.gate.Local(w.rank).Rollback(minibatch)
-	x.limit = min(x.limit, minibatch+1)
-	if x.refused == nil {
-		x.refused = forGood
-	}
+	x.crew.gate.Local(w.rank).Rollback(minibatch)
+	x.now.stopsAt(minibatch+1, forGood)
 }
 
-// A reference beside its pipelines. Its worker has it as pipelines last saw it; it moves on a thread beside the worker,
-// with a device of its own, and each time a copy of it lies there for the pipelines' next update, which takes it
-// without waiting for another. Which one that is the Gate counts, and the record keeps.
+// aside is the references beside their pipelines that a worker has. The worker has them as pipelines last saw them;
+// they move on a thread beside the worker, with a device of its own, and each time a copy of one lies there for the
+// pipelines' next update, which takes it without waiting for another. Which one that is the Gate counts, and the record
+// keeps.
+type aside struct {
+	w      *worker
+	thread *beside.Thread // nil: none has moved
+	took   *update.Copy   // by the update under way: the newest reference, if it is not the one before
+}
 
-// referenceOf is the reference of a pipeline's stage, if the run's is beside the pipelines; nil otherwise.
-func (w *worker) referenceOf(in schedule.Instruction) *holding {
-	at := w.positionOf(in)
-	if !w.job.Plan.Elastic.Besides() || !w.x.trains || at.pipeline == w.job.shown() {
+// moving is a reference beside its pipelines.
+type moving struct {
+	given *update.Copy  // the newest, not yet seen; under the process's mu
+	moves bool          // it has been given to the thread beside the worker
+	mover *update.Mover // there; of that thread alone
+	seen  int           // updates of it, in the Program, that pipelines see
+}
+
+// of is the reference of a pipeline's stage, if the run's is beside the pipelines; nil otherwise.
+func (a *aside) of(in schedule.Instruction) *holding {
+	w := a.w
+	at := w.x.now.positionOf(in)
+	if !w.job.Plan.Elastic.Besides() || !w.x.now.trains || at.pipeline == w.job.shown() {
 		return nil
 	}
 	at.pipeline = w.job.shown()
@@ -153,73 +183,75 @@ func (w *worker) referenceOf(in schedule.Instruction) *holding {
 }
 
 // looks has an update that starts take the newest reference. The caller holds mu.
-func (w *worker) looks(in schedule.Instruction) {
-	if in.Kind != schedule.U || !w.x.program.Beside() {
+func (a *aside) looks(in schedule.Instruction) {
+	w := a.w
+	if in.Kind != schedule.U || !w.x.now.program.Beside() {
 		return
 	}
-	if z := w.referenceOf(in); z != nil {
-		w.took, z.given = z.given, nil
-		z.seen = w.x.gate.Sees(w.rank, in.Stage)
+	if z := a.of(in); z != nil {
+		a.took, z.moving.given = z.moving.given, nil
+		z.moving.seen = w.x.crew.gate.Sees(w.rank, in.Stage)
 	}
 }
 
 // pulls has an update of a pipeline see the reference that it has taken, and notes which one it sees. In a replay the
 // list says when the reference moves.
-func (w *worker) pulls(h *holding, in schedule.Instruction) error {
-	z := w.referenceOf(in)
+func (a *aside) pulls(h *holding, in schedule.Instruction) error {
+	w, z := a.w, a.of(in)
 	if z == nil {
-		if h.pipeline == w.job.shown() {
-			h.seen++ // this is the reference's own
+		if h.at.pipeline == w.job.shown() {
+			h.moving.seen++ // this is the reference's own
 		}
 		return nil
 	}
-	if c := w.took; c != nil {
-		w.took = nil
-		if err := z.updates.(update.Beside).See(c); err != nil {
+	if c := a.took; c != nil {
+		a.took = nil
+		if err := z.updates.by.(update.Beside).See(c); err != nil {
 			return err
 		}
 	}
 	w.x.mu.Lock()
 	defer w.x.mu.Unlock()
-	w.x.record.Saw(w.x.base+int(in.Micro), record.Seen{Stage: int(in.Stage), Pipeline: int(in.Pipeline),
-		Version: w.x.base + z.seen})
+	w.x.ledger.record.Saw(w.x.now.base+int(in.Micro), record.Seen{Stage: int(in.Stage), Pipeline: int(in.Pipeline),
+		Version: w.x.now.base + z.moving.seen})
 	return nil
 }
 
 // seeNewest has references be the newest there are, with nothing of them under way.
-func (w *worker) seeNewest() error {
-	for _, h := range w.held {
-		w.x.mu.Lock()
-		c := h.given
-		h.given = nil
-		w.x.mu.Unlock()
+func (a *aside) seeNewest() error {
+	for _, h := range a.w.held {
+		a.w.x.mu.Lock()
+		c := h.moving.given
+		h.moving.given = nil
+		a.w.x.mu.Unlock()
 		if c == nil {
 			continue
 		}
-		if err := h.updates.(update.Beside).See(c); err != nil {
+		if err := h.updates.by.(update.Beside).See(c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// moveReference gives the thread beside this worker a step of each pipeline, to move the reference by.
-func (w *worker) moveReference(h *holding, in schedule.Instruction) error {
-	z := h.updates.(update.Beside)
+// move gives the thread beside this worker a step of each pipeline, to move the reference by.
+func (a *aside) move(h *holding, in schedule.Instruction) error {
+	w := a.w
+	z := h.updates.by.(update.Beside)
 	steps, err := z.Take()
 	if err != nil {
 		return err
 	}
 	var first *update.Copy
-	if !h.moves {
+	if !h.moving.moves {
 		if first, err = z.Give(); err != nil {
 			steps.Free()
 			return err
 		}
-		h.moves = true
+		h.moving.moves = true
 	}
-	if w.aside == nil {
-		w.aside = beside.New(func() (engine.Device, error) { return w.dev.Beside(w.job.Threads) }, w.leaveAside)
+	if a.thread == nil {
+		a.thread = beside.New(func() (engine.Device, error) { return w.dev.Beside(w.job.Threads) }, a.free)
 	}
 	given := time.Now()
 	drop := func() {
@@ -228,9 +260,9 @@ func (w *worker) moveReference(h *holding, in schedule.Instruction) error {
 			first.Free()
 		}
 	}
-	w.aside.Give(beside.Work{Drop: drop, Do: func(dev engine.Device, err error) {
+	a.thread.Give(beside.Work{Drop: drop, Do: func(dev engine.Device, err error) {
 		if err == nil {
-			err = crash.Guard(func() error { return w.moves(dev, h, in, given, first, steps) })
+			err = crash.Guard(func() error { return a.moved(dev, h, in, given, first, steps) })
 		}
 		if err != nil {
 			drop() // what is used up is gone already
@@ -240,19 +272,20 @@ func (w *worker) moveReference(h *holding, in schedule.Instruction) error {
 	return nil
 }
 
-// moves moves a reference on the thread beside its worker, and says so.
-func (w *worker) moves(dev engine.Device, h *holding, in schedule.Instruction, given time.Time, first *update.Copy,
+// moved moves a reference on the thread beside its worker, and says so.
+func (a *aside) moved(dev engine.Device, h *holding, in schedule.Instruction, given time.Time, first *update.Copy,
 	steps *update.Steps) (err error) {
-	if h.mover == nil {
-		if h.mover, err = update.NewMover(dev, first); err != nil {
+	w, z := a.w, &h.moving
+	if z.mover == nil {
+		if z.mover, err = update.NewMover(dev, first); err != nil {
 			return err
 		}
 	}
 	begin := dev.Record()
-	if err := h.mover.Move(steps, w.job.waits(WaitSteps)); err != nil {
+	if err := z.mover.Move(steps, w.job.waits(WaitSteps)); err != nil {
 		return err
 	}
-	c, err := h.mover.Give()
+	c, err := z.mover.Give()
 	if err != nil {
 		return err
 	}
@@ -263,33 +296,41 @@ func (w *worker) moves(dev engine.Device, h *holding, in schedule.Instruction, g
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.err != nil {
+	if x.failure.err != nil {
 		c.Free()
 		return nil
 	}
-	if h.given != nil {
-		h.given.Free()
+	if z.given != nil {
+		z.given.Free()
 	}
-	h.given, x.moved = c, time.Now()
-	x.note(record.Event{Worker: w.rank, In: in, Ready: x.since(given), Start: x.since(begin.At()),
-		End: x.since(c.Ready.At())})
-	x.settled(in)
-	x.done(w, in)
+	z.given, x.activity.moved = c, time.Now()
+	x.ledger.note(record.Event{Worker: w.rank, In: in, Ready: x.ledger.since(given), Start: x.ledger.since(begin.At()),
+		End: x.ledger.since(c.Ready.At())})
+	x.settle(in)
+	w.did(in)
 	x.checkStall()
 	return nil
 }
 
-// leaveAside frees what the thread beside a worker has made that nobody has taken, as the worker leaves.
-func (w *worker) leaveAside() {
-	for _, h := range w.held {
-		if h.mover != nil {
-			h.mover.Close()
+// free frees what the thread beside a worker has made that nobody has taken, as the worker leaves.
+func (a *aside) free() {
+	for _, h := range a.w.held {
+		if h.moving.mover != nil {
+			h.moving.mover.Close()
 		}
-		if h.given != nil {
-			h.given.Free()
+		if h.moving.given != nil {
+			h.moving.given.Free()
 		}
 	}
-	if w.took != nil {
-		w.took.Free()
+	if a.took != nil {
+		a.took.Free()
 	}
+}
+
+// close ends the thread, and returns how many handles have leaked there.
+func (a *aside) close() (leaked int) {
+	if a.thread == nil {
+		return 0
+	}
+	return a.thread.Close()
 }

@@ -1,10 +1,16 @@
 package process
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/wire"
 )
 
 // World says which process of a run each worker is in. Every process calls Train with the same Config but for
@@ -117,4 +123,45 @@ func (w *World) Check(workers int) error {
 		}
 	}
 	return nil
+}
+
+// noLeader is the error of a process that the leader is lost to.
+func (w *World) noLeader(err error) error {
+	return control.NewLost(0, fmt.Sprintf("the leader (%s)", w.Name(0)), err)
+}
+
+// lostBy is an error of a worker as that of the process that is lost, where it says that one is: a LostError, or of a
+// connection that has ended with another worker, or with a process that has files of the checkpoint gone on from.
+func (w *World) lostBy(worker int, err error) (*control.LostError, bool) {
+	var lost *control.LostError
+	var peer *wire.PeerError
+	var file *checkpoint.PeerError
+	process := w.Rank
+	switch {
+	case errors.As(err, &lost):
+		return lost, true
+	case errors.As(err, &peer) && peer.Lost && peer.Rank < len(w.Workers):
+		process, err = w.Workers[peer.Rank].Process, fmt.Errorf("worker %d: %w", worker, peer)
+	case errors.As(err, &file) && wire.Gone(file.Err):
+		process, err = file.Process, file
+	}
+	if process == w.Rank {
+		return nil, false
+	}
+	return control.NewLost(process, w.Name(process), err), true
+}
+
+// waitedFor says which worker of a process a need is a need of.
+func (w *World) waitedFor(process int, p *schedule.Program, need machine.Need) (worker int, waits bool) {
+	in := func(worker int) bool { return w.Workers[worker].Process == process }
+	switch need.Lack {
+	case machine.Message:
+		return need.Peer, in(need.Peer)
+	case machine.Collective:
+		_, workers := p.Group(need.For)
+		if at := slices.IndexFunc(workers, in); at >= 0 {
+			return workers[at], true
+		}
+	}
+	return 0, false
 }
