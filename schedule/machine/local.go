@@ -3,7 +3,6 @@ package machine
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -29,42 +28,92 @@ func (o Options) check() error {
 // never is a minibatch that no Program has.
 const never = math.MaxInt
 
-// Local is one worker's list: where it is, what has arrived, what is issued and not done.
+// Local is one worker's list: where it is, what has arrived, what is issued and not done. It has a method for each
+// transition and each question of the package's contract, and works out what the head lacks from its parts.
 type Local struct {
-	o      Options
-	worker int
-	p      *schedule.Program
-	at     schedule.Cursor
-	in     schedule.Instruction // the head
-	more   bool                 // there is one
-	takes  []message            // of the head, where it is a receive
+	o       Options
+	worker  int
+	p       *schedule.Program
+	head    head
+	need    Need // of the head, besides a core, where it is known
+	known   bool // nothing has happened since need was worked out
+	ready   bool // Poll has called the head so
+	running bool // the head is started
 
-	need    Need                      // of the head, besides a core, where it is known
-	known   bool                      // nothing has happened since need was worked out
-	ready   bool                      // Poll has called the head so
-	running bool                      // the head is started
-	arrived map[schedule.Key]struct{} // messages not yet taken
-	joined  []schedule.Instruction    // collectives not complete
-	behind  []schedule.Instruction    // computations issued and not done
-	sends   int                       // not complete
-	taken   []int                     // slots, by the worker that has them; nil without a bound
+	begun      begun
+	arrived    map[schedule.Key]struct{} // messages not yet taken
+	open       open
+	slots      slots
+	drains     drains
+	passing    passing
+	strands    strands
+	references references
+	token      token
+}
 
-	drains, released int   // DR instructions passed; drains let through
-	mini, micro      int32 // greatest ids of minibatches and of micro-batches begun; -1 for none
-	held, limit      int   // minibatches from here on wait, are passed
-	undone           int   // minibatches from here on are passed, their dropped messages taken
-	passing          bool
-	dropped          map[schedule.Key]struct{}
+// head is the next instruction of a list.
+type head struct {
+	at    schedule.Cursor
+	in    schedule.Instruction
+	more  bool      // there is one
+	takes []message // where it is a receive
+}
 
-	references []int          // updates of a reference beside it that are done, by stage; nil: there is none
-	loose      []strand       // of a server that takes its instructions by readiness; nil: there is one list
-	turn       int            // the strand that the head is of
-	came       []schedule.Key // messages that have arrived for them, in their order
+// begun is the greatest ids of what a worker has begun, of minibatches and of micro-batches; -1 for none.
+type begun struct{ mini, micro int32 }
 
-	core    int  // processor of its token, or none
-	used    bool // the token's computation has started
-	stands  bool // in the queue for a token: it lacks a core alone, as Process.look has found
-	counted bool // as one at a drain
+// add notes an instruction that begins.
+func (b *begun) add(in schedule.Instruction) {
+	switch {
+	case in.Kind == schedule.DR:
+	case in.Kind.OfMinibatch():
+		b.mini = max(b.mini, in.Micro)
+	default:
+		b.micro = max(b.micro, in.Micro)
+	}
+}
+
+// drains is which DR instructions a worker has come to: those released are let through.
+type drains struct {
+	passed, released int
+	counted          bool // the worker, as one at a drain
+}
+
+// token is a worker's token of a core, and its place in the queue for one: it never has both.
+type token struct {
+	core   int  // processor that it names, or none
+	used   bool // its computation has started
+	stands bool // in the queue: the worker lacks a core alone, as Process.look has found
+}
+
+// slots is the slots that a worker has taken of its edges, by the worker that has them: never more than there are.
+type slots struct {
+	most  int // of an edge; 0: no bound
+	taken []int
+}
+
+// full is the first receiver of a send to which no slot is free.
+func (s *slots) full(p *schedule.Program, in schedule.Instruction) (peer int, is bool) {
+	if s.most == 0 {
+		return 0, false
+	}
+	p.Recipients(in, func(to, _, _, _ int) bool {
+		if s.taken[to] >= s.most {
+			peer, is = to, true
+		}
+		return !is
+	})
+	return peer, is
+}
+
+// take takes those of a send.
+func (s *slots) take(p *schedule.Program, in schedule.Instruction) {
+	if s.most > 0 {
+		p.Recipients(in, func(to, _, _, _ int) bool {
+			s.taken[to]++
+			return true
+		})
+	}
 }
 
 // none is the processor of a worker without a token.
@@ -81,7 +130,8 @@ func NewLocal(p *schedule.Program, worker int, o Options) (*Local, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	l := &Local{o: o, worker: worker, arrived: map[schedule.Key]struct{}{}, core: none}
+	l := &Local{o: o, worker: worker, arrived: map[schedule.Key]struct{}{}, token: token{core: none},
+		slots: slots{most: o.Slots}}
 	return l, l.Load(p)
 }
 
@@ -91,14 +141,13 @@ func (l *Local) Load(p *schedule.Program) error {
 	if err := l.mayLoad(p); err != nil {
 		return err
 	}
-	if l.o.Slots > 0 && l.taken == nil {
-		l.taken = make([]int, p.Workers)
+	if l.slots.most > 0 && l.slots.taken == nil {
+		l.slots.taken = make([]int, p.Workers)
 	}
-	l.p, l.at = p, schedule.NewCursor(p, l.worker)
-	l.drains, l.released, l.mini, l.micro = 0, 0, -1, -1
-	l.held, l.limit, l.undone, l.passing, l.dropped = never, never, never, false, nil
-	l.loose, l.came = strands(p, l.worker), nil
-	l.references = references(p)
+	l.p, l.head.at = p, schedule.NewCursor(p, l.worker)
+	l.drains.passed, l.drains.released, l.begun = 0, 0, begun{-1, -1}
+	l.passing, l.strands = passesNothing(p), strandsOf(p, l.worker)
+	l.references = referencesOf(p)
 	l.look()
 	return nil
 }
@@ -112,9 +161,9 @@ func (l *Local) mayLoad(p *schedule.Program) error {
 	case l.p != nil && l.p.Workers != p.Workers:
 		return fmt.Errorf("machine: the next program has %d workers, this one %d; they must be as many", p.Workers,
 			l.p.Workers)
-	case l.more:
+	case l.head.more:
 		return fmt.Errorf("machine: the next program cannot start: worker %d has not ended, its next instruction is %v",
-			l.worker, l.in)
+			l.worker, l.head.in)
 	case l.Open() > 0:
 		return fmt.Errorf("machine: the next program cannot start: worker %d has issued what is not done yet",
 			l.worker)
@@ -123,33 +172,33 @@ func (l *Local) mayLoad(p *schedule.Program) error {
 }
 
 // Head is the next instruction, with absolute ids; false when the list has ended.
-func (l *Local) Head() (schedule.Instruction, bool) { return l.in, l.more }
+func (l *Local) Head() (schedule.Instruction, bool) { return l.head.in, l.head.more }
 
 // Open is how much the worker has issued that is not done.
-func (l *Local) Open() int { return len(l.joined) + len(l.behind) + l.sends }
+func (l *Local) Open() int { return l.open.count() }
 
 // Begun is the greatest minibatch of which it has started an instruction; -1 for none.
 func (l *Local) Begun() int {
-	begun := int(l.mini)
-	if l.micro >= 0 { // minibatches ascend with their micro-batches
-		begun = max(begun, l.p.MinibatchOf(schedule.Instruction{Kind: schedule.F, Micro: l.micro}))
+	begun := int(l.begun.mini)
+	if l.begun.micro >= 0 { // minibatches ascend with their micro-batches
+		begun = max(begun, l.p.MinibatchOf(schedule.Instruction{Kind: schedule.F, Micro: l.begun.micro}))
 	}
 	return begun
 }
 
 // Poll says what the head still needs; Need.Ready means that it may start now.
 func (l *Local) Poll() Need {
-	n := Need{Worker: l.worker, At: l.in}
+	n := Need{Worker: l.worker, At: l.head.in}
 	switch {
-	case !l.more:
+	case !l.head.more:
 		n.Lack = Ended
 	case l.running:
 		n.Lack = Running
-	case l.holds(l.in):
+	case l.passing.holds(l.head.in):
 		n.Lack = Held
 	default:
 		n = *l.needs()
-		if n.Lack == Nothing && l.stands {
+		if n.Lack == Nothing && l.token.stands {
 			n.Lack = Core
 		}
 	}
@@ -160,7 +209,7 @@ func (l *Local) Poll() Need {
 // needs is what the head needs besides a core, worked out once between two things that happen.
 func (l *Local) needs() *Need {
 	if !l.known {
-		l.need, l.known = Need{Worker: l.worker, At: l.in}, true
+		l.need, l.known = Need{Worker: l.worker, At: l.head.in}, true
 		l.lacks(&l.need)
 	}
 	return &l.need
@@ -172,28 +221,25 @@ func (l *Local) lacks(n *Need) {
 	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
 		l.lacksMessage(n)
 	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:
-		if l.lacksPace(n); n.Lack == Nothing && l.o.Slots > 0 {
-			l.p.Recipients(in, func(to, _, _, _ int) bool {
-				if l.taken[to] >= l.o.Slots {
-					n.Lack, n.Peer = Slot, to
-				}
-				return n.Lack == Nothing
-			})
+		if slower, ahead := l.strands.ahead(in, &l.passing); ahead {
+			n.Lack, n.Peer = Ahead, slower
+		} else if peer, full := l.slots.full(l.p, in); full {
+			n.Lack, n.Peer = Slot, peer
 		}
 	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.EV:
-		l.lacksDevice(n)
+		l.open.lacksDevice(n, l.o.Ahead)
 	case schedule.U:
-		if l.lacksSum(n); n.Lack == Nothing {
-			l.lacksDevice(n)
+		if l.open.lacksSum(n, l.p); n.Lack == Nothing {
+			l.open.lacksDevice(n, l.o.Ahead)
 		}
 	case schedule.CK:
-		if l.lacksSum(n); n.Lack == Nothing && len(l.behind) > 0 {
-			n.Lack, n.For = Device, l.behind[0]
+		if l.open.lacksSum(n, l.p); n.Lack == Nothing {
+			l.open.lacksDevice(n, 0)
 		}
 	case schedule.AR, schedule.TG, schedule.GN, schedule.PV:
-		l.lacksSum(n)
+		l.open.lacksSum(n, l.p)
 	case schedule.DR:
-		if l.drains >= l.released {
+		if l.drains.passed >= l.drains.released {
 			n.Lack = Drain
 		}
 	}
@@ -201,30 +247,14 @@ func (l *Local) lacks(n *Need) {
 
 // lacksMessage notes the first message that a receive takes and that is not here.
 func (l *Local) lacksMessage(n *Need) {
-	takes := l.takes
-	if n.At != l.in {
+	takes := l.head.takes
+	if n.At != l.head.in {
 		var room [4]message
-		takes = l.taking(n.At, room[:0])
+		takes = l.passing.taking(n.At, room[:0])
 	}
 	for _, m := range takes {
 		if _, here := l.arrived[m.key]; !here {
 			n.Lack, n.For, n.Peer = Message, m.key.Instruction(), m.from
-			return
-		}
-	}
-}
-
-func (l *Local) lacksDevice(n *Need) {
-	if len(l.behind) > l.o.Ahead {
-		n.Lack, n.For = Device, l.behind[0]
-	}
-}
-
-// lacksSum notes the first collective that an instruction takes from and that is not complete.
-func (l *Local) lacksSum(n *Need) {
-	for _, c := range l.joined {
-		if AwaitsSum(l.p, n.At, c) {
-			n.Lack, n.For = Collective, c
 			return
 		}
 	}
@@ -243,36 +273,22 @@ func AwaitsSum(p *schedule.Program, in, collective schedule.Instruction) bool {
 // Start begins the head, which Poll has called ready.
 func (l *Local) Start() {
 	if !l.ready {
-		panic(fmt.Sprintf("machine: Start of worker %d at %v, which Poll has not called ready", l.worker, l.in))
+		panic(fmt.Sprintf("machine: Start of worker %d at %v, which Poll has not called ready", l.worker, l.head.in))
 	}
-	in := l.in
+	in := l.head.in
 	l.ready, l.running = false, true
+	l.begun.add(in)
+	l.open.start(in)
 	switch {
-	case in.Kind == schedule.DR:
-	case in.Kind.OfMinibatch():
-		l.mini = max(l.mini, in.Micro)
-	default:
-		l.micro = max(l.micro, in.Micro)
-	}
-	switch in.Kind {
-	case schedule.F, schedule.B, schedule.I, schedule.W, schedule.U, schedule.EV:
-		l.used = true
-		l.behind = append(l.behind, in)
-	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
-		for _, m := range l.takes {
+	case in.Kind.IsCompute():
+		l.token.used = true
+	case in.Kind.IsReceive():
+		for _, m := range l.head.takes {
 			delete(l.arrived, m.key)
-			l.took(m.key)
+			l.strands.took(m.key)
 		}
-	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:
-		l.sends++
-		if l.o.Slots > 0 {
-			l.p.Recipients(in, func(to, _, _, _ int) bool {
-				l.taken[to]++
-				return true
-			})
-		}
-	case schedule.AR, schedule.TG, schedule.GN, schedule.UR:
-		l.joined = append(l.joined, in)
+	case in.Kind.IsSend():
+		l.slots.take(l.p, in)
 	}
 }
 
@@ -281,100 +297,83 @@ func (l *Local) Issued(done bool) {
 	if !l.running {
 		panic(fmt.Sprintf("machine: worker %d has issued something that it had not started", l.worker))
 	}
-	in := l.in
+	in := l.head.in
 	if in.Kind == schedule.DR {
-		l.drains++
+		l.drains.passed++
 	}
 	switch {
 	case !done:
 	case in.Kind.IsCompute():
-		l.behind = l.behind[:len(l.behind)-1] // Start put it there last
+		l.open.undo()
 	case in.Kind.IsIssued():
 		l.Done(in)
 	}
 	l.running = false
-	l.at.Advance()
-	l.ended(in)
+	l.head.at.Advance()
+	l.strands.ended(in, l.head.at)
 	l.look()
 }
 
 // Done says that an instruction that was issued is complete.
 func (l *Local) Done(in schedule.Instruction) {
-	was := l.Open()
-	defer l.changed()
-	switch {
-	case in.Kind.IsSend():
-		l.sends--
-	case in.Kind.IsCompute():
-		l.behind = without(l.behind, in)
-	default:
-		l.joined = without(l.joined, in)
-		l.moved(in)
-	}
-	if l.sends < 0 || l.Open() == was {
+	if !l.open.end(in) {
 		panic(fmt.Sprintf("machine: worker %d is done with %v, which it has not issued", l.worker, in))
 	}
-}
-
-func without(list []schedule.Instruction, in schedule.Instruction) []schedule.Instruction {
-	if at := slices.Index(list, in); at >= 0 {
-		return slices.Delete(list, at, at+1)
-	}
-	return list
+	l.references.moved(in)
+	l.changed()
 }
 
 // Arrive says that a message is there: in is its sender's SF or SB.
 func (l *Local) Arrive(in schedule.Instruction) {
 	l.arrived[in.Key()] = struct{}{}
-	if l.loose != nil {
-		l.came = append(l.came, in.Key())
-	}
+	l.strands.arrive(in.Key())
 	l.changed()
 }
 
 // Credit gives a slot of the edge to a worker back.
 func (l *Local) Credit(to int) {
-	if l.o.Slots == 0 {
+	if l.slots.most == 0 {
 		return
 	}
-	if l.taken[to] == 0 {
+	if l.slots.taken[to] == 0 {
 		panic(fmt.Sprintf("machine: worker %d is given back a slot of worker %d that it has not taken", l.worker, to))
 	}
-	l.taken[to]--
+	l.slots.taken[to]--
 	l.changed()
 }
 
 // AtDrain says whether the worker is at a drain that is not released, with nothing open, and at which.
 func (l *Local) AtDrain() (drain int, at bool) {
-	return l.drains, l.more && !l.running && l.in.Kind == schedule.DR && l.drains >= l.released && l.Open() == 0
+	return l.drains.passed, l.head.more && !l.running && l.head.in.Kind == schedule.DR &&
+		l.drains.passed >= l.drains.released && l.Open() == 0
 }
 
 // Release lets the next drain through.
 func (l *Local) Release() {
-	l.released++
-	l.known = false
+	l.drains.released++
+	l.drains.counted, l.known = false, false
 }
 
 // wants says whether the worker lacks a core and nothing else for its next computation: all receives directly
 // in front of it have arrived.
 func (l *Local) wants() bool {
-	if !l.more || l.running || !l.in.Kind.IsReceive() && !l.in.Kind.IsCompute() {
+	if !l.head.more || l.running || !l.head.in.Kind.IsReceive() && !l.head.in.Kind.IsCompute() {
 		return false
 	}
-	if l.needs().Lack != Nothing || l.holds(l.in) {
+	if l.needs().Lack != Nothing || l.passing.holds(l.head.in) {
 		return false
 	}
-	if l.in.Kind.IsCompute() {
+	if l.head.in.Kind.IsCompute() {
 		return true
 	}
 	var n Need
-	for at := l.at; ; {
+	for at := l.head.at; ; {
 		at.Advance()
 		in, more := at.Head()
-		if !more || !in.Kind.IsReceive() && !in.Kind.IsCompute() || l.holds(in) {
+		if !more || !in.Kind.IsReceive() && !in.Kind.IsCompute() || l.passing.holds(in) {
 			return false
 		}
-		if !l.passes(in) {
+		if !l.passing.passes(in) {
 			n.At = in
 			if l.lacks(&n); n.Lack != Nothing {
 				return false
@@ -389,11 +388,11 @@ func (l *Local) wants() bool {
 // keeps says whether the worker's token stays with it.
 func (l *Local) keeps() bool {
 	switch {
-	case l.running || len(l.behind) > 0:
+	case l.running || len(l.open.behind) > 0:
 		return true
-	case !l.used:
+	case !l.token.used:
 		return l.wants()
-	case !l.more || l.in.Kind.IsCompute() || l.in.Kind.IsReceive():
+	case !l.head.more || l.head.in.Kind.IsCompute() || l.head.in.Kind.IsReceive():
 		return false
 	}
 	return l.needs().Lack == Nothing

@@ -13,7 +13,7 @@ func (l *Local) Limit(n int) {
 		panic(fmt.Sprintf("machine: worker %d is to pass minibatch %d and has begun minibatch %d", l.worker, n,
 			l.Begun()))
 	}
-	l.held, l.limit, l.passing = never, min(l.limit, n), true
+	l.passing.held, l.passing.limit, l.passing.some = never, min(l.passing.limit, n), true
 	if !l.running {
 		l.look()
 	}
@@ -22,48 +22,115 @@ func (l *Local) Limit(n int) {
 // Hold has instructions of minibatch n and later wait until Limit says where to stop, or Hold is called with
 // another n.
 func (l *Local) Hold(n int) {
-	l.held, l.ready = n, false
+	l.passing.held, l.ready = n, false
 	l.changed()
-}
-
-// holds says whether an instruction waits for Limit.
-func (l *Local) holds(in schedule.Instruction) bool {
-	return l.held != never && in.Kind != schedule.DR && l.p.MinibatchOf(in) >= l.held
 }
 
 // Rollback tells the worker, while it executes its first PV of minibatch k, that the update of k is refused.
 func (l *Local) Rollback(k int) {
-	if !l.running || l.in.Kind != schedule.PV || int(l.in.Micro) != k {
+	if !l.running || l.head.in.Kind != schedule.PV || int(l.head.in.Micro) != k {
 		panic(fmt.Sprintf("machine: worker %d is to roll minibatch %d back at %v; it learns of it at its own PV%d",
-			l.worker, k, l.in, k))
+			l.worker, k, l.head.in, k))
 	}
-	if l.undone <= k+1 {
+	l.passing.rollback(k, l.worker)
+}
+
+// Dropping says whether the head is a receive whose messages are thrown away.
+func (l *Local) Dropping() bool {
+	return l.head.more && l.head.in.Kind.IsReceive() && l.passing.drops(l.head.in)
+}
+
+// Messages calls yield for every message that the head, a receive, takes: its sender's instruction and the
+// sender.
+func (l *Local) Messages(yield func(sent schedule.Instruction, from int) bool) {
+	for _, m := range l.head.takes {
+		if !yield(m.key.Instruction(), m.from) {
+			return
+		}
+	}
+}
+
+// look passes what lies behind a limit and notes the head.
+func (l *Local) look() {
+	if l.strands.all == nil {
+		for in, more := l.head.at.Head(); more && l.passing.passes(in); in, more = l.head.at.Head() {
+			l.head.at.Advance()
+		}
+		l.note()
+		return
+	}
+	trainer, any := l.strands.choose(&l.passing, l.may)
+	if any {
+		l.turn(trainer)
+		return
+	}
+	l.ready, l.known = false, false
+	l.head.in, l.head.more, l.head.takes = schedule.Instruction{}, false, l.head.takes[:0]
+}
+
+// note makes what the cursor is at the head.
+func (l *Local) note() {
+	l.ready, l.known = false, false
+	h := &l.head
+	h.in, h.more = h.at.Head()
+	if h.takes = h.takes[:0]; h.in.Kind.IsReceive() {
+		h.takes = l.passing.taking(h.in, h.takes)
+	}
+}
+
+// passing is what of its list a worker moves on without, or waits in front of: from some minibatch on everything but
+// drains. Those numbers only fall in a Program, held apart.
+type passing struct {
+	p           *schedule.Program
+	held, limit int  // minibatches from here on wait, are passed
+	undone      int  // minibatches from here on are passed, their dropped messages taken
+	some        bool // anything is
+	dropped     map[schedule.Key]struct{}
+}
+
+func passesNothing(p *schedule.Program) passing {
+	return passing{p: p, held: never, limit: never, undone: never}
+}
+
+// holds says whether an instruction waits for Limit.
+func (s *passing) holds(in schedule.Instruction) bool {
+	return s.held != never && in.Kind != schedule.DR && s.p.MinibatchOf(in) >= s.held
+}
+
+// drops says whether a receive's messages are thrown away.
+func (s *passing) drops(receive schedule.Instruction) bool {
+	return s.p.MinibatchOf(receive) >= s.undone
+}
+
+// rollback has a worker pass what lies behind minibatch k, and take and drop what was sent of it.
+func (s *passing) rollback(k, worker int) {
+	if s.undone <= k+1 {
 		return // this is another stage's PV of the same minibatch
 	}
-	l.undone, l.passing, l.dropped = k+1, true, map[schedule.Key]struct{}{}
-	seen := map[int]bool{l.worker: true}
-	for _, held := range l.p.StagesOf(l.worker) {
+	s.undone, s.some, s.dropped = k+1, true, map[schedule.Key]struct{}{}
+	seen := map[int]bool{worker: true}
+	for _, held := range s.p.StagesOf(worker) {
 		for _, stage := range []int{held[1] - 1, held[1] + 1} {
-			if stage < 0 || stage >= len(l.p.Placement[held[0]]) {
+			if stage < 0 || stage >= len(s.p.Placement[held[0]]) {
 				continue
 			}
-			for _, from := range l.p.Placement[held[0]][stage] {
+			for _, from := range s.p.Placement[held[0]][stage] {
 				if !seen[from] {
 					seen[from] = true
-					l.drop(from, k)
+					s.drop(from, worker, k)
 				}
 			}
 		}
 	}
 }
 
-// drop notes the messages of minibatches behind k that a worker sends in front of its first PV of k.
-func (l *Local) drop(from, k int) {
-	l.p.Walk(from, func(in schedule.Instruction) bool {
-		if in.Kind.IsSend() && l.p.MinibatchOf(in) > k {
-			l.p.Recipients(in, func(to, _, _, _ int) bool {
-				if to == l.worker {
-					l.dropped[in.Key()] = struct{}{}
+// drop notes the messages of minibatches behind k that one worker sends another in front of its first PV of k.
+func (s *passing) drop(from, worker, k int) {
+	s.p.Walk(from, func(in schedule.Instruction) bool {
+		if in.Kind.IsSend() && s.p.MinibatchOf(in) > k {
+			s.p.Recipients(in, func(to, _, _, _ int) bool {
+				if to == worker {
+					s.dropped[in.Key()] = struct{}{}
 				}
 				return true
 			})
@@ -72,73 +139,41 @@ func (l *Local) drop(from, k int) {
 	})
 }
 
-// Dropping says whether the head is a receive whose messages are thrown away.
-func (l *Local) Dropping() bool {
-	return l.more && l.in.Kind.IsReceive() && l.p.MinibatchOf(l.in) >= l.undone
-}
-
-// Messages calls yield for every message that the head, a receive, takes: its sender's instruction and the
-// sender.
-func (l *Local) Messages(yield func(sent schedule.Instruction, from int) bool) {
-	for _, m := range l.takes {
-		if !yield(m.key.Instruction(), m.from) {
-			return
-		}
-	}
-}
-
 // taking appends the messages that a receive takes.
-func (l *Local) taking(in schedule.Instruction, list []message) []message {
-	l.messages(in, func(sent schedule.Instruction, from int) bool {
+func (s *passing) taking(in schedule.Instruction, list []message) []message {
+	s.messages(in, func(sent schedule.Instruction, from int) bool {
 		list = append(list, message{sent.Key(), from})
 		return true
 	})
 	return list
 }
 
-func (l *Local) messages(in schedule.Instruction, yield func(sent schedule.Instruction, from int) bool) {
-	if l.undone == never || l.p.MinibatchOf(in) < l.undone {
-		l.p.Expected(in, yield)
+func (s *passing) messages(in schedule.Instruction, yield func(sent schedule.Instruction, from int) bool) {
+	if s.undone == never || !s.drops(in) {
+		s.p.Expected(in, yield)
 		return
 	}
-	l.p.Expected(in, func(sent schedule.Instruction, from int) bool {
-		if _, drop := l.dropped[sent.Key()]; drop {
+	s.p.Expected(in, func(sent schedule.Instruction, from int) bool {
+		if _, drop := s.dropped[sent.Key()]; drop {
 			return yield(sent, from)
 		}
 		return true
 	})
 }
 
-// look passes what lies behind a limit and notes the head.
-func (l *Local) look() {
-	l.ready, l.known = false, false
-	if l.loose != nil {
-		l.choose()
-		return
-	}
-	l.in, l.more = l.at.Head()
-	for l.passing && l.more && l.passes(l.in) {
-		l.at.Advance()
-		l.in, l.more = l.at.Head()
-	}
-	if l.takes = l.takes[:0]; l.in.Kind.IsReceive() {
-		l.takes = l.taking(l.in, l.takes)
-	}
-}
-
 // passes says whether the worker moves on without doing an instruction.
-func (l *Local) passes(in schedule.Instruction) bool {
-	if !l.passing || in.Kind == schedule.DR {
+func (s *passing) passes(in schedule.Instruction) bool {
+	if !s.some || in.Kind == schedule.DR {
 		return false
 	}
-	n := l.p.MinibatchOf(in)
-	if n < l.limit && n >= l.undone && in.Kind.IsReceive() {
+	n := s.p.MinibatchOf(in)
+	if n < s.limit && n >= s.undone && in.Kind.IsReceive() {
 		taken := false
-		l.messages(in, func(schedule.Instruction, int) bool {
+		s.messages(in, func(schedule.Instruction, int) bool {
 			taken = true
 			return false
 		})
 		return !taken
 	}
-	return n >= min(l.limit, l.undone)
+	return n >= min(s.limit, s.undone)
 }

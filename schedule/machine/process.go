@@ -116,7 +116,7 @@ func (s *Process) Done(worker int, in schedule.Instruction) []int {
 func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 	l := s.locals[worker]
 	l.Arrive(in)
-	if l.running || !l.in.Kind.IsReceive() && l.loose == nil {
+	if l.running || !l.head.in.Kind.IsReceive() && l.strands.all == nil {
 		return nil
 	}
 	return s.after(worker)
@@ -126,7 +126,7 @@ func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 func (s *Process) Credit(worker, to int) []int {
 	l := s.locals[worker]
 	l.Credit(to)
-	if l.running || !l.in.Kind.IsSend() && l.loose == nil {
+	if l.running || !l.head.in.Kind.IsSend() && l.strands.all == nil {
 		return nil
 	}
 	return s.after(worker)
@@ -134,7 +134,7 @@ func (s *Process) Credit(worker, to int) []int {
 
 // Processor is which processor of its pool a worker's token names; false where it has none.
 func (s *Process) Processor(worker int) (processor int, has bool) {
-	core := s.locals[worker].core
+	core := s.locals[worker].token.core
 	return core, core != none
 }
 
@@ -169,7 +169,7 @@ func (s *Process) AtDrain() (drain, workers int, all bool) {
 	if len(s.workers) == 0 || s.drained < len(s.workers) {
 		return 0, 0, false
 	}
-	return s.locals[s.workers[0]].drains, len(s.workers), true
+	return s.locals[s.workers[0]].drains.passed, len(s.workers), true
 }
 
 // Release lets every worker through its drain.
@@ -177,7 +177,6 @@ func (s *Process) Release() []int {
 	s.drained = 0
 	for _, w := range s.workers {
 		s.locals[w].Release()
-		s.locals[w].counted = false
 	}
 	return s.all()
 }
@@ -185,7 +184,7 @@ func (s *Process) Release() []int {
 // Ended says whether every list has ended with nothing open.
 func (s *Process) Ended() bool {
 	for _, w := range s.workers {
-		if l := s.locals[w]; l.more || l.Open() > 0 {
+		if l := s.locals[w]; l.head.more || l.Open() > 0 {
 			return false
 		}
 	}
@@ -234,20 +233,20 @@ func (s *Process) after(worker int) []int {
 func (s *Process) look(w int) {
 	l, cores := s.locals[w], s.cores[w]
 	if cores != nil && !l.running {
-		if l.core != none && !l.keeps() {
-			l.core, l.ready = none, false
+		if l.token.core != none && !l.keeps() {
+			l.token.core, l.ready = none, false
 			if next, processor, passed := cores.Return(w); passed {
 				s.give(next, processor)
 			}
 		}
-		switch wants := l.core == none && l.wants(); {
-		case wants && !l.stands:
-			l.stands = true
+		switch wants := l.token.core == none && l.wants(); {
+		case wants && !l.token.stands:
+			l.token.stands = true
 			if processor, now := cores.Join(w); now {
 				s.give(w, processor)
 			}
-		case !wants && l.stands && l.core == none:
-			l.stands = false
+		case !wants && l.token.stands && l.token.core == none:
+			l.token.stands = false
 			cores.Leave(w)
 		}
 	}
@@ -256,15 +255,15 @@ func (s *Process) look(w int) {
 
 // count counts a worker that has come to a drain.
 func (s *Process) count(l *Local) {
-	if _, at := l.AtDrain(); at && !l.counted {
-		l.counted = true
+	if _, at := l.AtDrain(); at && !l.drains.counted {
+		l.drains.counted = true
 		s.drained++
 	}
 }
 
 func (s *Process) give(w, processor int) {
 	l := s.locals[w]
-	l.core, l.used, l.stands = processor, false, false
+	l.token = token{core: processor}
 	if !slices.Contains(s.wake, w) {
 		s.wake = append(s.wake, w)
 	}

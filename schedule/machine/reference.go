@@ -3,7 +3,9 @@ package machine
 import "github.com/millrace-ml/millrace/schedule"
 
 // references counts, by stage, the updates of a reference beside a Program's pipelines; nil where there is none.
-func references(p *schedule.Program) []int {
+type references []int
+
+func referencesOf(p *schedule.Program) references {
 	if !p.Beside() {
 		return nil
 	}
@@ -11,9 +13,9 @@ func references(p *schedule.Program) []int {
 }
 
 // moved notes that what was issued beside the worker is complete, an update of the reference among it.
-func (l *Local) moved(in schedule.Instruction) {
+func (r references) moved(in schedule.Instruction) {
 	if in.Kind == schedule.UR {
-		l.references[in.Stage]++
+		r[in.Stage]++
 	}
 }
 

@@ -6,23 +6,32 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// strand is what a server does for one trainer, in its order.
+// strands is what a server does for its trainers, each in its order. The head is of one of them, whose cursor then lags
+// behind Local's until the instruction has ended.
+type strands struct {
+	p    *schedule.Program
+	all  []strand       // by trainer; nil: the worker keeps to its list
+	turn int            // the strand that the head is of
+	came []schedule.Key // messages that have arrived for them, in their order
+}
+
+// strand is what a server does for one trainer.
 type strand struct {
 	at   schedule.Cursor // in the whole list: at an instruction of the strand, or behind the last
 	done int             // updates
 }
 
-// strands is those of a worker that takes its instructions by readiness; nil where it keeps to its list.
-func strands(p *schedule.Program, worker int) []strand {
-	if !p.Loose(worker) {
-		return nil
+// strandsOf is those of a worker that takes its instructions by readiness.
+func strandsOf(p *schedule.Program, worker int) strands {
+	s := strands{p: p}
+	if p.Loose(worker) {
+		s.all = make([]strand, p.Trainers())
+		for t := range s.all {
+			s.all[t].at = schedule.NewCursor(p, worker)
+			s.all[t].settle(p, t)
+		}
 	}
-	all := make([]strand, p.Trainers())
-	for t := range all {
-		all[t].at = schedule.NewCursor(p, worker)
-		all[t].settle(p, t)
-	}
-	return all
+	return s
 }
 
 // settle moves past what is of other strands.
@@ -36,56 +45,52 @@ func (s *strand) settle(p *schedule.Program, trainer int) {
 	}
 }
 
-// changed notes that something has happened that the head may have waited for. A loose worker then looks for what
-// is ready.
-func (l *Local) changed() {
-	l.known = false
-	if l.loose != nil && !l.running {
-		l.choose()
+// arrive notes that a message is there.
+func (s *strands) arrive(key schedule.Key) {
+	if s.all != nil {
+		s.came = append(s.came, key)
 	}
 }
 
 // took notes that a message is no longer there.
-func (l *Local) took(key schedule.Key) {
-	if at := slices.Index(l.came, key); at >= 0 {
-		l.came = slices.Delete(l.came, at, at+1)
+func (s *strands) took(key schedule.Key) {
+	if at := slices.Index(s.came, key); at >= 0 {
+		s.came = slices.Delete(s.came, at, at+1)
 	}
 }
 
 // ended puts the strand that an instruction was of behind it.
-func (l *Local) ended(in schedule.Instruction) {
-	if l.loose == nil {
+func (s *strands) ended(in schedule.Instruction, behind schedule.Cursor) {
+	if s.all == nil {
 		return
 	}
-	s := &l.loose[l.turn]
-	if s.at = l.at; in.Kind == schedule.U {
-		s.done++
+	one := &s.all[s.turn]
+	if one.at = behind; in.Kind == schedule.U {
+		one.done++
 	}
-	s.settle(l.p, l.turn)
+	one.settle(s.p, s.turn)
 }
 
-// choose makes the head what a loose worker does next: the rest of an update that it has begun, or else weights that
+// choose says which strand a worker goes on with: the rest of an update that it has begun, or else weights that
 // a trainer waits for and may have, or else the gradients that came first. Where nothing is ready it is the first that
-// is left.
-func (l *Local) choose() {
-	l.ready, l.known = false, false
+// is left, if any is.
+func (s *strands) choose(passing *passing, may func(trainer int) bool) (trainer int, any bool) {
 	first := -1
 	var receives []int
-	for t := range l.loose {
-		s := &l.loose[t]
-		in, more := s.at.Head()
-		for more && l.passes(in) {
-			s.at.Advance()
-			s.settle(l.p, t)
-			in, more = s.at.Head()
+	for t := range s.all {
+		one := &s.all[t]
+		in, more := one.at.Head()
+		for more && passing.passes(in) {
+			one.at.Advance()
+			one.settle(s.p, t)
+			in, more = one.at.Head()
 		}
 		if !more {
 			continue
 		}
 		switch in.Kind {
 		case schedule.U, schedule.GN:
-			l.head(t)
-			return
+			return t, true
 		case schedule.RG:
 			receives = append(receives, t)
 		}
@@ -93,50 +98,52 @@ func (l *Local) choose() {
 			first = t
 		}
 	}
-	for t := range l.loose {
-		if in, more := l.loose[t].at.Head(); more && in.Kind == schedule.SW && l.may(t) {
-			return
+	for t := range s.all {
+		if in, more := s.all[t].at.Head(); more && in.Kind == schedule.SW && may(t) {
+			return t, true
 		}
 	}
-	for _, key := range l.came {
-		if t := l.p.TrainerOf(key.Instruction()); slices.Contains(receives, t) && l.may(t) {
-			return
+	for _, key := range s.came {
+		if t := s.p.TrainerOf(key.Instruction()); slices.Contains(receives, t) && may(t) {
+			return t, true
 		}
 	}
-	if first < 0 {
-		l.in, l.more, l.takes = schedule.Instruction{}, false, l.takes[:0]
-		return
+	return first, first >= 0
+}
+
+// ahead says whether weights would let a trainer begin a minibatch that is farther ahead of another trainer's than
+// the Program's staleness, and which worker that other one is. One that has no more to do holds nobody back.
+func (s *strands) ahead(in schedule.Instruction, passing *passing) (slower int, is bool) {
+	if s.all == nil || s.p.Staleness == nil || in.Kind != schedule.SW {
+		return 0, false
 	}
-	l.head(first)
+	mine := s.all[s.p.TrainerOf(in)].done
+	for t := range s.all {
+		in, more := s.all[t].at.Head()
+		if more && !passing.passes(in) && s.all[t].done < mine-*s.p.Staleness {
+			return s.p.WorkerOf(0, 0, t), true
+		}
+	}
+	return 0, false
+}
+
+// changed notes that something has happened that the head may have waited for. A loose worker then looks for what
+// is ready.
+func (l *Local) changed() {
+	l.known = false
+	if l.strands.all != nil && !l.running {
+		l.look()
+	}
 }
 
 // may makes a strand's next instruction the head, and says whether it could start.
 func (l *Local) may(trainer int) bool {
-	l.head(trainer)
-	return l.needs().Lack == Nothing && !l.holds(l.in)
+	l.turn(trainer)
+	return l.needs().Lack == Nothing && !l.passing.holds(l.head.in)
 }
 
-// head makes the next instruction of a strand the head.
-func (l *Local) head(trainer int) {
-	l.turn, l.at, l.ready, l.known = trainer, l.loose[trainer].at, false, false
-	l.in, l.more = l.at.Head()
-	if l.takes = l.takes[:0]; l.in.Kind.IsReceive() {
-		l.takes = l.taking(l.in, l.takes)
-	}
-}
-
-// lacksPace notes that weights would let a trainer begin a minibatch that is farther ahead of another trainer's than
-// the Program's staleness. One that has no more to do holds nobody back.
-func (l *Local) lacksPace(n *Need) {
-	if l.loose == nil || l.p.Staleness == nil || n.At.Kind != schedule.SW {
-		return
-	}
-	mine := l.loose[l.p.TrainerOf(n.At)].done
-	for t := range l.loose {
-		in, more := l.loose[t].at.Head()
-		if more && !l.passes(in) && l.loose[t].done < mine-*l.p.Staleness {
-			n.Lack, n.Peer = Ahead, l.p.WorkerOf(0, 0, t)
-			return
-		}
-	}
+// turn makes the next instruction of a strand the head.
+func (l *Local) turn(trainer int) {
+	l.strands.turn, l.head.at = trainer, l.strands.all[trainer].at
+	l.note()
 }

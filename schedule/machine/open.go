@@ -1,0 +1,69 @@
+package machine
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// open is what a worker has issued, or is at, that is not done.
+type open struct {
+	joined []schedule.Instruction // collectives
+	behind []schedule.Instruction // computations, in their order
+	sends  int
+}
+
+func (o *open) count() int { return len(o.joined) + len(o.behind) + o.sends }
+
+// start adds an instruction that begins, if anybody waits for it to be done.
+func (o *open) start(in schedule.Instruction) {
+	switch {
+	case in.Kind.IsCompute():
+		o.behind = append(o.behind, in)
+	case in.Kind.IsSend():
+		o.sends++
+	case in.Kind.IsIssued():
+		o.joined = append(o.joined, in)
+	}
+}
+
+// undo takes the computation that began last, which is done.
+func (o *open) undo() { o.behind = o.behind[:len(o.behind)-1] }
+
+// end takes an instruction that is done, and says whether it was there.
+func (o *open) end(in schedule.Instruction) bool {
+	was := o.count()
+	switch {
+	case in.Kind.IsSend():
+		o.sends--
+	case in.Kind.IsCompute():
+		o.behind = without(o.behind, in)
+	default:
+		o.joined = without(o.joined, in)
+	}
+	return o.sends >= 0 && o.count() < was
+}
+
+func without(list []schedule.Instruction, in schedule.Instruction) []schedule.Instruction {
+	if at := slices.Index(list, in); at >= 0 {
+		return slices.Delete(list, at, at+1)
+	}
+	return list
+}
+
+// lacksDevice notes that more computations are not done than so many.
+func (o *open) lacksDevice(n *Need, ahead int) {
+	if len(o.behind) > ahead {
+		n.Lack, n.For = Device, o.behind[0]
+	}
+}
+
+// lacksSum notes the first collective that an instruction takes from and that is not complete.
+func (o *open) lacksSum(n *Need, p *schedule.Program) {
+	for _, c := range o.joined {
+		if AwaitsSum(p, n.At, c) {
+			n.Lack, n.For = Collective, c
+			return
+		}
+	}
+}
