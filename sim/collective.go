@@ -16,44 +16,64 @@ type gathering struct {
 	takes   float64
 }
 
+// sums is the collectives that some members have come to, and the all-reduces. A worker takes part in one of these at a
+// time.
+type sums struct {
+	terms    *terms
+	joined   map[schedule.Instruction]*gathering // by leader
+	reducing []float64                           // by worker: when the all-reduces that it takes part in are over
+	closings []closing                           // by place
+}
+
+func newSums(t *terms) sums {
+	return sums{terms: t, joined: map[schedule.Instruction]*gathering{}, reducing: make([]float64, t.p.Workers),
+		closings: make([]closing, len(t.prices))}
+}
+
+// join notes that a member has come, and gives its collective once all have.
+func (a *sums) join(in schedule.Instruction, now, takes float64) (whole *gathering) {
+	key := a.terms.p.Leader(in)
+	g := a.joined[key]
+	if g == nil {
+		g = &gathering{}
+		g.members, g.workers = a.terms.p.Group(in)
+		g.issuedS = make([]float64, len(g.members))
+		a.joined[key] = g
+	}
+	g.issuedS[slices.Index(g.members, in)] = now
+	g.came++
+	g.takes = max(g.takes, takes)
+	if g.came < len(g.members) {
+		return nil
+	}
+	delete(a.joined, key)
+	return g
+}
+
 // join brings a member to its collective. The last one to come sets it going: it takes
 // as long as the slowest member says, and is complete for all of them at once. A worker takes part
 // in one all-reduce at a time, in the order in which they were complete, each begun in the
 // backward in front of it (addUp); collectives and transfers do not slow each other down.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
-	key := s.p.Leader(in)
-	g := s.joined[key]
+	g := s.sums.join(in, s.queue.now, takes)
 	if g == nil {
-		g = &gathering{}
-		g.members, g.workers = s.p.Group(in)
-		g.issuedS = make([]float64, len(g.members))
-		s.joined[key] = g
-	}
-	g.issuedS[slices.Index(g.members, in)] = s.now
-	g.came++
-	g.takes = max(g.takes, takes)
-	if g.came < len(g.members) {
 		return
 	}
-	delete(s.joined, key)
-	start, end := s.now, s.now+g.takes
+	start, end := s.queue.now, s.queue.now+g.takes
 	if in.Kind == schedule.AR && g.takes > 0 {
-		start, end = s.addUp(g)
-		for _, other := range g.workers {
-			s.reducing[other] = end
-		}
+		start, end = s.sums.addUp(g, s.queue.now)
 	}
 	for i, m := range g.members {
 		s.queue.push(event{at: end, worker: int32(g.workers[i]), in: m, what: summed})
 		if s.o.Record {
 			blocked := ""
-			if s.now > g.issuedS[i] {
+			if s.queue.now > g.issuedS[i] {
 				blocked = in.String()
 			}
-			if start > s.now {
+			if start > s.queue.now {
 				blocked = trace.ByLink
 			}
-			s.recordSpan(g.workers[i], m, trace.Comm, min(start, g.issuedS[i]), start, end, s.bytesOf(m), blocked)
+			s.journal.span(g.workers[i], m, trace.Comm, min(start, g.issuedS[i]), start, end, s.terms.bytesOf(m), blocked)
 		}
 	}
 }

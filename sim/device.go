@@ -42,12 +42,12 @@ func (s *state) host(w int, in schedule.Instruction) {
 	takes := 0.0
 	switch {
 	case in.Kind.IsCompute():
-		takes = s.costs.IssueS
+		takes = s.terms.costs.IssueS
 	case in.Kind.IsSend():
-		takes = s.costs.SendS
+		takes = s.terms.costs.SendS
 	}
 	if takes > 0 {
-		s.queue.push(event{at: s.now + takes, worker: int32(w), in: in, what: hostEnd})
+		s.queue.push(event{at: s.queue.now + takes, worker: int32(w), in: in, what: hostEnd})
 		return
 	}
 	s.hand(w, in)
@@ -77,12 +77,12 @@ func (s *state) proceed(w int) {
 		default:
 			me := &s.workers[w]
 			host := me.started
-			me.started, d.beganS = s.now, s.now
+			me.started, d.beganS = s.queue.now, s.queue.now
 			takes, _ := s.begin(w, in)
 			me.started = host
-			s.limit(w, in, false)
+			s.memory.limit(w, in, false)
 			d.blockedBy = next.blockedBy
-			s.queue.push(event{at: s.now + takes, worker: int32(w), in: in, what: deviceEnd})
+			s.queue.push(event{at: s.queue.now + takes, worker: int32(w), in: in, what: deviceEnd})
 		}
 	}
 }
@@ -93,20 +93,20 @@ func (s *state) leaveDevice(w int, in schedule.Instruction) {
 	d, host := &me.device, me.started
 	me.started = d.beganS
 	s.executed(w, in)
-	me.started, d.freeS = host, s.now
+	me.started, d.freeS = host, s.queue.now
 	s.proceed(w)
 	s.wakeAll(s.gate.Done(w, in))
 }
 
 // giveBack sends the slots of what a receive has taken back to the senders, as messages of no bytes.
 func (s *state) giveBack(w int, in schedule.Instruction) {
-	s.p.Expected(in, func(sent schedule.Instruction, from int) bool {
-		latency, _, err := s.costs.transferS(transfer{from: w, to: from, in: in})
+	s.terms.p.Expected(in, func(sent schedule.Instruction, from int) bool {
+		latency, _, err := s.terms.costs.transferS(transfer{from: w, to: from, in: in})
 		if err != nil {
 			s.fault = cmp.Or(s.fault, err)
 			return false
 		}
-		s.queue.push(event{at: s.now + latency, worker: int32(from), from: int32(w), in: sent, what: credit})
+		s.queue.push(event{at: s.queue.now + latency, worker: int32(from), from: int32(w), in: sent, what: credit})
 		return true
 	})
 }

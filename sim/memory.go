@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/trace"
 )
 
 // account is the memory of one worker.
@@ -16,6 +15,38 @@ type account struct {
 func (a *account) hold(n int64) {
 	a.bytes += n
 	a.peak = max(a.peak, a.bytes)
+}
+
+// held is what every worker holds, by the instructions that it has carried out and the messages that lie with it.
+type held struct {
+	terms     *terms
+	journal   *journal
+	most      func(worker int) int64         // that a worker has; 0, or nil: any amount
+	accounts  []account                      // by worker
+	beside    []besides                      // by worker
+	gradients []gathered                     // by place
+	copies    []map[schedule.Instruction]int // by worker: changes of the copies of weights; nil under sync
+	over      *Over                          // the first that was more than a worker has
+}
+
+// newHeld is what is held throughout.
+func newHeld(t *terms, j *journal, most func(worker int) int64) held {
+	p := t.p
+	m := held{terms: t, journal: j, most: most, accounts: make([]account, p.Workers), beside: make([]besides, p.Workers),
+		gradients: make([]gathered, len(t.prices)), copies: copiesOf(p)}
+	for pl, stages := range p.Placement {
+		for stage, on := range stages {
+			for r, w := range on {
+				at := schedule.Instruction{Pipeline: int16(pl), Stage: int32(stage), Replica: int16(r)}
+				m.accounts[w].hold(fixedBytes(p, pl, t.of(at)))
+			}
+		}
+	}
+	for w := range m.accounts {
+		m.sample(w)
+		m.limit(w, schedule.Instruction{}, true)
+	}
+	return m
 }
 
 // gathered is which gradients of a stage's parameters there are.
@@ -38,54 +69,50 @@ func (c *StageCost) gradientBytes(g gathered) int64 {
 	return 0
 }
 
-// inside is the most that an instruction holds for a moment beyond what was held before it. The
+// inside notes the most that an instruction holds for a moment beyond what was held before it. The
 // first backward after an update makes the gradients of parameters as it goes.
-func (s *state) inside(in schedule.Instruction) int64 {
-	c := s.costs.on(s.p, in)
+func (m *held) inside(w int, in schedule.Instruction, c *StageCost) { m.touch(w, m.insideOf(in, c)) }
+
+func (m *held) insideOf(in schedule.Instruction, c *StageCost) int64 {
 	switch in.Kind {
 	case schedule.F:
 		return c.ForwardPeak
 	case schedule.B:
-		if s.gradients[s.placeOf(in)] == ofAll {
+		if m.gradients[m.terms.place(in)] == ofAll {
 			return c.BackwardPeak
 		}
 		return max(c.FirstBackwardPeak, c.BackwardPeak)
 	case schedule.I:
-		if s.gradients[s.placeOf(in)] != none {
+		if m.gradients[m.terms.place(in)] != none {
 			return c.InputPeak
 		}
 		return max(c.FirstInputPeak, c.InputPeak)
 	case schedule.W:
-		if s.gradients[s.placeOf(in)] == ofAll {
+		if m.gradients[m.terms.place(in)] == ofAll {
 			return c.WeightPeak
 		}
 		return max(c.FirstWeightPeak, c.WeightPeak)
 	case schedule.EV:
 		return c.EvaluatePeak
 	case schedule.U:
-		return c.updatePeak(s.p.UpdateCost(in))
+		return c.updatePeak(m.terms.p.UpdateCost(in))
 	}
 	return 0
 }
 
 // touch notes that n more bytes are held for a moment.
-func (s *state) touch(w int, n int64) {
-	a := &s.workers[w].memory
+func (m *held) touch(w int, n int64) {
+	a := &m.accounts[w]
 	a.peak = max(a.peak, a.bytes+n)
-	if s.o.Record && n > 0 {
-		s.tl.Memory = append(s.tl.Memory, trace.MemorySample{Worker: w, AtS: s.now, Bytes: a.bytes + n})
+	if n > 0 {
+		m.journal.sample(w, a.bytes+n)
 	}
 }
 
-// placeOf numbers the replicas of all stages of all pipelines.
-func (s *state) placeOf(in schedule.Instruction) int {
-	return s.places[int(in.Pipeline)*s.p.Stages+int(in.Stage)] + int(in.Replica)
-}
-
 // makeGradients has those gradients be there that are not yet.
-func (s *state) makeGradients(w int, in schedule.Instruction, c *StageCost, g gathered) {
-	if at := &s.gradients[s.placeOf(in)]; *at < g {
-		s.workers[w].memory.hold(c.gradientBytes(g) - c.gradientBytes(*at))
+func (m *held) makeGradients(w int, in schedule.Instruction, c *StageCost, g gathered) {
+	if at := &m.gradients[m.terms.place(in)]; *at < g {
+		m.accounts[w].hold(c.gradientBytes(g) - c.gradientBytes(*at))
 		*at = g
 	}
 }
@@ -94,83 +121,83 @@ func (s *state) makeGradients(w int, in schedule.Instruction, c *StageCost, g ga
 // the sender's from the computation that made it, and the receiver's once it has arrived,
 // whether or not it has got round to it; between two stages of one worker it changes
 // hands in place.
-func (s *state) settle(w int, in schedule.Instruction) {
-	m := &s.workers[w].memory
-	c := s.costs.on(s.p, in)
-	s.keepVersion(w, in, c)
+func (m *held) settle(w int, in schedule.Instruction) {
+	a := &m.accounts[w]
+	c := m.terms.of(in)
+	m.keepVersion(w, in, c)
 	switch in.Kind {
 	case schedule.F:
-		m.micros++
-		m.mostMic = max(m.mostMic, m.micros)
-		m.hold(c.SavedBytes + c.ActivationBytes)
+		a.micros++
+		a.mostMic = max(a.mostMic, a.micros)
+		a.hold(c.SavedBytes + c.ActivationBytes)
 	case schedule.EV:
-		m.hold(c.ActivationBytes)
-		m.hold(-c.InputBytes)
+		a.hold(c.ActivationBytes)
+		a.hold(-c.InputBytes)
 	case schedule.B:
-		m.micros--
-		m.hold(-c.SavedBytes - c.InputBytes - s.received(in))
-		s.makeGradients(w, in, c, ofAll)
-		m.hold(c.GradientBytes)
+		a.micros--
+		a.hold(-c.SavedBytes - c.InputBytes - m.terms.received(in))
+		m.makeGradients(w, in, c, ofAll)
+		a.hold(c.GradientBytes)
 	case schedule.I:
-		m.hold(c.PendingBytes - c.SavedBytes - c.InputBytes - s.received(in))
-		s.makeGradients(w, in, c, ofWhole)
-		m.hold(c.GradientBytes)
+		a.hold(c.PendingBytes - c.SavedBytes - c.InputBytes - m.terms.received(in))
+		m.makeGradients(w, in, c, ofWhole)
+		a.hold(c.GradientBytes)
 	case schedule.W:
-		m.micros--
-		m.hold(-c.PendingBytes)
-		s.makeGradients(w, in, c, ofAll)
+		a.micros--
+		a.hold(-c.PendingBytes)
+		m.makeGradients(w, in, c, ofAll)
 	case schedule.RF, schedule.RB:
-		rounded := s.rounded(in, w, c)
+		rounded := m.terms.rounded(in, w, c)
 		if rounded == 0 {
 			return
 		}
 		if c.Packed.On { // what has come and what it stands for are there at once
-			s.touch(w, c.wholeBytes(s.p, in))
+			m.touch(w, c.wholeBytes(m.terms.p, in))
 		}
-		m.hold(rounded)
+		a.hold(rounded)
 	case schedule.RG:
-		s.gradients[s.placeOf(in)] = ofAll // which the server holds since they came
+		m.gradients[m.terms.place(in)] = ofAll // which the server holds since they came
 	case schedule.RW:
-		m.hold(-s.bytesOf(in)) // they are written over the trainer's own
+		a.hold(-m.terms.bytesOf(in)) // they are written over the trainer's own
 	case schedule.AR, schedule.TG, schedule.GN:
-		s.makeGradients(w, in, c, ofAll) // a replica without a micro-batch contributes zeros
-		if s.p.Defers() && in.Kind == schedule.AR {
-			s.gradients[s.placeOf(in)] = none // they are kept for their update, and the next minibatch makes others
+		m.makeGradients(w, in, c, ofAll) // a replica without a micro-batch contributes zeros
+		if m.terms.p.Defers() && in.Kind == schedule.AR {
+			m.gradients[m.terms.place(in)] = none // they are kept for their update, and the next minibatch makes others
 		}
 	case schedule.U, schedule.PV:
-		cost := s.p.UpdateCost(in)
+		cost := m.terms.p.UpdateCost(in)
 		switch {
 		case cost.SetAside:
-			m.hold(-c.ParameterBytes)
+			a.hold(-c.ParameterBytes)
 		case !cost.KeepsGradients:
-			s.freeGradients(w, in, c)
+			m.freeGradients(w, in, c)
 		}
-		m.hold(cost.Whole*c.changing() + cost.Models*c.ReferenceBytes - s.seen(w, c))
+		a.hold(cost.Whole*c.changing() + cost.Models*c.ReferenceBytes - m.seen(w, c))
 	default:
 		return
 	}
-	s.sample(w)
+	m.sample(w)
 }
 
 // handsOut notes what a message of a server's or to it is made of: the trainer's gradients, or a copy of the weights.
-func (s *state) handsOut(w int, in schedule.Instruction) {
+func (m *held) handsOut(w int, in schedule.Instruction) {
 	switch in.Kind {
 	case schedule.SG:
-		s.gradients[s.placeOf(in)] = none
+		m.gradients[m.terms.place(in)] = none
 	case schedule.SW:
-		s.workers[w].memory.hold(s.bytesOf(in))
-		s.sample(w)
+		m.accounts[w].hold(m.terms.bytesOf(in))
+		m.sample(w)
 	}
 }
 
-func (s *state) freeGradients(w int, in schedule.Instruction, c *StageCost) {
-	at := &s.gradients[s.placeOf(in)]
-	s.workers[w].memory.hold(-c.gradientBytes(*at))
+func (m *held) freeGradients(w int, in schedule.Instruction, c *StageCost) {
+	at := &m.gradients[m.terms.place(in)]
+	m.accounts[w].hold(-c.gradientBytes(*at))
 	*at = none
 }
 
 // received is the bytes of the gradient that a backward was given: none on the last stage.
-func (s *state) received(in schedule.Instruction) int64 { return s.costs.on(s.p, in).received(s.p, in) }
+func (t *terms) received(in schedule.Instruction) int64 { return t.of(in).received(t.p, in) }
 
 func (c *StageCost) received(p *schedule.Program, in schedule.Instruction) int64 {
 	if int(in.Stage)+1 >= p.Stages {
@@ -180,19 +207,19 @@ func (c *StageCost) received(p *schedule.Program, in schedule.Instruction) int64
 }
 
 // pack has a sender hold what it sends in fewer bits in place of what it has made, and says how long that takes.
-func (s *state) pack(w int, in schedule.Instruction) (takesS float64) {
-	c := s.costs.on(s.p, in)
+func (m *held) pack(w int, in schedule.Instruction) (takesS float64) {
+	c := m.terms.of(in)
 	_, takesS, packs := c.Packed.of(in.Kind)
 	if !packs {
 		return 0
 	}
-	s.p.Recipients(in, func(_, lo, hi, n int) bool {
-		packed, whole := partOf(s.bytesOf(in), lo, hi, n), partOf(c.wholeBytes(s.p, in), lo, hi, n)
-		s.touch(w, packed)
-		s.workers[w].memory.hold(packed - whole)
+	m.terms.p.Recipients(in, func(_, lo, hi, n int) bool {
+		packed, whole := partOf(m.terms.bytesOf(in), lo, hi, n), partOf(c.wholeBytes(m.terms.p, in), lo, hi, n)
+		m.touch(w, packed)
+		m.accounts[w].hold(packed - whole)
 		return true
 	})
-	s.sample(w)
+	m.sample(w)
 	return takesS
 }
 
@@ -202,17 +229,17 @@ func partOf(bytes int64, lo, hi, n int) int64 {
 }
 
 // handOver moves the charge for a message that has arrived to its receiver.
-func (s *state) handOver(from, to int, sent schedule.Instruction) {
-	bytes := s.portion(sent, to)
-	s.workers[from].memory.hold(-bytes)
-	s.workers[to].memory.hold(bytes)
-	s.limit(to, s.receiveOf(sent, to), false)
-	s.sample(from)
-	s.sample(to)
+func (m *held) handOver(from, to int, sent schedule.Instruction) {
+	bytes := m.terms.portion(sent, to)
+	m.accounts[from].hold(-bytes)
+	m.accounts[to].hold(bytes)
+	m.limit(to, m.terms.receiveOf(sent, to), false)
+	m.sample(from)
+	m.sample(to)
 }
 
 // receiveOf is the instruction by which a worker takes a message.
-func (s *state) receiveOf(sent schedule.Instruction, to int) schedule.Instruction {
+func (t *terms) receiveOf(sent schedule.Instruction, to int) schedule.Instruction {
 	receive := sent
 	switch sent.Kind {
 	case schedule.SF:
@@ -220,23 +247,23 @@ func (s *state) receiveOf(sent schedule.Instruction, to int) schedule.Instructio
 	case schedule.SB:
 		receive.Kind, receive.Stage = schedule.RB, sent.Stage-1
 	default:
-		return s.p.OtherSide(sent)
+		return t.p.OtherSide(sent)
 	}
-	receive.Replica = int16(slices.Index(s.p.Placement[receive.Pipeline][receive.Stage], to))
+	receive.Replica = int16(slices.Index(t.p.Placement[receive.Pipeline][receive.Stage], to))
 	return receive
 }
 
 // rounded is what the input of a receive has more than the messages that make it up: its
 // worker's part of a micro-batch may be rounded otherwise than the parts on their way.
-func (s *state) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
+func (t *terms) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 	whole := c.InputBytes
 	if in.Kind == schedule.RB {
-		whole = s.received(in)
+		whole = t.received(in)
 	}
 	arrived, senders := int64(0), 0
-	s.p.Expected(in, func(sent schedule.Instruction, from int) bool {
+	t.p.Expected(in, func(sent schedule.Instruction, from int) bool {
 		senders++
-		arrived += s.portion(sent, w)
+		arrived += t.portion(sent, w)
 		return true
 	})
 	if senders == 0 {
@@ -246,12 +273,12 @@ func (s *state) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 }
 
 // portion is the bytes that a send makes for worker to, one of those it goes to.
-func (s *state) portion(send schedule.Instruction, to int) int64 {
-	bytes, mine := s.bytesOf(send), int64(0)
-	if s.p.Replication != schedule.Split {
+func (t *terms) portion(send schedule.Instruction, to int) int64 {
+	bytes, mine := t.bytesOf(send), int64(0)
+	if t.p.Replication != schedule.Split {
 		return bytes
 	}
-	s.p.Recipients(send, func(w, lo, hi, n int) bool {
+	t.p.Recipients(send, func(w, lo, hi, n int) bool {
 		if w == to {
 			mine = partOf(bytes, lo, hi, n)
 		}
@@ -261,17 +288,25 @@ func (s *state) portion(send schedule.Instruction, to int) int64 {
 }
 
 // limit notes the first instruction that takes a worker beyond its memory.
-func (s *state) limit(w int, in schedule.Instruction, throughout bool) {
-	if s.over != nil || s.o.MemoryBytes == nil {
+func (m *held) limit(w int, in schedule.Instruction, throughout bool) {
+	if m.over != nil || m.most == nil {
 		return
 	}
-	if most := s.o.MemoryBytes(w); most > 0 && s.workers[w].memory.peak > most {
-		s.over = &Over{Worker: w, Instruction: in, Throughout: throughout, Bytes: s.workers[w].memory.peak}
+	if most := m.most(w); most > 0 && m.accounts[w].peak > most {
+		m.over = &Over{Worker: w, Instruction: in, Throughout: throughout, Bytes: m.accounts[w].peak}
 	}
 }
 
-func (s *state) sample(w int) {
-	if s.o.Record {
-		s.tl.Memory = append(s.tl.Memory, trace.MemorySample{Worker: w, AtS: s.now, Bytes: s.workers[w].memory.bytes})
+func (m *held) sample(w int) { m.journal.sample(w, m.accounts[w].bytes) }
+
+// keepVersion charges a worker for the copy of a stage's weights that an instruction adds
+// or lets go.
+func (m *held) keepVersion(w int, in schedule.Instruction, c *StageCost) {
+	if m.copies == nil {
+		return
+	}
+	if change := m.copies[w][in]; change != 0 {
+		m.accounts[w].hold(int64(change) * c.ParameterBytes)
+		m.sample(w)
 	}
 }

@@ -24,8 +24,9 @@ const (
 	credit                     // a slot of its edge is free again
 )
 
-// queue is a binary heap of events by (at, seq).
+// queue is what is to happen, a binary heap of events by (at, seq), and the clock: nothing in it is before now.
 type queue struct {
+	now    float64
 	events []event
 	made   int64
 }
@@ -72,5 +73,6 @@ func (q *queue) pop() event {
 	if last > 0 {
 		q.events[i] = e
 	}
+	q.now = top.at
 	return top
 }

@@ -93,17 +93,17 @@ type closing struct {
 }
 
 // closes notes that a backward has ended.
-func (s *state) closes(w int, in schedule.Instruction) {
+func (a *sums) closes(in schedule.Instruction, start, end float64) {
 	if in.Kind == schedule.B || in.Kind == schedule.W {
-		s.closings[s.placeOf(in)] = closing{in.Kind, s.workers[w].started, s.now}
+		a.closings[a.terms.place(in)] = closing{in.Kind, start, end}
 	}
 }
 
 // addUp says when the replicas begin to sum gradients and when they are done. All of them have come; a
 // worker takes part in one sum at a time.
-func (s *state) addUp(g *gathering) (start, end float64) {
+func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 	for _, w := range g.workers {
-		end = max(end, s.reducing[w])
+		end = max(end, a.reducing[w])
 	}
 	start = -1
 	add := func(ready, part float64) {
@@ -114,10 +114,10 @@ func (s *state) addUp(g *gathering) (start, end float64) {
 		end += part * g.takes
 	}
 	left := 1.0
-	first := s.sharesOf(g.members[0])
+	first := a.sharesOf(g.members[0])
 	ready := make([]float64, len(first)) // by share: when the last member has it
 	for k, m := range g.members {
-		last, there := s.closings[s.placeOf(m)], s.sharesOf(m)
+		last, there := a.closings[a.terms.place(m)], a.sharesOf(m)
 		for i := range ready {
 			if i < len(there) {
 				ready[i] = max(ready[i], last.start+there[i].At*(last.end-last.start))
@@ -133,17 +133,20 @@ func (s *state) addUp(g *gathering) (start, end float64) {
 	if left < 1e-12 {
 		left = 0
 	}
-	add(s.now, left)
+	add(now, left)
 	for _, m := range g.members {
-		s.closings[s.placeOf(m)] = closing{}
+		a.closings[a.terms.place(m)] = closing{}
+	}
+	for _, w := range g.workers {
+		a.reducing[w] = end
 	}
 	return start, end
 }
 
 // sharesOf is what a replica has summed beside its latest backward.
-func (s *state) sharesOf(m schedule.Instruction) []Share {
-	c := s.costs.on(s.p, m)
-	switch s.closings[s.placeOf(m)].kind {
+func (a *sums) sharesOf(m schedule.Instruction) []Share {
+	c := a.terms.of(m)
+	switch a.closings[a.terms.place(m)].kind {
 	case schedule.B:
 		return c.Shares
 	case schedule.W:

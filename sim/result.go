@@ -36,12 +36,32 @@ type Summary struct {
 	Over            *Over     `json:"-"` // nil: every worker has enough
 }
 
+// journal is what is told of a simulation: what is drawn, and what every step takes.
+type journal struct {
+	records bool // every event and memory sample is kept
+	clock   *queue
+	per     int32 // micro-batches in a minibatch
+	tl      trace.Timeline
+	steps   map[int]*stepTaken
+	last    []*stepTaken // by worker: that it last computed for
+	busyS   []float64    // by worker
+}
+
+func newJournal(p *schedule.Program, clock *queue, records bool) journal {
+	j := journal{records: records, clock: clock, per: int32(p.PerMinibatch()), steps: map[int]*stepTaken{},
+		last: make([]*stepTaken, p.Workers), busyS: make([]float64, p.Workers)}
+	j.tl = trace.Timeline{
+		Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Stream: p.Overlaps(),
+	}
+	return j
+}
+
 // stepOf is the training step that an instruction belongs to.
-func (s *state) stepOf(in schedule.Instruction) int {
+func (j *journal) stepOf(in schedule.Instruction) int {
 	if in.Kind.OfMinibatch() {
 		return int(in.Micro)
 	}
-	return int(in.Micro / s.per)
+	return int(in.Micro / j.per)
 }
 
 // stepTaken is a step while it is simulated.
@@ -52,24 +72,40 @@ type stepTaken struct {
 
 // markStart makes sure the step that a worker computes for has begun; the clock never goes back, so
 // whoever comes first has the start.
-func (s *state) markStart(w int, in schedule.Instruction) {
-	me, step := &s.workers[w], s.stepOf(in)
-	if in.Kind == schedule.EV || me.step != nil && me.step.Step == step {
+func (j *journal) markStart(w int, in schedule.Instruction) {
+	step, now := j.stepOf(in), j.clock.now
+	if in.Kind == schedule.EV || j.last[w] != nil && j.last[w].Step == step {
 		return
 	}
-	if me.step = s.steps[step]; me.step == nil {
-		me.step = &stepTaken{trace.StepMark{Step: step, StartS: s.now, EndS: s.now}, make([]float64, len(s.workers))}
-		s.steps[step] = me.step
+	if j.last[w] = j.steps[step]; j.last[w] == nil {
+		j.last[w] = &stepTaken{trace.StepMark{Step: step, StartS: now, EndS: now}, make([]float64, len(j.last))}
+		j.steps[step] = j.last[w]
 	}
 }
 
 // markEnd ends the step for now with the computation that markStart was told of last, which took so long.
-func (s *state) markEnd(w int, in schedule.Instruction, tookS float64) {
-	s.workers[w].busyS += tookS
+func (j *journal) markEnd(w int, in schedule.Instruction, tookS float64) {
+	j.busyS[w] += tookS
 	if in.Kind != schedule.EV {
-		step := s.workers[w].step
-		step.EndS = s.now
+		step := j.last[w]
+		step.EndS = j.clock.now
 		step.busyS[w] += tookS
+	}
+}
+
+// span files an instruction.
+func (j *journal) span(w int, in schedule.Instruction, lane trace.Lane, ready, start, end float64, bytes int64,
+	blocked string) {
+	j.tl.Events = append(j.tl.Events, trace.Event{
+		Worker: w, Lane: lane, Instruction: in.String(), Kind: in.Kind.String(), Step: j.stepOf(in),
+		ReadyS: ready, StartS: start, EndS: end, Bytes: bytes, BlockedBy: blocked,
+	})
+}
+
+// sample files what a worker holds.
+func (j *journal) sample(w int, bytes int64) {
+	if j.records {
+		j.tl.Memory = append(j.tl.Memory, trace.MemorySample{Worker: w, AtS: j.clock.now, Bytes: bytes})
 	}
 }
 
@@ -83,48 +119,40 @@ func (s *state) record(w int, in schedule.Instruction) {
 	if me.started <= ready {
 		blocked = ""
 	}
-	s.recordSpan(w, in, in.Kind.Lane(), ready, me.started, s.now, s.bytesOf(in), blocked)
-}
-
-func (s *state) recordSpan(w int, in schedule.Instruction, lane trace.Lane, ready, start, end float64, bytes int64,
-	blocked string) {
-	s.tl.Events = append(s.tl.Events, trace.Event{
-		Worker: w, Lane: lane, Instruction: in.String(), Kind: in.Kind.String(), Step: s.stepOf(in),
-		ReadyS: ready, StartS: start, EndS: end, Bytes: bytes, BlockedBy: blocked,
-	})
+	s.journal.span(w, in, in.Kind.Lane(), ready, me.started, s.queue.now, s.terms.bytesOf(in), blocked)
 }
 
 func (s *state) timeline() *trace.Timeline {
-	for _, m := range s.steps {
-		s.tl.Steps = append(s.tl.Steps, m.StepMark)
+	for _, m := range s.journal.steps {
+		s.journal.tl.Steps = append(s.journal.tl.Steps, m.StepMark)
 	}
-	slices.SortFunc(s.tl.Steps, func(a, b trace.StepMark) int { return a.Step - b.Step })
-	for w := range s.workers {
-		s.tl.PeakBytes = append(s.tl.PeakBytes, s.workers[w].memory.peak)
-		s.tl.PeakActivations = append(s.tl.PeakActivations, s.workers[w].memory.mostMic)
+	slices.SortFunc(s.journal.tl.Steps, func(a, b trace.StepMark) int { return a.Step - b.Step })
+	for _, a := range s.memory.accounts {
+		s.journal.tl.PeakBytes = append(s.journal.tl.PeakBytes, a.peak)
+		s.journal.tl.PeakActivations = append(s.journal.tl.PeakActivations, a.mostMic)
 	}
 	// By start and worker, and otherwise as they happened: not Timeline.Sort, which puts
 	// instructions that take no time in the order of their text.
-	slices.SortStableFunc(s.tl.Events, func(a, b trace.Event) int {
+	slices.SortStableFunc(s.journal.tl.Events, func(a, b trace.Event) int {
 		return cmp.Or(cmp.Compare(a.StartS, b.StartS), a.Worker-b.Worker)
 	})
-	return &s.tl
+	return &s.journal.tl
 }
 
 func (s *state) summary() Summary {
-	sum := Summary{EndS: s.now, StepS: s.now, Steps: len(s.tl.Steps), Instructions: s.count, Over: s.over}
-	for w := range s.workers {
-		me := &s.workers[w]
-		sum.TotalS = append(sum.TotalS, me.busyS)
-		sum.PeakBytes = append(sum.PeakBytes, me.memory.peak)
-		sum.PeakActivations = append(sum.PeakActivations, me.memory.mostMic)
+	sum := Summary{EndS: s.queue.now, StepS: s.queue.now, Steps: len(s.journal.tl.Steps), Instructions: s.count,
+		Over: s.memory.over}
+	for w, a := range s.memory.accounts {
+		sum.TotalS = append(sum.TotalS, s.journal.busyS[w])
+		sum.PeakBytes = append(sum.PeakBytes, a.peak)
+		sum.PeakActivations = append(sum.PeakActivations, a.mostMic)
 	}
 	sum.BusyS = sum.TotalS
 	switch {
-	case sum.Steps > 0 && s.p.Served():
+	case sum.Steps > 0 && s.terms.p.Served():
 		sum.average()
 	case sum.Steps > 0:
-		sum.typical(s)
+		sum.typical(&s.journal)
 	}
 	sum.idle()
 	return sum
@@ -132,8 +160,8 @@ func (s *state) summary() Summary {
 
 // typical fills in medians: over all steps but the first, from the end of one to the end of the next; of one step its
 // own length.
-func (sum *Summary) typical(s *state) {
-	steps := s.tl.Steps
+func (sum *Summary) typical(j *journal) {
+	steps := j.tl.Steps
 	took := []float64{steps[0].EndS - steps[0].StartS}
 	if len(steps) > 1 {
 		took = nil
@@ -141,11 +169,11 @@ func (sum *Summary) typical(s *state) {
 			took = append(took, m.EndS-steps[i].EndS)
 		}
 	}
-	sum.StepS, sum.BusyS = stats.Median(took), make([]float64, len(s.workers))
+	sum.StepS, sum.BusyS = stats.Median(took), make([]float64, len(j.busyS))
 	busy := make([]float64, len(took))
 	for w := range sum.BusyS {
 		for i, m := range steps[len(steps)-len(took):] {
-			busy[i] = s.steps[m.Step].busyS[w]
+			busy[i] = j.steps[m.Step].busyS[w]
 		}
 		sum.BusyS[w] = stats.Median(busy)
 	}

@@ -82,11 +82,11 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	if s.fault != nil {
 		return nil, Summary{}, s.fault
 	}
-	if math.IsInf(s.now, 0) {
+	if math.IsInf(s.queue.now, 0) {
 		return nil, Summary{}, fmt.Errorf("sim: program %s: its times add up to more than a number can be", p.Name)
 	}
 	if s.ended < p.Workers {
-		return nil, Summary{}, machine.NewStall("sim", fmt.Sprintf("stalls at %.6g s:", s.now), p, o.Gate.Waits(), nil)
+		return nil, Summary{}, machine.NewStall("sim", fmt.Sprintf("stalls at %.6g s:", s.queue.now), p, o.Gate.Waits(), nil)
 	}
 	return s.timeline(), s.summary(), nil
 }
@@ -98,71 +98,67 @@ type workerState struct {
 	reached   float64 // when the head became the head
 	started   float64
 	blockedBy string // why the head could not start when it was last asked
-	busyS     float64
-	memory    account
 	device    device
-	step      *stepTaken // that it last computed for
+	aside     float64 // when the thread of its reference is done with what it was given
 }
 
-// state is a simulation under way. The clock is now; everything that is to happen later
-// is in the queue, and everything that can start has started.
+// state is a simulation under way. Everything that is to happen later is in the queue, and everything that can start
+// has started. It has a method for each thing that a worker, a device or a message does, most of which concern several
+// of its parts.
 type state struct {
-	p         *schedule.Program
-	costs     Costs
-	o         Options
-	gate      machine.Gate
-	behind    bool // devices run behind their hosts
-	queue     queue
-	now       float64
-	ended     int
-	count     int64
-	workers   []workerState
-	places    []int              // number of the first replica of each stage of each pipeline
-	gradients []gathered         // by place
-	links     map[[2]int]float64 // when each link is free again
-	reducing  []float64          // by worker: when the all-reduces that it takes part in are over
-	pending   []transfer         // that wait for their two devices, first come first served
-	joined    map[schedule.Instruction]*gathering
-	aside     []aside                        // by worker: its reference's thread
-	several   map[schedule.Key]int           // of a send to several workers: messages that have not arrived
-	copies    []map[schedule.Instruction]int // by worker: changes of the copies of weights; nil under sync
-	per       int32                          // micro-batches in a minibatch
-	tl        trace.Timeline
-	steps     map[int]*stepTaken
-	over      *Over
-	fault     error     // ends the simulation
-	closings  []closing // by place
+	terms   terms
+	o       Options
+	gate    machine.Gate
+	behind  bool // devices run behind their hosts
+	queue   queue
+	ended   int
+	count   int64
+	workers []workerState
+	network network
+	sums    sums
+	memory  held
+	journal journal
+	fault   error // ends the simulation
 }
 
-func newState(p *schedule.Program, costs Costs, o Options) *state {
-	s := &state{
-		p: p, costs: costs, o: o, gate: o.Gate, behind: o.Ahead > 0 || costs.IssueS > 0,
-		workers: make([]workerState, p.Workers), reducing: make([]float64, p.Workers),
-		links: map[[2]int]float64{}, joined: map[schedule.Instruction]*gathering{},
-		several: map[schedule.Key]int{}, steps: map[int]*stepTaken{},
-		per: int32(p.PerMinibatch()), aside: make([]aside, p.Workers),
-	}
-	s.copies = copiesOf(p)
-	s.tl = trace.Timeline{
-		Version: trace.Version, Source: "sim", Workers: p.Workers, Stages: p.Stages, Stream: p.Overlaps(),
-	}
-	s.tl.Cores, s.tl.Pools = sharing(costs.Cores, p.Workers)
-	n := 0
+// terms is a Program and what its instructions cost. Nothing changes it.
+type terms struct {
+	p      *schedule.Program
+	costs  Costs
+	stages int
+	places []int        // number of the first replica of each stage of each pipeline
+	prices []*StageCost // by the number of a replica
+}
+
+func termsOf(p *schedule.Program, costs Costs) (t terms) {
+	t = terms{p: p, costs: costs, stages: p.Stages}
 	for pl, stages := range p.Placement {
-		for stage, on := range stages {
-			s.places = append(s.places, n)
-			n += len(on)
-			for r, w := range on {
-				at := schedule.Instruction{Pipeline: int16(pl), Stage: int32(stage), Replica: int16(r)}
-				s.workers[w].memory.hold(fixedBytes(p, pl, costs.on(p, at)))
+		for s, on := range stages {
+			t.places = append(t.places, len(t.prices))
+			for r := range on {
+				at := schedule.Instruction{Pipeline: int16(pl), Stage: int32(s), Replica: int16(r)}
+				t.prices = append(t.prices, costs.on(p, at))
 			}
 		}
 	}
-	s.gradients, s.closings = make([]gathered, n), make([]closing, n)
-	for w := range s.workers {
-		s.sample(w)
-		s.limit(w, schedule.Instruction{}, true)
-	}
+	return t
+}
+
+// of is what an instruction's replica of its stage costs.
+func (t *terms) of(in schedule.Instruction) *StageCost { return t.prices[t.place(in)] }
+
+// place numbers the replicas of all stages of all pipelines.
+func (t *terms) place(in schedule.Instruction) int {
+	return t.places[int(in.Pipeline)*t.stages+int(in.Stage)] + int(in.Replica)
+}
+
+func newState(p *schedule.Program, costs Costs, o Options) *state {
+	s := &state{terms: termsOf(p, costs), o: o, gate: o.Gate, behind: o.Ahead > 0 || costs.IssueS > 0,
+		workers: make([]workerState, p.Workers), network: newNetwork()}
+	s.sums = newSums(&s.terms)
+	s.journal = newJournal(p, &s.queue, o.Record)
+	s.journal.tl.Cores, s.journal.tl.Pools = sharing(costs.Cores, p.Workers)
+	s.memory = newHeld(&s.terms, &s.journal, o.MemoryBytes)
 	return s
 }
 
@@ -199,26 +195,25 @@ func (s *state) advance(w int) {
 		}
 		s.gate.Start(w)
 		s.count++
-		me.running, me.started = true, s.now
+		me.running, me.started = true, s.queue.now
 		if s.behind && forDevice(in) {
 			s.host(w, in)
 			continue
 		}
 		takes, until := s.begin(w, in)
-		s.limit(w, in, false)
+		s.memory.limit(w, in, false)
 		switch {
 		case until:
 		case takes > 0:
-			s.queue.push(event{at: s.now + takes, worker: int32(w), in: in, what: hostEnd})
+			s.queue.push(event{at: s.queue.now + takes, worker: int32(w), in: in, what: hostEnd})
 		default:
 			s.finish(w, in)
 		}
 	}
 }
 
-// happen moves the clock to an event.
+// happen does what an event says, at its moment.
 func (s *state) happen(e event) {
-	s.now = e.at
 	w := int(e.worker)
 	switch e.what {
 	case hostEnd:
@@ -232,7 +227,7 @@ func (s *state) happen(e event) {
 	case deviceEnd:
 		s.leaveDevice(w, e.in)
 	case summed:
-		s.moved(w, e.in)
+		s.memory.moved(w, e.in)
 		s.wakeAll(s.gate.Done(w, e.in))
 	case credit:
 		s.wakeAll(s.gate.Credit(w, int(e.from)))
@@ -244,16 +239,16 @@ func (s *state) happen(e event) {
 // arrive delivers a message.
 func (s *state) arrive(from, to int, in schedule.Instruction, occupying bool) {
 	if occupying {
-		s.leaveDevices(from, to)
+		s.workers[from].device.transferring, s.workers[to].device.transferring = false, false
 	}
-	if occupying || !s.costs.oneMemory(from, to) {
-		s.handOver(from, to, in)
+	if occupying || !s.terms.costs.oneMemory(from, to) {
+		s.memory.handOver(from, to, in)
 	}
 	s.wakeAll(s.gate.Arrive(to, in))
 	if occupying { // what the receiver computes next comes before the transfers that wait
 		s.advance(to)
 	}
-	if s.last(in) {
+	if s.network.last(in) {
 		s.wakeAll(s.gate.Done(from, in))
 	}
 	if occupying {
@@ -290,7 +285,7 @@ func (s *state) issued(w int, in schedule.Instruction, done bool) {
 	me := &s.workers[w]
 	me.running = false
 	wake := s.gate.Issued(w, done)
-	me.reached, me.blockedBy = s.now, ""
+	me.reached, me.blockedBy = s.queue.now, ""
 	if len(wake) == 1 && wake[0] == w {
 		return
 	}
@@ -307,17 +302,17 @@ func (s *state) executed(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
 		if s.o.takes != nil {
-			s.touch(w, s.inside(in))
+			s.memory.inside(w, in, s.terms.of(in))
 		}
-		me.device.computing, me.device.endedS = false, s.now
-		s.markEnd(w, in, s.now-me.started)
-		s.closes(w, in)
+		me.device.computing, me.device.endedS = false, s.queue.now
+		s.journal.markEnd(w, in, s.queue.now-me.started)
+		s.sums.closes(in, me.started, s.queue.now)
 	}
 	if s.o.Record && !in.Kind.IsIssued() {
 		s.record(w, in)
 	}
-	s.settle(w, in)
-	s.limit(w, in, false)
+	s.memory.settle(w, in)
+	s.memory.limit(w, in, false)
 }
 
 // begin does what an instruction does as it starts, and says how long it keeps the worker;
@@ -332,13 +327,13 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 
 // costing is begin at what an instruction costs.
 func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bool) {
-	c := s.costs.on(s.p, in)
-	s.touch(w, s.inside(in))
+	c := s.terms.of(in)
+	s.memory.inside(w, in, c)
 	switch in.Kind {
 	case schedule.F:
 		takes = c.ForwardS
 	case schedule.B:
-		takes = s.backwardS(w, in, c)
+		takes = s.workers[w].device.backwardS(in, c, s.queue.now, s.terms.p.Paired)
 	case schedule.I:
 		takes = c.InputS
 	case schedule.W:
@@ -348,15 +343,15 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 	case schedule.U:
 		s.compute(w, in)
 		s.sees(w, in)
-		return c.updateS(s.p.UpdateCost(in)), false
+		return c.updateS(s.terms.p.UpdateCost(in)), false
 	case schedule.CK:
 		return c.SaveS, false
 	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:
 		_, packing, _ := c.Packed.of(in.Kind)
-		return s.costs.SendS + packing, s.send(w, in)
+		return s.terms.costs.SendS + packing, s.send(w, in)
 	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
 		_, unpacking, _ := c.Packed.of(in.Kind)
-		return s.costs.ReceiveS + unpacking, false
+		return s.terms.costs.ReceiveS + unpacking, false
 	case schedule.AR:
 		s.join(w, in, c.AllReduceS)
 		return 0, false
@@ -367,7 +362,7 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 		s.join(w, in, c.NormS)
 		return 0, false
 	case schedule.UR:
-		s.move(w, in, c.updateS(s.p.UpdateCost(in)))
+		s.move(w, in, c.updateS(s.terms.p.UpdateCost(in)))
 		return 0, false
 	default:
 		return 0, false
@@ -393,6 +388,6 @@ func (s *state) varied(w int, in schedule.Instruction, takes float64) float64 {
 
 // compute notes that a worker's device is taken by a computation.
 func (s *state) compute(w int, in schedule.Instruction) {
-	s.workers[w].device.began(in, s.workers[w].started, s.p.Paired)
-	s.markStart(w, in)
+	s.workers[w].device.began(in, s.workers[w].started, s.terms.p.Paired)
+	s.journal.markStart(w, in)
 }

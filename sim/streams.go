@@ -12,17 +12,16 @@ func (d *device) began(in schedule.Instruction, now float64, paired bool) {
 	}
 	d.latest, d.startedS = in, start
 	if in.Kind == schedule.F || in.Kind == schedule.EV {
-		d.forwardS = start
+		d.forwardFromS = start
 	} else {
-		d.backwardS = start
+		d.backwardFromS = start
 	}
 }
 
 // backwardS is what a backward takes that begins now: what is left of its pair where it is computed together with the
 // forward in front of it, which took what it does alone.
-func (s *state) backwardS(w int, in schedule.Instruction, c *StageCost) float64 {
-	d := &s.workers[w].device
-	if c.PairedS > 0 && s.p.Paired && d.latest.Kind == schedule.F && d.latest.Micro != in.Micro && d.endedS == s.now {
+func (d *device) backwardS(in schedule.Instruction, c *StageCost, now float64, paired bool) float64 {
+	if c.PairedS > 0 && paired && d.latest.Kind == schedule.F && d.latest.Micro != in.Micro && d.endedS == now {
 		return max(0, c.PairedS-c.ForwardS)
 	}
 	return c.BackwardS
@@ -31,14 +30,14 @@ func (s *state) backwardS(w int, in schedule.Instruction, c *StageCost) float64 
 // leaves is when the first bytes of a message can be on their way: when it is sent, or, from
 // a device that streams, when the computation that makes it begins.
 func (s *state) leaves(t transfer) float64 {
-	if s.costs.Streams == nil || !s.costs.Streams(t.from) {
-		return s.now
+	if s.terms.costs.Streams == nil || !s.terms.costs.Streams(t.from) {
+		return s.queue.now
 	}
 	d := &s.workers[t.from].device
 	if t.in.Kind == schedule.SF {
-		return d.forwardS
+		return d.forwardFromS
 	}
-	return d.backwardS
+	return d.backwardFromS
 }
 
 // copiesOf is, by worker, how each instruction changes the copies of weights that the
@@ -52,16 +51,4 @@ func copiesOf(p *schedule.Program) []map[schedule.Instruction]int {
 		changes[w] = p.Copies(w)
 	}
 	return changes
-}
-
-// keepVersion charges a worker for the copy of a stage's weights that an instruction adds
-// or lets go.
-func (s *state) keepVersion(w int, in schedule.Instruction, c *StageCost) {
-	if s.copies == nil {
-		return
-	}
-	if change := s.copies[w][in]; change != 0 {
-		s.workers[w].memory.hold(int64(change) * c.ParameterBytes)
-		s.sample(w)
-	}
 }

@@ -24,9 +24,9 @@ type device struct {
 	freeS     float64 // when it ended the one before
 	blockedBy string  // of the computation that it is at
 
-	latest              schedule.Instruction // the computation that began last
-	startedS, endedS    float64              // when, and when the one before it ended
-	forwardS, backwardS float64              // when the last forward and the last backward began
+	latest                      schedule.Instruction // the computation that began last
+	startedS, endedS            float64              // when, and when the one before it ended
+	forwardFromS, backwardFromS float64              // when the last forward and the last backward began
 }
 
 func (d *device) free() bool { return !d.transferring && d.awaited == 0 }
@@ -40,25 +40,63 @@ type transfer struct {
 	packS    float64 // packing it, which comes before its first bytes leave
 }
 
+// network is the links, and the messages on them or in front of them.
+type network struct {
+	free    map[[2]int]float64   // when each link is free again: it carries one message at a time
+	pending []transfer           // that wait for their two devices, first come first served
+	several map[schedule.Key]int // of a send to several workers: messages that have not arrived
+}
+
+func newNetwork() network {
+	return network{free: map[[2]int]float64{}, several: map[schedule.Key]int{}}
+}
+
+// take has a message take links as soon as all are free, and ready, for so long.
+func (n *network) take(links [][2]int, ready, taken float64) (start float64) {
+	start = ready
+	for _, key := range links {
+		start = max(start, n.free[key])
+	}
+	for _, key := range links {
+		n.free[key] = start + taken
+	}
+	return start
+}
+
+// last says whether with a message that has arrived all of its send have.
+func (n *network) last(in schedule.Instruction) bool {
+	key := in.Key()
+	left, several := n.several[key]
+	if !several {
+		return true
+	}
+	if left--; left > 0 {
+		n.several[key] = left
+		return false
+	}
+	delete(n.several, key)
+	return true
+}
+
 // send puts an instruction's messages on their way; it says whether the sender's list
 // stands still until they have arrived.
 func (s *state) send(w int, in schedule.Instruction) (until bool) {
-	bytes, messages := s.bytesOf(in), 0
-	s.handsOut(w, in)
-	packS := s.pack(w, in)
-	s.p.Recipients(in, func(to, lo, hi, n int) bool {
+	bytes, messages := s.terms.bytesOf(in), 0
+	s.memory.handsOut(w, in)
+	packS := s.memory.pack(w, in)
+	s.terms.p.Recipients(in, func(to, lo, hi, n int) bool {
 		messages++
-		t := transfer{from: w, to: to, in: in, issuedS: s.now, packS: packS, bytes: partOf(bytes, lo, hi, n)}
-		if s.costs.Occupies != nil && s.costs.Occupies(w, to) {
+		t := transfer{from: w, to: to, in: in, issuedS: s.queue.now, packS: packS, bytes: partOf(bytes, lo, hi, n)}
+		if s.terms.costs.Occupies != nil && s.terms.costs.Occupies(w, to) {
 			until = true
 			s.workers[w].device.sending++
 			s.workers[w].device.awaited++
 			s.workers[to].device.awaited++
-			s.pending = append(s.pending, t)
+			s.network.pending = append(s.network.pending, t)
 			return true
 		}
-		if s.costs.oneMemory(w, to) {
-			s.handOver(w, to, in)
+		if s.terms.costs.oneMemory(w, to) {
+			s.memory.handOver(w, to, in)
 		}
 		s.depart(t, false)
 		return true
@@ -67,7 +105,7 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	case messages == 0: // of a Program that Check would refuse
 		s.gate.Done(w, in)
 	case messages > 1:
-		s.several[in.Key()] = messages
+		s.network.several[in.Key()] = messages
 	}
 	if until {
 		s.startPending()
@@ -75,26 +113,11 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	return until
 }
 
-// last says whether with a message that has arrived all of its send have.
-func (s *state) last(in schedule.Instruction) bool {
-	key := in.Key()
-	left, several := s.several[key]
-	if !several {
-		return true
-	}
-	if left--; left > 0 {
-		s.several[key] = left
-		return false
-	}
-	delete(s.several, key)
-	return true
-}
-
 // depart takes the links as soon as all are free, in the order in which transfers come to
 // it: first come, first served. The latency behind it takes no link. The last bytes of a
 // message leave no sooner than they are made.
 func (s *state) depart(t transfer, takesDevices bool) {
-	latency, taken, err := s.costs.transferS(t)
+	latency, taken, err := s.terms.costs.transferS(t)
 	if err != nil {
 		s.fault = cmp.Or(s.fault, err)
 		return
@@ -103,17 +126,12 @@ func (s *state) depart(t transfer, takesDevices bool) {
 	if taken > 0 {
 		own := [1][2]int{{t.from, t.to}}
 		links := own[:]
-		if s.costs.Links != nil {
-			links = s.costs.Links(t.from, t.to)
+		if s.terms.costs.Links != nil {
+			links = s.terms.costs.Links(t.from, t.to)
 		}
-		for _, key := range links {
-			start = max(start, s.links[key])
-		}
-		for _, key := range links {
-			s.links[key] = start + taken
-		}
+		start = s.network.take(links, start, taken)
 	}
-	end := max(s.now, start+taken) + latency
+	end := max(s.queue.now, start+taken) + latency
 	what := arrival
 	if takesDevices {
 		what = occupying
@@ -125,17 +143,17 @@ func (s *state) depart(t transfer, takesDevices bool) {
 			blocked = trace.ByLink
 		}
 		// What leaves while it is made is under way before it is issued.
-		s.recordSpan(t.from, t.in, trace.Comm, min(t.issuedS, start), start, end, t.bytes, blocked)
+		s.journal.span(t.from, t.in, trace.Comm, min(t.issuedS, start), start, end, t.bytes, blocked)
 	}
 }
 
 // startPending lets every transfer go whose two devices are free, in order.
 func (s *state) startPending() {
-	if len(s.pending) == 0 {
+	if len(s.network.pending) == 0 {
 		return
 	}
-	waiting := s.pending[:0]
-	for _, t := range s.pending {
+	waiting := s.network.pending[:0]
+	for _, t := range s.network.pending {
 		from, to := &s.workers[t.from].device, &s.workers[t.to].device
 		if from.computing || to.computing || from.transferring || to.transferring {
 			waiting = append(waiting, t)
@@ -146,12 +164,7 @@ func (s *state) startPending() {
 		from.transferring, to.transferring = true, true
 		s.depart(t, true)
 	}
-	s.pending = waiting
-}
-
-func (s *state) leaveDevices(from, to int) {
-	s.workers[from].device.transferring = false
-	s.workers[to].device.transferring = false
+	s.network.pending = waiting
 }
 
 // delivered counts the messages of the send that a list stands at; the last one ends it.
@@ -163,12 +176,12 @@ func (s *state) delivered(from int, in schedule.Instruction) {
 }
 
 // bytesOf is what a send carries in all, or what a collective moves.
-func (s *state) bytesOf(in schedule.Instruction) int64 {
-	c := s.costs.on(s.p, in)
+func (t *terms) bytesOf(in schedule.Instruction) int64 {
+	c := t.of(in)
 	if bytes, _, packed := c.Packed.of(in.Kind); packed {
 		return bytes
 	}
-	return c.wholeBytes(s.p, in)
+	return c.wholeBytes(t.p, in)
 }
 
 // wholeBytes is bytesOf where nothing is packed.

@@ -21,7 +21,7 @@ func TestTransfersQueueForAnUplink(t *testing.T) {
 	costs := Costs{Links: links(c, []int{0, 1, 2, 3}), Transfer: func(from, to int, bytes int64) (float64, float64) {
 		return c.Transfer(from, to, bytes)
 	}}
-	s := &state{costs: costs, links: map[[2]int]float64{}}
+	s := &state{terms: terms{costs: costs}, network: newNetwork()}
 	for _, pair := range [][2]int{{0, 2}, {1, 3}, {2, 0}, {0, 1}} {
 		s.depart(transfer{from: pair[0], to: pair[1], in: schedule.Instruction{Kind: schedule.SF}, bytes: 10}, false)
 	}
