@@ -103,11 +103,11 @@ func word(in []rules.Arg, i int, otherwise string) string {
 }
 
 // tensor is the module's tensor that argument i is, of so many dimensions; nil where it is none.
-func (f *fuser) tensor(in []rules.Arg, i, dims int) *aten.Tensor {
+func (g *graph) tensor(in []rules.Arg, i, dims int) *aten.Tensor {
 	if i >= len(in) || in[i].Kind != rules.FromTensor {
 		return nil
 	}
-	if t := f.tensors[in[i].Tensor]; len(t.Shape) == dims {
+	if t := g.tensors[in[i].Tensor]; len(t.Shape) == dims {
 		return t
 	}
 	return nil
@@ -125,32 +125,32 @@ func optional(in []rules.Arg, i int) rules.Arg {
 }
 
 // shape is that of an argument in the example; nil where it is unknown.
-func (f *fuser) shape(a rules.Arg) []int64 {
+func (g *graph) shape(a rules.Arg) []int64 {
 	switch a.Kind {
 	case rules.FromValue:
-		return f.net.Values[a.Value].Shape
+		return g.net.Values[a.Value].Shape
 	case rules.FromTensor:
-		return f.tensors[a.Tensor].Shape
+		return g.tensors[a.Tensor].Shape
 	}
 	return nil
 }
 
 // made is the node that yields an argument, which nobody else reads; nil where there is none.
-func (f *fuser) made(a rules.Arg) *rules.Node {
-	if a.Kind != rules.FromValue || f.uses[a.Value] != 1 {
+func (g *graph) made(a rules.Arg) *rules.Node {
+	if a.Kind != rules.FromValue || g.uses[a.Value] != 1 {
 		return nil
 	}
-	return f.makes(a)
+	return g.makes(a)
 }
 
 // makes is the node that yields an argument.
-func (f *fuser) makes(a rules.Arg) *rules.Node {
+func (g *graph) makes(a rules.Arg) *rules.Node {
 	if a.Kind != rules.FromValue {
 		return nil
 	}
-	at, ok := f.maker[a.Value]
+	at, ok := g.maker[a.Value]
 	if !ok {
 		return nil
 	}
-	return &f.net.Nodes[at]
+	return &g.net.Nodes[at]
 }

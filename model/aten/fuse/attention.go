@@ -36,8 +36,14 @@ const (
 	allowed            // true where they count
 )
 
-// attention fuses causal self-attention.
-func (f *fuser) attention() {
+// attention is the pass that fuses causal self-attention.
+type attention struct {
+	*fuser
+	masks masks
+}
+
+// fuse puts millrace's attention in place of every one that it computes alike.
+func (f *attention) fuse() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
 		if len(node.In) == 0 || len(node.Out) == 0 {
@@ -63,7 +69,7 @@ func (f *fuser) attention() {
 }
 
 // called reads a call of PyTorch's own attention.
-func (f *fuser) called(at int, n *rules.Node) *scores {
+func (f *attention) called(at int, n *rules.Node) *scores {
 	in := n.In
 	if len(in) < 3 {
 		return nil
@@ -95,7 +101,7 @@ func (f *fuser) called(at int, n *rules.Node) *scores {
 }
 
 // written reads attention that is written out around a softmax; nil where it is none.
-func (f *fuser) written(at int, n *rules.Node) *scores {
+func (f *attention) written(at int, n *rules.Node) *scores {
 	s := &scores{scale: 1, site: n.Site}
 	if !f.scored(s, n.In[0]) {
 		return nil
@@ -133,11 +139,11 @@ func (f *fuser) written(at int, n *rules.Node) *scores {
 }
 
 // reader is the only node that reads a value; -1 where several do, or none.
-func (f *fuser) reader(v int) int {
-	if f.uses[v] != 1 {
+func (g *graph) reader(v int) int {
+	if g.uses[v] != 1 {
 		return -1
 	}
-	return f.last[v]
+	return g.last[v]
 }
 
 func (s *scores) block(mask rules.Arg, as how, by float64) {
@@ -145,7 +151,7 @@ func (s *scores) block(mask rules.Arg, as how, by float64) {
 }
 
 // scored reads scores from behind, down to the product of queries and keys; false where there is none.
-func (f *fuser) scored(s *scores, a rules.Arg) bool {
+func (f *attention) scored(s *scores, a rules.Arg) bool {
 	for range longest {
 		n := f.made(a)
 		if n == nil || len(n.In) < 2 {
@@ -210,16 +216,16 @@ func (f *fuser) scored(s *scores, a rules.Arg) bool {
 }
 
 // hides looks whether scores that are set to an argument count for nothing behind what they are multiplied by then.
-func (f *fuser) hides(s *scores, a rules.Arg) {
-	f.known = map[int]*array{}
-	x := f.constant(a)
+func (f *attention) hides(s *scores, a rules.Arg) {
+	f.masks.known = map[int]*array{}
+	x := f.masks.constant(a)
 	if x == nil || slices.ContainsFunc(x.data, func(x float32) bool { return !(float64(x)*s.scale <= never) }) {
 		s.problems = "its mask sets scores to what may count"
 	}
 }
 
 // fuseAttention puts millrace's attention in place of what yields; else it says why it does not.
-func (f *fuser) fuseAttention(s *scores) string {
+func (f *attention) fuseAttention(s *scores) string {
 	for _, a := range []rules.Arg{s.q, s.k, s.v} {
 		if a.Kind != rules.FromValue {
 			return "its queries, keys or values are computed otherwise"
@@ -254,7 +260,7 @@ func (f *fuser) fuseAttention(s *scores) string {
 }
 
 // isCausal says why masks together are not causal.
-func (f *fuser) isCausal(s *scores, t int64) string {
+func (f *attention) isCausal(s *scores, t int64) string {
 	if s.causal && len(s.blocked) == 0 {
 		return ""
 	}
@@ -265,9 +271,9 @@ func (f *fuser) isCausal(s *scores, t int64) string {
 		return fmt.Sprintf("its mask has %d elements, of which nobody looks at", t*t)
 	}
 	hidden := make([]bool, t*t)
-	f.known = map[int]*array{}
+	f.masks.known = map[int]*array{}
 	for i, arg := range s.blocked {
-		mask := f.constant(arg)
+		mask := f.masks.constant(arg)
 		if mask == nil {
 			return "its mask depends on the batch, or is computed by operators that are not known here"
 		}

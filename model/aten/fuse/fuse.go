@@ -36,15 +36,16 @@ type Left struct {
 
 // Apply fuses what it can. of has the elements of the network's tensors, for the masks of attention.
 func Apply(n *rules.Network, of map[string]*io.SectionReader) *Report {
-	f := &fuser{net: n, elements: of, tensors: map[string]*aten.Tensor{}, report: &Report{Fused: map[string]int{}},
-		reasons: map[int]string{}, budget: mostElements}
+	f := &fuser{graph: graph{net: n, tensors: map[string]*aten.Tensor{}}, report: &Report{Fused: map[string]int{}},
+		reasons: map[int]string{}}
+	a := &attention{fuser: f, masks: masks{graph: &f.graph, elements: of, budget: mostElements}}
 	for i := range n.Graph.Tensors {
 		f.tensors[n.Graph.Tensors[i].Name] = &n.Graph.Tensors[i]
 	}
 	for v := range n.Values {
 		f.next = max(f.next, v+1)
 	}
-	for _, pass := range []func(){f.identities, f.weights, f.recurrent, f.attention, f.behind, f.pools} {
+	for _, pass := range []func(){f.identities, f.weights, f.recurrent, a.fuse, f.behind, f.pools} {
 		f.index()
 		pass()
 		f.settle()
@@ -56,12 +57,17 @@ func Apply(n *rules.Network, of map[string]*io.SectionReader) *Report {
 
 // fuser is one Apply.
 type fuser struct {
-	net      *rules.Network
-	elements map[string]*io.SectionReader
-	tensors  map[string]*aten.Tensor
-	report   *Report
-	next     int            // a value that nobody has
-	reasons  map[int]string // why the node that yields a value was left alone
+	graph
+	report  *Report
+	reasons map[int]string // why the node that yields a value was left alone
+}
+
+// graph is a network, who yields and who reads what in it, and what a pass has changed. Nodes keep their numbers until
+// the pass is over.
+type graph struct {
+	net     *rules.Network
+	tensors map[string]*aten.Tensor
+	next    int // a value that nobody has
 
 	maker  map[int]int          // node that yields a value
 	uses   map[int]int          // times that a value is read
@@ -69,59 +75,56 @@ type fuser struct {
 	reads  map[string]int       // times that a tensor is read
 	before map[int][]rules.Node // to be inserted in front of a node
 	gone   map[int]bool         // nodes that are replaced
-
-	known  map[int]*array // what a mask is computed of
-	budget int64          // elements of masks that may still be computed
 }
 
 // index notes who yields and who reads what.
-func (f *fuser) index() {
-	f.maker, f.uses, f.last, f.reads = map[int]int{}, map[int]int{}, map[int]int{}, map[string]int{}
-	f.before, f.gone = map[int][]rules.Node{}, map[int]bool{}
+func (g *graph) index() {
+	g.maker, g.uses, g.last, g.reads = map[int]int{}, map[int]int{}, map[int]int{}, map[string]int{}
+	g.before, g.gone = map[int][]rules.Node{}, map[int]bool{}
 	var read func(args []rules.Arg, at int)
 	read = func(args []rules.Arg, at int) {
 		for _, a := range args {
 			switch a.Kind {
 			case rules.FromValue:
-				f.uses[a.Value]++
-				f.last[a.Value] = at
+				g.uses[a.Value]++
+				g.last[a.Value] = at
 			case rules.FromTensor:
-				f.reads[a.Tensor]++
+				g.reads[a.Tensor]++
 			case rules.List:
 				read(a.List, at)
 			}
 		}
 	}
-	for i, node := range f.net.Nodes {
+	for i, node := range g.net.Nodes {
 		read(node.In, i)
 		for _, v := range node.Out {
-			f.maker[v] = i
+			g.maker[v] = i
 		}
 	}
-	for _, o := range f.net.Outputs {
+	for _, o := range g.net.Outputs {
 		read([]rules.Arg{o.Arg}, -1)
 	}
 }
 
 // settle takes over what a pass has inserted and removed.
-func (f *fuser) settle() {
-	nodes := make([]rules.Node, 0, len(f.net.Nodes))
-	for i, node := range f.net.Nodes {
-		nodes = append(nodes, f.before[i]...)
-		if !f.gone[i] {
+func (g *graph) settle() {
+	nodes := make([]rules.Node, 0, len(g.net.Nodes))
+	for i, node := range g.net.Nodes {
+		nodes = append(nodes, g.before[i]...)
+		if !g.gone[i] {
 			nodes = append(nodes, node)
 		}
 	}
-	f.net.Nodes = nodes
+	g.net.Nodes = nodes
 }
 
 // insert puts a node in front of another and returns the value that it yields, like is what is known of which.
-func (f *fuser) insert(at int, n rules.Node, like rules.Value) int {
-	id := f.next
-	f.next++
-	f.net.Values[id] = &like
-	n.Out, n.Scope = []int{id}, f.net.Nodes[at].Scope
-	f.before[at] = append(f.before[at], n)
+func (g *graph) insert(at int, n rules.Node, like rules.Value) int {
+	id := g.next
+	g.next++
+	g.net.Values[id] = &like
+	n.Out, n.Scope = []int{id}, g.net.Nodes[at].Scope
+	g.before[at] = append(g.before[at], n)
 	return id
 }
 
@@ -193,9 +196,9 @@ func (f *fuser) count() {
 }
 
 // trains says whether a trained tensor is among arguments.
-func (f *fuser) trains(args []rules.Arg) bool {
+func (g *graph) trains(args []rules.Arg) bool {
 	return slices.ContainsFunc(args, func(a rules.Arg) bool {
-		return a.Kind == rules.FromTensor && f.tensors[a.Tensor].Trained || f.trains(a.List)
+		return a.Kind == rules.FromTensor && g.tensors[a.Tensor].Trained || g.trains(a.List)
 	})
 }
 

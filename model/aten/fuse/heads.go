@@ -8,7 +8,7 @@ import (
 )
 
 // sources finds what queries, keys and values are views of: one tensor for all, or one each.
-func (f *fuser) sources(s *scores, h *heads) ([]source, string) {
+func (f *attention) sources(s *scores, h *heads) ([]source, string) {
 	var of [3][]source
 	for i, a := range []rules.Arg{s.q, s.k, s.v} {
 		if of[i] = f.origins(a.Value, h, s.turned && i == 1); len(of[i]) == 0 {
@@ -51,7 +51,7 @@ func (f *fuser) sources(s *scores, h *heads) ([]source, string) {
 }
 
 // origins are the tensors [rows, positions, width] or [positions, rows, width] that a tensor of heads is a view of.
-func (f *fuser) origins(v int, h *heads, turned bool) []source {
+func (f *attention) origins(v int, h *heads, turned bool) []source {
 	chain := f.chain(v)
 	var found []source
 	for k := range chain {
@@ -71,7 +71,7 @@ func (f *fuser) origins(v int, h *heads, turned bool) []source {
 }
 
 // heads says whether element k of a chain is where its front has its heads from, whatever the rows are.
-func (f *fuser) heads(s *source, chain []step, k int, h *heads, turned bool) bool {
+func (f *attention) heads(s *source, chain []step, k int, h *heads, turned bool) bool {
 	for _, rows := range []int64{f.net.Graph.Rows, 2*f.net.Graph.Rows + 3} {
 		shape, ok := f.at(s.value, rows)
 		if !ok {

@@ -113,8 +113,8 @@ func (l layout) same(of layout) bool {
 }
 
 // at is the shape of a value for so many rows.
-func (f *fuser) at(v int, rows int64) ([]int64, bool) {
-	x := f.net.Values[v]
+func (g *graph) at(v int, rows int64) ([]int64, bool) {
+	x := g.net.Values[v]
 	if x.Dims == nil {
 		return nil, false
 	}
@@ -138,10 +138,10 @@ type step struct{ value, element int }
 const longest = 24
 
 // chain is a value and what it is a view of, the nearest first.
-func (f *fuser) chain(v int) []step {
+func (g *graph) chain(v int) []step {
 	out := []step{{v, 0}}
 	for len(out) < longest {
-		n := f.makes(value(v))
+		n := g.makes(value(v))
 		if n == nil || !sees[base(n.Op)] || len(n.In) == 0 || n.In[0].Kind != rules.FromValue {
 			break
 		}
@@ -162,22 +162,22 @@ var sees = map[string]bool{
 }
 
 // over is the layout of the front of a chain in its element k, for so many rows.
-func (f *fuser) over(chain []step, k int, rows int64) (layout, bool) {
-	shape, ok := f.at(chain[k].value, rows)
+func (g *graph) over(chain []step, k int, rows int64) (layout, bool) {
+	shape, ok := g.at(chain[k].value, rows)
 	if !ok {
 		return layout{}, false
 	}
 	l := plainly(shape)
 	for i := k - 1; i >= 0 && ok; i-- {
-		l, ok = f.through(l, chain[i], rows)
+		l, ok = g.through(l, chain[i], rows)
 	}
 	return l, ok
 }
 
 // through is the layout of what a node yields of a tensor of one.
-func (f *fuser) through(l layout, s step, rows int64) (layout, bool) {
-	n := f.makes(value(s.value))
-	shape, ok := f.at(s.value, rows)
+func (g *graph) through(l layout, s step, rows int64) (layout, bool) {
+	n := g.makes(value(s.value))
+	shape, ok := g.at(s.value, rows)
 	if !ok {
 		return l, false
 	}
@@ -211,7 +211,7 @@ func (f *fuser) through(l layout, s step, rows int64) (layout, bool) {
 		d := int(number(in, 2, 0))
 		from := int64(0)
 		for _, before := range n.Out[:s.element] {
-			front, known := f.at(before, rows)
+			front, known := g.at(before, rows)
 			if at := place(d, len(front)); known && at >= 0 {
 				from += front[at]
 			} else {

@@ -26,6 +26,14 @@ type array struct {
 	data  []float32
 }
 
+// masks computes what masks of attention are, as far as they depend on no input.
+type masks struct {
+	*graph
+	elements map[string]*io.SectionReader // of tensors
+	known    map[int]*array               // values that have been computed, of the mask that is looked at
+	budget   int64                        // elements that may still be computed
+}
+
 func count(shape []int64) int64 {
 	n := int64(1)
 	for _, d := range shape {
@@ -93,45 +101,45 @@ func (a *array) element(at []int64) float32 {
 
 // constant computes an argument that depends on nothing but constants and buffers; nil where it does not, or not by
 // operators that are known here.
-func (f *fuser) constant(a rules.Arg) *array { return f.deep(a, 0) }
+func (m *masks) constant(a rules.Arg) *array { return m.deep(a, 0) }
 
-func (f *fuser) deep(a rules.Arg, depth int) *array {
+func (m *masks) deep(a rules.Arg, depth int) *array {
 	if x, ok := fixed(a); ok {
 		return &array{nil, []float32{float32(x)}}
 	}
 	switch a.Kind {
 	case rules.FromTensor:
-		return f.buffer(f.tensors[a.Tensor])
+		return m.buffer(m.tensors[a.Tensor])
 	case rules.FromValue:
-		if known, ok := f.known[a.Value]; ok || depth > deepest {
+		if known, ok := m.known[a.Value]; ok || depth > deepest {
 			return known
 		}
-		n := f.makes(a)
-		shape, ok := f.at(a.Value, f.net.Graph.Rows)
-		x := f.net.Values[a.Value]
-		if n == nil || !ok || x.Batch || x.Grad || len(n.In) == 0 || len(n.Out) != 1 || !f.affords(count(shape)) {
+		n := m.makes(a)
+		shape, ok := m.at(a.Value, m.net.Graph.Rows)
+		x := m.net.Values[a.Value]
+		if n == nil || !ok || x.Batch || x.Grad || len(n.In) == 0 || len(n.Out) != 1 || !m.affords(count(shape)) {
 			return nil
 		}
-		f.known[a.Value] = f.computed(n, shape, depth+1)
-		return f.known[a.Value]
+		m.known[a.Value] = m.computed(n, shape, depth+1)
+		return m.known[a.Value]
 	}
 	return nil
 }
 
 // affords says whether so many elements may be computed, and counts them.
-func (f *fuser) affords(n int64) bool {
-	if n > largest || n > f.budget {
+func (m *masks) affords(n int64) bool {
+	if n > largest || n > m.budget {
 		return false
 	}
-	f.budget -= n
+	m.budget -= n
 	return true
 }
 
 // buffer reads a tensor that nobody trains or writes.
-func (f *fuser) buffer(t *aten.Tensor) *array {
-	r := f.elements[t.Name]
+func (m *masks) buffer(t *aten.Tensor) *array {
+	r := m.elements[t.Name]
 	size := map[aten.DType]int64{"F32": 4, "F64": 8, "I64": 8, "I32": 4, "BOOL": 1, "U8": 1}[t.DType]
-	if !f.affords(count(t.Shape)) || t.Trained || f.writes(t.Name) || r == nil || size == 0 ||
+	if !m.affords(count(t.Shape)) || t.Trained || m.writes(t.Name) || r == nil || size == 0 ||
 		r.Size() != size*count(t.Shape) {
 		return nil
 	}
@@ -159,8 +167,8 @@ func (f *fuser) buffer(t *aten.Tensor) *array {
 }
 
 // writes says whether a node writes a buffer.
-func (f *fuser) writes(tensor string) bool {
-	for _, n := range f.net.Nodes {
+func (g *graph) writes(tensor string) bool {
+	for _, n := range g.net.Nodes {
 		for _, b := range n.Updates {
 			if b == tensor {
 				return true
@@ -171,7 +179,7 @@ func (f *fuser) writes(tensor string) bool {
 }
 
 // computed is what a node yields.
-func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
+func (m *masks) computed(n *rules.Node, shape []int64, depth int) *array {
 	b := base(n.Op)
 	switch b {
 	case "ones", "new_ones", "ones_like":
@@ -184,9 +192,9 @@ func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
 		}
 		return nil
 	case "arange":
-		return f.counted(n, shape)
+		return m.counted(n, shape)
 	}
-	x := f.deep(n.In[0], depth)
+	x := m.deep(n.In[0], depth)
 	if x == nil {
 		return nil
 	}
@@ -205,12 +213,12 @@ func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
 	case "slice":
 		return sliced(n.In, x, shape)
 	case "logical_not", "bitwise_not":
-		if b == "bitwise_not" && f.net.Values[n.Out[0]].DType != "BOOL" {
+		if b == "bitwise_not" && m.net.Values[n.Out[0]].DType != "BOOL" {
 			return nil
 		}
 		return x.each(func(x float32) float32 { return truth(x == 0) })
 	case "to", "contiguous", "clone", "alias", "detach", "bool", "float":
-		return x.as(f.net.Values[n.Out[0]].DType)
+		return x.as(m.net.Values[n.Out[0]].DType)
 	case "view", "reshape", "unsqueeze", "squeeze", "_unsafe_view", "flatten":
 		if count(shape) != int64(len(x.data)) {
 			return nil
@@ -219,13 +227,13 @@ func (f *fuser) computed(n *rules.Node, shape []int64, depth int) *array {
 	case "expand", "expand_as", "broadcast_to":
 		return indexed(shape, x.element)
 	case "transpose", "t":
-		return f.turnedArray(n, x, shape)
+		return m.turnedArray(n, x, shape)
 	}
-	return f.combined(b, n, x, shape, depth)
+	return m.combined(b, n, x, shape, depth)
 }
 
 // counted is an arange, which says by its overload what its first arguments are.
-func (f *fuser) counted(n *rules.Node, shape []int64) *array {
+func (m *masks) counted(n *rules.Node, shape []int64) *array {
 	from, step := 0.0, 1.0
 	_, overload, _ := strings.Cut(n.Op, ".")
 	if strings.HasPrefix(overload, "start") {
@@ -253,7 +261,7 @@ func (a *array) as(of aten.DType) *array {
 	return nil
 }
 
-func (f *fuser) turnedArray(n *rules.Node, x *array, shape []int64) *array {
+func (m *masks) turnedArray(n *rules.Node, x *array, shape []int64) *array {
 	a, b := 0, 1
 	if base(n.Op) == "transpose" {
 		a, b = place(int(number(n.In, 1, none)), len(shape)), place(int(number(n.In, 2, none)), len(shape))
@@ -285,12 +293,12 @@ func sliced(in []rules.Arg, x *array, shape []int64) *array {
 }
 
 // combined is what an operator of two or three tensors yields.
-func (f *fuser) combined(b string, n *rules.Node, x *array, shape []int64, depth int) *array {
+func (m *masks) combined(b string, n *rules.Node, x *array, shape []int64, depth int) *array {
 	by := b == "add" || b == "sub" || b == "rsub"
 	if len(n.In) < 2 || by && number(n.In, 2, 1) != 1 || b == "div" && len(n.In) > 2 {
 		return nil
 	}
-	y := f.deep(n.In[1], depth)
+	y := m.deep(n.In[1], depth)
 	if y == nil {
 		return nil
 	}
@@ -298,7 +306,7 @@ func (f *fuser) combined(b string, n *rules.Node, x *array, shape []int64, depth
 		if len(n.In) < 3 {
 			return nil
 		}
-		z := f.deep(n.In[2], depth)
+		z := m.deep(n.In[2], depth)
 		if z == nil {
 			return nil
 		}
@@ -314,7 +322,7 @@ func (f *fuser) combined(b string, n *rules.Node, x *array, shape []int64, depth
 		})
 	}
 	of, ok := pairs[b]
-	as := f.net.Values[n.Out[0]].DType
+	as := m.net.Values[n.Out[0]].DType
 	if !ok || strings.HasPrefix(b, "__") && as != "BOOL" {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // emitAttention puts millrace's attention in place of the views behind what yields, as far as they are views.
-func (f *fuser) emitAttention(s *scores, h *heads, from []source) {
+func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 	end, last, swap := f.ahead(s, h)
 	whole := h.heads * h.width
 	like := *f.net.Values[from[0].value] // its rows and positions, and whether it has a gradient
@@ -69,7 +69,7 @@ func (f *fuser) emitAttention(s *scores, h *heads, from []source) {
 
 // ahead follows the views behind attention to the last that is [rows, positions, width] again, or with swap
 // [positions, rows, width], perhaps with dimensions merged; it is the node that yields itself where none is.
-func (f *fuser) ahead(s *scores, h *heads) (end, last int, swap bool) {
+func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	end, last = s.at, s.yields
 	var behind []step
 	for range longest {
@@ -98,7 +98,7 @@ func (f *fuser) ahead(s *scores, h *heads) (end, last int, swap bool) {
 
 // again says whether the last of the views behind attention has its elements in the order [rows, positions, width], or
 // [positions, rows, width], whatever the rows are.
-func (f *fuser) again(behind []step, h *heads, turned bool) bool {
+func (f *attention) again(behind []step, h *heads, turned bool) bool {
 	whole := h.heads * h.width
 	for _, rows := range []int64{f.net.Graph.Rows, 2*f.net.Graph.Rows + 3} {
 		// What yields is [rows, heads, positions, width] of attention's [rows, positions, width].

@@ -89,11 +89,11 @@ func (f *fuser) lstm(at int, node *rules.Node) string {
 }
 
 // yield has the last node in front of another yield its first value, in its place.
-func (f *fuser) yield(at, v int) {
-	last := &f.before[at][len(f.before[at])-1]
-	delete(f.net.Values, v)
-	last.Out = f.net.Nodes[at].Out[:1]
-	f.gone[at] = true
+func (g *graph) yield(at, v int) {
+	last := &g.before[at][len(g.before[at])-1]
+	delete(g.net.Values, v)
+	last.Out = g.net.Nodes[at].Out[:1]
+	g.gone[at] = true
 }
 
 // swappedFront is a value whose first two dimensions are exchanged.

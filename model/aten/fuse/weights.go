@@ -98,12 +98,12 @@ func (f *fuser) linear(x, w, b rules.Arg) *candidate {
 }
 
 // turned is the matrix of the module that argument i is the transpose of; nil where it is none.
-func (f *fuser) turned(in []rules.Arg, i int) *rules.Arg {
+func (g *graph) turned(in []rules.Arg, i int) *rules.Arg {
 	if i >= len(in) {
 		return nil
 	}
-	n := f.made(in[i])
-	if n == nil || len(n.In) == 0 || f.tensor(n.In, 0, 2) == nil {
+	n := g.made(in[i])
+	if n == nil || len(n.In) == 0 || g.tensor(n.In, 0, 2) == nil {
 		return nil
 	}
 	switch base(n.Op) {

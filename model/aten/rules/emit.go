@@ -57,11 +57,11 @@ func (w *walker) detach(a Arg, scope string) Arg {
 }
 
 // depends finds out what arguments depend on.
-func (w *walker) depends(args []Arg, v *Value) {
+func (f *facts) depends(args []Arg, v *Value) {
 	for _, a := range args {
 		switch a.Kind {
 		case FromValue, FromTensor:
-			of := w.describe(a)
+			of := f.describe(a)
 			v.Batch, v.Grad, v.Known = v.Batch || of.Batch, v.Grad || of.Grad, v.Known && of.Known
 			v.Loose = v.Loose || of.Loose
 		case Size, Wrapped:
@@ -71,7 +71,7 @@ func (w *walker) depends(args []Arg, v *Value) {
 				}
 			}
 		case List:
-			w.depends(a.List, v)
+			f.depends(a.List, v)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func isNumber(a Arg) bool {
 }
 
 // scalar gives numbers where a schema has a tensor to the overload of a number, or marks them.
-func (w *walker) scalar(n *Node) {
+func (f *facts) scalar(n *Node) {
 	op := strings.TrimPrefix(n.Op, "aten::")
 	if s, ok := scalars[strings.Replace(op, "_.", ".", 1)]; ok && inPlace(op) && len(n.In) > 1 && isNumber(n.In[1]) {
 		n.Op = "aten::" + strings.Replace(s, ".", "_.", 1)
@@ -109,7 +109,7 @@ func (w *walker) scalar(n *Node) {
 }
 
 // mode marks the arguments that depend on whether the driver trains.
-func (w *walker) mode(n *Node) error {
+func (f *facts) mode(n *Node) error {
 	m, ok := modes[strings.TrimPrefix(n.Op, "aten::")]
 	if !ok {
 		return nil
@@ -127,7 +127,7 @@ func (w *walker) mode(n *Node) error {
 		}
 	}
 	b := base(n.Op)
-	if (b == "batch_norm" || b == "instance_norm") && (n.In[3].Kind == None || w.g.Nodes[n.Site].Always) {
+	if (b == "batch_norm" || b == "instance_norm") && (n.In[3].Kind == None || f.g.Nodes[n.Site].Always) {
 		return nil // it has no statistics of its own, or does not use them, and takes the batch's in evaluation too
 	}
 	if m.Rate >= 0 {

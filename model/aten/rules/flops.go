@@ -35,47 +35,53 @@ func (n *Network) shape(a Arg) []int64 {
 	return nil
 }
 
-// shapeOf returns the shape of an operator's argument, nil where there is none or it is unknown.
-func (n *Network) shapeOf(node *Node, argument int) []int64 {
-	if argument < len(node.In) {
-		return n.shape(node.In[argument])
+// operation is a node of a network, whose arithmetic is counted.
+type operation struct {
+	*Network
+	*Node
+}
+
+// shape returns the shape of an argument, nil where there is none or it is unknown.
+func (o operation) shape(argument int) []int64 {
+	if argument < len(o.In) {
+		return o.Network.shape(o.In[argument])
 	}
 	return nil
 }
 
 // flops returns what a heavy operator calculates for one sample: forward, and both halves of backward.
-func (n *Network) flops(node *Node) (forward, input, weight int64) {
-	if !heavy[base(node.Op)] || len(node.Out) == 0 || len(node.In) == 0 {
+func (o operation) flops() (forward, input, weight int64) {
+	if !heavy[base(o.Op)] || len(o.Out) == 0 || len(o.In) == 0 {
 		return 0, 0, 0
 	}
-	sample := func(total float64) int64 { return bounded(total / float64(n.Graph.Rows)) }
-	switch base(node.Op) {
+	sample := func(total float64) int64 { return bounded(total / float64(o.Graph.Rows)) }
+	switch base(o.Op) {
 	case "embedding", "embedding_bag":
 		// Rows of a table are copied; its gradient adds each of them.
-		return 0, 0, sample(numel(n.Values[node.Out[0]].Shape))
+		return 0, 0, sample(numel(o.Values[o.Out[0]].Shape))
 	case "lstm", "gru", "rnn_tanh", "rnn_relu":
-		f := sample(n.recurrent(node))
+		f := sample(o.recurrent())
 		return f, f, f
 	case "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell":
-		f := sample(n.recurrentCell(node))
+		f := sample(o.recurrentCell())
 		return f, f, f
 	case "causal_attention", "scaled_dot_product_attention", "_scaled_dot_product_attention":
-		f := sample(n.attention(node))
+		f := sample(o.attention())
 		return f, 2 * f, 0
 	}
-	total, operands := n.product(node)
+	total, operands := o.product()
 	forward = sample(total)
 	for _, a := range operands { // the gradient of each takes as much as the product
 		switch a.Kind {
 		case FromValue:
-			if v := n.Values[a.Value]; v.Grad && v.Batch {
+			if v := o.Values[a.Value]; v.Grad && v.Batch {
 				input += forward
 			} else if v.Grad {
 				weight += forward
 			}
 		case FromTensor:
-			for i := range n.Graph.Tensors {
-				if t := &n.Graph.Tensors[i]; t.Name == a.Tensor && t.Trained {
+			for i := range o.Graph.Tensors {
+				if t := &o.Graph.Tensors[i]; t.Name == a.Tensor && t.Trained {
 					weight += forward
 				}
 			}
@@ -85,38 +91,38 @@ func (n *Network) flops(node *Node) (forward, input, weight int64) {
 }
 
 // product counts the operations of an operator that multiplies its operands; 0 where a shape is unknown.
-func (n *Network) product(node *Node) (total float64, operands []Arg) {
-	out := numel(n.Values[node.Out[0]].Shape)
-	operands = node.In[:min(2, len(node.In))]
-	switch b := base(node.Op); b {
+func (o operation) product() (total float64, operands []Arg) {
+	out := numel(o.Values[o.Out[0]].Shape)
+	operands = o.In[:min(2, len(o.In))]
+	switch b := base(o.Op); b {
 	case "linear", "linear_gelu", "mm", "bmm", "matmul":
-		if x := n.shapeOf(node, 0); len(x) > 0 {
+		if x := o.shape(0); len(x) > 0 {
 			total = 2 * out * float64(x[len(x)-1])
 		}
 	case "addmm", "baddbmm", "linear_add":
-		if x := n.shapeOf(node, 1); len(x) > 0 {
+		if x := o.shape(1); len(x) > 0 {
 			total = 2 * out * float64(x[len(x)-1])
 		}
-		operands = node.In[1:min(3, len(node.In))]
+		operands = o.In[1:min(3, len(o.In))]
 	case "einsum":
-		if len(node.In) < 2 || node.In[0].Literal.Kind != aten.Word {
+		if len(o.In) < 2 || o.In[0].Literal.Kind != aten.Word {
 			return 0, nil
 		}
-		operands = node.In[1].List
-		total = n.einsum(node.In[0].Literal.Text, operands)
+		operands = o.In[1].List
+		total = o.einsum(o.In[0].Literal.Text, operands)
 	case "bilinear":
-		operands = node.In[:min(3, len(node.In))]
-		if x, w := n.shapeOf(node, 0), n.shapeOf(node, 2); len(x) > 0 && len(w) == 3 {
+		operands = o.In[:min(3, len(o.In))]
+		if x, w := o.shape(0), o.shape(2); len(x) > 0 && len(w) == 3 {
 			total = 2 * numel(w) * numel(x[:len(x)-1])
 		}
 	default: // convolutions: weight is [out, in/groups, kernel], turned where it is transposed
-		x, w := n.shapeOf(node, 0), n.shapeOf(node, 1)
+		x, w := o.shape(0), o.shape(1)
 		if len(w) < 2 || len(x) < 2 {
 			return 0, nil
 		}
 		transposed := strings.HasPrefix(b, "conv_transpose")
 		if strings.HasSuffix(b, "convolution") {
-			transposed = literalBool(node.In, 6, false)
+			transposed = literalBool(o.In, 6, false)
 		}
 		total = 2 * out * numel(w[1:])
 		if transposed {
@@ -127,21 +133,21 @@ func (n *Network) product(node *Node) (total float64, operands []Arg) {
 }
 
 // recurrent counts the products of a recurrent network with its weights, two for each layer and direction.
-func (n *Network) recurrent(node *Node) (total float64) {
-	x := n.shapeOf(node, 0)
+func (o operation) recurrent() (total float64) {
+	x := o.shape(0)
 	at := 2
-	if overload(node.Op) == "data" {
+	if overload(o.Op) == "data" {
 		at = 3
 	}
-	if len(x) == 0 || at >= len(node.In) {
+	if len(x) == 0 || at >= len(o.In) {
 		return 0
 	}
-	weights := node.In[at].List
+	weights := o.In[at].List
 	if weights == nil { // millrace's, of one layer
-		weights = node.In[1:3]
+		weights = o.In[1:3]
 	}
 	for _, p := range weights {
-		if s := n.shape(p); len(s) == 2 {
+		if s := o.Network.shape(p); len(s) == 2 {
 			total += 2 * numel(s) * numel(x[:len(x)-1])
 		}
 	}
@@ -149,24 +155,24 @@ func (n *Network) recurrent(node *Node) (total float64) {
 }
 
 // recurrentCell counts the products of one step of a recurrent network.
-func (n *Network) recurrentCell(node *Node) float64 {
-	x := n.shapeOf(node, 0)
+func (o operation) recurrentCell() float64 {
+	x := o.shape(0)
 	if len(x) != 2 {
 		return 0
 	}
-	return 2 * (numel(n.shapeOf(node, 2)) + numel(n.shapeOf(node, 3))) * float64(x[0])
+	return 2 * (numel(o.shape(2)) + numel(o.shape(3))) * float64(x[0])
 }
 
 // attention counts the scores of all pairs of positions and the sums of values that they weight.
-func (n *Network) attention(node *Node) float64 {
-	q := n.shapeOf(node, 0)
-	if base(node.Op) == "causal_attention" { // of [rows, positions, width]; its heads share the width
+func (o operation) attention() float64 {
+	q := o.shape(0)
+	if base(o.Op) == "causal_attention" { // of [rows, positions, width]; its heads share the width
 		if len(q) != 3 {
 			return 0
 		}
-		return 4 * numel(n.Values[node.Out[0]].Shape) * float64(q[1])
+		return 4 * numel(o.Values[o.Out[0]].Shape) * float64(q[1])
 	}
-	k, v := n.shapeOf(node, 1), n.shapeOf(node, 2)
+	k, v := o.shape(1), o.shape(2)
 	if len(q) < 2 || len(k) < 2 || len(v) < 2 {
 		return 0
 	}
@@ -175,7 +181,7 @@ func (n *Network) attention(node *Node) float64 {
 }
 
 // einsum counts two operations for each combination of labels; 0 where labels are left open.
-func (n *Network) einsum(equation string, operands []Arg) float64 {
+func (o operation) einsum(equation string, operands []Arg) float64 {
 	left, _, _ := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(left, ",")
 	if len(terms) != len(operands) || len(terms) < 2 {
@@ -183,7 +189,7 @@ func (n *Network) einsum(equation string, operands []Arg) float64 {
 	}
 	sizes := map[byte]float64{}
 	for i, t := range terms {
-		s := n.shape(operands[i])
+		s := o.Network.shape(operands[i])
 		if len(s) != len(t) {
 			return 0
 		}
@@ -202,7 +208,7 @@ func (n *Network) einsum(equation string, operands []Arg) float64 {
 func (n *Network) costs(l *Layer) {
 	for _, i := range l.Nodes {
 		node := &n.Nodes[i]
-		f, in, w := n.flops(node)
+		f, in, w := operation{n, node}.flops()
 		l.ForwardFLOPs = min(most, l.ForwardFLOPs+f)
 		l.InputFLOPs = min(most, l.InputFLOPs+in)
 		l.WeightFLOPs = min(most, l.WeightFLOPs+w)

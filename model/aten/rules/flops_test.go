@@ -71,7 +71,7 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 		if c.in != nil {
 			node.In = c.in(of)
 		}
-		forward, input, weight := n.flops(node)
+		forward, input, weight := operation{n, node}.flops()
 		if got := [3]int64{forward, input, weight}; got != c.want {
 			t.Errorf("%s: %v FLOPs, want %v", c.op, got, c.want)
 		}

@@ -305,10 +305,10 @@ func (w *walker) size(n *aten.Node) error {
 	return nil
 }
 
-func (w *walker) unclear(of Arg, i int) error {
+func (f *facts) unclear(of Arg, i int) error {
 	return fmt.Errorf("nobody can tell how dimension %d of a tensor of shape %v follows from the %d rows; calculate it "+
 		"of an input's shape[0], or export with a number of rows that divides no other size, such as 7", i,
-		w.describe(of).Shape, w.g.Rows)
+		f.describe(of).Shape, f.g.Rows)
 }
 
 // counted gives the number of dimensions or elements, or an element of a list.

@@ -140,8 +140,8 @@ func (w *walker) changed(n *aten.Node, in []Arg) (Arg, error) {
 }
 
 // fitted gives a tensor the type and shape of the one it is copied into.
-func (w *walker) fitted(call func(string, ...Arg) (Arg, error), old Value, from, into Arg) (Arg, error) {
-	of := w.describe(from)
+func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, into Arg) (Arg, error) {
+	of := f.describe(from)
 	var err error
 	if of.DType != old.DType || of.DType == "" {
 		if from, err = call("aten::type_as", from, into); err != nil {

@@ -44,7 +44,7 @@ func (n *Network) group() {
 	heavyTotal := int64(0)
 	flops := make([]int64, len(n.Nodes))
 	for i := range n.Nodes {
-		f, _, _ := n.flops(&n.Nodes[i])
+		f, _, _ := operation{n, &n.Nodes[i]}.flops()
 		flops[i] = f
 		heavyTotal += f
 	}

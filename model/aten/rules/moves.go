@@ -8,7 +8,7 @@ var (
 )
 
 // movedSizes returns the sizes of a view that moves, adds, leaves out or shortens dimensions.
-func (w *walker) movedSizes(b string, n *Node, x []*Expr) []*Expr {
+func (f *facts) movedSizes(b string, n *Node, x []*Expr) []*Expr {
 	if x == nil {
 		return nil
 	}
@@ -119,7 +119,7 @@ func sliced(in []Arg, of *Expr) *Expr {
 }
 
 // reducedSizes returns the sizes of what is reduced over some dimensions.
-func (w *walker) reducedSizes(b string, n *Node, x []*Expr) []*Expr {
+func (f *facts) reducedSizes(b string, n *Node, x []*Expr) []*Expr {
 	if x == nil {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (w *walker) reducedSizes(b string, n *Node, x []*Expr) []*Expr {
 }
 
 // multiplied returns the sizes of a product of matrices.
-func (w *walker) multiplied(b string, n *Node) []*Expr {
+func (f *facts) multiplied(b string, n *Node) []*Expr {
 	in := n.In
 	if b == "addmm" || b == "baddbmm" {
 		in = in[1:]
@@ -172,7 +172,7 @@ func (w *walker) multiplied(b string, n *Node) []*Expr {
 	if len(in) < 2 || (in[0].Kind != FromValue && in[0].Kind != FromTensor) {
 		return nil
 	}
-	x, y := w.describe(in[0]).Dims, w.describe(in[1]).Dims
+	x, y := f.describe(in[0]).Dims, f.describe(in[1]).Dims
 	if len(x) == 0 || len(y) == 0 {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (w *walker) multiplied(b string, n *Node) []*Expr {
 }
 
 // regrouped returns the sizes of what joins or splits dimensions or tensors.
-func (w *walker) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr {
+func (f *facts) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr {
 	at := func(i, otherwise, rank int) (int, bool) {
 		if i >= len(n.In) {
 			return otherwise, rank > 0
@@ -228,14 +228,14 @@ func (w *walker) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Exp
 		if !ok || len(n.In) < 3 || x[i] == nil {
 			return nil
 		}
-		return slices.Concat(x[:i], w.listed(n.In[2:], x[i:i+1]), x[i+1:])
+		return slices.Concat(x[:i], f.listed(n.In[2:], x[i:i+1]), x[i+1:])
 	case "cat", "stack":
 		if len(n.In[0].List) == 0 {
 			return nil
 		}
 		var parts [][]*Expr
 		for _, a := range n.In[0].List {
-			d := w.describe(a).Dims
+			d := f.describe(a).Dims
 			if d == nil || len(parts) > 0 && len(d) != len(parts[0]) {
 				return nil
 			}
@@ -316,7 +316,7 @@ func chunked(b string, by Arg, of *Expr, k int) *Expr {
 }
 
 // recurrent returns the sizes of what an LSTM or GRU yields: its outputs, then its states.
-func (w *walker) recurrent(n *Node, x []*Expr, k int, v *Value) []*Expr {
+func (f *facts) recurrent(n *Node, x []*Expr, k int, v *Value) []*Expr {
 	if overload(n.Op) != "input" || len(x) != 3 || len(v.Shape) != 3 {
 		return nil
 	}
@@ -331,7 +331,7 @@ func (w *walker) recurrent(n *Node, x []*Expr, k int, v *Value) []*Expr {
 	return []*Expr{x[0], x[1], constant(v.Shape[2])}
 }
 
-func (w *walker) counting(n *Node) []*Expr {
+func (f *facts) counting(n *Node) []*Expr {
 	if overload(n.Op) == "" && n.In[0].Kind == Size {
 		return []*Expr{n.In[0].Size}
 	}
@@ -344,11 +344,11 @@ func (w *walker) counting(n *Node) []*Expr {
 	return nil
 }
 
-func (w *walker) picked(b string, n *Node, x []*Expr) []*Expr {
+func (f *facts) picked(b string, n *Node, x []*Expr) []*Expr {
 	if len(n.In) < 3 || n.In[2].Kind != FromValue && n.In[2].Kind != FromTensor {
 		return nil
 	}
-	by := w.describe(n.In[2]).Dims
+	by := f.describe(n.In[2]).Dims
 	if b == "gather" {
 		return by
 	}

@@ -38,10 +38,10 @@ func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 var countless = set(`bincount one_hot argwhere _pack_padded_sequence _pad_packed_sequence tensor_split`)
 
 // loose says whether the sizes of what a node yields may depend on what tensors hold.
-func (w *walker) loose(n *Node) bool {
+func (f *facts) loose(n *Node) bool {
 	b := base(n.Op)
-	unknown := func(a Arg) bool { return a.Kind != None && w.describe(a).DType == "" }
-	return countless[b] || w.counts(n) || b == "index" && len(n.In) > 1 && slices.ContainsFunc(n.In[1].List, unknown)
+	unknown := func(a Arg) bool { return a.Kind != None && f.describe(a).DType == "" }
+	return countless[b] || f.counts(n) || b == "index" && len(n.In) > 1 && slices.ContainsFunc(n.In[1].List, unknown)
 }
 
 // recorded is the shape that the k-th value of a node has in the trace; nothing where another operator has replaced it

@@ -31,16 +31,16 @@ var (
 
 // sizes describes what a node yields: by rules that agree with the example; else by the example with twice the rows,
 // or by the example alone where it is clear.
-func (w *walker) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
+func (f *facts) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 	if len(double) != len(v.Shape) {
 		double = nil
 	}
 	if v.Shape != nil && !v.Batch {
 		return constants(v.Shape)
 	}
-	if dims := w.ruled(n, k, v); dims != nil {
-		if got := evaluated(dims, w.g.Rows); got != nil && (v.Shape == nil || slices.Equal(got, v.Shape) &&
-			(double == nil || slices.Equal(evaluated(dims, 2*w.g.Rows), double))) {
+	if dims := f.ruled(n, k, v); dims != nil {
+		if got := evaluated(dims, f.g.Rows); got != nil && (v.Shape == nil || slices.Equal(got, v.Shape) &&
+			(double == nil || slices.Equal(evaluated(dims, 2*f.g.Rows), double))) {
 			return dims
 		}
 	}
@@ -50,11 +50,11 @@ func (w *walker) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 	dims := constants(v.Shape)
 	for i, d := range v.Shape {
 		switch {
-		case w.counts(n), double == nil && d%w.g.Rows == 0:
+		case f.counts(n), double == nil && d%f.g.Rows == 0:
 			dims[i] = nil // perhaps the batch
 		case double != nil && d != double[i]:
 			dims[i] = nil
-			if per := d / w.g.Rows; d == per*w.g.Rows && double[i] == 2*d {
+			if per := d / f.g.Rows; d == per*f.g.Rows && double[i] == 2*d {
 				dims[i] = product(constant(per), rowsExpr)
 			}
 		}
@@ -63,11 +63,11 @@ func (w *walker) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 }
 
 // counts says whether a node yields as many elements as values of tensors say.
-func (w *walker) counts(n *Node) bool {
+func (f *facts) counts(n *Node) bool {
 	b := base(n.Op)
 	if b == "index" && len(n.In) > 1 {
 		return slices.ContainsFunc(n.In[1].List, func(a Arg) bool {
-			t := w.describe(a).DType
+			t := f.describe(a).DType
 			return t == "BOOL" || t == "U8"
 		})
 	}
@@ -75,58 +75,58 @@ func (w *walker) counts(n *Node) bool {
 }
 
 // ruled returns the sizes that an operator yields, nil where no rule says.
-func (w *walker) ruled(n *Node, k int, v *Value) []*Expr {
+func (f *facts) ruled(n *Node, k int, v *Value) []*Expr {
 	b := base(n.Op)
 	if len(n.In) == 0 {
 		return nil
 	}
 	var x []*Expr
 	if n.In[0].Kind == FromValue || n.In[0].Kind == FromTensor {
-		x = w.describe(n.In[0]).Dims
+		x = f.describe(n.In[0]).Dims
 	}
 	switch {
 	case broadcast[b] && overload(n.Op) != "Scalar":
-		return w.broadcasted(n.In)
+		return f.broadcasted(n.In)
 	case alike[b], broadcast[b]:
 		return x
 	case samplewise[b]:
 		return front(x, v.Shape, 1)
 	case b == "embedding" && len(n.In) > 1 && n.In[1].Kind != Size && len(x) == 2:
-		if of := w.describe(n.In[1]).Dims; of != nil {
+		if of := f.describe(n.In[1]).Dims; of != nil {
 			return append(slices.Clone(of), x[1])
 		}
 		return nil
 	case strings.HasSuffix(b, "scaled_dot_product_attention") && len(n.In) > 2 && k == 0 && len(x) > 0:
-		of := w.describe(n.In[2]).Dims
+		of := f.describe(n.In[2]).Dims
 		if len(of) == 0 {
 			return nil
 		}
 		return append(slices.Clone(x[:len(x)-1]), of[len(of)-1])
 	case moved[b]:
-		return w.movedSizes(b, n, x)
+		return f.movedSizes(b, n, x)
 	case b == "view" || b == "reshape" || b == "_reshape_alias":
-		return w.listed(n.In[1:], x)
+		return f.listed(n.In[1:], x)
 	case created[b]:
-		return w.listed(n.In, nil)
+		return f.listed(n.In, nil)
 	case b == "new_zeros" || b == "new_ones" || b == "new_full" || b == "new_empty":
-		return w.listed(n.In[1:], nil)
+		return f.listed(n.In[1:], nil)
 	case b == "expand" || b == "broadcast_to":
-		return w.expanded(n.In, x)
+		return f.expanded(n.In, x)
 	case (b == "expand_as" || b == "view_as" || b == "reshape_as") && len(n.In) > 1:
-		return w.describe(n.In[1]).Dims
+		return f.describe(n.In[1]).Dims
 	case b == "flatten", b == "unflatten", b == "cat", b == "stack", b == "chunk", b == "split",
 		b == "split_with_sizes", b == "unbind":
-		return w.regrouped(b, n, x, k, v)
+		return f.regrouped(b, n, x, k, v)
 	case b == "linear" || b == "matmul" || b == "mm" || b == "bmm" || b == "addmm" || b == "baddbmm":
-		return w.multiplied(b, n)
+		return f.multiplied(b, n)
 	case reduced[b]:
-		return w.reducedSizes(b, n, x)
+		return f.reducedSizes(b, n, x)
 	case b == "lstm" || b == "gru" || b == "rnn_tanh" || b == "rnn_relu":
-		return w.recurrent(n, x, k, v)
+		return f.recurrent(n, x, k, v)
 	case b == "arange":
-		return w.counting(n)
+		return f.counting(n)
 	case b == "index_select" || b == "gather":
-		return w.picked(b, n, x)
+		return f.picked(b, n, x)
 	}
 	return nil
 }
@@ -149,13 +149,13 @@ func front(x []*Expr, shape []int64, count int) []*Expr {
 	return dims
 }
 
-func (w *walker) broadcasted(in []Arg) []*Expr {
+func (f *facts) broadcasted(in []Arg) []*Expr {
 	dims := []*Expr{}
 	for _, a := range in {
 		if a.Kind != FromValue && a.Kind != FromTensor {
 			continue
 		}
-		x := w.describe(a).Dims
+		x := f.describe(a).Dims
 		if x == nil {
 			return nil
 		}
@@ -175,7 +175,7 @@ func (w *walker) broadcasted(in []Arg) []*Expr {
 }
 
 // listed reads sizes from a list among the arguments; one of -1 takes what is left of x.
-func (w *walker) listed(in []Arg, x []*Expr) []*Expr {
+func (f *facts) listed(in []Arg, x []*Expr) []*Expr {
 	if len(in) == 0 || in[0].Kind != List {
 		return nil
 	}
@@ -221,7 +221,7 @@ func product(a, b *Expr) *Expr {
 	return c
 }
 
-func (w *walker) expanded(in []Arg, x []*Expr) []*Expr {
+func (f *facts) expanded(in []Arg, x []*Expr) []*Expr {
 	if len(in) < 2 || in[1].Kind != List || x == nil || len(in[1].List) < len(x) {
 		return nil
 	}

@@ -30,7 +30,7 @@ var (
 )
 
 // spread finds the rows of a value that a node yields.
-func (w *walker) spread(n *Node, v *Value) Spread {
+func (f *facts) spread(n *Node, v *Value) Spread {
 	dim, per := rowsIn(v.Dims)
 	if dim == NoRows && (v.Dims != nil || !v.Batch) {
 		return nowhere
@@ -40,14 +40,14 @@ func (w *walker) spread(n *Node, v *Value) Spread {
 	}
 	b := base(n.Op)
 	if reshaping[b] {
-		return w.reshaped(n, v, dim, per)
+		return f.reshaped(n, v, dim, per)
 	}
 	if per > 1 && (scrambling[b] ||
 		!alike[b] && !broadcast[b] && !samplewise[b] && !moved[b] && !reduced[b] && !keeping[b]) {
 		return nowhere
 	}
 	found := Spread{dim, 0, 0}
-	if !w.joined(n.In, per, &found) || per > 1 && found.Lead == 0 {
+	if !f.joined(n.In, per, &found) || per > 1 && found.Lead == 0 {
 		return nowhere
 	}
 	if found.Lead == 0 { // made of sizes alone
@@ -57,15 +57,15 @@ func (w *walker) spread(n *Node, v *Value) Spread {
 }
 
 // joined says whether all tensors among arguments that have rows have them in the same way.
-func (w *walker) joined(args []Arg, per int64, found *Spread) bool {
+func (f *facts) joined(args []Arg, per int64, found *Spread) bool {
 	for _, a := range args {
 		switch a.Kind {
 		case List:
-			if !w.joined(a.List, per, found) {
+			if !f.joined(a.List, per, found) {
 				return false
 			}
 		case FromValue:
-			x := w.net.Values[a.Value]
+			x := f.net.Values[a.Value]
 			dim, other := rowsIn(x.Dims)
 			if dim < 0 {
 				continue
@@ -81,8 +81,8 @@ func (w *walker) joined(args []Arg, per int64, found *Spread) bool {
 }
 
 // reshaped follows the rows through a view: as many elements lie in front of them as did before.
-func (w *walker) reshaped(n *Node, v *Value, dim int, per int64) Spread {
-	x := w.describe(n.In[0])
+func (f *facts) reshaped(n *Node, v *Value, dim int, per int64) Spread {
+	x := f.describe(n.In[0])
 	if x.Spread.Dim < 0 {
 		return nowhere
 	}

@@ -34,18 +34,24 @@ type class struct {
 
 // walker goes through a graph once, in order.
 type walker struct {
-	g       *aten.Graph
-	net     *Network
+	facts
 	vars    map[int]*variable
 	tensors map[string]*variable
-	about   map[string]*aten.Tensor
 	next    int // a value that nobody has
 	at      int // the traced node
 }
 
+// facts says what follows, of what is known of the values so far, for what an operator yields: its sizes for any number
+// of rows, where the rows of a batch lie in it, and what it depends on.
+type facts struct {
+	g     *aten.Graph
+	net   *Network
+	about map[string]*aten.Tensor
+}
+
 func newWalker(g *aten.Graph) *walker {
-	w := &walker{g: g, net: &Network{Graph: g, Values: map[int]*Value{}}, vars: map[int]*variable{},
-		tensors: map[string]*variable{}, about: map[string]*aten.Tensor{}}
+	w := &walker{facts: facts{g, &Network{Graph: g, Values: map[int]*Value{}}, map[string]*aten.Tensor{}},
+		vars: map[int]*variable{}, tensors: map[string]*variable{}}
 	for i := range g.Tensors {
 		t := &g.Tensors[i]
 		w.about[t.Name] = t
@@ -190,12 +196,12 @@ func (w *walker) another(like Value, from Value) int {
 }
 
 // describe describes an argument that is a tensor; others are described as numbers.
-func (w *walker) describe(a Arg) Value {
+func (f *facts) describe(a Arg) Value {
 	switch a.Kind {
 	case FromValue:
-		return *w.net.Values[a.Value]
+		return *f.net.Values[a.Value]
 	case FromTensor:
-		t := w.about[a.Tensor]
+		t := f.about[a.Tensor]
 		return Value{Dims: constants(t.Shape), Shape: t.Shape, DType: t.DType, Grad: t.Trained, Known: !t.Trained,
 			Spread: nowhere}
 	}
