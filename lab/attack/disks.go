@@ -149,7 +149,7 @@ func (a *attack) fullTraining(ctx context.Context, c command) (command, []string
 	if err != nil {
 		return c, nil, err
 	}
-	wrong := a.fullFaults(e, c.limits)
+	wrong := e.fullFaults(c.limits)
 	dir := filepath.Join(c.dir, "full", "out", "checkpoints")
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -185,7 +185,7 @@ func (a *attack) fullOutput(ctx context.Context, c command, line string) (comman
 	if err != nil {
 		return c, nil, err
 	}
-	wrong := a.fullFaults(e, c.limits)
+	wrong := e.fullFaults(c.limits)
 	after, err := treeOf(filepath.Join(c.dir, "full"))
 	if err != nil {
 		return c, nil, err
@@ -198,7 +198,7 @@ func (a *attack) fullOutput(ctx context.Context, c command, line string) (comman
 
 // fullFaults is what a command must not do whose disk is full. Where files are limited in length it may
 // not have met the limit.
-func (a *attack) fullFaults(e *ended, l limits) []string {
+func (e *ended) fullFaults(l limits) []string {
 	wrong := e.faults(l)
 	said := strings.ToLower(string(e.err))
 	switch {

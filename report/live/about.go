@@ -151,8 +151,8 @@ func (f *Follower) draw(which int, in *report.Inputs) (err error) {
 	if in != nil {
 		text, err = report.StepData(*in)
 	}
-	f.shown[which]++
-	*[]*[]byte{&f.steps0, &f.steps1}[which] = text
+	f.drawn[which].json = text
+	f.drawn[which].shown++
 	return err
 }
 
@@ -264,7 +264,7 @@ func (f *Follower) usual(steps int) time.Duration {
 	return time.Duration(float64(steps) * min(*s, 24*3600) * float64(time.Second))
 }
 
-// summary is a row of the table of runs.
+// summary is a row of the table of runs. Its fields are what the page's script reads of a row.
 type summary struct {
 	ID       string   `json:"id"`
 	Name     string   `json:"name"`

@@ -46,20 +46,28 @@ type Follower struct {
 	evaluated   *metrics.EvaluationValues // last
 	evaluatedAt int                       // behind so many steps
 	happened    []metrics.Event
-	begins      []time.Time // of the run, and each time that it went on
-	paused      time.Duration
-	lastAt      time.Time // of a step
-	firstAt     time.Time
+	clock       clock
 	heard       time.Time // of anything
 
 	about   about
 	details int               // how often that has changed
 	wrong   map[string]string // by file: a sentence
-	steps0  []byte            // JSON: the predicted step, as report.StepData has it
-	steps1  []byte            // the measured ones
-	shown   [2]int            // how often these have changed
+	drawn   [2]stepData       // the predicted step, and the measured ones
 	bad     [2]int            // lines of metrics, and of events, that are none
 	soFar   numbers           // of the last steps
+}
+
+// stepData is what a page draws the steps of a Timeline from.
+type stepData struct {
+	json  []byte // as report.StepData has it; nil: there are none
+	shown int    // how often that has changed
+}
+
+// clock says how long a run has gone on. What lies between its end and its going on is left out.
+type clock struct {
+	begins      []time.Time // of the run, and each time that it went on
+	paused      time.Duration
+	first, last time.Time // of a step or an evaluation
 }
 
 // now is the last step.
@@ -94,7 +102,7 @@ func (f *Follower) forget() {
 	f.replaced++
 	f.steps, f.evaluations = newSeries(mostSteps, len(stepColumns)), newSeries(mostEvaluations, len(evaluationColumns))
 	f.now, f.recent, f.evaluated, f.evaluatedAt, f.bad[0] = now{}, nil, nil, 0, 0
-	f.paused, f.lastAt, f.firstAt, f.heard = 0, time.Time{}, time.Time{}, time.Time{}
+	f.clock, f.heard = clock{begins: f.clock.begins}, time.Time{}
 	if n := len(f.happened); n > 0 {
 		f.heard = f.happened[n-1].Time
 	}
@@ -113,7 +121,7 @@ func (f *Follower) look(steps bool) (more bool) {
 // Poll reads what is new, and says whether there was anything. With steps it reads those that are drawn, too.
 func (f *Follower) Poll(steps bool) bool {
 	more, err := f.events.read(func() {
-		f.happened, f.begins, f.bad[1] = nil, nil, 0
+		f.happened, f.clock.begins, f.bad[1] = nil, nil, 0
 		f.details++
 	}, f.event)
 	f.say("events.jsonl", cmp.Or(err, leftOut("events.jsonl", "an event of a run", f.bad[1])))
@@ -162,7 +170,7 @@ func (f *Follower) event(line []byte) {
 	}
 	f.details++
 	if f.heard = later(f.heard, e.Time); e.Kind == metrics.Begun {
-		f.begins = append(f.begins, e.Time)
+		f.clock.begins = append(f.clock.begins, e.Time)
 	}
 	if len(e.Lines) > mostEvents {
 		e.Lines = e.Lines[:mostEvents]
@@ -170,8 +178,8 @@ func (f *Follower) event(line []byte) {
 	if f.happened = append(f.happened, e); len(f.happened) > mostEvents {
 		f.happened = slices.Delete(f.happened, 0, len(f.happened)-mostEvents)
 	}
-	if len(f.begins) > mostEvents {
-		f.begins = slices.Delete(f.begins, 0, 1)
+	if len(f.clock.begins) > mostEvents {
+		f.clock.begins = slices.Delete(f.clock.begins, 0, 1)
 	}
 }
 
@@ -198,14 +206,14 @@ func (f *Follower) line(text []byte) {
 		return
 	}
 	if f.heard = later(f.heard, v.Time); v.Loss == nil {
-		f.now.AtS = max(f.now.AtS, f.at(v.Time, 0))
+		f.now.AtS = max(f.now.AtS, f.clock.at(v.Time, 0))
 		f.evaluations.add(*v.Step, f.now.AtS, f.now.Samples, []float64{*v.Evaluation, number(v.Accuracy)})
 		f.evaluatedAt = *v.Step
 		f.evaluated = &metrics.EvaluationValues{Loss: *v.Evaluation, Accuracy: v.Accuracy, Reported: v.Reported}
 		return
 	}
-	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.at(v.Time, v.StepS), BusyS: v.BusyS, PeakBytes: v.PeakBytes,
-		LiveBytes: v.LiveBytes, Stragglers: v.Stragglers, loss: *v.Loss}
+	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.clock.at(v.Time, v.StepS), BusyS: v.BusyS,
+		PeakBytes: v.PeakBytes, LiveBytes: v.LiveBytes, Stragglers: v.Stragglers, loss: *v.Loss}
 	peak := math.NaN()
 	if len(v.PeakBytes) > 0 {
 		peak = float64(slices.Max(v.PeakBytes))
@@ -232,26 +240,26 @@ func number(x *float64) float64 {
 	return *x
 }
 
-// at is how long a run has gone on, evaluations and checkpoints included, when a step or an evaluation is done: as a
-// report says what it took. The time between its end and its going on is left out.
-func (f *Follower) at(done time.Time, stepS float64) float64 {
-	if f.firstAt.IsZero() {
-		if f.firstAt = done.Add(-time.Duration(stepS * float64(time.Second))); len(f.begins) > 0 {
-			if b := f.begins[0]; b.Before(f.firstAt) {
-				f.firstAt = b
+// at is how long the run has gone on, evaluations and checkpoints included, when a step or an evaluation is done: as a
+// report says what it took.
+func (c *clock) at(done time.Time, stepS float64) float64 {
+	if c.first.IsZero() {
+		if c.first = done.Add(-time.Duration(stepS * float64(time.Second))); len(c.begins) > 0 {
+			if b := c.begins[0]; b.Before(c.first) {
+				c.first = b
 			}
 		}
 	} else {
-		from := f.lastAt
-		for _, b := range f.begins {
+		from := c.last
+		for _, b := range c.begins {
 			if b.After(from) && b.Before(done) {
-				f.paused += b.Sub(from)
+				c.paused += b.Sub(from)
 				from = b
 			}
 		}
 	}
-	f.lastAt = later(f.lastAt, done)
-	return max(0, f.lastAt.Sub(f.firstAt)-f.paused).Seconds()
+	c.last = later(c.last, done)
+	return max(0, c.last.Sub(c.first)-c.paused).Seconds()
 }
 
 // IsRun says whether a folder is one of a run, from what is in it.

@@ -232,7 +232,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "job.yaml"), "steps: 40\nrate: {base: 0.5, kind: cosine}\nsplit: [a, b]\n"+
 		"seed: 18446744073709551615")
-	if f.Poll(true); f.wrong["predicted.json.gz"] != "" || f.wrong["job.yaml"] != "" || f.steps0 == nil {
+	if f.Poll(true); f.wrong["predicted.json.gz"] != "" || f.wrong["job.yaml"] != "" || f.drawn[0].json == nil {
 		t.Errorf("mended: %v", f.wrong)
 	}
 	want := map[string]string{"steps": "40", "rate.base": "0.5", "rate.kind": "cosine", "split": `["a","b"]`,
@@ -245,7 +245,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if f.Poll(true); len(f.wrong) != 0 || f.steps0 != nil || f.about.settings != nil {
+	if f.Poll(true); len(f.wrong) != 0 || f.drawn[0].json != nil || f.about.settings != nil {
 		t.Errorf("empty: %v", f.wrong)
 	}
 }
@@ -272,7 +272,7 @@ func TestTheNewestStepIsShown(t *testing.T) {
 		}
 		f.Poll(true)
 		var drawn struct{ Measured []struct{ Workers int } }
-		if err := json.Unmarshal(f.steps1, &drawn); err != nil || len(drawn.Measured) == 0 ||
+		if err := json.Unmarshal(f.drawn[1].json, &drawn); err != nil || len(drawn.Measured) == 0 ||
 			drawn.Measured[0].Workers != c.workers {
 			t.Errorf("behind %d files: %v, %+v", i+1, err, drawn)
 		}

@@ -161,11 +161,11 @@ func (f *Follower) since(c has, known, shown bool) (*drawn, has) {
 		if d.Fresh || d.Now != nil || c.details != h.details {
 			d.Numbers, any = f.measured().shown(), true
 		}
-		if d.Fresh || c.predicted != f.shown[0] {
-			d.Predicted, h.predicted, any = orNull(f.steps0), f.shown[0], true
+		if d.Fresh || c.predicted != f.drawn[0].shown {
+			d.Predicted, h.predicted, any = orNull(f.drawn[0].json), f.drawn[0].shown, true
 		}
-		if d.Fresh || c.measured != f.shown[1] {
-			d.Measured, h.measured, any = orNull(f.steps1), f.shown[1], true
+		if d.Fresh || c.measured != f.drawn[1].shown {
+			d.Measured, h.measured, any = orNull(f.drawn[1].json), f.drawn[1].shown, true
 		}
 	}
 	if !any {

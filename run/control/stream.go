@@ -44,7 +44,7 @@ func Over(connection io.ReadWriteCloser) Link { return over(connection, usual) }
 func over(connection io.ReadWriteCloser, p pace) *stream {
 	s := &stream{connection: connection, pace: p, more: make(chan struct{}, 1), written: make(chan struct{}),
 		read: make(chan struct{})}
-	s.room = sync.NewCond(&s.mu)
+	s.inbox.room = sync.NewCond(&s.mu)
 	crash.Go(s.write)
 	return s
 }
@@ -61,12 +61,8 @@ type stream struct {
 	deliver func(Message, error)
 
 	mu      sync.Mutex
-	waiting [][]byte   // to be sent
-	came    []incoming // to be delivered
-	bytes   int        // of these
-	room    *sync.Cond // is told when they get fewer, and when nothing goes on
-	full    bool       // they are too many, and nothing is read
-	telling bool       // somebody delivers; for ever behind an error
+	waiting [][]byte // to be sent
+	inbox   inbox
 	started bool
 	closed  bool        // by this end
 	ended   bool        // by the other
@@ -75,6 +71,16 @@ type stream struct {
 	heard   time.Time   // when something last came; of an end that says no more, when it last took something
 	due     time.Time   // when watch is to look
 	watched *time.Timer // until then
+}
+
+// inbox is the lines that have come and wait to be delivered. One goroutine delivers while there are some, and beyond
+// mostCame bytes of them nothing more is read.
+type inbox struct {
+	lines   []incoming
+	bytes   int        // of these, and of the one that is being delivered
+	room    *sync.Cond // is told when they get fewer, and when nothing goes on
+	full    bool       // they are too many, and nothing is read
+	telling bool       // somebody delivers; for ever behind an error
 }
 
 // incoming is a line that has come, or why none does any more.
@@ -95,10 +101,10 @@ func (s *stream) Start(deliver func(Message, error)) {
 
 // come has something delivered behind what came before it. The caller holds mu.
 func (s *stream) come(c incoming) {
-	s.came = append(s.came, c)
-	s.bytes += len(c.line)
-	if !s.telling {
-		s.telling = true
+	s.inbox.lines = append(s.inbox.lines, c)
+	s.inbox.bytes += len(c.line)
+	if !s.inbox.telling {
+		s.inbox.telling = true
 		crash.Go(s.tell)
 	}
 }
@@ -107,13 +113,13 @@ func (s *stream) come(c incoming) {
 func (s *stream) tell() {
 	for {
 		s.mu.Lock()
-		if len(s.came) == 0 {
-			s.came, s.telling = nil, false
+		if len(s.inbox.lines) == 0 {
+			s.inbox.lines, s.inbox.telling = nil, false
 			s.mu.Unlock()
 			return
 		}
-		c := s.came[0]
-		s.came[0], s.came = incoming{}, s.came[1:]
+		c := s.inbox.lines[0]
+		s.inbox.lines[0], s.inbox.lines = incoming{}, s.inbox.lines[1:]
 		s.mu.Unlock()
 		m, err := Message{}, c.over
 		if err == nil {
@@ -125,8 +131,8 @@ func (s *stream) tell() {
 			return
 		}
 		s.mu.Lock()
-		s.bytes -= len(c.line)
-		s.room.Signal()
+		s.inbox.bytes -= len(c.line)
+		s.inbox.room.Signal()
 		s.mu.Unlock()
 	}
 }
@@ -160,12 +166,12 @@ func (s *stream) listen() {
 
 // makeRoom waits while too much waits to be delivered. The caller holds mu.
 func (s *stream) makeRoom() {
-	for s.bytes > mostCame && s.failed == nil {
-		s.full = true
-		s.room.Wait()
+	for s.inbox.bytes > mostCame && s.failed == nil {
+		s.inbox.full = true
+		s.inbox.room.Wait()
 	}
-	if s.full {
-		s.full, s.heard = false, time.Now()
+	if s.inbox.full {
+		s.inbox.full, s.heard = false, time.Now()
 	}
 }
 
@@ -214,7 +220,7 @@ func (s *stream) watch() {
 	}
 	now := time.Now()
 	switch {
-	case s.full: // what this end does not read the other one may have said
+	case s.inbox.full: // what this end does not read the other one may have said
 		s.heard = now
 	case now.Sub(s.due) > s.beat: // this process has not run itself: what has come meanwhile may not be read yet
 		s.heard = latest(s.heard, now.Add(s.beat-s.silence))
@@ -249,7 +255,7 @@ func (s *stream) fail(err error) {
 	}
 	s.failed, s.waiting = err, nil
 	s.ring()
-	s.room.Signal()
+	s.inbox.room.Signal()
 	s.come(incoming{over: err})
 	s.mu.Unlock()
 	_ = s.connection.Close() // whose end is for a reason already

@@ -68,14 +68,20 @@ type Endpoint struct {
 	pending  []net.Conn // whose handshakes are unfinished, the oldest first
 	serving  int        // connections that shake hands, or end as they do
 	ended    *sync.Cond // one has ended, or the Endpoint
-	members  int        // connections that the session's workers elsewhere make to those here
 	conns    map[*Conn]struct{}
-	session  uint32           // the last one begun
-	carriers map[int]*carrier // of the session, that are open
-	mine     []int            // workers of the session
-	parked   []parked
+	session  session
 	unlent   sync.Once // memory that cannot be read was logged
 	services map[Service]*service
+}
+
+// session is the last one begun, guarded by its Endpoint. Each has a greater number than the one before, and begins
+// when no carrier of that is open.
+type session struct {
+	number   uint32
+	mine     []int            // its workers here
+	members  int              // connections that its workers elsewhere make to those
+	carriers map[int]*carrier // that are open, by worker
+	parked   []parked         // for a session to come
 }
 
 // parked is a connection for carriers to come.
@@ -113,8 +119,8 @@ func Listen(ctx context.Context, c Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{
 		config: c, limits: c.limits, run: sha256.Sum256([]byte(c.Run)), listener: l.(*net.TCPListener), tls: both,
-		log: refusals{log: c.Log, lines: c.limits.lines}, conns: map[*Conn]struct{}{}, carriers: map[int]*carrier{},
-		services: map[Service]*service{},
+		log: refusals{log: c.Log, lines: c.limits.lines}, conns: map[*Conn]struct{}{},
+		session: session{carriers: map[int]*carrier{}}, services: map[Service]*service{},
 	}
 	for _, s := range []Service{Control, Files} {
 		e.services[s] = &service{e: e, more: make(chan struct{}, 1)}
@@ -160,9 +166,9 @@ func (e *Endpoint) Close() error {
 		return nil
 	}
 	e.closed = true
-	open := slices.Collect(maps.Values(e.carriers))
-	strangers, waiting := slices.Clone(e.pending), e.parked
-	e.parked = nil
+	open := slices.Collect(maps.Values(e.session.carriers))
+	strangers, waiting := slices.Clone(e.pending), e.session.parked
+	e.session.parked = nil
 	e.ended.Broadcast()
 	e.mu.Unlock()
 	e.cancel()
@@ -224,7 +230,7 @@ func (e *Endpoint) accept() {
 
 // most is how many handshakes may be unfinished: all of a session's, which may come at once, whoever else comes. The
 // caller holds mu.
-func (e *Endpoint) most() int { return max(e.limits.pending, e.members) }
+func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) }
 
 // together is how many of a session's handshakes at once have as long as one has alone.
 const together = 100
@@ -234,7 +240,7 @@ const together = 100
 func (e *Endpoint) patience(alone time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return alone + alone*time.Duration(e.members)/together
+	return alone + alone*time.Duration(e.session.members)/together
 }
 
 // begins waits until one more connection may shake hands.
@@ -341,14 +347,14 @@ func (e *Endpoint) check(h hello) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch c := e.carriers[int(h.to)]; {
-	case h.session > e.session && len(e.parked) >= e.limits.parked:
-		return &refused{notHere, fmt.Sprintf("%d connections wait for carriers to come", len(e.parked))}
-	case h.session > e.session:
-	case h.session < e.session || c == nil && slices.Contains(e.mine, int(h.to)):
+	switch c := e.session.carriers[int(h.to)]; {
+	case h.session > e.session.number && len(e.session.parked) >= e.limits.parked:
+		return &refused{notHere, fmt.Sprintf("%d connections wait for carriers to come", len(e.session.parked))}
+	case h.session > e.session.number:
+	case h.session < e.session.number || c == nil && slices.Contains(e.session.mine, int(h.to)):
 		return &refused{over, fmt.Sprintf("session %d of worker %d is over", h.session, h.to)}
 	case c == nil:
-		return &refused{notHere, fmt.Sprintf("worker %d is not of this process, which has %v", h.to, e.mine)}
+		return &refused{notHere, fmt.Sprintf("worker %d is not of this process, which has %v", h.to, e.session.mine)}
 	case int(h.from) >= len(c.at):
 		return &refused{notHere, fmt.Sprintf("there is no worker %d of %d", h.from, len(c.at))}
 	case c.has(h):
@@ -363,13 +369,13 @@ func (e *Endpoint) put(h hello, c *Conn) error {
 		return s.add(c, e.limits.parked)
 	}
 	e.mu.Lock()
-	to := e.carriers[int(h.to)]
+	to := e.session.carriers[int(h.to)]
 	switch {
-	case e.closed || h.session == e.session && to == nil || h.session < e.session:
+	case e.closed || h.session == e.session.number && to == nil || h.session < e.session.number:
 		e.mu.Unlock()
 		return errors.New("its worker has left meanwhile")
-	case h.session > e.session:
-		e.parked = append(e.parked, parked{h, c})
+	case h.session > e.session.number:
+		e.session.parked = append(e.session.parked, parked{h, c})
 		e.mu.Unlock()
 		return nil
 	}

@@ -147,8 +147,8 @@ func hear(from io.Reader, kind byte, size int) ([]byte, error) {
 
 // proof is what only those can say who know the token: an HMAC over who says it, the TLS channel, the hello,
 // which has its dialler's random bytes, and the listener's.
-func (e *Endpoint) proof(who string, channel, hello, nonce []byte) []byte {
-	m := hmac.New(sha256.New, e.config.Token)
+func (c Config) proof(who string, channel, hello, nonce []byte) []byte {
+	m := hmac.New(sha256.New, c.Token)
 	for _, part := range [][]byte{[]byte(who), channel, hello, nonce} {
 		m.Write(part)
 	}
@@ -191,10 +191,10 @@ func (e *Endpoint) receive(raw net.Conn) (h hello, c net.Conn, p proofs, err err
 	if _, err = io.ReadFull(c, given); err != nil {
 		return h, c, p, fmt.Errorf("it proves nothing: %w", err)
 	}
-	if !hmac.Equal(given, e.proof(dialler, channel, text, nonce)) {
+	if !hmac.Equal(given, e.config.proof(dialler, channel, text, nonce)) {
 		return h, c, p, errToken
 	}
-	p = proofs{e.proof(listener, channel, text, nonce), e.proof(lender, channel, text, nonce)}
+	p = proofs{e.config.proof(listener, channel, text, nonce), e.config.proof(lender, channel, text, nonce)}
 	return h, c, p, nil
 }
 
@@ -219,16 +219,16 @@ func (e *Endpoint) greet(raw net.Conn, h hello) (c net.Conn, lends []byte, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := c.Write(e.proof(dialler, channel, text, nonce)); err != nil {
+	if _, err := c.Write(e.config.proof(dialler, channel, text, nonce)); err != nil {
 		return nil, nil, err
 	}
 	proof, err := hear(c, welcome, sha256.Size)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !hmac.Equal(proof, e.proof(listener, channel, text, nonce)) {
+	if !hmac.Equal(proof, e.config.proof(listener, channel, text, nonce)) {
 		return nil, nil, &refused{notOne, "it does not know this run's token"}
 	}
 	_ = raw.SetDeadline(time.Time{})
-	return c, e.proof(lender, channel, text, nonce), nil
+	return c, e.config.proof(lender, channel, text, nonce), nil
 }

@@ -101,7 +101,7 @@ func TestReceiversThatSend(t *testing.T) {
 	}
 	for {
 		bad.mu.Lock()
-		waiting := bad.parked
+		waiting := bad.session.parked
 		bad.mu.Unlock()
 		if len(waiting) > 0 {
 			_, _ = waiting[0].c.Write(appendPrefix(nil, kindChunk, chunk{}))

@@ -39,22 +39,23 @@ func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, strea
 	case e.closed:
 		e.mu.Unlock()
 		return nil, wire.ErrClosed
-	case session <= e.session:
+	case session <= e.session.number:
 		e.mu.Unlock()
-		return nil, fmt.Errorf("tcp: session %d follows session %d; each has a greater number", session, e.session)
-	case len(e.carriers) > 0:
+		return nil, fmt.Errorf("tcp: session %d follows session %d; each has a greater number", session, e.session.number)
+	case len(e.session.carriers) > 0:
 		e.mu.Unlock()
-		return nil, fmt.Errorf("tcp: session %d begins, and %d carriers of the one before are open", session, len(e.carriers))
+		return nil, fmt.Errorf("tcp: session %d begins, and %d carriers of the one before are open", session,
+			len(e.session.carriers))
 	}
-	e.session, e.mine = session, slices.Clone(mine)
-	e.members = streams * len(mine) * (len(at) - len(mine))
+	e.session.number, e.session.mine = session, slices.Clone(mine)
+	e.session.members = streams * len(mine) * (len(at) - len(mine))
 	e.ended.Broadcast() // more may shake hands
 	for _, rank := range mine {
 		c := newCarrier(e, session, rank, places, streams)
-		e.carriers[rank], all[rank] = c, c
+		e.session.carriers[rank], all[rank] = c, c
 	}
-	waiting := e.parked
-	e.parked = nil
+	waiting := e.session.parked
+	e.session.parked = nil
 	e.mu.Unlock()
 	for _, p := range waiting {
 		if err := e.put(p.h, p.c); err != nil {
@@ -69,8 +70,8 @@ func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, strea
 func (e *Endpoint) gone(c *carrier) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.carriers[c.rank] == c {
-		delete(e.carriers, c.rank)
+	if e.session.carriers[c.rank] == c {
+		delete(e.session.carriers, c.rank)
 	}
 }
 
