@@ -15,6 +15,30 @@
 // that reads it is under way on the device that frees it. What can only fail when it happens (an index out of
 // range) fails the device's stream from there on: every later Wait and Item says so.
 //
+// # What a Device must do
+//
+//  1. Issue every verb on its stream in the order of the calls, and have it happen in that order.
+//  2. Give back its errors as errors, with the operator and the shapes, and never panic; keep what fails
+//     later for Wait and Item.
+//  3. Free what a scope made with its End, the tensors kept or disowned apart, and nothing else; while a
+//     freed tensor is still read on its stream, keep the memory.
+//  4. Charge each byte to one worker: to whoever holds a tensor, to the receiver from Charge or Room on.
+//  5. Compute the same bits from the same calls, and BackwardInput with Run of its Work those of Backward.
+//  6. Draw masks (Mask) from their key and rows alone, so that all orders and cuts draw the same.
+//  7. Say in Close how many handles were still open.
+//
+// # What whoever drives a Device must do
+//
+//  1. Open it on a goroutine locked to its thread, and call it there alone, Charge and Room apart.
+//  2. Begin a scope before it makes tensors and End it behind them, innermost first; Free what it has
+//     disowned.
+//  3. Record an Event behind what somebody else is to read, and Await or Wait for theirs before it reads.
+//  4. Write no tensor that a Host of it or a graph still reads.
+//  5. Run or Free the Work of each BackwardInput.
+//  6. Close it last, behind all devices that were opened Beside it.
+//
+// # Threads
+//
 // A Device belongs to one goroutine that is locked to its OS thread for life:
 // autograd mode, thread counts and the error slot of a native library are
 // thread-local. Every method of Device must be called there. A Tensor may be

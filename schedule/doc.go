@@ -22,16 +22,21 @@
 //
 // # What a Program says of itself
 //
-//	lists       Walk and Cursor (with absolute ids), Instructions, Text, WriteJSON
-//	places      WorkerOf, StagesOf, ReplicaOf, Pipelines, IsReference
-//	messages    Receivers, Senders, Expected, Recipients, Peers; Sent and OtherEnd of an instruction
-//	collectives Group, Leader, TiedTo
-//	updates     Minibatches, MinibatchOf, PerMinibatch, UpdateSpan, UpdateOf, Covers, Settles, StopUnit,
-//	            StreamEnd
-//	versions    Streams, Overlaps, Uses, Copies, MostCopies
-//	memory      Holdings
-//	a server    Served, IsServer, Loose, Trainers, TrainerOf, OtherSide, Settled, Parts: one worker has the
-//	            weights, the others fetch them (ASP)
+// A map of its methods, each under what it answers:
+//
+//	what stands in the lists     Walk (and Cursor) with absolute ids, Instructions, Text, WriteJSON
+//	who has which stage          WorkerOf, StagesOf, ReplicaOf, Pipelines
+//	who sends to whom            Receivers and Recipients of a send, Senders and Expected of a receive, Peers and Share
+//	                             of replicas; Sent and OtherEnd of an instruction
+//	who sums with whom           Group, Leader, TiedTo
+//	which update is whose        Minibatches, MinibatchOf, PerMinibatch, UpdateSpan, UpdateOf, Covers, StopUnit,
+//	                             StreamEnd
+//	which version is read        Streams, Overlaps, Needs, Uses, Copies, MostCopies
+//	what an update is            Updater, UpdateCost, Defers, ValidatesLater, Settles, Settled, Parts
+//	what memory must hold        Holdings
+//	elastic averaging's          HasReference, IsReference, Beside: the reference of the pipelines
+//	a server's (ASP)             Served, IsServer, Loose, Trainers, TrainerOf, OtherSide: one worker has the weights,
+//	                             the others fetch them
 //
 // They need fields that check.Validate passes; Uses, Copies and Holdings need a lowered Program that
 // check.Check passes.

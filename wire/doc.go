@@ -68,6 +68,21 @@
 //
 // # Carriers
 //
+// Whoever writes a Carrier must
+//
+//  1. give an Address of at most MaxAddress bytes that is the same until Close, and refuse in Connect what is
+//     of another engine or version;
+//  2. deliver the n-th frame sent on an edge to the n-th receive posted on it, in order over all epochs,
+//     whichever comes first, and hold up no edge by a frame of another worker;
+//  3. leave frames and buffers alone but between the call and done, which it says once for each call, on any
+//     goroutine, under no lock of its own;
+//  4. refuse a frame of another length than its receive has, by a LengthError;
+//  5. return from every method without waiting, whichever goroutine calls;
+//  6. count in Moved what goes and comes, so that a slow transfer is told from a stalled one;
+//  7. judge nobody dead: what cannot be moved stays posted until Fail or Close;
+//  8. end all with a worker within milliseconds of Fail, by its first error, and everything with Close, by
+//     ErrClosed, when which has returned nothing of the carrier runs any more.
+//
 // What the Carrier interface asks is tested by package wiretest. Those between workers of one process embed
 // Local. Split joins two: workers of one process reach each other by memory and those of others by TCP, edge
 // by edge.

@@ -28,6 +28,25 @@
 // message is there: its event is set. Time spans, step marks and Need.Blocker of what waited go by Done too;
 // they are the driver's.
 //
+// # What whoever drives it must do
+//
+//  1. Load a Program that is lowered and that check.Check passes, all workers at the same one; the next one
+//     when every list has ended with nothing open.
+//  2. Poll a worker whose time has come, and Start its head only when Poll has said Ready, from one goroutine
+//     at a time.
+//  3. Say Issued once the worker's own time on its head is over, with done where it is Done as well, and Done
+//     once for each instruction that was Issued without it. Nothing is said before it is true.
+//  4. Say Arrive at the receiver once for each message of a send, when its event is set; where Options.Slots
+//     bounds edges, say Credit at the sender once the receive that took a message is Issued.
+//  5. Poll again the workers that a call returns: of all others nothing has changed.
+//  6. At a drain, tell a Barrier of AtDrain after Load, Issued, Done and Limit, and Release when it says so.
+//     A Machine does both itself.
+//  7. To end early, ask all workers for Begun, Hold them meanwhile and give all the same Limit; tell a
+//     refusal by Rollback, while the worker executes the first PV of the minibatch.
+//  8. While a head is Dropping, free what Messages names in place of handing it on.
+//  9. Decide nothing else: what may start, in which order cores are handed out and which messages count is
+//     said here.
+//
 // # Cores
 //
 // Options.Cores are pools of processors, each shared by some workers of a Process. A token covers one

@@ -1,0 +1,29 @@
+package schedule_test
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+)
+
+// The package comment has a map of a Program's methods, with every one of them in it once.
+func TestTheMapHasEveryMethodOfAProgram(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "// A map of its methods")
+	plan, _, found := strings.Cut(rest, "// They need fields")
+	if !found {
+		t.Fatal("the map is not where it was")
+	}
+	for m := range reflect.TypeFor[*schedule.Program]().Methods() {
+		if n := len(regexp.MustCompile(`\b`+m.Name+`\b`).FindAllString(plan, -1)); n != 1 {
+			t.Errorf("%s is %d times in the map", m.Name, n)
+		}
+	}
+}
