@@ -57,8 +57,8 @@ type Node struct {
 	Cores                   int // that its workers share, in place of the cluster's
 }
 
-// Cluster is devices and links. Devices are numbered from 0 with the innermost
-// level running fastest.
+// Cluster is devices and links. Devices are numbered from 0 with the innermost level running fastest. It has many
+// methods: pure questions about one value, and copies of it with something changed.
 type Cluster struct {
 	Name        string
 	DeviceTypes map[string]DeviceType

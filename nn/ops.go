@@ -7,8 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// ops calls operators on one device and keeps the first error, so that a forward
-// reads like the formula it computes. After an error every call yields nil.
+// ops calls operators on one device and keeps the first error, so that a forward reads like the formula it
+// computes. After an error every call yields nil. It has a method for each operator, and for each formula that
+// layers share.
 type ops struct {
 	dev engine.Device
 	err error

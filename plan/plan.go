@@ -96,7 +96,8 @@ func (b *LowerBound) Above() string {
 	}
 }
 
-// Plan is how a model is spread over devices.
+// Plan is how a model is spread over devices. Its fields are those of a plan's file, and its methods questions about
+// them or other forms of it.
 type Plan struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`

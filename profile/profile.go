@@ -146,7 +146,7 @@ type gone struct{}
 // UnmarshalJSON implements json.Unmarshaler.
 func (*gone) UnmarshalJSON([]byte) error { return nil }
 
-// Profile is a model's costs.
+// Profile is a model's costs. Its methods are pure questions about costs, or make a profile of other ones.
 type Profile struct {
 	Version          int    `json:"version"`
 	Model            string `json:"model"`

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// pageView is what the page's template shows by itself, without scripts.
+// pageView is what the page's template shows by itself, without scripts. Its fields are what the template names.
 type pageView struct {
 	Title, Subtitle string
 	Style           template.CSS

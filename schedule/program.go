@@ -31,11 +31,12 @@ type Part []List
 // and an epilogue. A synchronous step is a body alone; an asynchronous stream
 // has a prologue that fills the pipeline and an epilogue that drains it.
 //
-// Relative ids: in repetition k of the body, micro-batch ids are MicroBatches*k
-// and minibatch ids Period*k further on. Ids in the prologue are absolute; ids
-// in the epilogue are relative to the end of the last repetition. Round robin
-// counts within a repetition: relative micro-batch m goes to replica m mod r, so a
-// body that is to keep replicas in step over repetitions has a multiple of r.
+// Relative ids: in repetition k of the body, micro-batch ids are MicroBatches*k and minibatch ids Period*k
+// further on. Ids in the prologue are absolute; ids in the epilogue are relative to the end of the last
+// repetition. Round robin counts within a repetition: relative micro-batch m goes to replica m mod r, so a body
+// that is to keep replicas in step over repetitions has a multiple of r.
+//
+// Its fields are those of a Program's file, and its methods pure questions, of which the package comment has the map.
 type Program struct {
 	Name         string      `json:"name"`   // the family that wrote it: "1f1b", "afab", "dp"
 	Stages       int         `json:"stages"` // virtual stages of each pipeline

@@ -180,7 +180,8 @@ type Pool struct {
 	Workers []int `json:"workers"`
 }
 
-// Timeline is a run, real or simulated.
+// Timeline is a run, real or simulated. Its fields are those of a Timeline's file, and its methods check, cut or
+// measure what they record.
 type Timeline struct {
 	Version          int            `json:"version"`
 	Source           string         `json:"source"` // "sim" or "run"

@@ -37,7 +37,7 @@ func (t *Tensor) Free() {
 	t.node.release()
 }
 
-// Device is one worker's.
+// Device is one worker's. Its methods are those of engine.Device, which is all that a worker needs of tensors.
 type Device struct {
 	account  *account
 	late     *Lateness // nil: it is prompt

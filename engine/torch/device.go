@@ -30,7 +30,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Device is one worker's door to libtorch, on the thread that opened it.
+// Device is one worker's door to libtorch, on the thread that opened it. Its methods are those of engine.Device,
+// which is all that a worker needs of tensors.
 type Device struct {
 	engine *Engine
 	worker int

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Prometheus is a Sink that keeps the newest values for a server to fetch. It has a
-// registry of its own, so several runs in one process do not meet.
+// Prometheus is a Sink that keeps the newest values for a server to fetch. It has a registry of its own, so
+// several runs in one process do not meet. It has a field for each metric.
 type Prometheus struct {
 	registry     *prometheus.Registry
 	workers      []Worker

@@ -27,7 +27,8 @@ type File struct {
 	Host    string `json:"host,omitempty"` // which wrote it, where there were several
 }
 
-// Manifest says what a checkpoint belongs to and where training goes on.
+// Manifest says what a checkpoint belongs to and where training goes on. Its fields are those of the manifest's
+// file.
 type Manifest struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`

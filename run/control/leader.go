@@ -6,7 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Leader agrees with all processes on what is done. What it returns is for every one of them.
+// Leader agrees with all processes on what is done. What it returns is for every one of them. Its methods are the
+// messages that it sends or takes, and questions about where they stand.
 type Leader struct {
 	workers int
 	out     uint64 // messages sent

@@ -12,7 +12,8 @@ import (
 )
 
 // Held is what one replica of a stage holds for one micro-batch, or for its slice of one, and throughout; in
-// bytes as an allocator counts them.
+// bytes as an allocator counts them. It has a number for each reason why bytes are held, and for each
+// instruction's most.
 type Held struct {
 	ActivationBytes int64 // sent to the next stage for each micro-batch
 	NoGradientBytes int64 // of ActivationBytes, those that no gradient comes back for

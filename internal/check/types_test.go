@@ -1,0 +1,205 @@
+package check
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Beyond so many a type has parts with invariants of their own, which deserve names. A field that is embedded is one.
+const (
+	mostMethods = 25
+	mostFields  = 20
+)
+
+// largeTypes are the ones that may have more, each with the reason, which its doc comment says in the same words.
+var largeTypes = map[string]string{
+	"cluster.Cluster": "It has many methods: pure questions about one value, and copies of it with something " +
+		"changed.",
+	"engine/ref.Device":   "Its methods are those of engine.Device, which is all that a worker needs of tensors.",
+	"engine/torch.Device": "Its methods are those of engine.Device, which is all that a worker needs of tensors.",
+	"nn.ops":              "It has a method for each operator, and for each formula that layers share.",
+	"plan.Plan": "Its fields are those of a plan's file, and its methods questions about them or other " +
+		"forms of it.",
+	"profile.Profile":           "Its methods are pure questions about costs, or make a profile of other ones.",
+	"report.pageView":           "Its fields are what the template names.",
+	"report/live.summary":       "Its fields are what the page's script reads of a row.",
+	"report/metrics.Prometheus": "It has a field for each metric.",
+	"run/checkpoint.Manifest":   "Its fields are those of the manifest's file.",
+	"run/control.Leader": "Its methods are the messages that it sends or takes, and questions about where they " +
+		"stand.",
+	"schedule.Program": "Its fields are those of a Program's file, and its methods pure questions, of which the " +
+		"package comment has the map.",
+	"sim/memory.Held": "It has a number for each reason why bytes are held, and for each instruction's most.",
+	"trace.Timeline": "Its fields are those of a Timeline's file, and its methods check, cut or measure what " +
+		"they record.",
+}
+
+// splitting are types that are being split into parts. Whoever has split one takes it out.
+var splitting = []string{
+	"cmd/millrace.shape", "cmd/millrace/internal/training.training", "job.Job", "run.Config", "run.leader",
+	"run/process.Job", "run/process.Process", "run/process.holding", "run/process.worker", "schedule/machine.Local",
+	"sim.state", "tune.search",
+}
+
+// size is what a type has beside its doc comment.
+type size struct {
+	methods, fields int
+	doc             string
+}
+
+// TestTypesHaveAtMost25MethodsAnd20Fields: tests apart.
+func TestTypesHaveAtMost25MethodsAnd20Fields(t *testing.T) {
+	byFolder := map[string][]*ast.File{}
+	set := token.NewFileSet()
+	for _, file := range sources(t, ".go") {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(set, file, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := strings.TrimPrefix(filepath.Dir(file), "../../")
+		byFolder[dir] = append(byFolder[dir], parsed)
+	}
+	types := map[string]size{}
+	for dir, files := range byFolder {
+		for name, s := range sizes(files) {
+			types[dir+"."+name] = s
+		}
+	}
+	for _, wrong := range tooLarge(types, largeTypes, splitting) {
+		t.Error(wrong)
+	}
+}
+
+// tooLarge says which types have too much without a reason, and which reasons are no type's.
+func tooLarge(types map[string]size, reasons map[string]string, splitting []string) (wrong []string) {
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		s, reason := types[name], reasons[name]
+		large := s.methods > mostMethods || s.fields > mostFields
+		switch split := slices.Contains(splitting, name); {
+		case !large && (reason != "" || split):
+			wrong = append(wrong, name+" is no larger than others any more: take it out of the lists of larger types")
+		case !large || split:
+		case reason == "":
+			wrong = append(wrong, name+" has more than 25 methods or 20 fields: give its parts names, or add the reason "+
+				"to its doc comment and to largeTypes")
+		case !strings.Contains(strings.Join(strings.Fields(s.doc), " "), reason):
+			wrong = append(wrong, name+" may be large for a reason that its doc comment does not give: "+reason)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(reasons)) {
+		if _, is := types[name]; !is {
+			wrong = append(wrong, "largeTypes allows "+name+", and there is no such type")
+		}
+	}
+	return wrong
+}
+
+// sizes is what the types of a package have, by name; of an interface, its own methods.
+func sizes(files []*ast.File) map[string]size {
+	all, methods := map[string]size{}, map[string]int{}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv != nil {
+					methods[receiver(d.Recv.List[0].Type)]++
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					of, is := spec.(*ast.TypeSpec)
+					if !is {
+						continue
+					}
+					s := size{doc: of.Doc.Text()}
+					if s.doc == "" {
+						s.doc = d.Doc.Text()
+					}
+					switch of := of.Type.(type) {
+					case *ast.StructType:
+						s.fields = of.Fields.NumFields()
+					case *ast.InterfaceType:
+						s.methods = of.Methods.NumFields()
+					}
+					all[of.Name.Name] = s
+				}
+			}
+		}
+	}
+	for name, n := range methods {
+		if s, is := all[name]; is {
+			s.methods += n
+			all[name] = s
+		}
+	}
+	return all
+}
+
+func TestTypesThatAreTooLargeAreRefused(t *testing.T) {
+	const text = `package p
+
+// T is a value.
+// Its methods
+// are pure.
+type T[K any] struct {
+	a, b int
+	Embedded
+}
+
+type (
+	// I is an interface.
+	I interface { A(); B() }
+	n int
+)
+
+func (t *T[K]) A() {}
+func (t T) B()     {}
+func (n) c()       {}
+`
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, "p.go", text, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]size{"T": {2, 3, "T is a value.\nIts methods\nare pure.\n"}, "I": {2, 0, "I is an interface.\n"},
+		"n": {1, 0, ""}}
+	if got := sizes([]*ast.File{file}); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	const pure = "Its methods are pure."
+	for name, c := range map[string]struct {
+		of        size
+		reason    string
+		splitting []string
+		wrong     string
+	}{
+		"small":           {of: size{25, 20, ""}},
+		"methods":         {of: size{26, 20, "It is."}, wrong: "more than 25 methods"},
+		"fields":          {of: size{25, 21, "It is."}, wrong: "or 20 fields"},
+		"with a reason":   {of: size{26, 21, "It is.\nIts methods\nare pure.\n"}, reason: pure},
+		"untold":          {of: size{26, 21, "It is."}, reason: pure, wrong: "its doc comment does not give: " + pure},
+		"being split":     {of: size{26, 21, ""}, splitting: []string{"p.T"}},
+		"split":           {of: size{5, 5, ""}, splitting: []string{"p.T"}, wrong: "no larger than others any more"},
+		"reason outlived": {of: size{5, 5, pure}, reason: pure, wrong: "no larger than others any more"},
+	} {
+		reasons := map[string]string{}
+		if c.reason != "" {
+			reasons["p.T"] = c.reason
+		}
+		got := strings.Join(tooLarge(map[string]size{"p.T": c.of}, reasons, c.splitting), "\n")
+		if c.wrong == "" && got != "" || !strings.Contains(got, c.wrong) {
+			t.Errorf("%s: %q, want something about %q", name, got, c.wrong)
+		}
+	}
+	if got := tooLarge(nil, map[string]string{"p.Gone": pure}, nil); len(got) != 1 {
+		t.Errorf("a reason of no type is let be: %q", got)
+	}
+}
