@@ -43,8 +43,7 @@ var largeTypes = map[string]string{
 // splitting are types that are being split into parts. Whoever has split one takes it out.
 var splitting = []string{
 	"cmd/millrace.shape", "cmd/millrace/internal/training.training", "job.Job", "run.Config", "run.leader",
-	"run/process.Job", "run/process.Process", "run/process.holding", "run/process.worker", "schedule/machine.Local",
-	"sim.state", "tune.search",
+	"run/process.Job", "schedule/machine.Local", "sim.state", "tune.search",
 }
 
 // size is what a type has beside its doc comment.
