@@ -35,6 +35,9 @@ var largeTypes = map[string]string{
 		"stand.",
 	"schedule.Program": "Its fields are those of a Program's file, and its methods pure questions, of which the " +
 		"package comment has the map.",
+	"schedule/machine.Local": "It has a method for each transition and each question of the package's contract",
+	"sim.state": "It has a method for each thing that a worker, a device or a message does, most of which concern " +
+		"several of its parts.",
 	"sim/memory.Held": "It has a number for each reason why bytes are held, and for each instruction's most.",
 	"trace.Timeline": "Its fields are those of a Timeline's file, and its methods check, cut or measure what " +
 		"they record.",
@@ -43,7 +46,7 @@ var largeTypes = map[string]string{
 // splitting are types that are being split into parts. Whoever has split one takes it out.
 var splitting = []string{
 	"cmd/millrace.shape", "cmd/millrace/internal/training.training", "job.Job", "run.Config", "run.leader",
-	"run/process.Job", "schedule/machine.Local", "sim.state", "tune.search",
+	"run/process.Job", "tune.search",
 }
 
 // size is what a type has beside its doc comment.
