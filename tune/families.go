@@ -92,10 +92,10 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 }
 
 // bases are the best shapes so far, straight and replicated, and the sizes next to theirs.
-func (s *search) bases() []*shape {
+func (all *candidates) bases() []*shape {
 	var straight, replicated []*shape
-	for _, kind := range s.ranked() {
-		h := s.shapeOf(s.best[kind].plan)
+	for _, kind := range all.ranked() {
+		h := all.shapeOf(all.best[kind].plan)
 		if h == nil || h.stages() < 2 {
 			continue
 		}

@@ -36,7 +36,7 @@ func (s *search) improveSeeds(ctx context.Context) {
 		if i >= 4 || s.brief { // rivals need to be good, not best
 			budget /= 8
 		}
-		h, v := s.improve(ctx, n.shape, budget)
+		h, v := s.move.improve(ctx, s.estimator, n.shape, budget)
 		s.pool[i].shape, s.pool[i].score = h, v
 		s.record(s.tryShape(kindOf(h), h))
 	}
@@ -45,19 +45,19 @@ func (s *search) improveSeeds(ctx context.Context) {
 
 // improve takes moves that estimate prefers until none is left, the budget of estimates is
 // spent or ctx is over.
-func (s *search) improve(ctx context.Context, h *shape, budget int) (*shape, score) {
-	best, value := h, s.estimator.score(h)
-	end := s.estimator.made + budget
+func (m mover) improve(ctx context.Context, e *estimator, h *shape, budget int) (*shape, score) {
+	best, value := h, e.score(h)
+	end := e.made + budget
 	for again := true; again; {
 		again = false
-		s.move.neighbours(best, func(next *shape) bool {
-			if v := s.estimator.score(next); v.better(value) {
+		m.neighbours(best, func(next *shape) bool {
+			if v := e.score(next); v.better(value) {
 				best, value, again = next, v, true
 				return false // go on from there
 			}
-			return s.estimator.made < end && ctx.Err() == nil
+			return e.made < end && ctx.Err() == nil
 		})
-		if s.estimator.made >= end || ctx.Err() != nil {
+		if e.made >= end || ctx.Err() != nil {
 			break
 		}
 	}
@@ -171,7 +171,7 @@ func (s *search) explore(ctx context.Context) {
 			}
 			h = next[rng.IntN(len(next))]
 		}
-		h, v := s.improve(ctx, h, estimatesPerSeed/4)
+		h, v := s.move.improve(ctx, s.estimator, h, estimatesPerSeed/4)
 		if v.over == 0 && v.stepS < 1.02*s.top.predicted.StepS {
 			s.record(s.tryShape(kindOf(h), h))
 		}

@@ -117,7 +117,7 @@ func (s *search) collect(a answer) {
 }
 
 // wholeBatch makes a stream of minibatches one step of the batch asked for.
-func (s *search) wholeBatch(pl *plan.Plan) {
+func (s *space) wholeBatch(pl *plan.Plan) {
 	if pl.MicroBatch > 0 && s.Batch%pl.MicroBatch == 0 {
 		pl.MicroBatches = s.Batch / pl.MicroBatch
 	}

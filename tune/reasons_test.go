@@ -30,7 +30,7 @@ func TestNoReasonHasANegativeTime(t *testing.T) {
 	if p := best.parts(2); p.wait != 0 {
 		t.Errorf("the best waits %v s", p.wait)
 	}
-	if why := s.loses(of(12.316e-3, 12e-3, 12e-3), best); why != "busiest worker waits 0.316 ms" {
+	if why := s.reasons.loses(of(12.316e-3, 12e-3, 12e-3), best); why != "busiest worker waits 0.316 ms" {
 		t.Errorf("it loses since its %s", why)
 	}
 	for _, weights := range []schedule.Policy{schedule.Stash, schedule.DoubleBuffered, schedule.Elastic} {
@@ -70,14 +70,14 @@ func TestAReasonNamesWhatIsComputedMore(t *testing.T) {
 			MemoryBytes: []int64{1, 1}}}
 	}
 	const want = "computes 14.3 % more: updates take 32,000 ms of all workers' time, not 16,000 ms"
-	if why := s.loses(of(&parallel, 65, 64), of(pipeline, 57, 56)); why != want {
+	if why := s.reasons.loses(of(&parallel, 65, 64), of(pipeline, 57, 56)); why != want {
 		t.Errorf("it %s; want: it %s", why, want)
 	}
 	// Without updates micro-batches of 2 take as long for each sample as those of 1, so that they are no reason.
 	for l := range p.Layers {
 		p.Layers[l].Updates = nil
 	}
-	if why := s.loses(of(&parallel, 65, 64), of(pipeline, 57, 56)); why != "computes 14.3 % more" {
+	if why := s.reasons.loses(of(&parallel, 65, 64), of(pipeline, 57, 56)); why != "computes 14.3 % more" {
 		t.Errorf("it %s", why)
 	}
 }

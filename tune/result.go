@@ -34,9 +34,9 @@ func (s *search) result() (*Result, error) {
 		c := s.best[kind]
 		c.plan.Predicted = &c.predicted
 		out.Rivals = append(out.Rivals, Rival{Kind: kind, Plan: c.plan, Predicted: c.predicted, Fits: c.over(s.Cluster) == 0,
-			Why: s.loses(c, s.top)})
+			Why: s.reasons.loses(c, s.top)})
 	}
-	if overlapped, ok := s.overlapped(); ok {
+	if overlapped, ok := s.reasons.overlapped(); ok {
 		out.Rivals = append(out.Rivals, overlapped)
 	}
 	best := s.top
@@ -113,10 +113,13 @@ func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 	return out
 }
 
+// reasons says why plans of a space lose, from what was simulated of them.
+type reasons struct{ *space }
+
 // overlapped is data parallelism whose all-reduce runs beside the backward, layer by layer, by
 // its closed form, to compare with: the families that are searched sum stages. Sums go one after
 // another, the last layer's first, each once its layer's last backward is done.
-func (s *search) overlapped() (Rival, bool) {
+func (s reasons) overlapped() (Rival, bool) {
 	W := len(s.Cluster.Devices)
 	if W < 2 || s.Runnable || !s.Fix.none() {
 		return Rival{}, false
@@ -172,7 +175,7 @@ func (c candidate) parts(workers int) parts {
 
 // loses says in a few words what a plan loses against the best by: the part of its step that is longer by
 // most.
-func (s *search) loses(c, best candidate) string {
+func (s reasons) loses(c, best candidate) string {
 	if c.plan == best.plan {
 		return ""
 	}
@@ -229,7 +232,7 @@ func plainly(n int, one, many string) string {
 
 // costlier says why a plan computes more than another one, where that is plain: its updates, or what it computes of
 // each sample.
-func (s *search) costlier(c, best candidate) string {
+func (s reasons) costlier(c, best candidate) string {
 	pl, than := c.plan, best.plan
 	own, other := s.updatesS(pl), s.updatesS(than)
 	if more := sumOf(c.predicted.BusyS) - sumOf(best.predicted.BusyS); own-other > more/2 {
@@ -265,7 +268,7 @@ func (s *search) costlier(c, best candidate) string {
 }
 
 // updatesS is how long the updates of a step take, all workers' together, seconds; 0 where that is not known.
-func (s *search) updatesS(pl *plan.Plan) float64 {
+func (s reasons) updatesS(pl *plan.Plan) float64 {
 	costs, err := sim.CostsOf(s.Profile, s.Cluster, pl)
 	if err != nil || schedule.Policy(pl.Weights).Served() {
 		return 0
@@ -289,7 +292,7 @@ func sumOf(values []float64) float64 {
 }
 
 // longestSum is how long the longest all-reduce of a step takes, seconds.
-func (s *search) longestSum(pl *plan.Plan) float64 {
+func (s reasons) longestSum(pl *plan.Plan) float64 {
 	costs, err := sim.CostsOf(s.Profile, s.Cluster, pl)
 	if err != nil || schedule.Policy(pl.Weights).Served() {
 		return 0

@@ -41,8 +41,16 @@ func (all *pool) add(n seed) {
 	}
 }
 
-// baselines simulates the plans that need no search, so that there is an answer at once.
-func (s *search) baselines(ctx context.Context) error {
+// baselines is the plans that need no search: they are simulated first, so that there is an answer at once.
+type baselines struct {
+	*space
+	*candidates
+	cut       cutter
+	estimator *estimator
+}
+
+// simulate simulates them.
+func (s baselines) simulate(ctx context.Context) error {
 	if err := s.dataParallel(ctx); err != nil {
 		return err
 	}
@@ -93,7 +101,7 @@ const hybridTried = 2
 // hybridParallel simulates data and model parallelism together without pipelining (PipeDream §5.3, after OWT and
 // FlexFlow): stages of one worker or more, which divide each micro-batch between them, and one micro-batch at a
 // time. A model that normalises over its micro-batches has none.
-func (s *search) hybridParallel(ctx context.Context) error {
+func (s baselines) hybridParallel(ctx context.Context) error {
 	if s.Whole || len(s.Cluster.Devices) < 3 {
 		return nil
 	}
@@ -130,7 +138,7 @@ func (s *search) hybridParallel(ctx context.Context) error {
 }
 
 // simulateGiven simulates the user's own split, or the nearest thing to what is fixed.
-func (s *search) simulateGiven() error {
+func (s baselines) simulateGiven() error {
 	if s.Fix.Split == nil {
 		return nil
 	}
@@ -160,7 +168,7 @@ func (s *search) simulateGiven() error {
 }
 
 // dataParallel simulates one stage on 1, 2, ... devices.
-func (s *search) dataParallel(ctx context.Context) error {
+func (s baselines) dataParallel(ctx context.Context) error {
 	if s.Fix.Stages > 1 || s.Fix.Split != nil || s.Fix.Schedule != "" && s.Fix.Schedule != s.undivided.Name ||
 		len(s.Fix.Warmup) > 1 {
 		return nil

@@ -68,7 +68,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 		return nil, err
 	}
 	answers := s.queryPlanners(ctx)
-	if err := s.baselines(ctx); err != nil && cancelled(caller) == nil {
+	if err := s.baselines.simulate(ctx); err != nil && cancelled(caller) == nil {
 		return nil, err
 	}
 	seeding, done := context.WithTimeout(ctx, limit*2/5) // the rest is for improving them
@@ -124,6 +124,8 @@ type search struct {
 	cut       cutter
 	move      mover
 	every     enumeration
+	baselines baselines
+	reasons   reasons
 	estimator *estimator
 	pool      pool
 	start     *shape        // of a search for other hardware, the plan for the present one
@@ -136,11 +138,13 @@ func newSearch(r Request) (*search, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &search{
+	s := &search{
 		space: all, cut: cutter{all}, move: mover{all}, every: enumeration{all}, estimator: &estimator{space: all},
 		candidates: &candidates{space: all, seen: map[string]candidate{}, best: map[string]candidate{},
-			failed: map[string]string{}},
-	}, nil
+			failed: map[string]string{}}, reasons: reasons{all},
+	}
+	s.baselines = baselines{space: all, candidates: s.candidates, cut: s.cut, estimator: s.estimator}
+	return s, nil
 }
 
 // likeRivals looks at what a schedule that is fixed comes to where it is not, as a rival: what is searched from
