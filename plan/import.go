@@ -87,11 +87,22 @@ func ReadDeepSpeedParts(text []byte, layers []string) ([]int, error) {
 	return parts[1 : len(parts)-1], nil
 }
 
-// ReadMegatronLayout reads Megatron-LM's --pipeline-model-parallel-layout: symbols as MegatronLayout
+// LayoutFlag is Megatron-LM's for where stages begin.
+const LayoutFlag = "--pipeline-model-parallel-layout"
+
+// ReadMegatronLayout reads Megatron-LM's --pipeline-model-parallel-layout, alone or among flags: symbols as MegatronLayout
 // writes them, stages with | between, x*n and (...)*n for repetitions, commas of no
 // meaning. Refused: what the model is not, stages without a layer (which Megatron-LM has for
 // stages that only pass on), and m, layers that predict several tokens.
 func ReadMegatronLayout(layout string, layers []string) ([]int, error) {
+	if _, behind, is := strings.Cut(layout, LayoutFlag); is {
+		behind = strings.TrimLeft(behind, "= \t")
+		if quoted, _, is := strings.Cut(strings.TrimPrefix(behind, "'"), "'"); is && strings.HasPrefix(behind, "'") {
+			layout = quoted
+		} else if fields := strings.Fields(behind); len(fields) > 0 {
+			layout = fields[0]
+		}
+	}
 	fail := func(format string, args ...any) ([]int, error) {
 		return nil, fmt.Errorf("plan: layout: "+format, args...)
 	}

@@ -109,12 +109,7 @@ func exportCuts(w io.Writer, to string, pl *plan.Plan, names func() ([]string, e
 	if to == "megatron" {
 		layout, err := pl.MegatronLayout(layers)
 		if err == nil {
-			if pl.Tensor == nil {
-				_, err = fmt.Fprintln(w, layout)
-				return err
-			}
-			_, err = fmt.Fprintln(w, strings.Join(append(pl.MegatronFlags(),
-				"--pipeline-model-parallel-layout '"+layout+"'"), " "))
+			_, err = fmt.Fprintln(w, strings.Join(append(pl.MegatronFlags(), plan.LayoutFlag+" '"+layout+"'"), " "))
 		}
 		return err
 	}

@@ -59,6 +59,10 @@ chip as far as a stage's fit there.`,
 			if passes < 0 {
 				return cli.BadInput(fmt.Errorf("--passes %d; give 1 at least, or 0 for up to 15", passes))
 			}
+			if passes > 0 && j.Cluster != "" {
+				return cli.BadInput(fmt.Errorf("--passes %d measures this machine, and costs of --cluster %s are computed: "+
+					"leave one of them out", passes, j.Cluster))
+			}
 			m, err := prepare.LoadModel(j)
 			if err != nil {
 				return err
@@ -133,13 +137,27 @@ func (b *boardFlags) add(c *cobra.Command) {
 
 // check reads the settings, and refuses them where no board is described.
 func (b *boardFlags) check(j *job.Job) error {
-	if j.Cluster == "" && (b.analysis.OnChip || len(b.settings) > 0) {
+	if !b.analysis.OnChip && len(b.settings) == 0 {
+		return nil
+	}
+	if j.Cluster == "" {
 		return fmt.Errorf("--on-chip and --board are of FPGA boards, which a cluster file describes: name it with " +
 			"--cluster, or a preset, bapipe-4xvcu118")
+	}
+	described, err := cluster.Read(j.Cluster)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(described.Types(), func(name string) bool { return described.DeviceTypes[name].FPGA != nil }) {
+		return fmt.Errorf("--on-chip and --board are of FPGA boards, and %s has none (%s): leave them out, or name a cluster "+
+			"of boards, like bapipe-4xvcu118", j.Cluster, strings.Join(described.Types(), ", "))
 	}
 	for _, text := range b.settings {
 		name, value, _ := strings.Cut(text, "=")
 		switch {
+		case value == "":
+			return fmt.Errorf("--board %s has no value; give lanes=weights, lanes=channels, lanes=all, features=chip, "+
+				"features=memory, model=fpdeep or model=roofline", text)
 		case name == "lanes":
 			b.analysis.Board.Lanes = value
 		case name == "features":

@@ -29,6 +29,9 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	if j.Cores > 0 {
 		described = described.WithCores(j.Cores, 0)
 	}
+	if err := dividing(j, described); err != nil {
+		return nil, err
+	}
 	switch len(j.Tensor) {
 	case 0:
 	case 1:
@@ -44,6 +47,20 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	}
 	j.Workers = len(described.Devices)
 	return described, nil
+}
+
+// dividing refuses to divide positions over groups that there are none of, or that their file says otherwise of.
+func dividing(j *job.Job, described *cluster.Cluster) error {
+	g := groupOf(described)
+	switch {
+	case !j.SequenceParallel || len(j.Tensor) > 0 && j.Tensor[0] > 1 || len(j.Tensor) == 0 && g.SequenceParallel:
+		return nil
+	case len(j.Tensor) == 0 && g.Size > 1:
+		return cli.BadInput(fmt.Errorf("%s: the groups are those of %s: say sequence_parallel: true there",
+			j.Called("sequence_parallel"), described.Name))
+	}
+	return cli.BadInput(fmt.Errorf("%s divides positions over a tensor-parallel group, and a device is alone: give --tensor "+
+		"2 or more, or leave it out", j.Called("sequence_parallel")))
 }
 
 // Analysis is what a job asks an analytic profile of these sizes for.

@@ -22,7 +22,7 @@ const (
 // cuts are where stages begin, as other runtimes write it.
 var cuts = []Format{
 	{"split-points", "where PyTorch's stages begin, as JSON for split_spec"},
-	{"megatron", "Megatron-LM's --pipeline-model-parallel-layout"},
+	{"megatron", "Megatron-LM's flags, with --pipeline-model-parallel-layout"},
 	{"deepspeed", "the parts of DeepSpeed's PipelineModule, as JSON"},
 }
 

@@ -30,12 +30,14 @@ and links. docs/clusters.md describes the files.`,
 
 // deviceType, level and listedCluster are a cluster as it is shown for machines; of ls without its insides.
 type deviceType struct {
-	Name                          string  `json:"name"`
-	Count                         int     `json:"count"`
-	MemoryBytes                   int64   `json:"memory_bytes,omitempty"`
-	PeakFLOPS                     float64 `json:"peak_flops,omitempty"`
-	MemoryBandwidthBytesPerSecond float64 `json:"memory_bandwidth_bytes_per_second,omitempty"`
-	Board                         bool    `json:"board,omitempty"` // an FPGA
+	Name        string  `json:"name"`
+	Count       int     `json:"count"`
+	MemoryBytes int64   `json:"memory_bytes,omitempty"`
+	PeakFLOPS   float64 `json:"peak_flops,omitempty"`
+	// Peaks are those by precision that --precision takes.
+	Peaks                         map[string]float64 `json:"peaks,omitempty"`
+	MemoryBandwidthBytesPerSecond float64            `json:"memory_bandwidth_bytes_per_second,omitempty"`
+	Board                         bool               `json:"board,omitempty"` // an FPGA
 }
 
 type level struct {
@@ -59,7 +61,7 @@ func listedOf(c *cluster.Cluster) listedCluster {
 	out := listedCluster{Name: c.Name, Devices: len(c.Devices), Summary: c.Summary()}
 	for _, name := range c.Types() {
 		of := c.DeviceTypes[name]
-		t := deviceType{Name: name, MemoryBytes: of.MemoryBytes, PeakFLOPS: of.PeakFLOPS,
+		t := deviceType{Name: name, MemoryBytes: of.MemoryBytes, PeakFLOPS: of.PeakFLOPS, Peaks: of.Peaks,
 			MemoryBandwidthBytesPerSecond: of.MemoryBandwidthBytesPerSecond, Board: of.FPGA != nil}
 		for _, d := range c.Devices {
 			if d == name {
@@ -175,16 +177,20 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 		return err
 	}
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "device"}, {Heading: "number", Number: true},
-		{Heading: "memory", Number: true}, {Heading: "peak", Number: true}, {Heading: "memory bandwidth", Number: true}}}
+		{Heading: "memory", Number: true}, {Heading: "peak", Number: true}, {Heading: "in 16 bits", Number: true},
+		{Heading: "memory bandwidth", Number: true}}}
 	for _, d := range of.Types {
-		peak, bandwidth := "", ""
+		peak, sixteen, bandwidth := "", "", ""
+		if p := max(d.Peaks["f16"], d.Peaks["bf16"]); p > 0 {
+			sixteen = terminal.Scaled(p) + "FLOPS"
+		}
 		if d.PeakFLOPS > 0 {
 			peak = terminal.Scaled(d.PeakFLOPS) + "FLOPS"
 		}
 		if d.MemoryBandwidthBytesPerSecond > 0 {
 			bandwidth = rate(d.MemoryBandwidthBytesPerSecond)
 		}
-		t.Add(names.Shown(d.Name), fmt.Sprint(d.Count), limit(d.MemoryBytes), peak, bandwidth)
+		t.Add(names.Shown(d.Name), fmt.Sprint(d.Count), limit(d.MemoryBytes), peak, sixteen, bandwidth)
 	}
 	fmt.Fprintln(w)
 	if err := t.Write(w, s); err != nil {

@@ -69,7 +69,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 		return err
 	}
 	plain := *j
-	plain.Tensor = nil
+	plain.Tensor, plain.SequenceParallel = nil, false // shapes have groups of their own
 	described, err := prepare.DescribedCluster(c, &plain)
 	if err != nil {
 		return err
