@@ -36,7 +36,7 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 	}
 	c.AddCommand(benchPeersCommand(), benchImportedCommand(), benchSpeedupCommand(), benchPredictionCommand(),
 		benchOrdersCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand(), benchP2PCommand(),
-		benchSlowCommand(), benchLiveCommand())
+		benchSlowCommand(), benchLiveCommand(), benchShapesCommand())
 	return c
 }
 

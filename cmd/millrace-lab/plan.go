@@ -8,7 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/lab/bench"
+	timed "github.com/millrace-ml/millrace/lab/reproduce/bench"
+	"github.com/millrace-ml/millrace/lab/versus"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -99,5 +102,41 @@ instead, presets or files.`,
 	c.Flags().StringVar(&folder, "profiles", "", "a folder with the published profiles, on 16 devices")
 	c.Flags().DurationVar(&limit, "limit", time.Minute, "a planner that takes longer is stopped")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+func benchShapesCommand() *cobra.Command {
+	var times int
+	var to string
+	c := &cobra.Command{
+		Use: "shapes", Short: "How long predictions of shapes for 1,024 devices take",
+		Long: `shapes times one prediction for 1,024 devices, GPT-3 as Megatron-LM lays it out, and a sweep over more than
+200 shapes of it, and writes the times with the machine that they are of.`,
+		Example: "  millrace-lab bench shapes\n  millrace-lab bench shapes --times 9 -o shapes.json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if times < 1 {
+				return cli.BadInput(fmt.Errorf("--times %d; give 1 at least", times))
+			}
+			rows, err := timed.TimeShapes(c.Context(), times)
+			if err != nil {
+				return err
+			}
+			out := c.OutOrStdout()
+			fmt.Fprintln(out, "| question | devices | shapes | median s | most s |\n|---|---:|---:|---:|---:|")
+			for _, r := range rows {
+				fmt.Fprintf(out, "| %s | %d | %d | %.3f | %.3f |\n", r.Question, r.Devices, r.Shapes, r.MedianS, r.MostS)
+			}
+			return document.WriteJSON(to, struct {
+				Version int                 `json:"version"`
+				Machine versus.Machine      `json:"machine"`
+				Times   int                 `json:"times"`
+				Rows    []timed.ShapesTimed `json:"rows"`
+			}{1, versus.ThisMachine(), times, rows})
+		},
+	}
+	c.Flags().IntVar(&times, "times", 5, "how often each is asked")
+	c.Flags().StringVarP(&to, "output", "o", "lab/results/shapes.json", "write the figures to this file")
+	cli.Writes(c, "output")
 	return c
 }

@@ -10,6 +10,7 @@ type links struct {
 	c       *cluster.Cluster
 	s       Shape
 	overlap float64
+	played  int                  // computations that were simulated
 	free    bool                 // messages between stages take no time
 	known   map[[2]int64]float64 // by stage and bytes
 }

@@ -26,7 +26,10 @@ type Prediction struct {
 	// ActivationBytes is, of MemoryBytes, what micro-batches in flight have saved.
 	ActivationBytes []int64 `json:"activation_bytes"`
 	Fits            bool    `json:"fits"`
-	FLOPs           float64 `json:"flops"` // of the model, forward and backward, without what is computed again
+	// Played is how many computations were simulated.
+	Played int `json:"simulated_computations"`
+
+	FLOPs float64 `json:"flops"` // of the model, forward and backward, without what is computed again
 }
 
 // Parts is where a step's time goes. They add up to the step.
@@ -96,6 +99,7 @@ func predict(m *model.Model, c *cluster.Cluster, s Shape, transfers bool) (*Pred
 	}
 	out.Parts.GradientsS, out.Parts.UpdateS = s.flush(stages, &l, d)
 	out.Parts.FixedS = d.Kernels.StepS
+	out.Played = l.played
 	out.StepS = pipelineS + out.Parts.GradientsS + out.Parts.UpdateS + out.Parts.FixedS
 	out.memory(s, units, cuts, stages, program, d)
 	return out, nil
@@ -287,6 +291,9 @@ func (s Shape) playOf(micros int, stages []stage, l *links) (float64, error) {
 
 // simulated is how long a step of an order takes.
 func (s Shape) simulated(p *schedule.Program, stages []stage, l *links) (float64, error) {
+	for _, list := range p.Body {
+		l.played += len(list)
+	}
 	p, err := lower.Lower(p, lower.Options{})
 	if err != nil {
 		return 0, fmt.Errorf("shape: %w", err)
