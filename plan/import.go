@@ -90,8 +90,8 @@ func ReadDeepSpeedParts(text []byte, layers []string) ([]int, error) {
 // LayoutFlag is Megatron-LM's for where stages begin.
 const LayoutFlag = "--pipeline-model-parallel-layout"
 
-// ReadMegatronLayout reads Megatron-LM's --pipeline-model-parallel-layout, alone or among flags: symbols as MegatronLayout
-// writes them, stages with | between, x*n and (...)*n for repetitions, commas of no
+// ReadMegatronLayout reads Megatron-LM's --pipeline-model-parallel-layout, alone or among flags: symbols as
+// MegatronLayout writes them, stages with | between, x*n and (...)*n for repetitions, commas of no
 // meaning. Refused: what the model is not, stages without a layer (which Megatron-LM has for
 // stages that only pass on), and m, layers that predict several tokens.
 func ReadMegatronLayout(layout string, layers []string) ([]int, error) {

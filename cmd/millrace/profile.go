@@ -148,7 +148,8 @@ func (b *boardFlags) check(j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(described.Types(), func(name string) bool { return described.DeviceTypes[name].FPGA != nil }) {
+	board := func(name string) bool { return described.DeviceTypes[name].FPGA != nil }
+	if !slices.ContainsFunc(described.Types(), board) {
 		return fmt.Errorf("--on-chip and --board are of FPGA boards, and %s has none (%s): leave them out, or name a cluster "+
 			"of boards, like bapipe-4xvcu118", j.Cluster, strings.Join(described.Types(), ", "))
 	}

@@ -59,8 +59,8 @@ func dividing(j *job.Job, described *cluster.Cluster) error {
 		return cli.BadInput(fmt.Errorf("%s: the groups are those of %s: say sequence_parallel: true there",
 			j.Called("sequence_parallel"), described.Name))
 	}
-	return cli.BadInput(fmt.Errorf("%s divides positions over a tensor-parallel group, and a device is alone: give --tensor "+
-		"2 or more, or leave it out", j.Called("sequence_parallel")))
+	return cli.BadInput(fmt.Errorf("%s divides positions over a tensor-parallel group, and a device is alone: give "+
+		"--tensor 2 or more, or leave it out", j.Called("sequence_parallel")))
 }
 
 // Analysis is what a job asks an analytic profile of these sizes for.
