@@ -150,8 +150,8 @@ func (b *boardFlags) check(j *job.Job) error {
 	}
 	board := func(name string) bool { return described.DeviceTypes[name].FPGA != nil }
 	if !slices.ContainsFunc(described.Types(), board) {
-		return fmt.Errorf("--on-chip and --board are of FPGA boards, and %s has none (%s): leave them out, or name a cluster "+
-			"of boards, like bapipe-4xvcu118", j.Cluster, strings.Join(described.Types(), ", "))
+		return fmt.Errorf("--on-chip and --board are of FPGA boards, and %s has none (%s): leave them out, or name a "+
+			"cluster of boards, like bapipe-4xvcu118", j.Cluster, strings.Join(described.Types(), ", "))
 	}
 	for _, text := range b.settings {
 		name, value, _ := strings.Cut(text, "=")
