@@ -62,6 +62,7 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	}
 	out.Why = []string{fmt.Sprintf("of the shapes that were asked for this is the fastest that fits: %v, %.4g s a step", s,
 		p.StepS)}
+	out.Why = append(out.Why, s.unsaid()...)
 	if err := out.Validate(); err != nil {
 		return nil, err
 	}
@@ -69,6 +70,23 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 		return nil, fmt.Errorf("shape: %v cannot be written as a plan: %w", s, err)
 	}
 	return out, nil
+}
+
+// unsaid is what a plan has no field for, so that who simulates it comes to another step.
+func (s Shape) unsaid() (all []string) {
+	say := func(is bool, what string) {
+		if is {
+			all = append(all, what)
+		}
+	}
+	say(s.Recompute == "full", "its blocks alone are computed again; a plan's stages compute embedding, head and loss again "+
+		"too, so that simulate is slower")
+	say(s.Recompute != "full" && s.Recompute != "none", "recompute "+s.Recompute+" is of parts of layers, which plans have "+
+		"not: simulate keeps all, and is faster")
+	say(s.Shard != "none", "replicas divide what they keep ("+s.Shard+"), which plans do not say: simulate has all of it "+
+		"on each")
+	say(s.Behind, "gradients are summed behind the step, which plans do not say: simulate hides them behind backwards")
+	return all
 }
 
 // blockLayers is how many layers the largest block has.
