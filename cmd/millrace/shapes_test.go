@@ -51,8 +51,8 @@ levels:
 			StepS float64 `json:"step_s"`
 		}
 		var plan struct{ Why []string }
-		text := p.Run(t, strings.Fields("plan --sweep --json -o plan.json --precision bf16 --batch 64 --micro-batch 2 "+layout+
-			of), false)
+		text := p.Run(t, strings.Fields("plan --sweep --json -o plan.json --precision bf16 --batch 64 --micro-batch 2 "+
+			layout+of), false)
 		if err := json.Unmarshal([]byte(text), &swept); err != nil {
 			t.Fatalf("%s: %v\n%s", layout, err, text)
 		}

@@ -79,10 +79,10 @@ func (s Shape) unsaid() (all []string) {
 			all = append(all, what)
 		}
 	}
-	say(s.Recompute == "full", "its blocks alone are computed again; a plan's stages compute embedding, head and loss again "+
-		"too, so that simulate is slower")
-	say(s.Recompute != "full" && s.Recompute != "none", "recompute "+s.Recompute+" is of parts of layers, which plans have "+
-		"not: simulate keeps all, and is faster")
+	say(s.Recompute == "full", "its blocks alone are computed again; a plan's stages compute embedding, head and loss "+
+		"again too, so that simulate is slower")
+	say(s.Recompute != "full" && s.Recompute != "none", "recompute "+s.Recompute+" is of parts of layers, which plans "+
+		"have not: simulate keeps all, and is faster")
 	say(s.Shard != "none", "replicas divide what they keep ("+s.Shard+"), which plans do not say: simulate has all of it "+
 		"on each")
 	say(s.Behind, "gradients are summed behind the step, which plans do not say: simulate hides them behind backwards")
