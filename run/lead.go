@@ -266,7 +266,8 @@ func (l *leader) finished(f control.Finished) {
 	if hook == nil {
 		return
 	}
-	report := StepReport{Step: f.Step, Loss: f.Loss, Rate: l.job.Rate.At(f.Step), Seconds: f.TookS, BusySeconds: f.BusyS,
+	report := StepReport{Step: f.Step, Loss: f.Loss, Rate: l.job.Updates.Rate.At(f.Step), Seconds: f.TookS,
+		BusySeconds:  f.BusyS,
 		GradientNorm: f.Norm, Workers: f.Workers}
 	if f.TookS > 0 {
 		report.SamplesPerSecond = float64(l.job.Plan.Batch()*l.job.Together()) / report.Seconds

@@ -28,23 +28,25 @@ func newJob(c Config) (*process.Job, error) {
 	}
 	_, settings := schedule.FromPlan(c.Plan)
 	j := &process.Job{
-		Engine: c.Engine, Model: c.Model, Plan: inPieces, Graph: graph, Layers: layers,
-		Train: c.Data.Train, Test: c.Data.Test,
-		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Seed: c.Seed, Threads: c.ThreadsPerWorker, Cores: c.Cores,
-		Slots: c.Slots, Ahead: c.Ahead, BucketBytes: c.BucketBytes, Placement: settings.Placement, KeepSteps: c.KeepSteps,
-		WantStep:    c.WantStep,
-		KeepWeights: c.KeepWeights, OnPart: c.Hooks.OnPart,
-		World: c.World, Class: c.Class, Carriers: c.Carriers, Meet: c.Meet, Decide: c.decide, Without: c.without,
+		Engine: c.Engine, Model: c.Model, Plan: inPieces, Placement: settings.Placement, Train: c.Data.Train,
+		Network: process.Network{Graph: graph, Layers: layers, Seed: c.Seed},
+		Tests:   process.Tests{Data: c.Data.Test},
+		Updates: process.Updates{Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip},
+		Devices: process.Devices{Threads: c.ThreadsPerWorker, Cores: c.Cores, Slots: c.Slots, Ahead: c.Ahead},
+		Sums:    process.Sums{BucketBytes: c.BucketBytes, Meet: c.Meet},
+		Keep: process.Keep{Steps: c.KeepSteps, WantStep: c.WantStep, Weights: c.KeepWeights,
+			OnPart: c.Hooks.OnPart},
+		World: c.World, Class: c.Class, Carriers: c.Carriers, Decide: c.decide, Without: c.without,
 	}
 	if c.Checkpoint.Dir != "" {
 		j.Store = &checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep}
 		j.Claim = c.Checkpoint.Claim
 	}
 	if t := c.Data.Test; t != nil {
-		if j.EvalRows = t.Len(); c.EvalRows > 0 {
-			j.EvalRows = min(j.EvalRows, c.EvalRows)
+		if j.Tests.Rows = t.Len(); c.EvalRows > 0 {
+			j.Tests.Rows = min(j.Tests.Rows, c.EvalRows)
 		}
-		if j.EvalRows < 1 {
+		if j.Tests.Rows < 1 {
 			return nil, fmt.Errorf("run: the test data is empty")
 		}
 	}

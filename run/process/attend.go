@@ -30,8 +30,8 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 		leaving:  leaving{leave: make(chan struct{}), hurry: make(chan struct{})},
 	}
 	x.now.job = j
-	x.ledger = ledger{began: time.Now(), now: &x.now, record: record.New(j.KeepSteps, j.WantStep), ranks: mine}
-	x.summers.ctx, x.summers.meet = ctx, j.Meet
+	x.ledger = ledger{began: time.Now(), now: &x.now, record: record.New(j.Keep.Steps, j.Keep.WantStep), ranks: mine}
+	x.summers.ctx, x.summers.meet = ctx, j.Sums.Meet
 	x.summers.moved = func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
@@ -181,7 +181,7 @@ func (a *attendance) depart() Belongings {
 			left.Weights[name] = w
 		}
 	}
-	x.job.join(left.Weights)
+	x.job.Network.join(left.Weights)
 	left.Err = errors.Join(left.Err, x.saving.abandon())
 	left.Timeline = x.timeline()
 	for _, w := range x.crew.mine {

@@ -85,7 +85,7 @@ func (h *holding) write(dir string, steps int, saved *control.Saved) error {
 	saved.Files = append(saved.Files, control.File(file))
 	for _, p := range h.stage.Params.Learned {
 		if n := h.stage.Versions.Updates(p); p.Owned && n != steps {
-			saved.Updated(j.Graph.Model.Layers[p.Layer].Whole(), n)
+			saved.Updated(j.Network.Graph.Model.Layers[p.Layer].Whole(), n)
 		}
 	}
 	return nil
@@ -251,9 +251,9 @@ func (w *worker) weights() (map[string]Weight, error) {
 }
 
 // join makes whole weights of rows, where a process has all of one's.
-func (j *Job) join(all map[string]Weight) {
+func (n *Network) join(all map[string]Weight) {
 	of := map[string]Weight{}
-	for _, l := range j.Graph.Model.Layers {
+	for _, l := range n.Graph.Model.Layers {
 		for i, p := range l.Params {
 			rows := p.Rows
 			if rows == nil {
@@ -268,7 +268,7 @@ func (j *Job) join(all map[string]Weight) {
 			w.Shape[0] = int64(rows.End)
 			if of[rows.Name] = w; rows.End == rows.Of {
 				all[rows.Name] = w
-				for _, k := range j.Graph.Model.Layers {
+				for _, k := range n.Graph.Model.Layers {
 					for i, q := range k.Params {
 						if q.Rows != nil && q.Rows.Name == rows.Name {
 							delete(all, k.ParamName(i))

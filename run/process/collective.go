@@ -119,13 +119,13 @@ func (h *holding) sumTied(in schedule.Instruction) error {
 		}
 		mine := buffersOf(l)
 		for i := range mine {
-			mine[i].Value, mine[i].Data = w.job.number(uses[i].Param), bytes.Clone(mine[i].Data)
+			mine[i].Value, mine[i].Data = w.job.Network.number(uses[i].Param), bytes.Clone(mine[i].Data)
 		}
 		got, err := h.exchange(ctx, in, mine)
 		if err != nil {
 			return err
 		}
-		err = w.job.sumUses(uses, l, got)
+		err = h.sumUses(uses, l, got)
 		l.summed.Store(err == nil)
 		return err
 	}))
@@ -133,23 +133,24 @@ func (h *holding) sumTied(in schedule.Instruction) error {
 }
 
 // number names a parameter in messages by its position among all parameters of the model, pieces' rows included.
-func (j *Job) number(p *stage.Param) uint32 {
-	n := p.Index
+func (n *Network) number(p *stage.Param) uint32 {
+	at := p.Index
 	for i := range p.Layer {
-		n += len(j.Graph.Model.Layers[i].Params)
+		at += len(n.Graph.Model.Layers[i].Params)
 	}
-	return uint32(n)
+	return uint32(at)
 }
 
 // sumUses sums, for every parameter among uses, what all stages gave for it, in layer order: stages ascend,
 // and so do the layers in what each gives.
-func (j *Job) sumUses(uses []stage.TiedUse, l *lent, all given) error {
+func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
+	j := h.w.job
 	stages := slices.Sorted(maps.Keys(all))
 	for i, u := range uses {
 		if i > 0 && uses[i-1].Param == u.Param {
 			continue
 		}
-		number := j.number(u.Param)
+		number := j.Network.number(u.Param)
 		var total []byte
 		for _, s := range stages {
 			for _, b := range all[s] {
@@ -204,7 +205,7 @@ func (h *holding) norm(in schedule.Instruction) error {
 			}
 		}
 		total := stage.GlobalNorm(all)
-		v := verdict{scale: optim.ClipScale(total, w.job.Clip)}
+		v := verdict{scale: optim.ClipScale(total, w.job.Updates.Clip)}
 		if !isFinite(total) {
 			v.forGood = &notFiniteError{fmt.Sprintf("the gradient norm of step %d is %v on stage %d; lower the learning rate",
 				trace.StepNumber(step), total, in.Stage)}

@@ -11,11 +11,11 @@ import (
 func TestParametersHaveNumbersOfTheirOwn(t *testing.T) {
 	layers := []model.Layer{{Params: make([]model.Param, 300)}, {}, {Params: make([]model.Param, 1)},
 		{Params: make([]model.Param, 257)}}
-	j := &Job{Graph: &stage.Graph{Model: &model.Model{Layers: layers}}}
+	net := &Network{Graph: &stage.Graph{Model: &model.Model{Layers: layers}}}
 	seen := map[uint32][2]int{}
 	for l := range layers {
 		for i := range layers[l].Params {
-			n := j.number(&stage.Param{Layer: l, Index: i})
+			n := net.number(&stage.Param{Layer: l, Index: i})
 			if of, twice := seen[n]; twice {
 				t.Fatalf("parameter %d of layer %d has the number %d, as parameter %d of layer %d has", i, l, n, of[1], of[0])
 			}

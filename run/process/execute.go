@@ -230,7 +230,7 @@ func (h *holding) evaluate(in schedule.Instruction) error {
 	m := stage.Micro{ID: int(in.Micro), Step: w.x.now.base, Index: int(in.Micro), Rows: rows}
 	given, err := h.cuts.inbox.take(w.dev, in.Micro)
 	if err == nil {
-		err = h.feed(given, w.job.Test, 0, w.job.EvalRows, m.Index*w.job.Plan.MicroBatch, rows)
+		err = h.feed(given, w.job.Tests.Data, 0, w.job.Tests.Rows, m.Index*w.job.Plan.MicroBatch, rows)
 	}
 	if err != nil {
 		given.Free()

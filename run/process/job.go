@@ -17,36 +17,67 @@ import (
 
 // Job is what every process of a run is told of it, all alike but for the world that says which one it is.
 type Job struct {
-	Engine      engine.Engine
-	Model       *model.Model
-	Plan        *plan.Plan   // its stages are runs of the Graph's layers, pieces of divided ones among them
-	Graph       *stage.Graph // of the Model, with divided layers in pieces
-	Layers      []nn.Layer   // the Graph's
-	Train, Test data.Split   // test: nil where nothing is evaluated
-	Optimizer   optim.Settings
-	Rate        optim.Rate
-	Clip        float64
-	Seed        uint64
-	Threads     int
-	Cores       int     // that the workers of this process share; 0: each has its own
-	Slots       int     // of an edge; 0: no bound
-	Ahead       int     // computations that a device may have to do yet when it is given the next one
-	BucketBytes int64   // of gradients that replicas sum at once, at least
-	Meet        Meet    // with whom they do; nil: with each other, in rank order
-	Placement   [][]int // stage -> workers, by replica
-	EvalRows    int
-	KeepSteps   int
-	WantStep    func(int) bool
-	KeepWeights bool
-	OnPart      func(step int)                   // told of every step whose part of this process stands; nil: nobody is
-	From        *checkpoint.Checkpoint           // nil: from the start
-	Store       *checkpoint.Store                // this process's folder of checkpoints; nil: none is saved
-	Claim       func(arrange func() error) error // arranges a folder that is not the leader's; nil: nobody asks
-	Class       func(error) string               // what kind of error one is, for the other processes; nil: nobody asks
-	World       *World
-	Carriers    func(workers int) ([]wire.Carrier, error)
-	Decide      func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start
-	Without     Wait                                                                      // left out, by a test
+	Engine    engine.Engine
+	Model     *model.Model
+	Plan      *plan.Plan // its stages are runs of the Graph's layers, pieces of divided ones among them
+	Network   Network
+	Placement [][]int // stage -> workers, by replica
+	Train     data.Split
+	Tests     Tests
+	Updates   Updates
+	Devices   Devices
+	Sums      Sums
+	Keep      Keep
+	From      *checkpoint.Checkpoint           // nil: from the start
+	Store     *checkpoint.Store                // this process's folder of checkpoints; nil: none is saved
+	Claim     func(arrange func() error) error // arranges a folder that is not the leader's; nil: nobody asks
+	Class     func(error) string               // what kind of error one is, for the other processes; nil: nobody asks
+	World     *World
+	Carriers  func(workers int) ([]wire.Carrier, error)
+	Decide    func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start
+	Without   Wait                                                                      // left out, by a test
+}
+
+// Network is the Model as stages compute it, with divided layers in pieces.
+type Network struct {
+	Graph  *stage.Graph
+	Layers []nn.Layer // the Graph's
+	Seed   uint64     // of first values and masks
+}
+
+// Tests is what evaluations are of.
+type Tests struct {
+	Data data.Split // nil: nothing is evaluated
+	Rows int
+}
+
+// Updates is how parameters are stepped.
+type Updates struct {
+	Optimizer optim.Settings
+	Rate      optim.Rate
+	Clip      float64 // most that the norm of gradients may be; 0: any
+}
+
+// Devices is what the workers of this process compute with.
+type Devices struct {
+	Threads int // of each
+	Cores   int // that they share; 0: each has its own
+	Slots   int // of an edge; 0: no bound
+	Ahead   int // computations that a device may have to do yet when it is given the next one
+}
+
+// Sums is how replicas sum gradients.
+type Sums struct {
+	BucketBytes int64 // at once, at least
+	Meet        Meet  // with whom they do; nil: with each other, in rank order
+}
+
+// Keep is what is kept of a run, or told of it as it goes on.
+type Keep struct {
+	Steps    int // in the record
+	WantStep func(int) bool
+	Weights  bool
+	OnPart   func(step int) // told of every step whose part of this process stands; nil: nobody is
 }
 
 // Close closes the checkpoint that the run goes on from.
@@ -78,8 +109,9 @@ func (j *Job) places(worker int) []position {
 func (j *Job) stageConfig(dev engine.Device, at position) stage.Config {
 	p := j.Plan.Stages[at.stage]
 	c := stage.Config{
-		Device: dev, Float: j.Engine.Float(), Graph: j.Graph, First: p.FirstLayer, Last: p.LastLayer,
-		Layers: j.Layers, Seed: j.Seed, States: j.Optimizer.States(), Shown: j.Optimizer.Shown(),
+		Device: dev, Float: j.Engine.Float(), Graph: j.Network.Graph, First: p.FirstLayer, Last: p.LastLayer,
+		Layers: j.Network.Layers, Seed: j.Network.Seed,
+		States: j.Updates.Optimizer.States(), Shown: j.Updates.Optimizer.Shown(),
 		Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
 	if at.pipeline > 0 && at.pipeline == j.shown() && !j.Served() || j.Served() && at.pipeline == 0 {
@@ -95,7 +127,7 @@ func (j *Job) stageConfig(dev engine.Device, at position) stage.Config {
 			return t.DType, t.Shape, t.Data, err
 		}
 		c.Before = func(layer int) int {
-			return j.From.Manifest.UpdatesOf(j.Graph.Model.Layers[layer].Whole())
+			return j.From.Manifest.UpdatesOf(j.Network.Graph.Model.Layers[layer].Whole())
 		}
 	}
 	return c
@@ -108,12 +140,12 @@ func (j *Job) sum(dst, src []byte, dtype wire.DType) error {
 
 // TestRows is how many rows a micro-batch of an evaluation has.
 func (j *Job) TestRows(micro int) int {
-	return min(j.Plan.MicroBatch, j.EvalRows-micro*j.Plan.MicroBatch)
+	return min(j.Plan.MicroBatch, j.Tests.Rows-micro*j.Plan.MicroBatch)
 }
 
 // TestMicros is how many micro-batches an evaluation has.
 func (j *Job) TestMicros() int {
-	return (j.EvalRows + j.Plan.MicroBatch - 1) / j.Plan.MicroBatch
+	return (j.Tests.Rows + j.Plan.MicroBatch - 1) / j.Plan.MicroBatch
 }
 
 // LastReplicas is how many replicas the last stage has.
@@ -123,13 +155,13 @@ func (j *Job) LastReplicas() int { return len(j.Placement[len(j.Placement)-1]) }
 func (j *Job) Timeline() trace.Timeline {
 	t := trace.Timeline{
 		Version: trace.Version, Source: "run", Model: j.Model.Name, Workers: len(j.World.Workers), Stages: len(j.Plan.Stages),
-		ThreadsPerWorker: j.Threads, Stream: j.overlaps(),
+		ThreadsPerWorker: j.Devices.Threads, Stream: j.overlaps(),
 	}
 	switch of := j.World.WorkersOf(); {
 	case len(of) == 1:
-		t.Cores = j.Cores
-	case j.Cores > 0:
-		t.Pools = []trace.Pool{{Cores: j.Cores, Workers: of[j.World.Rank]}}
+		t.Cores = j.Devices.Cores
+	case j.Devices.Cores > 0:
+		t.Pools = []trace.Pool{{Cores: j.Devices.Cores, Workers: of[j.World.Rank]}}
 	}
 	return t
 }

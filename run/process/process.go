@@ -107,7 +107,7 @@ func (c *crew) load(j *Job, p *schedule.Program) (err error) {
 	if c.gate != nil {
 		return c.gate.Load(p)
 	}
-	o := machine.Options{Cores: machine.Share(j.Cores), Ahead: j.Ahead, Slots: j.Slots}
+	o := machine.Options{Cores: machine.Share(j.Devices.Cores), Ahead: j.Devices.Ahead, Slots: j.Devices.Slots}
 	c.gate, err = j.Decide(p, j.World.WorkersOf()[j.World.Rank], o)
 	return err
 }
@@ -196,7 +196,7 @@ func (x *Process) begin(text string, base, slots int, trains bool) error {
 	if err := x.crew.load(x.job, p); err != nil {
 		return err
 	}
-	x.now, x.activity.moved = x.job.begun(p, base, slots, trains), time.Now()
+	x.now, x.activity.moved = begins(x.job, p, base, slots, trains), time.Now()
 	for _, w := range x.crew.mine {
 		if err := w.prepare(p); err != nil {
 			return err

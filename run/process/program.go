@@ -26,8 +26,8 @@ type underway struct {
 	tested  control.Result
 }
 
-// begun is a Program that begins.
-func (j *Job) begun(p *schedule.Program, base, slots int, trains bool) underway {
+// begins is a Program that begins.
+func begins(j *Job, p *schedule.Program, base, slots int, trains bool) underway {
 	return underway{job: j, program: p, base: base, slots: slots, trains: trains, minibatches: p.Minibatches(),
 		limit: math.MaxInt}
 }

@@ -88,7 +88,7 @@ func (r *replicas) sum(ar schedule.Instruction, vectors []stage.Vector) error {
 	if err != nil {
 		return err
 	}
-	if r.reducing.add(l); r.reducing.filled >= r.h.w.job.BucketBytes {
+	if r.reducing.add(l); r.reducing.filled >= r.h.w.job.Sums.BucketBytes {
 		r.reducing.flush()
 	}
 	return nil
@@ -119,7 +119,7 @@ func (r *replicas) sumBucket(ctx context.Context, group *collective.Group, bucke
 		}
 		vectors = append(vectors, buffersOf(l)...)
 	}
-	if w.job.Meet == nil || len(group.Ranks) == 1 {
+	if w.job.Sums.Meet == nil || len(group.Ranks) == 1 {
 		return group.AllReduce(ctx, vectors, w.job.sum)
 	}
 	return w.x.summers.sum(ctx, group, vectors)
@@ -129,7 +129,7 @@ func (r *replicas) sumBucket(ctx context.Context, group *collective.Group, bucke
 func (r *replicas) reduce(ar schedule.Instruction) *reduction {
 	w := r.h.w
 	// As many buckets as there can be without the worker waiting to hand one over.
-	most := int(r.h.stage.Gradients.Bytes()/w.job.BucketBytes) + 2
+	most := int(r.h.stage.Gradients.Bytes()/w.job.Sums.BucketBytes) + 2
 	d := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
 	work := r.h.turns.next(ar.Kind, func(ctx context.Context) error {
 		ctx, stop := context.WithCancelCause(ctx) // an error on one lane is that of all

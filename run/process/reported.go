@@ -299,8 +299,8 @@ func (x *Process) standing(p record.Part) {
 	for _, seen := range p.Seen {
 		s.Seen = append(s.Seen, control.Seen(seen))
 	}
-	if x.job.OnPart != nil {
-		x.job.OnPart(p.Step)
+	if x.job.Keep.OnPart != nil {
+		x.job.Keep.OnPart(p.Step)
 	}
 	for i, l := range p.Losses {
 		s.Losses = append(s.Losses, control.Loss{Index: i, Value: l})

@@ -52,7 +52,7 @@ func (w *worker) updateBy(by schedule.Updater) error {
 		for i, one := range models {
 			stages[i] = one.stage
 		}
-		c := update.Config{Optimizer: w.job.Optimizer, Averaging: w.job.Plan.Elastic, Stage: int(at.stage)}
+		c := update.Config{Optimizer: w.job.Updates.Optimizer, Averaging: w.job.Plan.Elastic, Stage: int(at.stage)}
 		all, err := update.New(string(by), c, stages)
 		if err != nil {
 			return err
@@ -70,7 +70,9 @@ func (u *updating) stepOf(in schedule.Instruction, scale float64, how stage.Rene
 	w := u.h.w
 	first, end := w.x.now.covers(in)
 	return update.Step{
-		Step: optim.Step{Rate: w.job.Rate.At(w.x.now.base + end - 1), GradScale: scale / float64(end-first)}, Renewal: how,
+		Renewal: how,
+		Step: optim.Step{Rate: w.job.Updates.Rate.At(w.x.now.base + end - 1),
+			GradScale: scale / float64(end-first)},
 	}
 }
 
@@ -251,7 +253,7 @@ func (a *aside) move(h *holding, in schedule.Instruction) error {
 		h.moving.moves = true
 	}
 	if a.thread == nil {
-		a.thread = beside.New(func() (engine.Device, error) { return w.dev.Beside(w.job.Threads) }, a.free)
+		a.thread = beside.New(func() (engine.Device, error) { return w.dev.Beside(w.job.Devices.Threads) }, a.free)
 	}
 	given := time.Now()
 	drop := func() {

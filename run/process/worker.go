@@ -118,7 +118,7 @@ func (w *worker) leave(left *departure) (err error) {
 	}
 	left.memory = w.dev.Memory()
 	left.memory.PeakBytes = max(left.memory.PeakBytes, w.progress.most)
-	if w.job.KeepWeights && w.x.isWhole() {
+	if w.job.Keep.Weights && w.x.isWhole() {
 		if err = w.aside.seeNewest(); err == nil {
 			left.weights, err = w.weights()
 		}
@@ -135,7 +135,7 @@ func (w *worker) leave(left *departure) (err error) {
 // start opens the device and makes the worker's stages. Nothing of a device is used from
 // another goroutine.
 func (w *worker) start() error {
-	dev, err := w.job.Engine.Open(w.job.World.Workers[w.rank].Device, w.job.Threads)
+	dev, err := w.job.Engine.Open(w.job.World.Workers[w.rank].Device, w.job.Devices.Threads)
 	if err != nil {
 		return err
 	}
