@@ -117,6 +117,7 @@ func (v *view) plan(why *tune.Explanation) {
 		v.line("memory", v.fullest())
 	}
 	v.line("costs", v.costs())
+	v.line("money", v.money())
 	if why != nil {
 		v.line("bottleneck", why.Bottleneck)
 		var levers []string

@@ -174,7 +174,7 @@ func costs(pricePerHour, stepS float64, batch int, m *model.Model) string {
 	each := step / float64(batch)
 	text := fmt.Sprintf("%.4g a step, %.4g for a million samples", step, 1e6*each)
 	if m != nil {
-		if in := m.Inputs[0]; len(in.Shape) == 1 && in.Shape[0] > 1 {
+		if in := m.Inputs[0]; in.DType == model.Int && len(in.Shape) == 1 && in.Shape[0] > 1 {
 			text += fmt.Sprintf(", %.4g for a million tokens", 1e6*each/float64(in.Shape[0]))
 		}
 	}
@@ -203,4 +203,20 @@ func plotted(m *model.Model, c *cluster.Cluster, found []*shape.Prediction) *sca
 		d.Bound, d.BoundName = float64(limit)/gib, "memory of a device"
 	}
 	return d
+}
+
+// money is what a plan's steps cost, where all its devices have a price.
+func (v *view) money() string {
+	pricePerHour := 0.0
+	for _, device := range v.Cluster.Devices {
+		of := v.Cluster.DeviceTypes[device].PricePerHour
+		if of <= 0 {
+			return ""
+		}
+		pricePerHour += of
+	}
+	if v.Plan.Predicted == nil {
+		return ""
+	}
+	return costs(pricePerHour, v.Plan.Predicted.StepS, v.Plan.StepSamples(), v.Model)
 }
