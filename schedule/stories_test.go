@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/millrace-ml/millrace/internal/storytest"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
@@ -16,7 +17,7 @@ import (
 
 // TestStories tells what Programs look like, and what Check says, in testdata.
 func TestStories(t *testing.T) {
-	scheduletest.Stories(t, "testdata/stories", func() scheduletest.World { return &storyWorld{} })
+	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
 type storyWorld struct {

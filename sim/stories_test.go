@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/millrace-ml/millrace/internal/storytest"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
@@ -16,7 +17,7 @@ import (
 
 // TestStories tells, in testdata, who waits for cores, links and devices, and what memory does.
 func TestStories(t *testing.T) {
-	scheduletest.Stories(t, "testdata/stories", func() scheduletest.World { return &storyWorld{} })
+	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
 type storyWorld struct {

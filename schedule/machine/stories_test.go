@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/millrace-ml/millrace/internal/storytest"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
@@ -17,7 +18,7 @@ import (
 
 // TestStories tells, in testdata, how a Machine lets workers go.
 func TestStories(t *testing.T) {
-	scheduletest.Stories(t, "testdata/stories", func() scheduletest.World { return &storyWorld{} })
+	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
 type storyWorld struct {

@@ -10,27 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// World is what a story goes on in: it does a command and says what came of it.
-type World interface {
-	Do(t *testing.T, d *datadriven.TestData) (string, error)
-}
-
-// Stories tells each story of a folder in a world of its own. Record new output with -rewrite, and read it.
-func Stories(t *testing.T, folder string, world func() World) {
-	datadriven.Walk(t, folder, func(t *testing.T, path string) {
-		w := world()
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			out, err := w.Do(t, d)
-			if err != nil {
-				return "error: " + err.Error() + "\n"
-			}
-			return out
-		})
-	})
-}
-
-// Order is what a story's command asks of a family: family, stages, micro, replicas, repeat, split and depths
-// k.
+// Order is what a story's command asks of a family: family, stages, micro, replicas, repeat, split, staleness and
+// depths k.
 func Order(t *testing.T, d *datadriven.TestData) (family string, s schedule.Settings) {
 	stages, replicas := 1, 1
 	s.MicroBatches, s.Repeat = 1, 1
@@ -42,6 +23,10 @@ func Order(t *testing.T, d *datadriven.TestData) (family string, s schedule.Sett
 	s.Placement = schedule.Replicated(stages, replicas)
 	if d.HasArg("split") {
 		s.Replication = schedule.Split
+	}
+	if d.HasArg("staleness") {
+		s.Staleness = new(int)
+		d.ScanArgs(t, "staleness", s.Staleness)
 	}
 	for _, a := range d.CmdArgs {
 		if a.Key != "k" {
