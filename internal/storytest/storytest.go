@@ -1,16 +1,14 @@
 // Package storytest tells stories: files of commands, each with what comes of it, that are tests and documentation.
 //
 // In: a folder of stories, and the World that their commands are done in. Out: a test for each file, which fails where
-// something else comes of a command than stands below it. Refused: a story that does not begin with a comment, since
-// nobody would know what it teaches. It knows no room.
+// something else comes of a command than stands below it. Refused: a folder without stories. It knows no room.
 //
-// A story is a text that github.com/cockroachdb/datadriven reads: comments, and commands with their arguments and lines
-// of input, a line "----", and the output up to an empty line. "go test PACKAGE -run TestStories -args -rewrite" writes
-// the outputs anew; whoever does so reads the difference.
+// A story is a text that github.com/cockroachdb/datadriven reads: a comment that says what it teaches, and commands
+// with their arguments and lines of input, a line "----", and the output up to an empty line.
+// "go test PACKAGE -run TestStories -args -rewrite" writes the outputs anew; whoever does so reads the difference.
 package storytest
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -35,13 +33,6 @@ func Tell(t *testing.T, folder string, world func() World) {
 	told := 0
 	datadriven.Walk(t, folder, func(t *testing.T, path string) {
 		told++
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(string(text), "# ") {
-			t.Errorf("%s does not begin with a comment that says what it teaches", path)
-		}
 		w := world()
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			out, err := w.Do(t, d)
