@@ -6,6 +6,20 @@
 // A story is a text that github.com/cockroachdb/datadriven reads: a comment that says what it teaches, and commands
 // with their arguments and lines of input, a line "----", and the output up to an empty line.
 // "go test PACKAGE -run TestStories -args -rewrite" writes the outputs anew; whoever does so reads the difference.
+//
+// # Rooms that have stories, and what these are of
+//
+//   - run/control: how processes agree on a step, a stop, a lost peer, a checkpoint, a rollback, a stall
+//   - run: a stall, a loss that is no number, a worker that fails
+//   - schedule: Programs, and what lowering adds
+//   - schedule/check: each kind of refusal
+//   - schedule/machine: who may start, and what the others wait for
+//   - sim: links, cores, memory, stalls
+//   - plan, cluster, data, launch: files and environments, and what these may not say
+//   - trace: why workers wait
+//   - report/picture: how Timelines are drawn
+//   - wire/collective: who adds what up
+//   - cmd/millrace, cmd/millrace-lab: what a user types, and sees
 package storytest
 
 import (
