@@ -49,8 +49,10 @@ func (p *page) write() []byte {
 	p.prose("", fmt.Sprintf("Agreement is counted. A value agrees within %.0f %%; a sign does where a ratio is on the "+
 		"paper's side of 1; an order is of two systems, and is counted where the paper has them over %.0f %% apart; a "+
 		"bound is \"at least\" or \"at most\" in the text; a crossover is where one system overtakes another; a word is "+
-		"a plan, or a statement that holds or does not. \"If\" is an ablation: one assumption is another, and all else "+
-		"is the same.", 100*table.Near, 100*table.Apart))
+		"a plan, or a statement that holds or does not. \"If\" is an ablation: one assumption is another, or several are "+
+		"at once, and all else is the same; of all combinations that an experiment tries, the smallest under which most "+
+		"signs, orders, bounds and crossovers are the paper's is shown, and what is apart then with its numbers.",
+		100*table.Near, 100*table.Apart))
 	p.line("")
 	p.summary()
 	for _, paper := range p.papers() {

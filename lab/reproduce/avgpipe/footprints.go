@@ -18,15 +18,7 @@ import (
 func gib(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 
 func figure12(ctx context.Context, _ table.Options, t *table.Table) error {
-	trainings, err := ofTrainings[compared](t, "fig11")
-	if err != nil {
-		return err
-	}
-	for _, w := range trainings {
-		c, err := w.in(ctx, world{})
-		if err != nil {
-			return err
-		}
+	_, err := eachComparison(ctx, t, func(w compared, c *comparison) error {
 		t.Charts = append(t.Charts, c.chart("GiB of all GPUs together",
 			func(r avgpipe.EqualMemory) float64 { return gib(together(r.Predicted.MemoryBytes)) },
 			func(p *avgpipe.Pipelined) float64 { return gib(p.Together()) }))
@@ -63,9 +55,10 @@ func figure12(ctx context.Context, _ table.Options, t *table.Table) error {
 				return err
 			}
 		}
-	}
+		return nil
+	})
 	t.Notes = append(t.Notes, "of all GPUs together, unless it is said of one")
-	return nil
+	return err
 }
 
 func byMemory(a, b avgpipe.EqualMemory) int {
@@ -95,7 +88,7 @@ func (w compared) least(ctx context.Context, t *table.Table, c *comparison) erro
 			}
 		}
 	}
-	instead(row, []switched{{w.LeastMemory + " cuts a batch into twice as many micro-batches", rows}},
+	instead(row, []switched{{w.LeastMemory + " cuts a batch into twice as many micro-batches", rows, 1}},
 		func(rows []avgpipe.EqualMemory) string { return slices.MinFunc(rows, byMemory).Name })
 	return nil
 }
@@ -122,15 +115,7 @@ func (w compared) larger(r *table.Row, load *avgpipe.Workload) error {
 }
 
 func figure13(ctx context.Context, _ table.Options, t *table.Table) error {
-	trainings, err := ofTrainings[compared](t, "fig11")
-	if err != nil {
-		return err
-	}
-	for _, w := range trainings {
-		c, err := w.in(ctx, world{})
-		if err != nil {
-			return err
-		}
+	_, err := eachComparison(ctx, t, func(w compared, c *comparison) error {
 		t.Charts = append(t.Charts, c.chart("% of the time computing",
 			func(r avgpipe.EqualMemory) float64 { return 100 * r.Utilisation() },
 			func(p *avgpipe.Pipelined) float64 { return 100 * (1 - p.Bubble) }))
@@ -152,7 +137,7 @@ func figure13(ctx context.Context, _ table.Options, t *table.Table) error {
 					"%.0f %%", "")
 			}
 		}
-		others, err := c.otherwise(ctx, few)
+		others, err := c.otherwise(ctx, t, append(slices.Clone(few), world{blocking: true, beside: true, fill: peak}))
 		if err != nil {
 			return err
 		}
@@ -161,10 +146,11 @@ func figure13(ctx context.Context, _ table.Options, t *table.Table) error {
 		for _, o := range others {
 			row.Ablate(o.what, moreUsed(o.rows), "%.2fx")
 		}
-	}
+		return nil
+	})
 	t.Notes = append(t.Notes, "utilisation is the part of the time in which a GPU computes times the part of its peak "+
 		"rate that it reaches meanwhile: the same work in less time, whatever the micro-batches")
-	return nil
+	return err
 }
 
 // moreUsed is how many times as much AvgPipe uses the devices as each pipeline of the baselines does, the mean. The

@@ -36,6 +36,9 @@ func TestSchedulesAsTheTextHasThem(t *testing.T) {
 	if compared != 10 {
 		t.Errorf("%d values compared, the text prints 4 of speed and 6 of memory", compared)
 	}
+	if v := found.Verdict(); v.Order.Same < 13 || v.Then.Same < 15 || v.Order.Of != 17 {
+		t.Errorf("%+v", v)
+	}
 	if a := found.Agreement(); a.Words != (table.Count{Same: 2, Of: 2}) {
 		t.Errorf("the last GPU idles more under 1F1B than under AFAB: %+v", a.Words)
 	}

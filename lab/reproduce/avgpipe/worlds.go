@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
@@ -47,6 +48,15 @@ var worlds = []world{
 	{beside: true, fill: peak},
 }
 
+// switches are the assumptions by themselves.
+var switches = []table.Switch[world]{
+	{What: world{blocking: true}.String(), To: func(x *world) { x.blocking = true }},
+	{What: world{narrow: true}.String(), To: func(x *world) { x.narrow = true }},
+	{What: world{beside: true}.String(), To: func(x *world) { x.beside = true }},
+	{What: world{kernels: true}.String(), To: func(x *world) { x.kernels = true }},
+	{What: world{fill: peak}.String(), To: func(x *world) { x.fill = peak }},
+}
+
 // few are those of them that move most.
 var few = []world{{blocking: true}, {beside: true, kernels: true}, {beside: true, fill: peak}}
 
@@ -70,6 +80,16 @@ func (x world) String() string {
 		}
 	}
 	return strings.Join(all, ", ")
+}
+
+// switches is how many assumptions are others.
+func (x world) switches() (n int) {
+	for _, is := range []bool{x.blocking, x.narrow, x.beside, x.kernels, x.fill > 0, x.untied, x.positions > 0} {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // load is a training in this world, partitioned in it; microBatches is what its baselines cut a batch into.

@@ -12,23 +12,20 @@ import (
 )
 
 func bapipeTable5(_ context.Context, _ table.Options, t *table.Table) error {
-	var paper struct {
-		Source string `yaml:"source"`
-		Rows   []struct {
-			Board   string  `yaml:"board"`
-			Cluster string  `yaml:"cluster"`
-			Slices  float64 `yaml:"dsp_slices"`
-			OnChip  float64 `yaml:"on_chip_mb"`
-			GTY     float64 `yaml:"gty"`
-			GTM     float64 `yaml:"gtm"`
-			DDR     float64 `yaml:"ddr_gb_per_s"`
-		} `yaml:"rows"`
+	type row struct {
+		Board   string  `yaml:"board"`
+		Cluster string  `yaml:"cluster"`
+		Slices  float64 `yaml:"dsp_slices"`
+		OnChip  float64 `yaml:"on_chip_mb"`
+		GTY     float64 `yaml:"gty"`
+		GTM     float64 `yaml:"gtm"`
+		DDR     float64 `yaml:"ddr_gb_per_s"`
 	}
-	if err := table.Read(files, "table5", &paper); err != nil {
+	rows, err := table.Rows[row](files, "table5", t)
+	if err != nil {
 		return err
 	}
-	t.Source = paper.Source
-	for _, r := range paper.Rows {
+	for _, r := range rows {
 		c, err := cluster.Preset(r.Cluster)
 		if err != nil {
 			return err
@@ -106,24 +103,21 @@ const (
 )
 
 func bapipeTable6(ctx context.Context, o table.Options, t *table.Table) error {
-	var paper struct {
-		Source string `yaml:"source"`
-		Rows   []struct {
-			Cluster string  `yaml:"cluster"`
-			Speedup float64 `yaml:"speedup"`
-		} `yaml:"rows"`
+	type row struct {
+		Cluster string  `yaml:"cluster"`
+		Speedup float64 `yaml:"speedup"`
 	}
-	if err := table.Read(files, "table6", &paper); err != nil {
+	rows, err := table.Rows[row](files, "table6", t)
+	if err != nil {
 		return err
 	}
-	t.Source = paper.Source
 	t.Notes = append(t.Notes,
 		"fp16 (section 4.3): numbers have two bytes; both compute on FPDeep's accelerator (section 3.1, package "+
 			"profile/board) with micro-batches of 1",
 		"data parallelism: weights in memory, boards have samples by their speed, an all-reduce over the chain behind them",
 		"BaPipe: 128 micro-batches, weights on the chip as far as they fit, one chain, the schedule and the partition "+
 			"that its planner chooses, by its own formula")
-	for _, r := range paper.Rows {
+	for _, r := range rows {
 		speedup := func(a assumed) (value float64, schedule string, err error) {
 			if err := ctx.Err(); err != nil {
 				return 0, "", err

@@ -33,22 +33,31 @@ type machine struct {
 	transfers   float64 // part of the wires' rate that transfers reach
 	collectives float64 // part of the described rate that all-reduces reach
 	positions   int     // of GNMT's sentences
-	planned     bool    // PipeDream's stages are its planner's, not a straight pipeline's
+	planned     cuts    // who cuts PipeDream's stages
 }
+
+// cuts is who cuts PipeDream's stages.
+type cuts int
+
+const (
+	evenly         cuts = iota // a straight pipeline whose slowest stage is fastest
+	byPlanner                  // its planner, replicas among them
+	byCode                     // its published code, replicas among them
+	straightByCode             // its published code, as a straight pipeline
+)
 
 var described = machine{transfers: 1, collectives: 1, positions: 50}
 
-var otherMachines = []struct {
-	what string
-	to   func(*machine)
-}{
-	{"data parallelism sums gradients beside its backward pass", func(m *machine) { m.waitFree = true }},
-	{"a transfer keeps both its GPUs from computing", func(m *machine) { m.occupies = true }},
-	{"transfers go through Gloo at a quarter of PCIe's rate", func(m *machine) { m.transfers = .25 }},
-	{"all-reduces at 0.5 GB/s, not 1", func(m *machine) { m.collectives = .5 }},
-	{"all-reduces at 2 GB/s, not 1", func(m *machine) { m.collectives = 2 }},
-	{"sentences of 29 positions, as in PipeDream's profile, not 50", func(m *machine) { m.positions = 29 }},
-	{"PipeDream's stages are its planner's", func(m *machine) { m.planned = true }},
+var otherMachines = []table.Switch[machine]{
+	{What: "data parallelism sums gradients beside its backward pass", To: func(m *machine) { m.waitFree = true }},
+	{What: "a transfer keeps both its GPUs from computing", To: func(m *machine) { m.occupies = true }},
+	{What: "transfers go through Gloo at a quarter of PCIe's rate", To: func(m *machine) { m.transfers = .25 }},
+	{What: "all-reduces at 0.5 GB/s, not 1", To: func(m *machine) { m.collectives = .5 }},
+	{What: "all-reduces at 2 GB/s, not 1", To: func(m *machine) { m.collectives = 2 }},
+	{What: "sentences of 29 positions, as in PipeDream's profile, not 50", To: func(m *machine) { m.positions = 29 }},
+	{What: "PipeDream's stages are its planner's", To: func(m *machine) { m.planned = byPlanner }},
+	{What: "PipeDream's stages are its published code's", To: func(m *machine) { m.planned = byCode }},
+	{What: "PipeDream's straight stages are its published code's", To: func(m *machine) { m.planned = straightByCode }},
 }
 
 // speedups is a row as computed.
@@ -58,30 +67,29 @@ type speedups struct {
 }
 
 func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
-	var paper struct {
-		Source string   `yaml:"source"`
-		Rows   []gpuRow `yaml:"rows"`
-	}
-	if err := table.Read(files, "table3", &paper); err != nil {
+	rows, err := table.Rows[gpuRow](files, "table3", t)
+	if err != nil {
 		return err
 	}
-	t.Source = paper.Source
 	t.Notes = append(t.Notes,
 		"data parallelism over Gloo: an all-reduce at 1 GB/s behind the backward pass, which comes within 10 % of the two "+
 			"rows of data parallelism with a smaller batch",
 		"transfers beside computations, as 1F1B-SO's formula in Table II has them, at 12 GB/s; GPipe and BaPipe simulated "+
 			"with updates, PipeDream's straight pipeline as a stream of its 1F1B, which hides no transfer (section 3.2.2)",
+		"PipeDream's slowest stage over GPipe's: a stream has no bubble, and M micro-batches over N stages compute in M of "+
+			"M + N - 1 turns; and how many times as long PipeDream's time would have to be for the paper's order of the two, "+
+			"which is a runtime that takes longer than the schedule if one number does for all rows",
 		"ResNet-50's batch is not printed: 64 a GPU, and BaPipe chooses the micro-batch; GPipe has BaPipe's partition")
-	for _, r := range paper.Rows {
+	all := table.Combine(described, otherMachines, 3)
+	table.Tries(t, all)
+	for _, r := range rows {
 		ours, err := r.speedups(ctx, o, described)
 		if err != nil {
 			return err
 		}
 		var others []speedups
-		for _, m := range otherMachines {
-			as := described
-			m.to(&as)
-			s, err := r.speedups(ctx, o, as)
+		for _, m := range all {
+			s, err := r.speedups(ctx, o, m.Assumed)
 			if err != nil {
 				return err
 			}
@@ -93,8 +101,8 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 				return
 			}
 			row := t.Number(what+name, paper, of(ours), "%.2f", "").Ratio().In(what)
-			for i, m := range otherMachines {
-				row.Ablate(m.what, of(others[i]), "%.2f")
+			for i, m := range all {
+				row.Ablate(m.What, of(others[i]), "%.2f")
 			}
 		}
 		add(fmt.Sprintf("DP with %d", r.SmallBatch), r.SmallDP, func(s speedups) float64 { return s.smallDP })
@@ -103,10 +111,11 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 		add("PipeDream", r.PipeDream, func(s speedups) float64 { return s.pipeDream })
 		add("GPipe", r.GPipe, func(s speedups) float64 { return s.gpipe })
 		add("BaPipe", r.BaPipe, func(s speedups) float64 { return s.bapipe })
+		r.stages(t, what, ours)
 		row := t.Word(what+"BaPipe's schedule", label(r.Schedule), label(ours.schedule), "")
-		for i, m := range otherMachines {
+		for i, m := range all {
 			if others[i].schedule != ours.schedule {
-				row.Ablations = append(row.Ablations, table.Ablation{Assumption: m.what, Ours: label(others[i].schedule)})
+				row.AblateWord(m.What, label(others[i].schedule))
 			}
 		}
 		if r.Schedule != "1f1b" {
@@ -119,6 +128,25 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 		t.Number(what+"1F1B-SNO is chosen on GPUs with up to, GiB", 0, most, "%.1f", "")
 	}
 	return nil
+}
+
+// stages adds how many times as long PipeDream's slowest stage is as GPipe's, by the speedups of the paper and by ours. A
+// stream has no bubble, and M micro-batches over N stages compute in M of M + N - 1 turns: the pair of speedups comes
+// to no more than that ratio, whatever else both have in common.
+func (r *gpuRow) stages(t *table.Table, what string, ours speedups) {
+	if r.GPipeMicroBatches == 0 {
+		return
+	}
+	turns := float64(r.GPipeMicroBatches+r.Devices-1) / float64(r.GPipeMicroBatches)
+	t.Rows = append(t.Rows, table.Row{What: what + "PipeDream's slowest stage over GPipe's, by both speedups",
+		Paper: fmt.Sprintf("%.2f", turns*r.GPipe/r.PipeDream), Ours: fmt.Sprintf("%.2f", turns*ours.gpipe/ours.pipeDream),
+		Difference: "-"})
+	side := "at most"
+	if r.GPipe > r.PipeDream {
+		side = "at least"
+	}
+	t.Rows = append(t.Rows, table.Row{What: what + "PipeDream's time longer for the paper's order, times",
+		Paper: "not printed", Ours: fmt.Sprintf("%s %.2f", side, ours.pipeDream/ours.gpipe), Difference: "-"})
 }
 
 func label(order string) string {
@@ -213,7 +241,7 @@ func (r *gpuRow) pipeDream(ctx context.Context, b *bench.Bench, o table.Options,
 	dp float64) (float64, error) {
 	var pl *plan.Plan
 	var err error
-	if m.planned || r.Schedule == "dp" {
+	if m.planned != evenly || r.Schedule == "dp" {
 		planner, err := plan.LookupPlanner("pipedream")
 		if err != nil {
 			return 0, err
@@ -224,6 +252,12 @@ func (r *gpuRow) pipeDream(ctx context.Context, b *bench.Bench, o table.Options,
 		}
 		request := o.Request("pipedream", p, b.C, batch)
 		request.MicroBatch = batch
+		if m.planned >= byCode && r.Schedule != "dp" {
+			request.Formula = "artifact"
+			if m.planned == straightByCode {
+				request.Set = map[string]string{"straight_pipeline": "on"}
+			}
+		}
 		if pl, err = planner.Plan(ctx, request); err != nil {
 			return 0, err
 		}

@@ -33,6 +33,9 @@ type Bench struct {
 	saving float64
 	// collectives is the part of the wires' rate that all-reduces reach; 0 is all of it.
 	collectives float64
+	// bySize are the kinds of layers that alone take what their kernels take, others by plain; nil: all, by those of C.
+	bySize func(kind string) bool
+	plain  map[string]cluster.DeviceType
 }
 
 // Reaching is the bench where all-reduces reach a part of the wires' rate; 0 is all of it.
@@ -52,6 +55,17 @@ func (b *Bench) MessagesAt(part float64) *Bench {
 		l.CollectiveBandwidthBytesPerSecond = l.BandwidthBytesPerSecond
 	}
 	l.BandwidthBytesPerSecond *= part
+	other.C = &c
+	return &other
+}
+
+// OneWay is the bench where a link carries messages one way at a time, as in PipeDream's 2 a / B.
+func (b *Bench) OneWay() *Bench {
+	other, c := *b, *b.C
+	c.Levels = slices.Clone(c.Levels)
+	for i := range c.Levels {
+		c.Levels[i].FullDuplex = false
+	}
 	other.C = &c
 	return &other
 }
@@ -93,6 +107,37 @@ func (b *Bench) BySize() (*Bench, error) {
 	return &other, nil
 }
 
+// BySizeFor is the bench where layers of some kinds alone take what their kernels take.
+func (b *Bench) BySizeFor(kind func(string) bool) (*Bench, error) {
+	other, err := b.BySize()
+	if err == nil {
+		other.bySize, other.plain = kind, b.C.DeviceTypes
+	}
+	return other, err
+}
+
+// Convolution says whether layers of a kind convolve: they multiply matrices with a row for each place of their output,
+// which are not small, and by other algorithms.
+func Convolution(kind string) bool { return kind == "conv2d" || kind == "amoeba_cell" }
+
+// Recurrent says whether layers of a kind compute step by step, with matrices of as few rows as a micro-batch has
+// samples.
+func Recurrent(kind string) bool { return kind == "lstm" }
+
+// others gives layers of other kinds what they take by plain device types.
+func (b *Bench) others(p *profile.Profile, a profile.Analysis) error {
+	own, err := profile.Analyze(b.M, b.plain, a)
+	if err != nil {
+		return err
+	}
+	for i, l := range b.M.Layers {
+		if !b.bySize(l.Kind) {
+			p.Layers[i].Costs = own.Layers[i].Costs
+		}
+	}
+	return nil
+}
+
 // AllReduceS is how long an all-reduce among devices takes, in seconds.
 func (b *Bench) AllReduceS(devices []int, bytes int64) float64 {
 	t := b.C.AllReduceS(devices, bytes)
@@ -130,6 +175,9 @@ func (b *Bench) Profile(sizes ...int) (*profile.Profile, error) {
 	slices.Sort(a.Sizes)
 	a.Sizes = slices.Compact(a.Sizes)
 	p, err := profile.Analyze(b.M, b.C.DeviceTypes, a)
+	if err == nil && b.bySize != nil {
+		err = b.others(p, a)
+	}
 	if err != nil || b.saving == 0 {
 		return p, err
 	}

@@ -3,12 +3,14 @@ package dapple
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/millrace-ml/millrace/lab/reproduce/bench"
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/sim"
 )
 
@@ -62,17 +64,29 @@ func printed(b *bench.Bench, devices, layers string, counts *regexp.Regexp, micr
 
 // acr is the activation communication ratio of a pipeline as DAPPLE's section 6.2 has it: the mean over its cuts of
 // what a micro-batch's activations and their gradients take between stages, over the mean of what it takes stages to
-// compute. Messages between replicas are of the samples that both have, and queue for links that they share.
-func acr(b *bench.Bench, pl *plan.Plan) (float64, error) {
+// compute. Messages between replicas are of the samples that both have, and queue for links that they share. A
+// micro-batch has as many times its samples as its replicas need to have as many each.
+func acr(b *bench.Bench, pl *plan.Plan, context bool) (float64, error) {
+	even := *pl
+	for _, s := range pl.Stages {
+		for n := even.MicroBatch; even.MicroBatch%len(s.Devices) != 0; {
+			even.MicroBatch += n
+		}
+	}
+	pl = &even
 	sizes := []int{pl.MicroBatch}
 	for _, s := range pl.Stages {
-		sizes = append(sizes, (pl.MicroBatch+len(s.Devices)-1)/len(s.Devices))
+		sizes = append(sizes, pl.MicroBatch/len(s.Devices))
 	}
 	p, err := b.Profile(sizes...)
 	if err != nil {
 		return 0, err
 	}
 	costs, err := sim.CostsOf(p, b.C, pl)
+	if err != nil {
+		return 0, err
+	}
+	whole, _, err := p.At(b.C.Devices[0], pl.MicroBatch)
 	if err != nil {
 		return 0, err
 	}
@@ -84,8 +98,12 @@ func acr(b *bench.Bench, pl *plan.Plan) (float64, error) {
 			break
 		}
 		next, behind := pl.Stages[i+1], costs.Stages[i+1][0]
-		between += crossing(b, s.Devices, next.Devices, float64(own.ActivationBytes)*float64(len(s.Devices)))
-		between += crossing(b, next.Devices, s.Devices, float64(behind.GradientBytes)*float64(len(next.Devices)))
+		part := 1.0
+		if !context {
+			part = withoutContext(b, whole, p, s.LastLayer)
+		}
+		between += crossing(b, s.Devices, next.Devices, part*float64(own.ActivationBytes)*float64(len(s.Devices)))
+		between += crossing(b, next.Devices, s.Devices, part*float64(behind.GradientBytes)*float64(len(next.Devices)))
 	}
 	n := float64(len(pl.Stages))
 	if n < 2 || computing == 0 {
@@ -137,21 +155,44 @@ func split(t *table.Table, b *bench.Bench, r dappleRow, preset, what string, pl 
 	return nil
 }
 
-// messages are what may be assumed of messages between stages, each in every row. The published planner's rates of
-// messages (its ethernet_p2p) are 1 GB/s where the wire has 25 Gbit/s, 0.32 of it; its estimate knows no ports.
-var messages = []struct {
-	what string
-	on   func(*bench.Bench) *bench.Bench
-}{
-	{"replicas do not share their server's port", (*bench.Bench).OwnPorts},
-	{"messages at 0.32 of the wires' rate, as the published planner has them",
-		func(b *bench.Bench) *bench.Bench { return b.MessagesAt(.32) }},
-	{"no shared ports, messages at 0.32 of the wires' rate",
-		func(b *bench.Bench) *bench.Bench { return b.OwnPorts().MessagesAt(.32) }},
+// messages are what may be assumed of messages between stages and of what those compute.
+type messages struct {
+	ownPorts bool    // replicas do not share their server's port
+	oneEach  bool    // the ratio is of a micro-batch on one device of each stage
+	part     float64 // of the wires' rate that they reach; 0: all of it
+	bySize   bool    // recurrent layers slower, step by step
+	// noContext: what attention computes for all layers behind it does not count among a boundary's bytes.
+	noContext bool
+}
+
+// otherMessages are switched in every row. The published planner's rate of messages (its ethernet_p2p) is 1 GB/s where
+// the wire has 25 Gbit/s, 0.32 of it; its estimate knows no ports. The authors' profile of GNMT lists
+// what LSTM layers compute.
+var otherMessages = []table.Switch[messages]{
+	{What: "replicas do not share their server's port", To: func(m *messages) { m.ownPorts = true }},
+	{What: "of a micro-batch on one device of each stage", To: func(m *messages) { m.oneEach = true }},
+	{What: "messages at 0.32 of the wires' rate, as the published planner has them",
+		To: func(m *messages) { m.part = .32 }},
+	{What: "recurrent layers slower, step by step", To: func(m *messages) { m.bySize = true }},
+	{What: "attention's context is no part of messages", To: func(m *messages) { m.noContext = true }},
+}
+
+// on is a bench as is assumed.
+func (m messages) on(b *bench.Bench) (*bench.Bench, error) {
+	if m.ownPorts {
+		b = b.OwnPorts()
+	}
+	if m.part > 0 {
+		b = b.MessagesAt(m.part)
+	}
+	if m.bySize {
+		return b.BySizeFor(bench.Recurrent)
+	}
+	return b, nil
 }
 
 // printedACR adds the ratio of the plan that the paper prints, by our costs.
-func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string) error {
+func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string, all []table.Switched[messages]) error {
 	if r.ACR[preset] == 0 {
 		return nil
 	}
@@ -168,17 +209,56 @@ func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string) erro
 	if err != nil {
 		return fmt.Errorf("reproduce: %s on %s: %w", r.Workload, preset, err)
 	}
-	ratio, err := acr(b, pl)
+	ratio, err := acr(b, pl, true)
 	if err != nil {
 		return err
 	}
 	row := t.Number(fmt.Sprintf("%s (%d) on %s, ACR of the paper's plan", r.Workload, r.Batch, preset), r.ACR[preset],
 		ratio, "%.3f", "").In("ACR")
-	for _, m := range messages {
-		if ratio, err = acr(m.on(b), pl); err != nil {
+	left, alike := 0., messages{oneEach: true, bySize: true, noContext: true}
+	for _, m := range all {
+		on, err := m.Assumed.on(b)
+		if err != nil {
 			return err
 		}
-		row.Ablate(m.what, ratio, "%.3f")
+		of := pl
+		if m.Assumed.oneEach {
+			of = oneEach(pl)
+		}
+		if ratio, err = acr(on, of, !m.Assumed.noContext); err != nil {
+			return err
+		}
+		row.Ablate(m.What, ratio, "%.3f")
+		if m.Assumed == alike {
+			left = ratio / r.ACR[preset]
+		}
 	}
+	t.Number(fmt.Sprintf("%s (%d) on %s, part of the wires' rate that the paper's ratio leaves to messages", r.Workload,
+		r.Batch, preset), 0, left, "%.2f", "")
 	return nil
+}
+
+// oneEach is a plan whose stages have the first of their devices alone.
+func oneEach(pl *plan.Plan) *plan.Plan {
+	one := *pl
+	one.Stages = slices.Clone(pl.Stages)
+	for i := range one.Stages {
+		one.Stages[i].Devices = one.Stages[i].Devices[:1]
+	}
+	return &one
+}
+
+// withoutContext is the part of the bytes behind a layer that is no attention's output to layers further on.
+func withoutContext(b *bench.Bench, costs []profile.Cost, p *profile.Profile, cut int) float64 {
+	all, context := p.CutBytes(costs, cut), int64(0)
+	for i := range p.Layers[:cut] {
+		reads := func(later profile.Layer) bool { return slices.Contains(later.From, i) }
+		if b.M.Layers[i].Kind == "attention_to" && slices.ContainsFunc(p.Layers[cut+1:], reads) {
+			context += costs[i].OutputBytes
+		}
+	}
+	if all == 0 {
+		return 1
+	}
+	return 1 - float64(context)/float64(all)
 }

@@ -79,7 +79,7 @@ func TestRatioOfBandwidths(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ratio[i], err = acr(b, pl); err != nil {
+		if ratio[i], err = acr(b, pl, true); err != nil {
 			t.Fatal(err)
 		}
 	}

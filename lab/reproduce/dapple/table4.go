@@ -82,9 +82,14 @@ func dappleTable4Equations(ctx context.Context, o table.Options, t *table.Table)
 
 func dappleTable4ACR(ctx context.Context, o table.Options, t *table.Table) error {
 	t.Notes = append(t.Notes, "the mean over the cuts of what a micro-batch's activations and gradients take between "+
-		"stages, over the mean of what stages compute (section 6.2), of the plans that the paper prints")
+		"stages, over the mean of what stages compute (section 6.2), of the plans that the paper prints",
+		"part of the wires' rate: messages on them all the time, where a micro-batch is on one device of each stage, "+
+			"recurrent layers compute step by step and attention's context is no part of messages. Where it differs between "+
+			"rows of one cluster, no one rate of messages gives both rows' ratios")
+	all := table.Combine(messages{}, otherMessages, len(otherMessages))
+	table.Tries(t, all)
 	return eachPlan(ctx, o, t, func(r dappleRow, preset string, b *bench.Bench, _ map[string]string) error {
-		return printedACR(t, b, r, preset)
+		return printedACR(t, b, r, preset, all)
 	})
 }
 

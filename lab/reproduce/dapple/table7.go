@@ -11,17 +11,14 @@ import (
 )
 
 func dappleTable7(ctx context.Context, o table.Options, t *table.Table) error {
-	var paper struct {
-		Source string `yaml:"source"`
-		Rows   []struct {
-			Devices int `yaml:"devices"`
-			Layers  int `yaml:"layers"`
-		} `yaml:"rows"`
+	type row struct {
+		Devices int `yaml:"devices"`
+		Layers  int `yaml:"layers"`
 	}
-	if err := table.Read(files, "table7", &paper); err != nil {
+	rows, err := table.Rows[row](files, "table7", t)
+	if err != nil {
 		return err
 	}
-	t.Source = paper.Source
 	t.Notes = append(t.Notes, "Adam: 16 bytes a parameter; micro-batches of 2 with 384 positions (Table 1's profile), "+
 		"two for each stage; a stage keeps its inputs and recomputes the rest")
 	layers := func(devices int, reserved int64) (int, error) {
@@ -38,11 +35,11 @@ func dappleTable7(ctx context.Context, o table.Options, t *table.Table) error {
 			return b.Fits("1f1b", devices, 2, 2*devices, true)
 		})
 	}
-	reserved, err := reservedFor(paper.Rows[0].Layers, func(bytes int64) (int, error) { return layers(1, bytes) })
+	reserved, err := reservedFor(rows[0].Layers, func(bytes int64) (int, error) { return layers(1, bytes) })
 	if err != nil {
 		return err
 	}
-	for _, r := range paper.Rows {
+	for _, r := range rows {
 		most, err := layers(r.Devices, 0)
 		if err != nil {
 			return err

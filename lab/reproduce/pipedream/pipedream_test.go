@@ -90,8 +90,9 @@ func TestOverDataParallelismByHand(t *testing.T) {
 	}
 }
 
-// The four rows of Table 1 that are below 1 on the wires' whole rate are above it, as the paper has them, where small
-// matrices are slower, batches of 80 are of all GPUs and all-reduces at a quarter of the wires' rate, as all others.
+// The rows of Table 1 below 1 on the wires' whole rate are above it, as the paper has them, where matrices other
+// than of convolutions are slower, batches of 80 are of all GPUs, and all-reduces and messages between servers reach a
+// quarter of the wires' rate; all other signs and orders are the paper's there too.
 func TestTable1HasThePapersSigns(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1")
 	a := found.Agreement()
@@ -100,7 +101,8 @@ func TestTable1HasThePapersSigns(t *testing.T) {
 	}
 	v := found.Verdict()
 	under, ok := found.Under(v.If)
-	if !ok || under.Agreement().Signs != (table.Count{Same: 11, Of: 11}) || under.Agreement().Orders.Same < 13 {
+	if !ok || under.Agreement().Signs != (table.Count{Same: 11, Of: 11}) ||
+		under.Agreement().Orders != (table.Count{Same: 17, Of: 17}) {
 		t.Errorf("if %s: %v", v.If, under.Agreement())
 	}
 	for _, r := range found.Rows {
@@ -148,7 +150,7 @@ func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 		name            string
 		order, restored int // how many of them agree
 		words           int
-	}{{"pipedream-fig1", 0, 0, 13}, {"pipedream-fig14", 6, 8, 0}, {"pipedream-gpipe", 2, 0, 0},
+	}{{"pipedream-fig1", 0, 0, 13}, {"pipedream-fig14", 7, 9, 0}, {"pipedream-gpipe", 2, 0, 0},
 		{"pipedream-fig15", 0, 0, 1}, {"pipedream-fig16", 2, 3, 0}, {"pipedream-fig18", 0, 0, 3}} {
 		found := tabletest.Run(t, c.name)
 		v := found.Verdict()

@@ -76,6 +76,35 @@ func (w intraBatch) on(b *bench.Bench, devices int) (f faster, err error) {
 	return faster{pipelined / mp, replicated / mp, replicated / hybrid}, err
 }
 
+// intra is what Figure 14 rests on and the paper does not say.
+type intra struct {
+	devices  int // of model parallelism; 0: as many as the straight pipeline has
+	bySize   kernels
+	messages float64 // part of the wires' rate that messages between servers reach; 0: all of it
+	oneWay   bool    // a link carries messages one way at a time
+}
+
+var otherIntra = []table.Switch[intra]{
+	{What: "model parallelism on 4 devices", To: func(a *intra) { a.devices = 4 }},
+	{What: "model parallelism on 2 devices", To: func(a *intra) { a.devices = 2 }},
+	{What: "small matrices slower, as cluster/types.yaml has them", To: func(a *intra) { a.bySize = allBySize }},
+	{What: "small matrices slower, but not convolutions", To: func(a *intra) { a.bySize = butConvolutionsBySize }},
+	{What: "messages between servers at 0.5 of the wires' rate", To: func(a *intra) { a.messages = .5 }},
+	{What: "links carry messages one way at a time, as in 2 a / B", To: func(a *intra) { a.oneWay = true }},
+}
+
+// on is a bench as is assumed.
+func (a intra) on(b *bench.Bench) (*bench.Bench, error) {
+	b, err := a.bySize.on(b)
+	if err == nil && a.messages > 0 {
+		b = b.MessagesAt(a.messages)
+	}
+	if err == nil && a.oneWay {
+		b = b.OneWay()
+	}
+	return b, err
+}
+
 // pipedreamFigure14 runs the configurations of Table 1 without pipelining, with it, and with replicas.
 func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) error {
 	t.Source = "PipeDream (SOSP'19), Figure 14 and section 5.3: drawn only; the text gives 14.9 times model parallelism " +
@@ -84,6 +113,8 @@ func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) err
 		"are millrace's schedule mp, pipelines its 1f1b-rr with stashed weights, all simulated; straight pipelines are cut "+
 		"where the slowest stage is fastest",
 		"hybrid parallelism: the replicated configuration with one minibatch at a time, split over the replicas")
+	all := table.Combine(intra{}, otherIntra, len(otherIntra))
+	table.Tries(t, all)
 	bars := table.Chart{Title: "Times as fast as model parallelism", X: "times",
 		Lines: []table.Line{{Name: "straight pipeline"}, {Name: "with replicas"}}}
 	for _, w := range []intraBatch{{"vgg16", 64, []int{15, 1}, 14.9}, {"alexnet", 256, []int{15, 1}, 6.5},
@@ -112,23 +143,17 @@ func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) err
 				Ratio().In("over model parallelism")
 			t.Bound(w.name+", PipeDream over hybrid parallelism", "at most", 1.8, f.hybrid)
 		}
-		bySize, err := b.BySize()
-		if err != nil {
-			return err
-		}
-		for _, other := range []struct {
-			what    string
-			b       *bench.Bench
-			devices int
-		}{{"model parallelism on 4 devices", b, 4}, {"model parallelism on 2 devices", b, 2},
-			{"small matrices slower, as cluster/types.yaml has them", bySize, 0},
-			{"small matrices slower, model parallelism on 4 devices", bySize, 4}} {
-			then, err := w.on(other.b, other.devices)
+		for _, other := range all {
+			on, err := other.Assumed.on(b)
+			if err != nil {
+				return err
+			}
+			then, err := w.on(on, other.Assumed.devices)
 			if err != nil {
 				return err
 			}
 			for i, v := range []float64{then.straight, then.replicated, then.hybrid}[:len(rows)] {
-				t.Rows[rows[i]].Ablate(other.what, v, "%.2f")
+				t.Rows[rows[i]].Ablate(other.What, v, "%.2f")
 			}
 		}
 	}

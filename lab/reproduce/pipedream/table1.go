@@ -29,15 +29,11 @@ type pipedreamRow struct {
 
 // eachRow yields the rows of Table 1 with their workloads on their clusters.
 func eachRow(ctx context.Context, o table.Options, t *table.Table, yield func(pipedreamRow, *bench.Bench) error) error {
-	var paper struct {
-		Source string         `yaml:"source"`
-		Rows   []pipedreamRow `yaml:"rows"`
-	}
-	if err := table.Read(files, "table1", &paper); err != nil {
+	rows, err := table.Rows[pipedreamRow](files, "table1", t)
+	if err != nil {
 		return err
 	}
-	t.Source = paper.Source
-	for _, r := range paper.Rows {
+	for _, r := range rows {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -55,21 +51,39 @@ func eachRow(ctx context.Context, o table.Options, t *table.Table, yield func(pi
 // assumed is what Table 1's speed-ups rest on and the paper does not say.
 type assumed struct {
 	collectives float64 // part of the wires' rate that all-reduces reach; 0: all of it
-	bySize      bool    // kernels take what cluster/types.yaml says of launches and small matrices
-	together    bool    // a batch of 80 is that of all GPUs together
+	messages    float64 // and that messages between servers reach
+	bySize      kernels
+	together    bool // a batch of 80 is that of all GPUs together
+}
+
+// kernels is which layers take what cluster/types.yaml says of launches and small matrices.
+type kernels int
+
+const (
+	butConvolutionsBySize kernels = iota + 1
+	allBySize
+)
+
+// on is a bench whose kernels are these.
+func (k kernels) on(b *bench.Bench) (*bench.Bench, error) {
+	switch k {
+	case allBySize:
+		return b.BySize()
+	case butConvolutionsBySize:
+		return b.BySizeFor(func(kind string) bool { return !bench.Convolution(kind) })
+	}
+	return b, nil
 }
 
 // otherwise are the assumptions that are switched, each in every row.
-var otherwise = []struct {
-	what string
-	assumed
-}{
-	{"all-reduces at 0.25 of the wires' rate", assumed{collectives: .25}},
-	{"small matrices slower, as cluster/types.yaml has them", assumed{bySize: true}},
-	{"a batch of 80 for all GPUs together", assumed{together: true}},
-	{"small matrices slower, a batch of 80 for all GPUs together", assumed{together: true, bySize: true}},
-	{"small matrices slower, a batch of 80 for all GPUs together, all-reduces at 0.25 of the wires' rate",
-		assumed{together: true, bySize: true, collectives: .25}},
+var otherwise = []table.Switch[assumed]{
+	{What: "all-reduces at 0.25 of the wires' rate", To: func(a *assumed) { a.collectives = .25 }},
+	{What: "all-reduces at 0.5 of the wires' rate", To: func(a *assumed) { a.collectives = .5 }},
+	{What: "messages between servers at 0.25 of the wires' rate", To: func(a *assumed) { a.messages = .25 }},
+	{What: "messages between servers at 0.5 of the wires' rate", To: func(a *assumed) { a.messages = .5 }},
+	{What: "small matrices slower, as cluster/types.yaml has them", To: func(a *assumed) { a.bySize = allBySize }},
+	{What: "small matrices slower, but not convolutions", To: func(a *assumed) { a.bySize = butConvolutionsBySize }},
+	{What: "a batch of 80 for all GPUs together", To: func(a *assumed) { a.together = true }},
 }
 
 func pipedreamTable1(ctx context.Context, o table.Options, t *table.Table) error {
@@ -78,6 +92,8 @@ func pipedreamTable1(ctx context.Context, o table.Options, t *table.Table) error
 			"least (section 3.1, max of compute and communication)",
 		"section 5.1 gives batches by GPU, and for the language model \"batch size of 80\", for S2VT 80; that these two are "+
 			"of all GPUs together is what Figure 17's bytes want (see pipedream-fig17)")
+	all := table.Combine(assumed{}, otherwise, len(otherwise))
+	table.Tries(t, all)
 	return eachRow(ctx, o, t, func(r pipedreamRow, b *bench.Bench) error {
 		ours, err := overDataParallelism(b, r, assumed{})
 		if err != nil {
@@ -85,12 +101,12 @@ func pipedreamTable1(ctx context.Context, o table.Options, t *table.Table) error
 		}
 		row := t.Number(fmt.Sprintf("%s %s %s", r.Workload, r.Cluster, r.Config), r.Speedup, ours, "%.2f", "")
 		row.Ratio().In(r.Cluster)
-		for _, a := range otherwise {
-			v, err := overDataParallelism(b, r, a.assumed)
+		for _, a := range all {
+			v, err := overDataParallelism(b, r, a.Assumed)
 			if err != nil {
 				return err
 			}
-			row.Ablate(a.what, v, "%.2f")
+			row.Ablate(a.What, v, "%.2f")
 		}
 		return fitted(row, func(part float64) (float64, error) {
 			return overDataParallelism(b, r, assumed{collectives: part})
@@ -101,12 +117,14 @@ func pipedreamTable1(ctx context.Context, o table.Options, t *table.Table) error
 // overDataParallelism is a row's speed-up: data parallelism's time of a sample over that of the slowest stage of its
 // configuration.
 func overDataParallelism(b *bench.Bench, r pipedreamRow, a assumed) (float64, error) {
+	b, err := a.bySize.on(b)
+	if err != nil {
+		return 0, err
+	}
+	planned := b // of messages its optimizer knows the wires' rate
 	b = b.Reaching(a.collectives)
-	if a.bySize {
-		var err error
-		if b, err = b.BySize(); err != nil {
-			return 0, err
-		}
+	if a.messages > 0 && len(b.C.Levels) > 1 {
+		b = b.MessagesAt(a.messages)
 	}
 	n := len(b.C.Devices)
 	each := r.Batch // samples of a GPU in data parallelism
@@ -124,8 +142,12 @@ func overDataParallelism(b *bench.Bench, r pipedreamRow, a assumed) (float64, er
 	if len(replicas) == 1 {
 		return 1, nil
 	}
-	s, err := b.BestSplit(replicas, r.Batch)
-	return step / float64(n*each) / (s.SlowestS / float64(r.Batch)), err
+	s, err := planned.BestSplit(replicas, r.Batch)
+	if err != nil {
+		return 0, err
+	}
+	slowest, err := b.Slowest(s.Last, replicas, r.Batch)
+	return step / float64(n*each) / (slowest / float64(r.Batch)), err
 }
 
 // published are the rules by which the published optimizer may be run, each in every row. Which one gave which row the

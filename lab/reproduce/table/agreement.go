@@ -39,35 +39,52 @@ const (
 )
 
 // Agreement counts over the rows.
-func (t *Table) Agreement() (a Agreement) {
+func (t *Table) Agreement() Agreement {
+	a, _ := t.compare()
+	return a
+}
+
+// Apart lists the signs, orders, bounds and crossovers that are not the paper's, each with both sides' numbers.
+func (t *Table) Apart() []string {
+	_, apart := t.compare()
+	return apart
+}
+
+func (t *Table) compare() (a Agreement, apart []string) {
+	count := func(c *Count, same bool, format string, numbers ...any) {
+		if c.add(same); !same {
+			apart = append(apart, fmt.Sprintf(format, numbers...))
+		}
+	}
 	for i, r := range t.Rows {
 		v := r.Values
 		switch {
 		case v == nil && r.Difference != "same" && r.Difference != "differs":
 			continue
 		case v == nil && r.Crosses:
-			a.Crossovers.add(r.Difference == "same")
+			count(&a.Crossovers, r.Difference == "same", "%s: %s in the paper, here %s", r.What, r.Paper, r.Ours)
 			continue
 		case v == nil:
 			a.Words.add(r.Difference == "same")
 			continue
 		case v.Side != "":
-			a.Bounds.add(v.keeps(v.Ours))
+			count(&a.Bounds, v.keeps(v.Ours), "%s: %s %g in the paper, here %.4g", r.What, v.Side, v.Paper, v.Ours)
 			continue
 		}
 		a.Values.add(math.Abs(v.Ours/v.Paper-1) <= Near)
 		if v.Ratio && math.Abs(v.Paper-1) > Apart {
-			a.Signs.add((v.Paper > 1) == (v.Ours > 1))
+			count(&a.Signs, (v.Paper > 1) == (v.Ours > 1), "%s: %g in the paper, here %.4g", r.What, v.Paper, v.Ours)
 		}
 		for _, other := range t.Rows[:i] {
 			o := other.Values
 			if o == nil || o.Group == "" || o.Group != v.Group || math.Abs(o.Paper/v.Paper-1) <= Apart {
 				continue
 			}
-			a.Orders.add((o.Paper > v.Paper) == (o.Ours > v.Ours) && o.Ours != v.Ours)
+			count(&a.Orders, (o.Paper > v.Paper) == (o.Ours > v.Ours) && o.Ours != v.Ours,
+				"%s and %s: %g and %g in the paper, here %.4g and %.4g", other.What, r.What, o.Paper, v.Paper, o.Ours, v.Ours)
 		}
 	}
-	return a
+	return a, apart
 }
 
 // String is what agrees, "values 3 of 4 within 10 %, signs 2 of 2"; "" where nothing can be compared.
@@ -135,19 +152,24 @@ func (t *Table) Assumptions() (all []string) {
 
 // Verdict says whether signs, orders, bounds and crossovers are the paper's, or under which assumption they are.
 type Verdict struct {
-	Order Count  `json:"order"`          // as computed
-	If    string `json:"if,omitempty"`   // the assumption under which most agree, if more do than as computed
-	Then  Count  `json:"then,omitempty"` // under it
+	Order Count    `json:"order"`           // as computed
+	If    string   `json:"if,omitempty"`    // the assumption under which most agree, if more do than as computed
+	Then  Count    `json:"then,omitempty"`  // under it
+	Apart []string `json:"apart,omitempty"` // what does not agree under it, or as computed if there is none
+	Tried int      `json:"tried,omitempty"` // combinations of assumptions
 }
 
-// Verdict judges the Table and all its Assumptions.
+// Verdict judges the Table and all its Assumptions. Of those under which as many agree it is the one of fewest
+// switches, and of those the one with most values near the paper's.
 func (t *Table) Verdict() Verdict {
-	v := Verdict{Order: t.Agreement().Order()}
-	most := v.Order.Same
+	v := Verdict{Order: t.Agreement().Order(), Apart: t.Apart(), Tried: t.Tried}
+	most, near := v.Order.Same, 0
 	for _, a := range t.Assumptions() {
 		under, _ := t.Under(a)
-		if c := under.Agreement().Order(); c.Same > most {
-			most, v.If, v.Then = c.Same, a, c
+		found := under.Agreement()
+		c := found.Order()
+		if c.Same > most || c.Same == most && v.If != "" && t.switches(a) == t.switches(v.If) && found.Values.Same > near {
+			most, near, v.If, v.Then, v.Apart = c.Same, found.Values.Same, a, c, under.Apart()
 		}
 	}
 	return v
@@ -155,6 +177,10 @@ func (t *Table) Verdict() Verdict {
 
 // String is the Verdict as a sentence; "" where the paper gives no sign, order, bound or crossover.
 func (v Verdict) String() string {
+	no := "no assumption that was switched in every row restores "
+	if v.Tried > 0 {
+		no = fmt.Sprintf("none of %d assumptions and combinations of them restores ", v.Tried)
+	}
 	switch {
 	case v.Order.Of == 0:
 		return ""
@@ -163,9 +189,8 @@ func (v Verdict) String() string {
 	case v.If != "" && v.Then.Same == v.Then.Of:
 		return fmt.Sprintf("order and sign agree in %d of %d; in all if %s", v.Order.Same, v.Order.Of, v.If)
 	case v.If != "":
-		return fmt.Sprintf("order and sign agree in %d of %d; in %d if %s, and no assumption that was switched in every row "+
-			"restores all", v.Order.Same, v.Order.Of, v.Then.Same, v.If)
+		return fmt.Sprintf("order and sign agree in %d of %d; in %d if %s, and %sall", v.Order.Same, v.Order.Of,
+			v.Then.Same, v.If, no)
 	}
-	return fmt.Sprintf("order and sign agree in %d of %d; no assumption that was switched in every row restores more",
-		v.Order.Same, v.Order.Of)
+	return fmt.Sprintf("order and sign agree in %d of %d; %smore", v.Order.Same, v.Order.Of, no)
 }

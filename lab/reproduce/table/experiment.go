@@ -23,6 +23,9 @@ type Table struct {
 	Rows   []Row    `json:"rows"`
 	Charts []Chart  `json:"charts,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
+	// Tried is how many combinations of assumptions were switched, those of one and of several (see Tries).
+	Tried    int            `json:"tried,omitempty"`
+	combined map[string]int // of how many, where it is several
 }
 
 // Options of an experiment.
@@ -95,5 +98,6 @@ func (e Experiment) Run(ctx context.Context, o Options) (*Table, error) {
 	if err := e.run(ctx, o, t); err != nil {
 		return nil, fmt.Errorf("reproduce: %s: %w", e.Name, err)
 	}
+	t.settle()
 	return t, nil
 }

@@ -65,8 +65,12 @@ func (t *Table) Print(w io.Writer, s terminal.Screen) {
 		under, _ := t.Under(a)
 		fmt.Fprint(w, s.Wrap("    if ", "       ", a+": "+under.Agreement().String()))
 	}
-	if verdict := t.Verdict().String(); verdict != "" {
+	v := t.Verdict()
+	if verdict := v.String(); verdict != "" {
 		item("  so ", verdict)
+	}
+	for _, apart := range v.Apart {
+		item("     apart: ", apart)
 	}
 	fmt.Fprintln(w)
 }

@@ -1,6 +1,9 @@
 package table
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // Agreement by hand: of three ratios 2, 1 and 0.5 ours are 2.1 (near, faster), 1.2 (not near; the paper's has no sign)
 // and 0.9 (not near, slower as well). All three pairs stand in the paper's order. Of two words one is the same.
@@ -34,5 +37,59 @@ func TestUnderCountsWhatIsPrinted(t *testing.T) {
 	under, ok := table.Under("x")
 	if a := under.Agreement(); !ok || a.Words != (Count{1, 1}) {
 		t.Errorf("%+v, %v; want the one word, the same", a, ok)
+	}
+}
+
+type world struct {
+	rate float64
+	on   bool
+	big  bool
+}
+
+// Of two rates, which are of the same thing, and two others: four by one, five by two, and two by three.
+func TestCombine(t *testing.T) {
+	all := Combine(world{}, []Switch[world]{{"half", func(w *world) { w.rate = .5 }},
+		{"twice", func(w *world) { w.rate = 2 }},
+		{"on", func(w *world) { w.on = true }}, {"big", func(w *world) { w.big = true }}, {"same", func(*world) {}}}, 5)
+	var got []string
+	for _, s := range all {
+		got = append(got, s.What)
+	}
+	want := []string{"half", "twice", "on", "big", "half, on", "half, big", "twice, on", "twice, big", "on, big",
+		"half, on, big", "twice, on, big"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if last := all[len(all)-1].Assumed; last != (world{2, true, true}) {
+		t.Errorf("twice, on, big is %+v", last)
+	}
+}
+
+// Of three systems that stand the other way round, "a" puts one right, "b" another, and both all; what neither does is
+// said with its numbers. Combinations that are not best leave no trace but their number.
+func TestSmallestCombination(t *testing.T) {
+	var table Table
+	for i, v := range [][4]float64{{3, 1, 2.5, 1}, {2, 2, 2, .9}, {1, 3, 3, .8}} { // paper; as computed, a, a and b
+		r := table.Number(string(rune('x'+i)), []float64{3, 2, 1}[i], v[1], "%.1f", "").In("g")
+		r.Ablate("a", v[2], "%.1f")
+		r.Ablate("b", v[1], "%.1f")
+		r.Ablate("a, b", v[3], "%.1f")
+		r.Ablate("a, b, c", v[3], "%.1f")
+	}
+	for i, what := range []string{"a", "b", "a, b", "a, b, c"} {
+		table.Try(what, []int{1, 1, 2, 3}[i])
+	}
+	table.settle()
+	v := table.Verdict()
+	if v.Order != (Count{0, 3}) || v.If != "a, b" || v.Then != (Count{3, 3}) || len(v.Apart) != 0 || v.Tried != 4 {
+		t.Errorf("%+v", v)
+	}
+	if got := table.Apart(); len(got) != 3 || got[0] != "x and y: 3 and 2 in the paper, here 1 and 2" {
+		t.Errorf("%q", got)
+	}
+	for _, r := range table.Rows {
+		if len(r.Ablations) != 3 || r.Ablations[2].Assumption != "a, b" {
+			t.Errorf("%s keeps %+v", r.What, r.Ablations)
+		}
 	}
 }

@@ -18,3 +18,14 @@ func Read(files embed.FS, name string, v any) error {
 	}
 	return nil
 }
+
+// Rows reads one of a paper's tables that is rows alone, and tells a Table where they are from.
+func Rows[R any](files embed.FS, name string, t *Table) ([]R, error) {
+	var paper struct {
+		Source string `yaml:"source"`
+		Rows   []R    `yaml:"rows"`
+	}
+	err := Read(files, name, &paper)
+	t.Source = paper.Source
+	return paper.Rows, err
+}

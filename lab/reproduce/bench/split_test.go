@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"math"
+	"testing"
+
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+)
+
+// 15-1 on four servers of four: of 15 minibatches 12 leave their server, through the one port of 1.25 GB/s of the last
+// replica's, both ways: 2 x 12/15 of a byte's time. Of 4-4-4-4 a port carries both boundaries of a stage in the middle,
+// of which a minibatch is on one of the four pairs: each boundary's 2 a, and twice that together.
+func TestPortsAreShared(t *testing.T) {
+	b, err := New(table.Options{}, "alexnet", nil, "pipedream-a:4x4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := Firsts(16)
+	if got, _ := b.crossing(all[:15], all[15:]); math.Abs(got*1.25e9/(2*12./15)-1) > 1e-9 {
+		t.Errorf("15-1: %v s a byte", got)
+	}
+	before, portsBefore := b.crossing(all[:4], all[4:8])
+	after, portsAfter := b.crossing(all[4:8], all[8:12])
+	if math.Abs(before*1.25e9/2-1) > 1e-9 || math.Abs(after*1.25e9/2-1) > 1e-9 {
+		t.Errorf("4-4-4-4: %v and %v s a byte", before, after)
+	}
+	most := 0.0
+	for port, takes := range portsBefore {
+		most = max(most, takes+portsAfter[port])
+	}
+	if math.Abs(most*1.25e9/4-1) > 1e-9 {
+		t.Errorf("the port between is taken %v s for a byte of each boundary", most)
+	}
+	cut, err := b.BestSplit([]int{15, 1}, 256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Slowest(cut.Last, cut.Replicas, 256); err != nil || got != cut.SlowestS {
+		t.Errorf("the cut takes %v, %v; its search has %v", got, err, cut.SlowestS)
+	}
+}
+
+// Where recurrent layers alone take what their kernels take, all others take what they did.
+func TestBySizeForSomeKinds(t *testing.T) {
+	b, err := New(table.Options{}, "gnmt-8", nil, "pipedream-a:1x4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, err := b.BySizeFor(Recurrent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, plain, err := b.Costs(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, costs, err := some.Costs(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slower := 0
+	for i, l := range b.M.Layers {
+		switch {
+		case l.Kind != "lstm" && costs[i].ForwardS != plain[i].ForwardS:
+			t.Errorf("%s takes %v s, not %v", l.Name, costs[i].ForwardS, plain[i].ForwardS)
+		case l.Kind == "lstm" && costs[i].ForwardS > plain[i].ForwardS:
+			slower++
+		}
+	}
+	if slower != 8 {
+		t.Errorf("%d of 8 recurrent layers are slower", slower)
+	}
+}

@@ -1,0 +1,101 @@
+package table
+
+import "strings"
+
+// Switch is one assumption of an experiment, and what it is instead.
+type Switch[A comparable] struct {
+	What string
+	To   func(*A)
+}
+
+// Switched is what an experiment assumes where some of its assumptions are switched at once.
+type Switched[A comparable] struct {
+	What     string // "this, that"
+	Assumed  A
+	switches int
+}
+
+// Combine switches assumptions by one, by two, and so on up to most at once, fewest first, in each size in the order of
+// the switches. Two that are of the same thing, so that the later undoes the earlier, are not combined, nor is one that
+// changes nothing.
+func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
+	all := []Switched[A]{}
+	var add func(from, left int, what []string, chosen []Switch[A])
+	add = func(from, left int, what []string, chosen []Switch[A]) {
+		if left == 0 {
+			now := as
+			for _, s := range chosen {
+				s.To(&now)
+			}
+			all = append(all, Switched[A]{strings.Join(what, ", "), now, len(chosen)})
+			return
+		}
+		for i := from; i < len(switches); i++ {
+			if s := switches[i]; together(as, chosen, s) {
+				add(i+1, left-1, append(what[:len(what):len(what)], s.What), append(chosen[:len(chosen):len(chosen)], s))
+			}
+		}
+	}
+	for n := 1; n <= min(most, len(switches)); n++ {
+		add(0, n, nil, nil)
+	}
+	return all
+}
+
+// together says whether a switch is of another thing than each that is chosen.
+func together[A comparable](as A, chosen []Switch[A], s Switch[A]) bool {
+	alone := as
+	s.To(&alone)
+	if alone == as {
+		return false
+	}
+	for _, c := range chosen {
+		first, last := as, alone
+		c.To(&first)
+		s.To(&first)
+		c.To(&last)
+		if first != last {
+			return false
+		}
+	}
+	return true
+}
+
+// Tries says which combinations the rows of a Table are under. Of those of several switches, it keeps one alone, the
+// smallest under which most agree.
+func Tries[A comparable](t *Table, all []Switched[A]) {
+	for _, s := range all {
+		t.Try(s.What, s.switches)
+	}
+}
+
+// Try is Tries for one combination of so many switches.
+func (t *Table) Try(what string, switches int) {
+	if t.combined == nil {
+		t.combined = map[string]int{}
+	}
+	if t.combined[what] == 0 {
+		t.Tried++
+	}
+	t.combined[what] = switches
+}
+
+// settle drops the combinations that restore less than the one of the Verdict.
+func (t *Table) settle() {
+	if len(t.combined) == 0 {
+		return
+	}
+	best := t.Verdict().If
+	for i := range t.Rows {
+		var kept []Ablation
+		for _, a := range t.Rows[i].Ablations {
+			if a.Assumption == best || t.switches(a.Assumption) == 1 {
+				kept = append(kept, a)
+			}
+		}
+		t.Rows[i].Ablations = kept
+	}
+}
+
+// switches is how many assumptions one of the Table's is of.
+func (t *Table) switches(assumption string) int { return max(1, t.combined[assumption]) }
