@@ -130,9 +130,9 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// stages adds how many times as long PipeDream's slowest stage is as GPipe's, by the speedups of the paper and by ours. A
-// stream has no bubble, and M micro-batches over N stages compute in M of M + N - 1 turns: the pair of speedups comes
-// to no more than that ratio, whatever else both have in common.
+// stages adds how many times as long PipeDream's slowest stage is as GPipe's, by the paper's speedups and by ours.
+// A stream has no bubble, and M micro-batches over N stages compute in M of M + N - 1 turns: the pair of speedups
+// comes to no more than that ratio, whatever else both have in common.
 func (r *gpuRow) stages(t *table.Table, what string, ours speedups) {
 	if r.GPipeMicroBatches == 0 {
 		return

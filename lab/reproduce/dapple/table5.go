@@ -180,7 +180,7 @@ func dappleTable5(ctx context.Context, _ table.Options, t *table.Table) error {
 		fmt.Sprintf("besides: a line through the times of the rows of each system with several M, over M + 1, leaves %.2f s "+
 			"of a batch at none (updates, and what TensorFlow does once a batch)", besidesS),
 		"what dropout multiplies: a recomputed forward is the same one if the masks are kept; TensorFlow's dropout keeps "+
-			"both of its factors. Under 1F1B the last stage's backward follows its forward at once, so that it recomputes nothing")
+			"both of its factors. Under 1F1B the last stage's backward follows its forward at once: it recomputes nothing")
 	b, err := bench.New(table.Options{}, "bert-48", nil, "dapple-b:2")
 	if err != nil {
 		return err
