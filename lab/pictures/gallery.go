@@ -61,6 +61,7 @@ type listed struct {
 type compared struct {
 	Schedule  string    `json:"schedule"`
 	Weights   string    `json:"weights"`
+	Replicas  int       `json:"replicas"`
 	StepS     float64   `json:"step_s"`
 	Bubble    float64   `json:"bubble"`
 	PeakBytes []float64 `json:"peak_bytes"`
@@ -153,7 +154,11 @@ func writeFamily(b *strings.Builder, f listed, of []compared, note, drawing stri
 	fmt.Fprintf(b, "\n## %s\n\n%s", f.Name, terminal.Screen{Columns: 120}.Wrap("", "", said))
 	fmt.Fprintf(b, "\n| weights | steady step%s | bubble | memory |\n|---|---:|---:|---:|\n", note)
 	for _, r := range of {
-		fmt.Fprintf(b, "| %s | %.4g | %.1f %% | %.3g |\n", r.Weights, r.StepS, 100*r.Bubble,
+		weights := r.Weights
+		if r.Replicas > 1 {
+			weights = fmt.Sprintf("%s, each stage on %d workers", weights, r.Replicas)
+		}
+		fmt.Fprintf(b, "| %s | %.4g | %.1f %% | %.3g |\n", weights, r.StepS, 100*r.Bubble,
 			slices.Max(r.PeakBytes)/activation)
 	}
 	fmt.Fprintf(b, "\n![%s on 4 workers](schedules/%s.svg)\n\n    millrace %s\n", f.Name, f.Name, drawing)

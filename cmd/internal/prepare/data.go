@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -50,8 +51,8 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	return set, nil
 }
 
-// mlp is the model that reads rows of any width.
-const mlp = "mlp"
+// mlp is the model that reads rows of any width, convnet the one that reads images of any size.
+const mlp, convnet = "mlp", "convnet"
 
 // asWide says which settings make an mlp fit data that a built-in model cannot read for its shape; empty of anything
 // else.
@@ -64,10 +65,24 @@ func asWide(j *job.Job, m *model.Model) string {
 		return ""
 	}
 	with := ""
+	if j.Model == convnet {
+		with = asImage(fieldsOf(m)[0].Shape[0], own)
+	}
 	if j.Model != mlp {
-		with = "--model mlp, which reads it, with "
+		with += "--model mlp, which reads it, with "
 	}
 	return fmt.Sprintf("; give %s--set inputs=%d --set classes=%d", with, own.Fields[0].Elements(), own.Classes)
+}
+
+// asImage says which setting makes a convnet read rows that are as long as a square image of so many channels; empty
+// where none is.
+func asImage(channels int, own *data.Set) string {
+	elements := own.Fields[0].Elements()
+	side := int(math.Round(math.Sqrt(float64(elements / channels))))
+	if channels*side*side != elements {
+		return ""
+	}
+	return fmt.Sprintf("--set image=%d,%d,%d --set classes=%d, or ", channels, side, side, own.Classes)
 }
 
 // fieldsOf is what a model reads.
