@@ -245,7 +245,7 @@ const (
 // due is what a run that goes on does behind its last step, by its job; "": it takes steps.
 func (f *Follower) due() string {
 	switch step := f.now.Step; {
-	case step == 0 || step == f.evaluatedAt:
+	case step == 0 || f.evaluated != nil && step == f.evaluated.Step:
 	case f.about.evalEvery > 0 && step%f.about.evalEvery == 0:
 		return evaluates
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/crash"
@@ -38,13 +39,13 @@ type Follower struct {
 	metrics, events tail
 	files           map[string]*changing
 
-	replaced    int // how often the files began anew
+	replaced    int // which of all the times that files of some run began anew was the last of this one
+	news        int // how often anything was new
 	steps       *series
 	evaluations *series
 	now         now
 	recent      []report.StepTook
 	evaluated   *metrics.EvaluationValues // last
-	evaluatedAt int                       // behind so many steps
 	happened    []metrics.Event
 	clock       clock
 	heard       time.Time // of anything
@@ -97,11 +98,14 @@ func NewFollower(dir string) *Follower {
 
 func (f *Follower) path(name string) string { return filepath.Join(f.dir, name) }
 
+// beginnings numbers the times that files of runs began anew: a run that was gone and is back has another number.
+var beginnings atomic.Int64
+
 // forget begins with the metrics anew.
 func (f *Follower) forget() {
-	f.replaced++
+	f.replaced = int(beginnings.Add(1))
 	f.steps, f.evaluations = newSeries(mostSteps, len(stepColumns)), newSeries(mostEvaluations, len(evaluationColumns))
-	f.now, f.recent, f.evaluated, f.evaluatedAt, f.bad[0] = now{}, nil, nil, 0, 0
+	f.now, f.recent, f.evaluated, f.bad[0] = now{}, nil, nil, 0
 	f.clock, f.heard = clock{begins: f.clock.begins}, time.Time{}
 	if n := len(f.happened); n > 0 {
 		f.heard = f.happened[n-1].Time
@@ -130,6 +134,9 @@ func (f *Follower) Poll(steps bool) bool {
 	files := f.readFiles(steps)
 	if again || files {
 		f.soFar = f.ofTheLastSteps()
+	}
+	if files || more || again {
+		f.news++
 	}
 	return files || more || again
 }
@@ -208,8 +215,7 @@ func (f *Follower) line(text []byte) {
 	if f.heard = later(f.heard, v.Time); v.Loss == nil {
 		f.now.AtS = max(f.now.AtS, f.clock.at(v.Time, 0))
 		f.evaluations.add(*v.Step, f.now.AtS, f.now.Samples, []float64{*v.Evaluation, number(v.Accuracy)})
-		f.evaluatedAt = *v.Step
-		f.evaluated = &metrics.EvaluationValues{Loss: *v.Evaluation, Accuracy: v.Accuracy, Reported: v.Reported}
+		f.evaluated = &metrics.EvaluationValues{Step: *v.Step, Loss: *v.Evaluation, Accuracy: v.Accuracy, Reported: v.Reported}
 		return
 	}
 	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.clock.at(v.Time, v.StepS), BusyS: v.BusyS,

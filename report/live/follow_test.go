@@ -296,7 +296,7 @@ func TestAFollowerIsBounded(t *testing.T) {
 		t.Errorf("%d parts of steps, %d of evaluations, %d recent, %d events", len(f.steps.parts), len(f.evaluations.parts),
 			len(f.recent), len(f.happened))
 	}
-	if d, _ := f.since(has{}, false, false); len(d.Steps)+len(d.Held) > 600_000 {
+	if d, _, _ := f.since(has{}, false, false); len(d.Steps)+len(d.Held) > 600_000 {
 		t.Errorf("a page is sent %d bytes", len(d.Steps)+len(d.Held))
 	}
 }
@@ -315,7 +315,7 @@ func FuzzFollow(f *testing.F) {
 		x := NewFollower(dir)
 		for range 2 {
 			x.Poll(true)
-			d, _ := x.since(has{}, false, true)
+			d, _, _ := x.since(has{}, false, true)
 			if _, err := json.Marshal([]any{d, x.detail("a"), x.summary("a", "b", noon)}); err != nil {
 				t.Fatal(err)
 			}

@@ -22,18 +22,19 @@ type cursor struct {
 	of    map[string]has
 }
 
-// has is what it has of one run.
+// has is what it has of one run: of each part of its record the version that it was sent last, whatever is known of the
+// run by now. 0: it was sent none.
 type has struct {
-	replaced                      int // as often the files had begun anew
-	each, whole, rows             int // of the series of steps: rows are of a part that is not whole
-	heldEach, heldWhole, heldRows int
-	details, predicted, measured  int
+	replaced                              int // as often the files had begun anew
+	each, whole, rows                     int // of the series of steps: rows are of a part that is not whole
+	heldEach, heldWhole, heldRows         int
+	details, numbers, predicted, measured int
 }
 
 // fields is them in order.
 func (h *has) fields() []*int {
 	return []*int{&h.replaced, &h.each, &h.whole, &h.rows, &h.heldEach, &h.heldWhole, &h.heldRows,
-		&h.details, &h.predicted, &h.measured}
+		&h.details, &h.numbers, &h.predicted, &h.measured}
 }
 
 // text is a cursor as the ID of an event.
@@ -122,28 +123,27 @@ func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news,
 			continue
 		}
 		before, known := c.of[id]
-		d, h := r.follower.since(before, known, id == show)
+		d, about, h := r.follower.since(before, known, id == show)
 		next.of[id] = h
 		if d != nil {
 			d.ID = id
 			n.Drawn, any = append(n.Drawn, *d), true
 		}
-		if h.details != before.details || d != nil && d.Fresh {
+		if about {
 			n.Details, any = append(n.Details, r.follower.detail(id)), true
 		}
 	}
 	return n, next, any
 }
 
-// since is what is new of a run since a page had so much; nil: nothing.
-func (f *Follower) since(c has, known, shown bool) (*drawn, has) {
-	h := has{replaced: f.replaced, details: f.details, predicted: c.predicted, measured: c.measured}
-	h.each, h.whole, h.rows = f.steps.ends()
-	h.heldEach, h.heldWhole, h.heldRows = f.evaluations.ends()
-	d := drawn{Fresh: !known || c.replaced != f.replaced}
+// since is what is new of a run to a page that has so much, whether its details are, and what the page has behind that:
+// what it had and what it is sent. A page that shows the run alone is sent its numbers and steps, too; nil: nothing.
+func (f *Follower) since(c has, known, shown bool) (d *drawn, about bool, next has) {
+	d = &drawn{Fresh: !known || c.replaced != f.replaced}
 	if d.Fresh {
-		c = has{}
+		c = has{replaced: f.replaced} // it lets go of all that it has of the run
 	}
+	next = c
 	from := func(s *series, each, whole int) int {
 		if each != s.each || whole > len(s.parts) {
 			return 0
@@ -151,27 +151,32 @@ func (f *Follower) since(c has, known, shown bool) (*drawn, has) {
 		return whole
 	}
 	any := d.Fresh
-	if d.Fresh || c.each != h.each || c.whole != h.whole || c.rows != h.rows {
+	next.each, next.whole, next.rows = f.steps.ends()
+	if d.Fresh || c.each != next.each || c.whole != next.whole || c.rows != next.rows {
 		d.Steps, d.Now, any = f.steps.appendJSON(nil, from(f.steps, c.each, c.whole)), new(f.now), true
 	}
-	if d.Fresh || c.heldEach != h.heldEach || c.heldWhole != h.heldWhole || c.heldRows != h.heldRows {
+	next.heldEach, next.heldWhole, next.heldRows = f.evaluations.ends()
+	if d.Fresh || c.heldEach != next.heldEach || c.heldWhole != next.heldWhole || c.heldRows != next.heldRows {
 		d.Held, any = f.evaluations.appendJSON(nil, from(f.evaluations, c.heldEach, c.heldWhole)), true
 	}
+	if about = d.Fresh || c.details != f.details; about {
+		next.details = f.details
+	}
 	if shown {
-		if d.Fresh || d.Now != nil || c.details != h.details {
-			d.Numbers, any = f.measured().shown(), true
+		if c.numbers != f.news {
+			d.Numbers, next.numbers, any = f.measured().shown(), f.news, true
 		}
-		if d.Fresh || c.predicted != f.drawn[0].shown {
-			d.Predicted, h.predicted, any = orNull(f.drawn[0].json), f.drawn[0].shown, true
+		if c.predicted != f.drawn[0].shown {
+			d.Predicted, next.predicted, any = orNull(f.drawn[0].json), f.drawn[0].shown, true
 		}
-		if d.Fresh || c.measured != f.drawn[1].shown {
-			d.Measured, h.measured, any = orNull(f.drawn[1].json), f.drawn[1].shown, true
+		if c.measured != f.drawn[1].shown {
+			d.Measured, next.measured, any = orNull(f.drawn[1].json), f.drawn[1].shown, true
 		}
 	}
 	if !any {
-		return nil, h
+		return nil, about, next
 	}
-	return &d, h
+	return d, about, next
 }
 
 func orNull(text []byte) json.RawMessage {

@@ -61,7 +61,8 @@ function once(name, ...what) {
 }
 
 export function drawSingle() {
-  if (of !== view.run || !parts) {
+  const anew = of !== view.run || !parts;
+  if (anew) {
     of = view.run;
     build();
   }
@@ -80,7 +81,7 @@ export function drawSingle() {
   drawNotices(r, d);
   drawCards(r, d);
   if (d) {
-    if (d.newSteps) {
+    if (anew || d.newSteps) {
       d.newSteps = false;
       parts.drawSteps(d.predicted, d.measured);
     }

@@ -1,0 +1,203 @@
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/millrace-ml/millrace/internal/browser"
+	"github.com/millrace-ml/millrace/internal/browsertest"
+	"github.com/millrace-ml/millrace/report/folder"
+	"github.com/millrace-ml/millrace/trace/tracetest"
+)
+
+// tab keeps what it is sent as the page's store.js does.
+type tab struct {
+	drawn map[string]map[string]string // by run and part
+	have  string
+	draw  []string
+	show  string
+}
+
+// ask has another view: what is not drawn any more is dropped, and no longer among what it has.
+func (p *tab) ask(draw []string, show string) {
+	if show != "" && !slices.Contains(draw, show) {
+		draw = append(draw, show)
+	}
+	p.draw, p.show = draw, show
+	c := parseCursor(p.have)
+	for id := range p.drawn {
+		if !slices.Contains(draw, id) {
+			delete(p.drawn, id)
+			delete(c.of, id)
+		}
+	}
+	if p.have != "" {
+		p.have = c.text()
+	}
+}
+
+func (p *tab) take(t *testing.T, n news) {
+	t.Helper()
+	for _, d := range n.Drawn {
+		is := p.drawn[d.ID]
+		if is == nil || d.Fresh {
+			is = map[string]string{"details": is["details"]}
+			p.drawn[d.ID] = is
+		}
+		var s sentSeries
+		if d.Steps != nil {
+			if err := json.Unmarshal(d.Steps, &s); err != nil {
+				t.Fatal(err)
+			}
+			is["steps"] = fmt.Sprint(s.From + len(s.Step))
+		}
+		if d.Numbers != nil {
+			text, _ := json.Marshal(d.Numbers)
+			is["numbers"] = string(text)
+		}
+		if d.Predicted != nil {
+			is["predicted"] = string(d.Predicted)
+		}
+		if d.Measured != nil {
+			is["measured"] = string(d.Measured)
+		}
+	}
+	for _, d := range n.Details {
+		if is := p.drawn[d.ID]; is != nil {
+			text, _ := json.Marshal(d)
+			is["details"] = string(text)
+		}
+	}
+}
+
+// Pages that look at the list, at one run and at another, in any order, while the runs' files change, are taken away and
+// come back, have of each run that they draw what the run's files say: whatever others were sent, and whatever
+// they had been shown themselves.
+func TestAPageHasWhatItIsSent(t *testing.T) {
+	root := t.TempDir()
+	names := []string{"a", "bb", "ccc"}
+	var ids []string
+	for _, name := range names {
+		ids = append(ids, IDOf(trained(t, root, name, name != "ccc")))
+	}
+	s, err := New([]string{root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	random := rand.New(rand.NewPCG(1, 2))
+	pages := []*tab{{drawn: map[string]map[string]string{}}, {drawn: map[string]map[string]string{}}}
+	now, took := time.Now(), tracetest.TwoStages()
+	poll := func() {
+		now = now.Add(time.Hour) // everything's turn has come
+		s.poll(now)
+	}
+	away, shown := "", 0
+	for range 400 {
+		p := pages[random.IntN(2)]
+		dir := filepath.Join(root, names[random.IntN(3)])
+		switch k := random.IntN(10); {
+		case k < 2:
+			p.ask(slices.Clone(ids[:random.IntN(4)]), "")
+		case k < 6:
+			p.ask(nil, ids[random.IntN(3)])
+		case k == 6:
+			took.Seed++
+			step := took
+			step.Source = "run"
+			_ = step.Timeline().WriteFile(filepath.Join(dir, folder.StepName)) // unless it is away
+		case k == 7 && away == "":
+			metrics := filepath.Join(dir, folder.MetricsName)
+			add(t, metrics, stepLine(120+random.IntN(100), 1))
+		case k == 8 && away == "": // its files begin anew
+			metrics := filepath.Join(dir, folder.MetricsName)
+			write(t, metrics+".new", stepLine(0, 1))
+			if err := os.Rename(metrics+".new", metrics); err != nil {
+				t.Fatal(err)
+			}
+		case k == 9 && away == "":
+			if away = dir; os.Rename(dir, root+"-away") != nil {
+				t.Fatal("cannot move ", dir)
+			}
+			poll()
+		case k == 9:
+			if os.Rename(root+"-away", away) != nil {
+				t.Fatal("cannot move ", away)
+			}
+			away = ""
+		}
+		for _, p := range pages { // as enter and leave do
+			if r := s.byID[p.show]; r != nil {
+				r.drawn++
+			}
+		}
+		poll()
+		for _, r := range s.runs {
+			r.drawn = 0
+		}
+		if random.IntN(3) == 0 {
+			continue // it is hidden, or its link is down
+		}
+		n, next, any := s.since(parseCursor(p.have), p.draw, p.show, now)
+		if any {
+			p.take(t, n)
+			p.have = next.text()
+		}
+		for _, id := range p.draw {
+			r := s.byID[id]
+			if r == nil {
+				continue
+			}
+			f := r.follower
+			about, _ := json.Marshal(f.detail(id))
+			numbers, _ := json.Marshal(f.measured().shown())
+			want := map[string]string{"details": string(about), "steps": fmt.Sprint(len(f.steps.parts))}
+			if id == p.show {
+				shown++
+				want["numbers"] = string(numbers)
+				for which, name := range []string{"predicted", "measured"} {
+					if f.drawn[which].shown > 0 {
+						want[name] = string(orNull(f.drawn[which].json))
+					}
+				}
+			}
+			for part, text := range want {
+				if got := p.drawn[id][part]; got != text {
+					t.Fatalf("the page that shows %q draws %s: of its %s it has %.80q, and not %.80q", p.show, id, part, got, text)
+				}
+			}
+		}
+	}
+	if shown < 100 {
+		t.Errorf("a run was shown by itself %d times", shown)
+	}
+}
+
+// A run that is clicked in the list, again and by a second browser, has its numbers, its memory and its steps each time.
+func TestARunIsClickedAgain(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"one", "other"} {
+		trained(t, root, name, true)
+	}
+	_, server := shelfOf(t, root)
+	for range 2 {
+		p := browsertest.Open(t, server.URL, browser.View{Width: 1280})
+		for range 2 {
+			p.Wait(`document.querySelectorAll(".plans .of").length === 2 && document.querySelector(".runs tbody a")`)
+			p.Click(".runs tbody a")
+			p.Wait(`document.querySelector("h1").textContent.endsWith("/one") && !document.querySelector("#single").hidden`)
+			p.Wait(`document.querySelectorAll("#single .card").length === 6 &&
+				document.querySelectorAll("#single .bars-of-memory .memory").length === 2 &&
+				/^Measured numbers are medians over/.test(document.querySelector("#single p.muted").textContent) &&
+				document.getElementById("timeline")?.clientHeight > 150`)
+			p.Click("#all-runs")
+			p.Wait(`!document.getElementById("overview").hidden`)
+		}
+	}
+}
