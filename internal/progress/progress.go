@@ -93,6 +93,8 @@ type State struct {
 	// Done is the part of all work that is behind, by time; 0 before anything can be said.
 	Done float64
 	Left time.Duration // until all is done
+	// Least and Most are between what it lies, as far as is known: Left is off either by the same factor.
+	Least, Most time.Duration
 	// Honest says that Left is worth saying: the first fifth is over, and what is known leaves little open.
 	Honest bool
 }
@@ -258,7 +260,9 @@ func (w *Work) At(now time.Time) State {
 	left.least = max(filled.least, likely/may*left.least+told.least)
 	left.most = max(filled.most, likely*may*left.most+told.most)
 	seconds := left.middle()
-	s.Left = time.Duration(seconds * float64(time.Second))
+	for at, seconds := range map[*time.Duration]float64{&s.Left: seconds, &s.Least: left.least, &s.Most: left.most} {
+		*at = time.Duration(seconds * float64(time.Second))
+	}
 	if gone := now.Sub(w.began).Seconds(); known && !open && gone+seconds > 0 {
 		s.Done = gone / (gone + seconds)
 		s.Honest = s.Done >= fromPart && seconds >= leastSaid && left.most <= honest*honest*left.least

@@ -238,7 +238,7 @@ func (f *Follower) state(now time.Time) string {
 
 // Dues of a run that goes on: what follows its last step before the next one, or before its end.
 const (
-	evaluates = "evaluates"
+	evaluates = "evaluating"
 	ends      = "ends" // it evaluates, saves and writes its report
 )
 
@@ -266,18 +266,21 @@ func (f *Follower) usual(steps int) time.Duration {
 
 // summary is a row of the table of runs. Its fields are what the page's script reads of a row.
 type summary struct {
-	ID       string   `json:"id"`
-	Name     string   `json:"name"`
-	State    string   `json:"state"`
-	Heard    float64  `json:"heard,omitempty"` // seconds of the epoch
-	Step     int      `json:"step"`            // done
-	Total    int      `json:"total,omitempty"`
-	Due      string   `json:"due,omitempty"` // what is done now instead of a step
-	Samples  int64    `json:"samples,omitempty"`
-	AtS      float64  `json:"at"`
-	Loss     *float64 `json:"loss,omitempty"` // of the last step
-	Held     *float64 `json:"held,omitempty"` // loss of the last evaluation
-	Accuracy *float64 `json:"accuracy,omitempty"`
+	ID    string  `json:"id"`
+	Name  string  `json:"name"`
+	State string  `json:"state"`
+	Heard float64 `json:"heard,omitempty"` // seconds of the epoch
+	Step  int     `json:"step"`            // done
+	Total int     `json:"total,omitempty"`
+	Due   string  `json:"due,omitempty"` // what is done now instead of a step
+	// Left is between how many seconds a run that goes on had left, as it said at a second of the epoch, which is the
+	// third.
+	Left     []float64 `json:"left,omitempty"`
+	Samples  int64     `json:"samples,omitempty"`
+	AtS      float64   `json:"at"`
+	Loss     *float64  `json:"loss,omitempty"` // of the last step
+	Held     *float64  `json:"held,omitempty"` // loss of the last evaluation
+	Accuracy *float64  `json:"accuracy,omitempty"`
 	// Reported is what the model said of itself at the last evaluation, by name.
 	Reported map[string]*float64 `json:"reported,omitempty"`
 	Rate     *float64            `json:"rate,omitempty"` // samples per second
@@ -295,6 +298,9 @@ func (f *Follower) summary(id, name string, at time.Time) summary {
 		Samples: f.now.Samples, AtS: round(f.now.AtS), Wrong: len(f.wrong)}
 	if s.State == goesOn || s.State == silent {
 		s.Due = f.due()
+	}
+	if left := f.now.left; s.State == goesOn && len(left) == 2 && left[0] > 0 && left[1] >= left[0] {
+		s.Left = []float64{round(left[0]), round(left[1]), float64(f.now.said.UnixMilli()) / 1000}
 	}
 	if !f.heard.IsZero() {
 		s.Heard = float64(f.heard.UnixMilli()) / 1000

@@ -81,6 +81,8 @@ type now struct {
 	LiveBytes  []int64         `json:"live,omitempty"`
 	Stragglers map[int]float64 `json:"stragglers,omitempty"`
 	loss       float64
+	left       []float64 // between how many seconds the run had left, as it said at a moment
+	said       time.Time
 }
 
 // NewFollower follows a folder, which need not be there yet.
@@ -215,11 +217,12 @@ func (f *Follower) line(text []byte) {
 	if f.heard = later(f.heard, v.Time); v.Loss == nil {
 		f.now.AtS = max(f.now.AtS, f.clock.at(v.Time, 0))
 		f.evaluations.add(*v.Step, f.now.AtS, f.now.Samples, []float64{*v.Evaluation, number(v.Accuracy)})
+		f.now.left, f.now.said = v.LeftS, v.Time
 		f.evaluated = &metrics.EvaluationValues{Step: *v.Step, Loss: *v.Evaluation, Accuracy: v.Accuracy, Reported: v.Reported}
 		return
 	}
 	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.clock.at(v.Time, v.StepS), BusyS: v.BusyS,
-		PeakBytes: v.PeakBytes, LiveBytes: v.LiveBytes, Stragglers: v.Stragglers, loss: *v.Loss}
+		PeakBytes: v.PeakBytes, LiveBytes: v.LiveBytes, Stragglers: v.Stragglers, loss: *v.Loss, left: v.LeftS, said: v.Time}
 	peak := math.NaN()
 	if len(v.PeakBytes) > 0 {
 		peak = float64(slices.Max(v.PeakBytes))

@@ -24,6 +24,8 @@ type StepValues struct {
 	LiveBytes     []int64   `json:"live_bytes,omitempty"`
 	SentBytes     []int64   `json:"sent_bytes,omitempty"`
 	ReceivedBytes []int64   `json:"received_bytes,omitempty"`
+	// LeftS is between how many seconds the run takes from here on, where that is known well enough to be said.
+	LeftS []float64 `json:"left_s,omitempty"`
 	// Stragglers are the workers that are, with how many times as long as their profiles say they computed.
 	Stragglers map[int]float64 `json:"stragglers,omitempty"`
 }
@@ -44,6 +46,7 @@ type EvaluationValues struct {
 	// Reported is what the model yields behind its loss, by name: nil for what was no finite number.
 	Reported map[string]*float64 `json:"evaluation_reported,omitempty"`
 	Apart    *float64            `json:"reference_apart,omitempty"` // of elastic averaging: see trace.Evaluation
+	LeftS    []float64           `json:"left_s,omitempty"`          // as of a step
 }
 
 // Sink takes the values of a run as they come. Its methods are called from one

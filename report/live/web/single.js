@@ -4,7 +4,7 @@ import { planStrip, planWords } from "./overview.js";
 import { stepsView } from "./steps.js";
 import { store } from "./store.js";
 import { view } from "./view-state.js";
-import { accuracy, bytes, el, four, loss, moment, seconds, stateOf, whole } from "./words.js";
+import { accuracy, bytes, el, four, leftWords, loss, moment, seconds, stateOf, whole } from "./words.js";
 
 const parent = document.getElementById("single");
 let of = "",
@@ -101,17 +101,14 @@ export function drawSingle() {
   }
 }
 
-function left(r) {
-  if (r.state !== "going" || !r.total || !r.step_s || r.step === 0) return "";
-  const s = store.drawn.get(of)?.steps;
-  let each = r.step_s;
-  if (s && s.at.length > 1) {
-    // with what stands between steps, over the last part of the run
-    const n = s.at.length - 1,
-      from = Math.max(0, n - Math.max(4, Math.floor(n / 4)));
-    if (s.step[n] > s.step[from]) each = (s.at[n] - s.at[from]) / (s.step[n] - s.step[from]);
-  }
-  return `about ${seconds(Math.max(0, r.total - r.step) * each)} left`;
+// left is the time that the run itself says it has left, as its terminal does, less what has passed since: while that is
+// known within a factor of 1.5, of three seconds at least, and as long as the run does what it said.
+function left(r, late) {
+  if (!r.left || late) return "";
+  const [least, most, at] = r.left;
+  const gone = Math.max(0, Date.now() / 1000 + store.ahead - at);
+  const middle = Math.sqrt((least - gone) * (most - gone));
+  return least > gone && most - gone <= 1.5 * 1.5 * (least - gone) && middle >= 3 ? leftWords(middle) : "";
 }
 
 function drawHead(r, d) {
@@ -119,12 +116,12 @@ function drawHead(r, d) {
   const words = [r.total ? `step ${whole(r.step)} of ${whole(r.total)}` : `${whole(r.step)} steps`];
   if (r.samples) words.push(`${whole(r.samples)} samples`);
   if (r.at) words.push(seconds(r.at));
-  const rest = left(r);
-  if (rest) words.push(rest);
   const late =
     r.state === "silent" || (r.state === "going" && !r.due && r.step_s && quiet > Math.max(3, 3 * r.step_s))
       ? ` · nothing new for ${seconds(quiet)}`
       : "";
+  const rest = left(r, late);
+  if (rest) words.push(rest);
   const text = words.join(" · ") + late;
   const over = d?.numbers?.over ?? "";
   if (!once("head", r.state, text, over)) return;

@@ -26,6 +26,14 @@ export const bytes = (b) => (b === 0 ? "0" : byteText(b));
 export const rate = (r) => (r >= 99.95 ? whole(r) : r.toPrecision(3)) + " /s";
 export const accuracy = (a) => part(a, 0.0001);
 export const bubble = (b) => part(b, 0.001);
+
+// leftWords writes a time left as terminals do: with as many digits as an estimate has.
+export const leftWords = (s) =>
+  s < 90
+    ? `about ${s.toFixed(0)} s left`
+    : s < 90 * 60
+      ? `about ${(s / 60).toFixed(0)} min left`
+      : `about ${(s / 3600).toFixed(1)} h left`;
 const small = (y) => (y >= 1e-4 ? String(+y.toPrecision(3)) : y === 0 ? "0" : y.toExponential(1));
 export const four = (x) => plain(x, Math.abs(x) / 1000 || 1);
 

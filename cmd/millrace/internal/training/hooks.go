@@ -32,8 +32,10 @@ func (w *runDir) hooks() run.Hooks {
 		OnPart: cli.AtStep,
 		OnStep: func(s run.StepReport) {
 			w.steps = trace.StepNumber(s.Step)
-			keep(incomplete(w.sinks.Step(v.step(s))))
 			w.progress.step(s, v.stragglers)
+			values := v.step(s)
+			values.LeftS = w.progress.left(values.Time)
+			keep(incomplete(w.sinks.Step(values)))
 		},
 		OnEvaluation: func(e trace.Evaluation) {
 			done := trace.StepNumber(e.Step)
@@ -46,7 +48,6 @@ func (w *runDir) hooks() run.Hooks {
 				text += fmt.Sprintf(", accuracy %.2f %%", 100*e.Accuracy())
 				fields = append(fields, "evaluation_accuracy", e.Accuracy())
 			}
-			keep(incomplete(w.sinks.Evaluation(values)))
 			for _, name := range slices.Sorted(maps.Keys(e.Reported)) {
 				if v := e.Reported[name]; v != nil {
 					fields = append(fields, "evaluation_"+name, *v)
@@ -56,6 +57,8 @@ func (w *runDir) hooks() run.Hooks {
 				w.progress.say(text+e.Said(), fields...)
 			}
 			w.progress.behind()
+			values.LeftS = w.progress.left(values.Time)
+			keep(incomplete(w.sinks.Evaluation(values)))
 		},
 		OnCheckpoint: func(dir string, steps int) {
 			if !w.progress.summed(saving, steps) {

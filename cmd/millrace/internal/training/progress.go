@@ -140,10 +140,33 @@ func (p *progress) did(now time.Time, done int) (next string) {
 
 // behind says that what was due behind the last step is done, a save or an evaluation.
 func (p *progress) behind() {
-	next := p.did(time.Now(), p.done)
-	if p.to != nil && p.done == p.steps && next != "" {
-		p.draw(p.shown + "  " + next + p.pace())
+	now := time.Now()
+	if next := p.did(now, p.done); p.apart(next) {
+		p.draw(p.shown + p.rest(now, next) + p.pace())
 	}
+}
+
+// apart says whether a terminal says at once that something begins: what is no step may take far longer than one.
+func (p *progress) apart(next string) bool { return p.to != nil && next != stepping && next != "" }
+
+// rest is what is done now, where that is no step, and the time that is left.
+func (p *progress) rest(now time.Time, next string) (text string) {
+	if p.apart(next) || next != "" && p.done == p.steps {
+		text = "  " + next
+	}
+	if state := p.work.At(now); state.Honest && p.done < p.steps {
+		text += "  " + cli.Left(state.Left)
+	}
+	return text
+}
+
+// left is between how many seconds are left, where the line says how many about.
+func (p *progress) left(now time.Time) []float64 {
+	state := p.work.At(now)
+	if !state.Honest || p.done == p.steps {
+		return nil
+	}
+	return []float64{state.Least.Seconds(), state.Most.Seconds()}
 }
 
 // step says how far a run is, and who is a straggler.
@@ -153,22 +176,15 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	p.keep(s)
 	p.due = slices.DeleteFunc([]string{saving, evaluating}, func(kind string) bool { return !p.isDue(kind, p.done) })
 	next := p.did(now, p.done)
-	if now.Sub(p.last) < p.interval && p.done < p.steps {
+	if now.Sub(p.last) < p.interval && p.done < p.steps && !p.apart(next) {
 		return
 	}
 	p.last = now
-	state, rest := p.work.At(now), ""
-	switch {
-	case p.done == p.steps && next != "":
-		rest = "  " + next
-	case p.done < p.steps && state.Honest:
-		rest = "  " + cli.Left(state.Left)
-	}
 	p.shown = fmt.Sprintf("step %s/%s  loss %s", terminal.Whole(p.done), terminal.Whole(p.steps), terminal.Loss(s.Loss))
-	line := p.shown + rest // what a narrow terminal cuts comes last
+	line := p.shown + p.rest(now, next) // what a narrow terminal cuts comes last
 	about := []any{"step", p.done, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble}
-	if state.Honest {
+	if state := p.work.At(now); state.Honest {
 		about = append(about, "eta_s", state.Left.Seconds())
 	}
 	if len(stragglers) > 0 {

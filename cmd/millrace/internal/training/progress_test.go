@@ -43,6 +43,81 @@ func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 	}
 }
 
+// What is done in mid-run instead of a step is said as soon as it begins, however lately the line was drawn: an evaluation
+// may take longer than all steps between two of them. A log, which says each evaluation's outcome, has no line of it.
+func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "screen")
+	screen, err := os.Create(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer screen.Close()
+	p := &progress{to: screen, steps: 9, every: map[string]int{saving: 2, evaluating: 2}, interval: time.Hour,
+		cost: map[string]float64{stepping: 1, saving: 1, evaluating: 1}}
+	drawn := func() (lines []string) {
+		text, err := os.ReadFile(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(text), "\r")[1:] {
+			line, _, _ = strings.Cut(strings.TrimSuffix(line, "\x1b[K"), " over ")
+			lines = append(lines, line)
+		}
+		return lines
+	}
+	for step := range 4 {
+		if p.step(run.StepReport{Step: step, Loss: 2.5}, nil); step%2 == 1 {
+			p.behind()
+			p.behind()
+		}
+	}
+	for i, want := range []string{"step 1/9  loss 2.5000", "step 2/9  loss 2.5000  saving",
+		"step 2/9  loss 2.5000  evaluating", "step 4/9  loss 2.5000  saving", "step 4/9  loss 2.5000  evaluating"} {
+		if got := drawn(); len(got) != 5 || !strings.HasPrefix(got[i], want) {
+			t.Errorf("line %d is to be %q: %q", i, want, got)
+		}
+	}
+	p.to = nil
+	if p.apart(evaluating) {
+		t.Error("a log says that an evaluation begins")
+	}
+}
+
+// A record of a step has the range of the time left that the line says, and nothing where the line says nothing.
+func TestTheTimeLeftOfTheRecordIsThatOfTheLine(t *testing.T) {
+	p := &progress{steps: 100, every: map[string]int{evaluating: 10}, cost: map[string]float64{stepping: 1, evaluating: 9}}
+	now, said := time.Unix(0, 0), 0
+	for step := 1; step <= p.steps; step++ {
+		if p.done, p.due = step, nil; p.isDue(evaluating, step) {
+			p.due = []string{evaluating}
+		}
+		now = now.Add(time.Second)
+		next := p.did(now, step)
+		line, left := p.rest(now, next), p.left(now)
+		if (left != nil) != strings.Contains(line, "left") || step < 20 && left != nil {
+			t.Fatalf("behind step %d the line says %q and the record %v", step, line, left)
+		}
+		if left != nil {
+			said++
+			// What is left is a second a step, thirty an evaluation, and the report.
+			rest := float64(p.steps - step + 30*(p.times(evaluating, step)+len(p.due)))
+			if next == evaluating {
+				rest += 30
+			}
+			if left[0] > 1.5*rest || left[1] < rest/1.5 || left[1] > 2.26*left[0] {
+				t.Errorf("behind step %d from %.0f to %.0f s are left; it is %.0f", step, left[0], left[1], rest)
+			}
+		}
+		if next == evaluating {
+			now = now.Add(30 * time.Second)
+			p.did(now, step)
+		}
+	}
+	if said < 50 {
+		t.Errorf("a time left is said %d times", said)
+	}
+}
+
 // Rate and bubble of the line are medians over the last steps, and say of how many: one that was interrupted does not
 // count for more than any other.
 func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
