@@ -222,7 +222,8 @@ func (f *Follower) line(text []byte) {
 		return
 	}
 	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.clock.at(v.Time, v.StepS), BusyS: v.BusyS,
-		PeakBytes: v.PeakBytes, LiveBytes: v.LiveBytes, Stragglers: v.Stragglers, loss: *v.Loss, left: v.LeftS, said: v.Time}
+		PeakBytes: v.PeakBytes, LiveBytes: v.LiveBytes, Stragglers: v.Stragglers, loss: *v.Loss, left: v.LeftS,
+		said: v.Time}
 	peak := math.NaN()
 	if len(v.PeakBytes) > 0 {
 		peak = float64(slices.Max(v.PeakBytes))

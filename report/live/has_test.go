@@ -76,9 +76,70 @@ func (p *tab) take(t *testing.T, n news) {
 	}
 }
 
-// Pages that look at the list, at one run and at another, in any order, while the runs' files change, are taken away and
-// come back, have of each run that they draw what the run's files say: whatever others were sent, and whatever
-// they had been shown themselves.
+// holds fails where a page lacks anything of a run that it draws, or has another, and counts the runs shown alone.
+func (p *tab) holds(t *testing.T, s *Shelf) (shown int) {
+	t.Helper()
+	for _, id := range p.draw {
+		r := s.byID[id]
+		if r == nil {
+			continue
+		}
+		f := r.follower
+		about, _ := json.Marshal(f.detail(id))
+		numbers, _ := json.Marshal(f.measured().shown())
+		want := map[string]string{"details": string(about), "steps": fmt.Sprint(len(f.steps.parts))}
+		if id == p.show {
+			shown++
+			want["numbers"] = string(numbers)
+			for which, name := range []string{"predicted", "measured"} {
+				if f.drawn[which].shown > 0 {
+					want[name] = string(orNull(f.drawn[which].json))
+				}
+			}
+		}
+		for part, text := range want {
+			if got := p.drawn[id][part]; got != text {
+				t.Fatalf("the page that shows %q draws %s: of its %s it has %.80q, and not %.80q", p.show, id, part, got, text)
+			}
+		}
+	}
+	return shown
+}
+
+// change changes the files of a run, or takes it away or back, and says which one is away then.
+func change(t *testing.T, dir string, how int, random *rand.Rand, away string) string {
+	t.Helper()
+	metrics, beside := filepath.Join(dir, folder.MetricsName), filepath.Dir(dir)+"-away"
+	switch {
+	case how == 6:
+		step := tracetest.TwoStages()
+		step.Source, step.Noise, step.Seed = "run", .1, random.Uint64()
+		_ = step.Timeline().WriteFile(filepath.Join(dir, folder.StepName)) // unless it is away
+	case how == 9 && away != "":
+		if err := os.Rename(beside, away); err != nil {
+			t.Fatal(err)
+		}
+		return ""
+	case away != "":
+	case how == 7:
+		add(t, metrics, stepLine(120+random.IntN(100), 1))
+	case how == 8: // its files begin anew
+		write(t, metrics+".new", stepLine(0, 1))
+		if err := os.Rename(metrics+".new", metrics); err != nil {
+			t.Fatal(err)
+		}
+	case how == 9:
+		if err := os.Rename(dir, beside); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	return away
+}
+
+// Pages that look at the list, at one run and at another, in any order, while the runs' files change, are taken away
+// and come back, have of each run that they draw what the run's files say: whatever others were sent, and whatever they
+// had been shown themselves.
 func TestAPageHasWhatItIsSent(t *testing.T) {
 	root := t.TempDir()
 	names := []string{"a", "bb", "ccc"}
@@ -93,7 +154,7 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 	defer s.Close()
 	random := rand.New(rand.NewPCG(1, 2))
 	pages := []*tab{{drawn: map[string]map[string]string{}}, {drawn: map[string]map[string]string{}}}
-	now, took := time.Now(), tracetest.TwoStages()
+	now := time.Now()
 	poll := func() {
 		now = now.Add(time.Hour) // everything's turn has come
 		s.poll(now)
@@ -107,30 +168,9 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 			p.ask(slices.Clone(ids[:random.IntN(4)]), "")
 		case k < 6:
 			p.ask(nil, ids[random.IntN(3)])
-		case k == 6:
-			took.Seed++
-			step := took
-			step.Source = "run"
-			_ = step.Timeline().WriteFile(filepath.Join(dir, folder.StepName)) // unless it is away
-		case k == 7 && away == "":
-			metrics := filepath.Join(dir, folder.MetricsName)
-			add(t, metrics, stepLine(120+random.IntN(100), 1))
-		case k == 8 && away == "": // its files begin anew
-			metrics := filepath.Join(dir, folder.MetricsName)
-			write(t, metrics+".new", stepLine(0, 1))
-			if err := os.Rename(metrics+".new", metrics); err != nil {
-				t.Fatal(err)
-			}
-		case k == 9 && away == "":
-			if away = dir; os.Rename(dir, root+"-away") != nil {
-				t.Fatal("cannot move ", dir)
-			}
+		default:
+			away = change(t, dir, k, random, away)
 			poll()
-		case k == 9:
-			if os.Rename(root+"-away", away) != nil {
-				t.Fatal("cannot move ", away)
-			}
-			away = ""
 		}
 		for _, p := range pages { // as enter and leave do
 			if r := s.byID[p.show]; r != nil {
@@ -149,37 +189,14 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 			p.take(t, n)
 			p.have = next.text()
 		}
-		for _, id := range p.draw {
-			r := s.byID[id]
-			if r == nil {
-				continue
-			}
-			f := r.follower
-			about, _ := json.Marshal(f.detail(id))
-			numbers, _ := json.Marshal(f.measured().shown())
-			want := map[string]string{"details": string(about), "steps": fmt.Sprint(len(f.steps.parts))}
-			if id == p.show {
-				shown++
-				want["numbers"] = string(numbers)
-				for which, name := range []string{"predicted", "measured"} {
-					if f.drawn[which].shown > 0 {
-						want[name] = string(orNull(f.drawn[which].json))
-					}
-				}
-			}
-			for part, text := range want {
-				if got := p.drawn[id][part]; got != text {
-					t.Fatalf("the page that shows %q draws %s: of its %s it has %.80q, and not %.80q", p.show, id, part, got, text)
-				}
-			}
-		}
+		shown += p.holds(t, s)
 	}
 	if shown < 100 {
 		t.Errorf("a run was shown by itself %d times", shown)
 	}
 }
 
-// A run that is clicked in the list, again and by a second browser, has its numbers, its memory and its steps each time.
+// A run that is clicked in the list, again and by a second browser, has its numbers, its memory and its steps.
 func TestARunIsClickedAgain(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"one", "other"} {

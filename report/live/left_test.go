@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/report/metrics"
 )
 
-// The time left that a page says is the run's own, of which evaluations and saves are a part, less what has passed since;
-// none where the run says none, where what has passed leaves it open by more than a factor of 1.5, where the run
+// The time left that a page says is the run's own, of which evaluations and saves are a part, less what has passed
+// since; none where the run says none, where what has passed leaves it open by more than a factor of 1.5, where the run
 // does not do what it said, and behind the last step. What pages made up of the pace of steps left evaluations out.
 func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 	root := t.TempDir()

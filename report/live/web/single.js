@@ -101,8 +101,8 @@ export function drawSingle() {
   }
 }
 
-// left is the time that the run itself says it has left, as its terminal does, less what has passed since: while that is
-// known within a factor of 1.5, of three seconds at least, and as long as the run does what it said.
+// left is the time that the run itself says it has left, as its terminal does, less what has passed since: while that
+// is known within a factor of 1.5, of three seconds at least, and while the run does what it said.
 function left(r, late) {
   if (!r.left || late) return "";
   const [least, most, at] = r.left;

@@ -43,8 +43,8 @@ func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 	}
 }
 
-// What is done in mid-run instead of a step is said as soon as it begins, however lately the line was drawn: an evaluation
-// may take longer than all steps between two of them. A log, which says each evaluation's outcome, has no line of it.
+// What is done in mid-run instead of a step is said as soon as it begins, however lately the line was drawn: an
+// evaluation may take longer than all steps between two. A log, which says each evaluation's outcome, has no line of it.
 func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "screen")
 	screen, err := os.Create(at)
