@@ -218,7 +218,8 @@ func (f *Follower) line(text []byte) {
 		f.now.AtS = max(f.now.AtS, f.clock.at(v.Time, 0))
 		f.evaluations.add(*v.Step, f.now.AtS, f.now.Samples, []float64{*v.Evaluation, number(v.Accuracy)})
 		f.now.left, f.now.said = v.LeftS, v.Time
-		f.evaluated = &metrics.EvaluationValues{Step: *v.Step, Loss: *v.Evaluation, Accuracy: v.Accuracy, Reported: v.Reported}
+		f.evaluated = &metrics.EvaluationValues{Step: *v.Step, Loss: *v.Evaluation, Accuracy: v.Accuracy,
+			Reported: v.Reported}
 		return
 	}
 	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.clock.at(v.Time, v.StepS), BusyS: v.BusyS,

@@ -272,11 +272,23 @@ func TestAStepIsLookedAt(t *testing.T) {
 func TestNoColumnOfTheRunsIsCut(t *testing.T) {
 	root := t.TempDir()
 	trained(t, root, "a-run-with-a-name-that-says-all-of-its-settings-at-great-length", true)
-	trained(t, root, "b", false)
+	long := trained(t, root, "b", false)
+	write(t, filepath.Join(long, folder.JobName), "steps: 14000\n")
+	line, err := json.Marshal(metrics.EvaluationValues{Time: time.Now(), Step: 120, Loss: 12.3456, Accuracy: new(.98765),
+		Reported: map[string]*float64{"accuracy": new(.98765)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step, err := json.Marshal(metrics.StepValues{Time: time.Now(), Step: 14000, Loss: 12.3456, StepS: 1, Samples: 4e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(t, filepath.Join(long, folder.MetricsName), string(line)+"\n"+string(step)+"\n")
 	_, server := shelfOf(t, root)
 	for _, width := range []int{1280, 400} {
 		p := browsertest.Open(t, server.URL, browser.View{Width: width})
-		p.Wait(`document.querySelectorAll(".runs tbody tr").length === 2`)
+		p.Wait(`/14,000 . 14,000/.test(document.querySelector(".runs tbody").textContent) &&
+			[...document.querySelectorAll(".runs thead th")].some(h => h.textContent === "accuracy (model's)")`)
 		p.Fits()
 		var box struct{ Room, Table, Last, Right float64 }
 		p.Eval(`(() => { const box = document.querySelector(".runs").parentElement

@@ -47,8 +47,10 @@ function reports() {
   const columns = keys.map((key) => {
     const name = key.slice("reported ".length);
     const of = (r) => r.reported?.[name];
-    const title = own.some((f) => f.title === name) ? name + ", by the model" : name;
-    return { key, title, n: true, reported: true, of, text: (r) => four(of(r)) };
+    const taken = own.some((f) => f.title === name); // by what millrace counts itself
+    const title = taken ? name + " (model's)" : name;
+    const says = `${name}, as the model says it`;
+    return { key, title, says, n: true, reported: true, of, text: (r) => four(of(r)) };
   });
   fields = [...own.slice(0, at), ...columns, ...own.slice(at)];
   rows.clear();
@@ -98,7 +100,8 @@ let table,
 export function listed() {
   const field = fields.find((f) => f.key === view.sort) ?? fields[0];
   const words = view.find.toLowerCase().split(/\s+/).filter(Boolean);
-  const all = [...store.runs.values()].filter((r) => words.every((w) => r.name.toLowerCase().includes(w)));
+  const called = names([...store.runs.keys()]); // what the table shows: not the folders that all are in
+  const all = [...store.runs.values()].filter((r) => words.every((w) => called.get(r.id).toLowerCase().includes(w)));
   const known = (x) => x !== undefined && x !== null && x !== "";
   return all.sort((a, b) => {
     const x = field.of(a),
@@ -112,7 +115,7 @@ export function listed() {
 function buildHead() {
   for (const f of fields) {
     if (f.th) continue;
-    const b = el("button", { type: "button", text: f.title });
+    const b = el("button", { type: "button", text: f.title, title: f.says });
     b.addEventListener("click", () => change({ sort: f.key, down: view.sort === f.key ? !view.down : !f.up }));
     f.th = el("th", { scope: "col", class: f.n ? "n" : "" }, b);
   }

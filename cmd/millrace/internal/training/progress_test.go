@@ -44,7 +44,7 @@ func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 }
 
 // What is done in mid-run instead of a step is said as soon as it begins, however lately the line was drawn: an
-// evaluation may take longer than all steps between two. A log, which says each evaluation's outcome, has no line of it.
+// evaluation may take longer than all steps between two. A log, which says what came of it, has no line of that.
 func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "screen")
 	screen, err := os.Create(at)
