@@ -7,6 +7,8 @@
 # make gallery makes docs/schedules.md with its drawings, docs/cli.md and docs/formats.md
 # make site   builds the documentation as a static site in build/site
 # make slow   compares with data parallelism between hosts with slow links; SLOW='--hosts 2 --rates 1gbit' are its flags
+# make bench measures what BENCHMARKS.md tells, for hours, into lab/results
+# make benchmarks makes BENCHMARKS.md of lab/results
 # make papers runs every experiment of the four papers that plans or simulates, and writes docs/papers.md
 # make runs   trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
 
@@ -15,7 +17,7 @@ NATIVE := build/libmillrace_native.so
 TEXT := build/text/kjv.txt
 export CGO_ENABLED := 1
 
-.PHONY: papers pictures gallery site demo test runs build setup setup-pytorch lint bench slow soak attack clean
+.PHONY: benchmarks papers pictures gallery site demo test runs build setup setup-pytorch lint bench slow soak attack clean
 
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
@@ -53,14 +55,54 @@ BENCH := env -u OPENBLAS_CORETYPE bin/millrace-lab bench
 # What BENCHMARKS.md has of convnet was measured with this, which was its default.
 CONVNET := --model convnet --optimizer sgd --momentum 0.9 --lr 0.05 --lr-warmup 0
 
+RESULTS := lab/results
+ORDERS := $(BENCH) orders --model gpt --data $(TEXT) --workers 2 --batch 32 --micro-batches 4
+TUNED := --workers 2 --most-pipelines 2 --grid --rounds 2 --settings 4
+CURVES := $(BENCH) curves --model convnet --set widths=8,16 --set convs=1 --set dense=64 --data fashion-mnist \
+	--rows 16000 --eval-rows 2000 --batch 32 --lr-schedule cosine --out runs/curves
+WATCHED := $(BENCH) live -o $(RESULTS)/live
+
 bench: build setup-pytorch $(TEXT)
-	$(BENCH) speedup --model gpt --data $(TEXT) --batch 32 --micro-batches 16
-	$(BENCH) speedup $(CONVNET) --data fashion-mnist --batch 128
-	for model in "--model gpt" "$(CONVNET)" "--model mlp"; do \
-	  $(BENCH) prediction $$model --batch 32 --workers 2 || exit 1; \
-	  $(BENCH) prediction $$model --batch 32 --workers 4 --cores 2 || exit 1; \
+	$(BENCH) speedup --model gpt --data $(TEXT) --batch 64 --micro-batches 16 -o $(RESULTS)/speedup-gpt.json
+	$(BENCH) speedup --model gpt --data $(TEXT) --batch 32 --micro-batches 16 -o $(RESULTS)/speedup-gpt-32.json
+	$(BENCH) speedup $(CONVNET) --data fashion-mnist --batch 128 -o $(RESULTS)/speedup-convnet.json
+	for n in 2 4; do \
+	  cores=$$([ $$n = 2 ] || echo "--cores 2"); name=$$([ $$n = 2 ] || echo -$$n); \
+	  $(BENCH) prediction $(CONVNET) --data fashion-mnist --batch 64 --workers $$n $$cores \
+	    -o $(RESULTS)/prediction-convnet$$name.json || exit 1; \
+	  $(BENCH) prediction --model mlp --batch 128 --workers $$n $$cores -o $(RESULTS)/prediction-mlp$$name.json || exit 1; \
 	done
-	$(BENCH) peers --data $(TEXT)
+	$(BENCH) prediction --model gpt --data $(TEXT) --batch 32 --workers 2 -o $(RESULTS)/prediction-gpt.json
+	for rival in single ddp onef1b pipe; do \
+	  $(BENCH) peers --data $(TEXT) --only $$rival -o $(RESULTS)/peers-$$rival.json || exit 1; \
+	done
+	$(BENCH) tuner -o $(RESULTS)/tuner-convnet.json -- --model convnet --data fashion-mnist --batch 64 $(TUNED)
+	$(BENCH) tuner -o $(RESULTS)/tuner-gpt.json -- --model gpt --data $(TEXT) --batch 8 $(TUNED)
+	$(ORDERS) --only zb-h1,1f1b-rr -o $(RESULTS)/orders-gpt.json
+	$(ORDERS) --only pb,afab,chimera,interleaved,dp -o $(RESULTS)/orders-gpt-more.json
+	$(ORDERS) --wire examples/two-machines-1gbps.yaml --only pb -o $(RESULTS)/orders-wire.json
+	$(BENCH) memory --model gpt --set layers=4 --set width=64 --set heads=4 --set context=64 --micro-batch 4 \
+	  -o $(RESULTS)/memory-gpt.json
+	$(CURVES) --lr 0.02 --only learn -o $(RESULTS)/curves-learn.json \
+	  --methods sync,stash,vertical,2bw,latest,elastic:2:lr=3.8:momentum=0.81,elastic:3
+	$(CURVES) --lr 0.0334 --only time --seed 11 -o $(RESULTS)/curves-time.json --methods sync,elastic:2:split,elastic:2
+	for module in gpt resnet18; do \
+	  $(BENCH) imported --data $(TEXT) --only $$module -o $(RESULTS)/imported-$$module.json || exit 1; \
+	done
+	env -u OPENBLAS_CORETYPE bin/millrace-lab processes bin/millrace -o $(RESULTS)/processes.json
+	$(BENCH) p2p -o $(RESULTS)/p2p.json
+	MILLRACE_RANKS=$(CURDIR)/$(RESULTS)/ranks.json go test -count=1 -timeout 30m ./run -run 'RanksGrow$$'
+	$(WATCHED).json -- --model mlp --data digits --batch 32 --steps 4000 --stages 2
+	$(WATCHED)-gpt.json -- --model gpt --set layers=3 --set context=64 --data $(TEXT) --batch 4 --micro-batches 2 \
+	  --stages 2 --schedule 1f1b --workers 2 --steps 200 --eval-rows 8
+	$(WATCHED)-convnet.json -- --model convnet --data fashion-mnist --batch 32 --micro-batches 2 --stages 2 \
+	  --split conv1.0 --schedule 1f1b --workers 2 --steps 40 --eval-rows 64
+	$(BENCH) shapes
+	go run ./lab/quick
+	go run ./lab/livepage
+
+benchmarks: build
+	bin/millrace-lab benchmarks --write BENCHMARKS.md
 
 slow: build setup-pytorch
 	$(BENCH) slow $(SLOW)

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net"
 	"os"
-	"runtime"
 	"runtime/metrics"
 	"slices"
 	"sync"
@@ -18,7 +17,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/engine/ref"
-	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 	"github.com/millrace-ml/millrace/launch/setup"
 	"github.com/millrace-ml/millrace/model"
@@ -300,6 +299,18 @@ func inTime(t *testing.T, g grown) {
 // steeper is by how much an exponent exceeds 1 before something is named: times vary.
 const steeper = 0.2
 
+// grownRanks is the file of TestRanksGrow.
+type grownRanks struct {
+	record.Head
+	Deeper  []grown  `json:"deeper"` // more stages of 16 replicas
+	Wider   []grown  `json:"wider"`  // more replicas of 4 stages
+	Longer  []grown  `json:"longer"` // more micro-batches a step, of 16 replicas of 16 stages
+	Steeper []string `json:"faster_than_linear"`
+}
+
+func (*grownRanks) Kind() string   { return "ranks" }
+func (*grownRanks) Recount() error { return nil } // each number is one measurement
+
 // A run of 1,024 ranks, from their meeting over the Load of a Program to the end of ten steps, and what grows faster
 // than their number. MILLRACE_RANKS is the file that says so: with the whole path,
 // MILLRACE_RANKS=.../lab/results/ranks.json go test ./run -run RanksGrow$
@@ -308,17 +319,9 @@ func TestRanksGrow(t *testing.T) {
 	if path == "" {
 		t.Skip("MILLRACE_RANKS names no file to write")
 	}
-	found := struct {
-		Version int      `json:"version"`
-		What    string   `json:"what"`
-		Cores   int      `json:"cores"`
-		Date    string   `json:"date"`
-		Deeper  []grown  `json:"deeper"` // more stages of 16 replicas
-		Wider   []grown  `json:"wider"`  // more replicas of 4 stages
-		Longer  []grown  `json:"longer"` // more micro-batches a step, of 16 replicas of 16 stages
-		Steeper []string `json:"faster_than_linear"`
-	}{Version: 3, What: "Ranks of one process meet, are ready, load a Program and train ten steps, over fake carriers",
-		Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
+	found := &grownRanks{Head: record.Begin("ranks",
+		"Ranks of one process meet, are ready, load a Program and train ten steps, over fake carriers")}
+	found.Command = "MILLRACE_RANKS=" + path + " go test ./run -run 'RanksGrow$'"
 	play(t, 4, 4, 1) // memory is new
 	for _, stages := range []int{8, 16, 32, 64} {
 		found.Deeper = append(found.Deeper, play(t, stages, 16, 1))
@@ -348,7 +351,8 @@ func TestRanksGrow(t *testing.T) {
 		grows("edges between workers", float64(a.Edges), float64(b.Edges))
 	}
 	slices.Sort(found.Steeper)
-	if err := document.WriteJSON(path, found); err != nil {
+	found.End()
+	if err := record.Write(path, found); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%q", found.Steeper)

@@ -26,8 +26,9 @@ import (
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure millrace on this machine",
-		Long: `Each benchmark prints Markdown tables, as they stand in BENCHMARKS.md, and with
---json every single figure. Leave the machine alone meanwhile, and unset
+		Long: `Each benchmark prints Markdown tables, and with --json every single figure; with -o it
+writes a file for lab/results, of which millrace-lab benchmarks makes BENCHMARKS.md.
+Leave the machine alone meanwhile, and unset
 OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 		Example: "  millrace-lab bench peers --data text.txt\n" +
 			"  millrace-lab bench prediction --model gpt --workers 2 --splits 20",
@@ -36,7 +37,7 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 	}
 	c.AddCommand(benchPeersCommand(), benchImportedCommand(), benchSpeedupCommand(), benchPredictionCommand(),
 		benchOrdersCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand(), benchP2PCommand(),
-		benchSlowCommand(), benchLiveCommand(), benchShapesCommand())
+		benchSlowCommand(), benchLiveCommand(), benchTunerCommand(), benchShapesCommand())
 	return c
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,6 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/curves"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
@@ -34,6 +36,7 @@ type curvesFlags struct {
 	target  float64
 	rounds  int
 	steps   int
+	output  string
 }
 
 // The parts of bench curves.
@@ -93,6 +96,7 @@ measures nothing.`,
 	f.Float64Var(&own.target, "target", 0, "value to reach (default: from the trainings of sync, see above)")
 	f.IntVar(&own.rounds, "rounds", own.rounds, "times that each method's step is measured")
 	f.IntVar(&own.steps, "visit-steps", own.steps, "training steps of a measurement")
+	resultsFlag(c, &own.output)
 	return c
 }
 
@@ -126,6 +130,7 @@ func (f *curvesFlags) check() error {
 }
 
 func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
+	head := record.Begin("curves", "Time to a target by method")
 	if err := f.check(); err != nil {
 		return cli.BadInput(err)
 	}
@@ -178,7 +183,8 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	return f.show(c, l, trained, measured)
+	head.End()
+	return f.show(c, l, trained, measured, head)
 }
 
 // learning is how the methods are to learn.
@@ -238,13 +244,17 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model,
 
 // show prints the tables and writes the page and the plots.
 func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]curves.Training,
-	measured *curves.Times) error {
+	measured *curves.Times, head record.Head) error {
 	s := &curves.Comparison{Setting: l.Setting, Metric: curves.Metric(f.metric), Target: f.target, Trained: trained,
 		Times: measured}
 	if err := s.Count(); err != nil {
 		return cli.BadInput(err)
 	}
-	if err := s.Fill(); err != nil {
+	kept, err := s.Report(head)
+	if err == nil {
+		err = errors.Join(record.Write(f.output, kept), s.Fill())
+	}
+	if err != nil {
 		return err
 	}
 	for _, p := range s.Files {
@@ -259,7 +269,7 @@ func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]c
 	if err := s.Study.Markdown(c.OutOrStdout()); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "\npage        %s\n", page)
+	_, err = fmt.Fprintf(c.OutOrStdout(), "\npage        %s\n", page)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/lab/benchmarks"
 	"github.com/millrace-ml/millrace/lab/rooms"
 	"github.com/millrace-ml/millrace/lab/site"
 	"github.com/millrace-ml/millrace/report"
@@ -67,6 +68,37 @@ func printSizes(w io.Writer, dir string) error {
 	}
 	t.Add("all", sum.Files, sum.Code, sum.Code+sum.Tests, sum.Other)
 	return t.Markdown(w)
+}
+
+func benchmarksCommand() *cobra.Command {
+	var write string
+	c := &cobra.Command{
+		Use: "benchmarks [FOLDER]", Short: "Make BENCHMARKS.md of what the benchmarks have left",
+		Long: `benchmarks prints BENCHMARKS.md, made of the files in lab/results of the repository in FOLDER (the current
+one unless given): each benchmark writes one with -o, and make bench all of them. What no file has is
+"not measured". A file whose medians or intervals are not those of its measurements is refused.`,
+		Example: "  millrace-lab bench peers --data text.txt -o lab/results/peers.json\n" +
+			"  millrace-lab benchmarks --write BENCHMARKS.md",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			if write != "" {
+				return cli.BadInput(benchmarks.Write(dir, write))
+			}
+			text, err := benchmarks.Page(dir)
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			_, err = fmt.Fprint(c.OutOrStdout(), text)
+			return err
+		},
+	}
+	c.Flags().StringVar(&write, "write", "", "write the page to this file")
+	cli.Writes(c, "write")
+	return c
 }
 
 func docsCommand() *cobra.Command {

@@ -13,8 +13,12 @@ import (
 
 // trainOptions are those of train that a benchmark takes.
 func trainOptions(names ...string) []job.Option {
-	return slices.DeleteFunc(slices.Clone(job.TrainOptions),
+	all := slices.DeleteFunc(slices.Clone(job.TrainOptions),
 		func(o job.Option) bool { return !slices.Contains(names, o.Name) })
+	for i := range all {
+		all[i].Short = "" // -o is the file of results
+	}
+	return all
 }
 
 // measuring is how much a benchmark measures, and how it prints it. Counts that it has no use for are 0.
@@ -24,6 +28,7 @@ type measuring struct {
 	visits int // to each candidate, where the best of several is looked for
 	steps  int // of one visit
 	asJSON bool
+	output string // file of the results; empty: none is written
 
 	stepsFlag string
 	stepsDoc  string // where the flag's 0 stands for a number that is found out
@@ -51,6 +56,13 @@ func (m *measuring) add(c *cobra.Command, stepsFlag string) {
 		f.IntVar(count.at, count.name, *count.at, count.doc)
 	}
 	f.BoolVar(&m.asJSON, "json", false, "for machines")
+	resultsFlag(c, &m.output)
+}
+
+// resultsFlag gives a command the flag that names the file of its results.
+func resultsFlag(c *cobra.Command, at *string) {
+	c.Flags().StringVarP(at, "output", "o", *at, "write the results to this `file`")
+	cli.Writes(c, "output")
 }
 
 // check refuses counts that say nothing: m.add's command must have had all of them. A visit has

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
-	"github.com/millrace-ml/millrace/lab/versus"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
@@ -43,7 +42,6 @@ type importedOptions struct {
 	resnet   race.ResNet
 	only     []string
 	exporter string
-	output   string
 }
 
 func benchImportedCommand() *cobra.Command {
@@ -74,9 +72,7 @@ the interval of resnet18 lies wholly below 1.`,
 	f.StringVar(&o.gpt.Data, "data", "", "the text that gpt trains on")
 	f.StringSliceVar(&o.only, "only", nil, "these modules alone: gpt, resnet18")
 	f.StringVar(&o.exporter, "exporter", o.exporter, "the exporter")
-	f.StringVarP(&o.output, "output", "o", "", "write the results to this file")
 	o.add(c, "steps")
-	cli.Writes(c, "output")
 	return c
 }
 
@@ -108,9 +104,7 @@ func benchImported(c *cobra.Command, o importedOptions) error {
 	if err := race.WriteScripts(dir); err != nil {
 		return err
 	}
-	began := time.Now()
-	r := bench.ImportedReport{Version: bench.ImportedVersion, What: "Imported modules on 2 workers", Torch: version,
-		Machine: versus.ThisMachine()}
+	r := bench.ImportedReport{Head: record.Begin("imported", "Imported modules on 2 workers"), Torch: version}
 	rows := filepath.Join(dir, "rows")
 	for _, m := range []struct {
 		race.Module
@@ -146,15 +140,13 @@ func benchImported(c *cobra.Command, o importedOptions) error {
 		}
 		r.Modules = append(r.Modules, *found)
 	}
-	r.TookS = time.Since(began).Seconds()
+	r.End()
 	return o.tell(c, &r)
 }
 
 func (o *importedOptions) tell(c *cobra.Command, r *bench.ImportedReport) error {
-	if o.output != "" {
-		if err := r.WriteFile(o.output); err != nil {
-			return err
-		}
+	if err := record.Write(o.output, r); err != nil {
+		return err
 	}
 	tell := func() error { return r.Write(c.OutOrStdout()) }
 	if o.asJSON {

@@ -28,6 +28,6 @@ millrace answers.
 Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 129, 130, 143 stopped by SIGHUP, SIGINT,
 SIGTERM.`,
 	}, words.Groups(), benchCommand(), reproduceCommand(), papersCommand(), versusCommand(), splitsCommand(),
-		processesCommand(), resultsCommand(), runCommand(), defaultsCommand(), roomsCommand(), docsCommand(),
-		prepare.MeasureCommand(), sessionCommand(), playerCommand())
+		processesCommand(), resultsCommand(), runCommand(), defaultsCommand(), roomsCommand(), benchmarksCommand(),
+		docsCommand(), prepare.MeasureCommand(), sessionCommand(), playerCommand())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/schedule"
@@ -60,6 +61,7 @@ activations. With --out it draws them too.`,
 }
 
 func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
+	head := record.Begin("memory", "What schedules hold as micro-batches grow in number")
 	slices.Sort(f.counts)
 	f.counts = slices.Compact(f.counts)
 	switch {
@@ -103,6 +105,11 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 			fmt.Fprintf(own.log, "  %s, %d micro-batches: %s\n", name, m, terminal.Bytes(slices.Max(one.Measured)))
 			all = append(all, one)
 		}
+	}
+	head.End()
+	if err := record.Write(f.output, &bench.Memory{Head: head, Model: p.Model.Name, MicroBatch: j.MicroBatch,
+		Held: all}); err != nil {
+		return err
 	}
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), all)

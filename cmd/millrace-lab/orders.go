@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
@@ -60,6 +61,7 @@ const (
 )
 
 func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error {
+	head := record.Begin("orders", "Schedules and weight policies over 1F1B")
 	own, remove, err := openExperiment(c, j, m.steps)
 	if err != nil {
 		return err
@@ -101,6 +103,11 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 		return err
 	}
 	if err := bench.CompareOrders(orders); err != nil {
+		return err
+	}
+	head.End()
+	if err := record.Write(m.output, &bench.Orders{Head: head, Model: p.Model.Name, Workers: j.Workers,
+		Orders: orders}); err != nil {
 		return err
 	}
 	if m.asJSON {

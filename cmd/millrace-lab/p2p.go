@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/lab/p2p"
+	"github.com/millrace-ml/millrace/lab/record"
 )
 
 // benchP2PCommand compares ways of sending messages.
@@ -44,10 +45,8 @@ out and named. Then a long message goes while both processes compute, and vector
 			if err != nil {
 				return err
 			}
-			if output != "" {
-				if err := r.Write(output); err != nil {
-					return err
-				}
+			if err := record.Write(output, r); err != nil {
+				return err
 			}
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), r)
@@ -60,9 +59,8 @@ out and named. Then a long message goes while both processes compute, and vector
 	f.IntSliceVar(&s.Sizes, "sizes", s.Sizes, "bytes of messages")
 	f.DurationVar(&s.Visit, "visit", s.Visit, "how long a visit takes, about")
 	f.DurationVar(&s.Computes, "computes", s.Computes, "for how long both compute while a message is under way")
-	f.StringVarP(&output, "output", "o", "", "write the results to this file")
+	resultsFlag(c, &output)
 	f.BoolVar(&asJSON, "json", false, "for machines")
-	cli.Writes(c, "output")
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 )
 
 func benchPeersCommand() *cobra.Command {
@@ -98,8 +99,8 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 	if err != nil {
 		return err
 	}
-	report := bench.PeersReport{Torch: version, Unit: unit, Choice: reason(chosen.Plan),
-		Sweeps: map[string][]race.Measured{}}
+	report := bench.PeersReport{Head: record.Begin("peers", "gpt on 2 cores beside PyTorch"), Torch: version, Unit: unit,
+		Choice: reason(chosen.Plan)}
 	for _, p := range w.Peers(python, own.dir, o.steps) {
 		if len(o.only) > 0 && !slices.Contains(o.only, p.Name) {
 			continue
@@ -109,22 +110,25 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 		if err != nil {
 			return err
 		}
-		report.Order = append(report.Order, p.Doc)
-		report.Sweeps[p.Doc] = found
-		against := []race.Command{best}
-		if p.Name == "pipe" || p.Name == "onef1b" {
-			against = append(against, cut)
+		rival := bench.PeerRival{Name: p.Name, Doc: p.Doc, Sweep: found}
+		if rival.Choice, err = own.duel(ctx, best, found[0].Command, o.pairs, nil); err != nil {
+			return err
 		}
-		for _, a := range against {
-			r, err := own.duel(ctx, a, found[0].Command, o.pairs, nil)
+		if p.Name == "pipe" || p.Name == "onef1b" {
+			r, err := own.duel(ctx, cut, found[0].Command, o.pairs, nil)
 			if err != nil {
 				return err
 			}
-			report.Results = append(report.Results, r)
+			rival.Pipeline = &r
 		}
+		report.Rivals = append(report.Rivals, rival)
+	}
+	report.End()
+	if err := record.Write(o.output, &report); err != nil {
+		return err
 	}
 	if o.asJSON {
-		return cli.WriteJSON(out, report)
+		return cli.WriteJSON(out, &report)
 	}
 	return report.Write(out)
 }

@@ -8,10 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
-	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/lab/bench"
+	"github.com/millrace-ml/millrace/lab/record"
 	timed "github.com/millrace-ml/millrace/lab/reproduce/bench"
-	"github.com/millrace-ml/millrace/lab/versus"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -107,7 +106,7 @@ instead, presets or files.`,
 
 func benchShapesCommand() *cobra.Command {
 	var times int
-	var to string
+	to := "lab/results/shapes.json"
 	c := &cobra.Command{
 		Use: "shapes", Short: "How long predictions of shapes for 1,024 devices take",
 		Long: `shapes times one prediction for 1,024 devices, GPT-3 as Megatron-LM lays it out, and a sweep over more than
@@ -118,6 +117,7 @@ func benchShapesCommand() *cobra.Command {
 			if times < 1 {
 				return cli.BadInput(fmt.Errorf("--times %d; give 1 at least", times))
 			}
+			head := record.Begin("shapes", "Predictions of shapes for 1,024 devices")
 			rows, err := timed.TimeShapes(c.Context(), times)
 			if err != nil {
 				return err
@@ -127,16 +127,11 @@ func benchShapesCommand() *cobra.Command {
 			for _, r := range rows {
 				fmt.Fprintf(out, "| %s | %d | %d | %.3f | %.3f |\n", r.Question, r.Devices, r.Shapes, r.MedianS, r.MostS)
 			}
-			return document.WriteJSON(to, struct {
-				Version int                 `json:"version"`
-				Machine versus.Machine      `json:"machine"`
-				Times   int                 `json:"times"`
-				Rows    []timed.ShapesTimed `json:"rows"`
-			}{1, versus.ThisMachine(), times, rows})
+			head.End()
+			return record.Write(to, &timed.Shapes{Head: head, Rows: rows})
 		},
 	}
 	c.Flags().IntVar(&times, "times", 5, "how often each is asked")
-	c.Flags().StringVarP(&to, "output", "o", "lab/results/shapes.json", "write the figures to this file")
-	cli.Writes(c, "output")
+	resultsFlag(c, &to)
 	return c
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/run"
@@ -29,6 +30,7 @@ func benchPredictionCommand() *cobra.Command {
 	var flags prepare.JobFlags
 	splits, steps, rounds := 20, 0, 6
 	var asJSON, parts bool
+	var output string
 	c := &cobra.Command{
 		Use: "prediction", Short: "Compare predictions with measurements: the chosen plan and random splits",
 		Long: `Predicts the chosen plan and random splits from a profile that another process measured,
@@ -59,7 +61,7 @@ that profile predicts every training.`,
 			if rounds < 1 {
 				return cli.BadInput(fmt.Errorf("--rounds %d; each plan is trained once at least", rounds))
 			}
-			return benchPrediction(c, j, trials{splits, steps, rounds}, asJSON, parts)
+			return benchPrediction(c, j, trials{splits, steps, rounds, output}, asJSON, parts)
 		},
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, []job.Option{prepare.DataOption()})
@@ -68,6 +70,7 @@ that profile predicts every training.`,
 	f.IntVar(&steps, "steps", steps, bench.UntilDoc)
 	f.IntVar(&rounds, "rounds", rounds, "times that each plan is trained")
 	f.BoolVar(&asJSON, "json", false, "for machines")
+	resultsFlag(c, &output)
 	f.BoolVar(&parts, "parts", false, "show what each kind of instruction takes, predicted and measured")
 	return c
 }
@@ -80,9 +83,13 @@ const foresightPasses = 3
 const leastCounted = 6
 
 // trials is how much is trained; of 0 steps, as many as a visit has.
-type trials struct{ splits, steps, rounds int }
+type trials struct {
+	splits, steps, rounds int
+	output                string // file of the results
+}
 
 func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool) error {
+	head := record.Begin("prediction", "Predictions beside what was then measured")
 	p, err := prepare.PrepareToTrain(c, j)
 	if err != nil {
 		return err
@@ -153,6 +160,11 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 				return err
 			}
 		}
+	}
+	head.End()
+	if err := record.Write(t.output, &bench.Predictions{Head: head, Model: p.Model.Name, Workers: j.Workers, Rows: rows,
+		Summary: bench.Summarized(rows)}); err != nil {
+		return err
 	}
 	if asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), rows)

@@ -22,8 +22,8 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/lab/slow"
-	"github.com/millrace-ml/millrace/lab/versus"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
@@ -148,7 +148,6 @@ type slowBench struct {
 	python   string
 	dir      string // scripts, plans, and where processes meet
 	results  *slow.Results
-	machine  versus.Machine
 	profiled map[string]*profile.Profile // by model and batch
 	meetings int                         // of millrace's own so far, each of which has a port
 }
@@ -158,14 +157,14 @@ func benchSlow(c *cobra.Command, f slowFlags) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	b := &slowBench{slowFlags: f, c: c, machine: versus.ThisMachine(), profiled: map[string]*profile.Profile{}}
+	b := &slowBench{slowFlags: f, c: c, profiled: map[string]*profile.Profile{}}
 	if b.results, err = slow.Read(f.output); err != nil {
 		return cli.BadInput(err)
 	}
 	if b.python, b.results.Torch, err = race.Python(c.Context()); err != nil {
 		return fmt.Errorf("%w, or run: make setup-pytorch", err)
 	}
-	b.results.Processor, b.results.Cores = b.machine.Processor, b.machine.Cores
+	b.results.Head = record.Begin("slow", "Trainings between hosts with slow links")
 	dir, remove, err := scratch()
 	if err != nil {
 		return err
@@ -183,7 +182,8 @@ func benchSlow(c *cobra.Command, f slowFlags) error {
 		}
 		done.TookS = time.Since(began).Seconds()
 		b.results.Put(*done)
-		if err := b.results.Write(f.output); err != nil {
+		b.results.End()
+		if err := record.Write(f.output, b.results); err != nil {
 			return err
 		}
 		fmt.Fprintf(c.ErrOrStderr(), "%d of %d: %s, in %.0f s\n", i+1, len(cells), done.Sentence(), done.TookS)
@@ -230,8 +230,8 @@ func (b *slowBench) measure(s slowCell) (*slow.Cell, error) {
 		return nil, err
 	}
 	cell := &slow.Cell{Model: s.of.Name, Hosts: s.hosts, Rate: s.rate.Name, BitsPerSecond: s.rate.BitsPerSecond,
-		Batch: j.Batch, ParameterBytes: 4 * m.ParameterElements(), Plan: report.ShortPlan(chosen.Best), Date: b.machine.Date,
-		Load: versus.ThisMachine().Load}
+		Batch: j.Batch, ParameterBytes: 4 * m.ParameterElements(), Plan: report.ShortPlan(chosen.Best),
+		Date: b.results.Machine.Date, Load: record.ThisMachine().Load}
 	fmt.Fprintf(b.c.ErrOrStderr(), "%s: %s\n", cell.Name(), reason(chosen.Best))
 	hosts, err := slow.Open(ctx, s.hosts, runtime.NumCPU(), s.rate)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 )
 
 func benchSpeedupCommand() *cobra.Command {
@@ -64,7 +65,8 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 		return err
 	}
 	unit := unitOf(p.Model)
-	s := bench.Speedup{Plan: reason(p.Plan)}
+	s := bench.Speedup{Head: record.Begin("speedup", "A pipeline beside one worker"), Model: p.Model.Name,
+		Micros: p.Plan.MicroBatches, Micro: p.Plan.MicroBatch, Plan: reason(p.Plan)}
 	for threads := 1; threads <= 2; threads++ {
 		singles, err := own.singles(p.Model, threads)
 		if err != nil {
@@ -87,8 +89,12 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 			}
 		}
 	}
+	s.End()
+	if err := record.Write(m.output, &s); err != nil {
+		return err
+	}
 	if m.asJSON {
-		return cli.WriteJSON(out, s)
+		return cli.WriteJSON(out, &s)
 	}
 	return s.Write(out, unit)
 }

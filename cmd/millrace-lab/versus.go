@@ -3,17 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/lab/p2p"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/lab/versus"
 	"github.com/millrace-ml/millrace/model"
 )
@@ -121,10 +120,17 @@ func resultsCommand() *cobra.Command {
 
 // readResults reads a file of results, whichever command has written it.
 func readResults(path string) (interface{ Markdown(io.Writer) error }, error) {
-	if r, err := p2p.Read(path); err != nil || r != nil {
-		return r, err
+	bench, err := record.BenchOf(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case bench == p2p.Kind:
+		return record.Read[p2p.Results](path)
+	case bench == versus.Kind:
+		return record.Read[versus.Results](path)
 	}
-	return versus.Read(path)
+	return nil, fmt.Errorf("%s is of bench %q; results prints %s and %s, and millrace-lab benchmarks the page of all",
+		path, bench, p2p.Kind, versus.Kind)
 }
 
 // add gives a command the flags of both.
@@ -132,8 +138,7 @@ func (f *versusFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.text, "text", "", "what gpt trains on (default: made-up words)")
 	c.Flags().StringVar(&f.oldNative, "old-native", "", "the old build's library (default: it finds its own)")
 	c.Flags().StringVar(&f.newNative, "new-native", "", "the new build's library (default: it finds its own)")
-	c.Flags().StringVarP(&f.output, "output", "o", "", "write the results to this file")
-	cli.Writes(c, "output")
+	resultsFlag(c, &f.output)
 	c.Flags().BoolVar(&f.asJSON, "json", false, "for machines")
 }
 
@@ -143,7 +148,7 @@ func (f *versusFlags) open(old, new string) (r *versus.Results, subjects []versu
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	r = &versus.Results{Version: versus.Version, Machine: versus.ThisMachine()}
+	r = &versus.Results{Head: record.Begin(versus.Kind, "Two builds")}
 	if r.Old, err = versus.OpenBuild("old", old, f.oldNative, dir); err == nil {
 		r.New, err = versus.OpenBuild("new", new, f.newNative, dir)
 	}
@@ -182,7 +187,6 @@ func (f *versusFlags) compare(c *cobra.Command, old, new string) error {
 		return err
 	}
 	defer remove()
-	began := time.Now()
 	for _, one := range f.cases(subjects) {
 		row, err := versus.Compare(c.Context(), r.Old, r.New, one, c.ErrOrStderr())
 		if err != nil {
@@ -190,7 +194,7 @@ func (f *versusFlags) compare(c *cobra.Command, old, new string) error {
 		}
 		r.Rows = append(r.Rows, row)
 	}
-	r.What, r.TookS = "Speed of two builds: "+strings.Join(f.only, ", "), time.Since(began).Seconds()
+	r.What = "Speed of two builds: " + strings.Join(f.only, ", ")
 	return f.print(c, r)
 }
 
@@ -211,7 +215,6 @@ func (f *versusFlags) spread(c *cobra.Command, program string, workers int) erro
 		return err
 	}
 	r.Old.Name, r.New.Name, r.New.Processes = "threads", "processes", workers
-	began := time.Now()
 	for _, s := range subjects {
 		if !slices.Contains(f.only, s.Model) {
 			continue
@@ -224,7 +227,6 @@ func (f *versusFlags) spread(c *cobra.Command, program string, workers int) erro
 		r.Rows = append(r.Rows, row)
 	}
 	r.What = fmt.Sprintf("%d workers as processes against as threads", workers)
-	r.TookS = time.Since(began).Seconds()
 	return f.print(c, r)
 }
 
@@ -283,7 +285,6 @@ func (f *versusFlags) predict(c *cobra.Command, old, new string) error {
 	if err := named(f.only, subjects); err != nil {
 		return err
 	}
-	began := time.Now()
 	for _, s := range subjects {
 		if !slices.Contains(f.only, s.Model) {
 			continue
@@ -299,19 +300,15 @@ func (f *versusFlags) predict(c *cobra.Command, old, new string) error {
 		}
 		r.Splits = append(r.Splits, found...)
 	}
-	r.What, r.TookS = fmt.Sprintf("Predictions over %d random splits", f.splits), time.Since(began).Seconds()
+	r.What = fmt.Sprintf("Predictions over %d random splits", f.splits)
 	return f.print(c, r)
 }
 
 // print writes results to the file that was asked for, and prints them.
 func (f *versusFlags) print(c *cobra.Command, r *versus.Results) error {
-	if f.output != "" {
-		if err := os.MkdirAll(filepath.Dir(f.output), 0o755); err != nil {
-			return cli.BadInput(fmt.Errorf("--output: %w", err))
-		}
-		if err := r.Write(f.output); err != nil {
-			return err
-		}
+	r.End()
+	if err := record.Write(f.output, r); err != nil {
+		return err
 	}
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), r)

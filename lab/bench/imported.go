@@ -5,22 +5,15 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/lab/race"
-	"github.com/millrace-ml/millrace/lab/versus"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/report"
 )
 
-// ImportedVersion is of the files of ImportedReport.
-const ImportedVersion = 1
-
 // ImportedReport is everything that bench imported found.
 type ImportedReport struct {
-	Version int              `json:"version"`
-	What    string           `json:"what"`
-	Machine versus.Machine   `json:"machine"`
-	TookS   float64          `json:"took_s"`
+	record.Head
 	Torch   string           `json:"torch"`
 	Modules []ImportedModule `json:"modules"`
 }
@@ -73,8 +66,18 @@ func (r *ImportedReport) Missed() (all error) {
 	return all
 }
 
-// WriteFile writes the report to a file.
-func (r *ImportedReport) WriteFile(path string) error { return document.WriteJSON(path, r) }
+// Kind is the report's name in its file.
+func (r *ImportedReport) Kind() string { return "imported" }
+
+// Recount refuses what the pairs do not give.
+func (r *ImportedReport) Recount() (wrong error) {
+	for _, m := range r.Modules {
+		for _, s := range m.Speeds {
+			wrong = errors.Join(wrong, recount(&r.Head, m.Name, &s.Result))
+		}
+	}
+	return wrong
+}
 
 // Write writes the report as Markdown.
 func (r *ImportedReport) Write(w io.Writer) error {

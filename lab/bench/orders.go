@@ -1,11 +1,14 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 )
@@ -20,10 +23,70 @@ type Order struct {
 	Gain      float64        `json:"gain"` // 1F1B's step over this one's, median over rounds
 	Interval  stats.Interval `json:"interval"`
 	Expected  float64        `json:"expected_gain"` // by the predictions, likewise
+	MemoryOff *float64       `json:"memory_off"`    // of the worst worker, as a part of what was measured; null: not known
 	TakenBack int            `json:"taken_back"`    // rounds in which updates were
 
-	Plan    *plan.Plan
-	Command race.Command
+	Plan    *plan.Plan   `json:"plan,omitempty"`
+	Command race.Command `json:"-"`
+}
+
+// Orders is everything that bench orders found; all are held against the first.
+type Orders struct {
+	record.Head
+	Model   string   `json:"model"`
+	Workers int      `json:"workers"`
+	Orders  []*Order `json:"orders"`
+}
+
+// Kind is the report's name in its file.
+func (o *Orders) Kind() string { return "orders" }
+
+// Recount refuses what the rounds do not give.
+func (o *Orders) Recount() (wrong error) {
+	if len(o.Orders) == 0 || slices.Contains(o.Orders, nil) {
+		return errors.New("orders has none, or one that is null")
+	}
+	for _, one := range o.Orders {
+		if len(one.StepS) != len(o.Orders[0].StepS) || len(one.ExpectedS) != len(one.StepS) ||
+			len(one.PeakBytes) != len(one.Predicted.MemoryBytes) {
+			wrong = errors.Join(wrong, fmt.Errorf("%s has %d rounds, %d predictions, and memory of %d workers; %s has %d "+
+				"rounds, and %d workers are predicted", one.Name, len(one.StepS), len(one.ExpectedS), len(one.PeakBytes),
+				o.Orders[0].Name, len(o.Orders[0].StepS), len(one.Predicted.MemoryBytes)))
+			continue
+		}
+		gains, expected := one.over(o.Orders[0])
+		wrong = errors.Join(wrong, o.Median(one.Name+": gain", gains, one.Gain, one.Interval),
+			o.Median(one.Name+": expected_gain", expected, one.Expected, stats.Interval{}),
+			o.memory(one))
+	}
+	return wrong
+}
+
+// memory refuses how far memory was off where it is not what the workers held.
+func (o *Orders) memory(one *Order) error {
+	if one.MemoryOff == nil {
+		if o.Carried() {
+			return nil
+		}
+		return fmt.Errorf("%s: memory_off is null; only what was carried over lacks it", one.Name)
+	}
+	return o.Value(one.Name+": memory_off", *one.MemoryOff, one.memoryOff())
+}
+
+// over are the gains over another order by round, measured and predicted.
+func (o *Order) over(base *Order) (gains, expected []float64) {
+	for i, s := range o.StepS {
+		gains, expected = append(gains, base.StepS[i]/s), append(expected, base.ExpectedS[i]/o.ExpectedS[i])
+	}
+	return gains, expected
+}
+
+// memoryOff is how far the worst worker's memory was from its prediction.
+func (o *Order) memoryOff() (off float64) {
+	for k, bytes := range o.PeakBytes {
+		off = max(off, race.Off(float64(o.Predicted.MemoryBytes[k]), float64(bytes)))
+	}
+	return off
 }
 
 // overPredicted is what was measured over what was predicted, the median over rounds.
@@ -40,10 +103,7 @@ func WriteOrders(w io.Writer, orders []*Order) error {
 		" gain over 1f1b predicted", " measured", " 95 % interval", " memory off"}}
 	var steps, memory []float64
 	for _, o := range orders {
-		off := 0.0
-		for k, bytes := range o.PeakBytes {
-			off = max(off, race.Off(float64(o.Predicted.MemoryBytes[k]), float64(bytes)))
-		}
+		off := o.memoryOff()
 		ratio := o.overPredicted()
 		steps, memory = append(steps, race.Off(1, ratio)), append(memory, off)
 		t.Add(o.Name, fmt.Sprintf("%.1f", 1e3*stats.Median(o.ExpectedS)), fmt.Sprintf("%.1f", 1e3*stats.Median(o.StepS)),
@@ -74,10 +134,8 @@ const BaseOrder = "1f1b"
 func CompareOrders(orders []*Order) error {
 	base := orders[0]
 	for _, o := range orders {
-		var gains, expected []float64
-		for i, s := range o.StepS {
-			gains, expected = append(gains, base.StepS[i]/s), append(expected, base.ExpectedS[i]/o.ExpectedS[i])
-		}
+		gains, expected := o.over(base)
+		o.MemoryOff = new(o.memoryOff())
 		o.Gain, o.Expected = stats.Median(gains), stats.Median(expected)
 		var err error
 		if o.Interval, err = stats.MedianInterval(gains, 0.95); err != nil {

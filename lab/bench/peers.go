@@ -1,30 +1,71 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 )
 
 // PeersReport is everything that bench peers found.
 type PeersReport struct {
-	Torch   string                     `json:"torch"`
-	Unit    race.Unit                  `json:"unit"`
-	Choice  string                     `json:"choice"` // why millrace's plan was chosen
-	Sweeps  map[string][]race.Measured `json:"sweeps"`
-	Results []race.Result              `json:"results"`
-	Order   []string                   // of Sweeps
+	record.Head
+	Torch  string      `json:"torch"`
+	Unit   race.Unit   `json:"unit"`
+	Choice string      `json:"choice"` // why millrace's plan was chosen
+	Rivals []PeerRival `json:"rivals"`
+}
+
+// PeerRival is one rival: its settings, the best first, and the races against the best.
+type PeerRival struct {
+	Name   string          `json:"name"`
+	Doc    string          `json:"doc"`
+	Sweep  []race.Measured `json:"sweep"`
+	Choice race.Result     `json:"choice"` // of the plan that millrace chooses
+	// Pipeline is that of its pipeline of two stages, where the rival is a pipeline.
+	Pipeline *race.Result `json:"pipeline,omitempty"`
+}
+
+// Kind is the report's name in its file.
+func (r *PeersReport) Kind() string { return "peers" }
+
+// Recount refuses what the pairs do not give.
+func (r *PeersReport) Recount() (wrong error) {
+	for i := range r.Rivals {
+		for _, result := range r.Rivals[i].results() {
+			wrong = errors.Join(wrong, recount(&r.Head, r.Rivals[i].Name, &result))
+		}
+	}
+	return wrong
+}
+
+// results are the races with the rival.
+func (p *PeerRival) results() []race.Result {
+	if p.Pipeline == nil {
+		return []race.Result{p.Choice}
+	}
+	return []race.Result{p.Choice, *p.Pipeline}
+}
+
+// recount refuses a race whose median or interval its pairs do not give.
+func recount(h *record.Head, what string, r *race.Result) error {
+	return h.Median(fmt.Sprintf("%s: %s over %s", what, r.A.Name, r.B.Name), r.Ratios, r.MedianRatio, r.Interval)
 }
 
 func (r *PeersReport) Write(w io.Writer) error {
 	fmt.Fprintf(w, "PyTorch %s. millrace's choice: %s\n\n", r.Torch, r.Choice)
-	if err := race.WriteResults(w, r.Unit, r.Results); err != nil {
+	var results []race.Result
+	for i := range r.Rivals {
+		results = append(results, r.Rivals[i].results()...)
+	}
+	if err := race.WriteResults(w, r.Unit, results); err != nil {
 		return err
 	}
-	for _, name := range r.Order {
-		fmt.Fprintf(w, "\n%s\n\n", name)
-		if err := race.WriteSweep(w, r.Unit, r.Sweeps[name]); err != nil {
+	for _, p := range r.Rivals {
+		fmt.Fprintf(w, "\n%s\n\n", p.Doc)
+		if err := race.WriteSweep(w, r.Unit, p.Sweep); err != nil {
 			return err
 		}
 	}

@@ -2,12 +2,14 @@ package bench
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run"
@@ -25,6 +27,64 @@ type PredictionRow struct {
 	SameCount bool       `json:"same_count"` // of live micro-batches, on every worker
 	Ratios    []float64  `json:"ratios"`     // of each round: the median step over its prediction
 	Parts     []stepPart `json:"parts"`
+}
+
+// Predictions is everything that bench prediction found.
+type Predictions struct {
+	record.Head
+	Model   string            `json:"model"`
+	Workers int               `json:"workers"`
+	Rows    []PredictionRow   `json:"rows,omitempty"` // the chosen plan, and random splits
+	Summary PredictionSummary `json:"summary"`
+}
+
+// PredictionSummary is what rows come to: distances as parts of what was measured.
+type PredictionSummary struct {
+	Plans        int     `json:"plans"`
+	StepMedian   float64 `json:"step_median"`
+	StepWorst    float64 `json:"step_worst"`
+	MemoryMedian float64 `json:"memory_median"`
+	MemoryWorst  float64 `json:"memory_worst"`
+	Exact        int     `json:"exact"`       // plans whose workers held as many live micro-batches as predicted
+	Correlation  float64 `json:"correlation"` // of throughput, predicted and measured
+}
+
+// Kind is the report's name in its file.
+func (p *Predictions) Kind() string { return "prediction" }
+
+// Recount refuses a summary that is not the rows'.
+func (p *Predictions) Recount() error {
+	if len(p.Rows) == 0 {
+		if !p.Carried() {
+			return errors.New("rows has no plan; the chosen one is there at least")
+		}
+		return nil
+	}
+	counted := Summarized(p.Rows)
+	return errors.Join(p.Value("summary.plans", float64(p.Summary.Plans), float64(counted.Plans)),
+		p.Value("summary.step_median", p.Summary.StepMedian, counted.StepMedian),
+		p.Value("summary.step_worst", p.Summary.StepWorst, counted.StepWorst),
+		p.Value("summary.memory_median", p.Summary.MemoryMedian, counted.MemoryMedian),
+		p.Value("summary.memory_worst", p.Summary.MemoryWorst, counted.MemoryWorst),
+		p.Value("summary.exact", float64(p.Summary.Exact), float64(counted.Exact)),
+		p.Value("summary.correlation", p.Summary.Correlation, counted.Correlation))
+}
+
+// Summarized is what rows come to.
+func Summarized(rows []PredictionRow) PredictionSummary {
+	var steps, memory, predicted, measured []float64
+	s := PredictionSummary{Plans: len(rows)}
+	for _, r := range rows {
+		steps, memory = append(steps, r.OffStep), append(memory, r.OffMemory)
+		predicted, measured = append(predicted, r.Predicted.SamplesPerSecond), append(measured, r.Measured.SamplesPerSecond)
+		if r.SameCount {
+			s.Exact++
+		}
+	}
+	s.StepMedian, s.StepWorst = stats.Median(steps), race.Worst(steps)
+	s.MemoryMedian, s.MemoryWorst = stats.Median(memory), race.Worst(memory)
+	s.Correlation = stats.Correlation(predicted, measured)
+	return s
 }
 
 // ratio is the step over its prediction.
@@ -65,7 +125,6 @@ func WritePredictions(w io.Writer, rows []PredictionRow) error {
 	}
 	t := report.Table{Head: []string{"plan", " predicted ms", " measured ms", " measured over predicted", " " + within,
 		" step off", " memory off", "live micro-batches"}}
-	var steps, memory []float64
 	for _, r := range rows {
 		among, err := stats.MedianInterval(r.Ratios, 0.95)
 		if err != nil { // too few rounds
@@ -81,22 +140,20 @@ func WritePredictions(w io.Writer, rows []PredictionRow) error {
 		t.Add(r.Plan, fmt.Sprintf("%.1f", 1e3*r.Predicted.StepS), fmt.Sprintf("%.1f", 1e3*r.Measured.StepS),
 			fmt.Sprintf("%.3f", r.ratio()), fmt.Sprintf("%.3f to %.3f", among.Lo, among.Hi),
 			fmt.Sprintf("%.1f %%", 100*r.OffStep), fmt.Sprintf("%.1f %%", 100*r.OffMemory), live)
-		steps, memory = append(steps, r.OffStep), append(memory, r.OffMemory)
 	}
 	if err := t.Markdown(w); err != nil {
 		return err
 	}
+	s := Summarized(rows)
 	fmt.Fprintf(w, "\nWorst: step %.1f %%, memory %.1f %%; median: step %.1f %%, memory %.1f %%.\n",
-		100*race.Worst(steps), 100*race.Worst(memory), 100*stats.Median(steps), 100*stats.Median(memory))
+		100*s.StepWorst, 100*s.MemoryWorst, 100*s.StepMedian, 100*s.MemoryMedian)
 	fmt.Fprintf(w, "Of the %d plans, %d reach within 5 %% of their predictions (%s).\n", len(rows), reach, within)
-	var predicted, measured []float64
 	most := 0.0
 	for _, r := range rows {
 		most = max(most, r.OfMost)
-		predicted, measured = append(predicted, r.Predicted.SamplesPerSecond), append(measured, r.Measured.SamplesPerSecond)
 	}
 	fmt.Fprintf(w, "Of what the plans say that no timing exceeds, workers held %.1f %% at most.\n", 100*most)
 	_, err := fmt.Fprintf(w, "Throughput, predicted against real over the plans (PipeDream Fig. 15): correlation %.3f.\n",
-		stats.Correlation(predicted, measured))
+		s.Correlation)
 	return err
 }

@@ -1,12 +1,14 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
@@ -14,6 +16,10 @@ import (
 
 // Speedup is what bench speedup found.
 type Speedup struct {
+	record.Head
+	Model    string            `json:"model"`
+	Micros   int               `json:"micro_batches"`
+	Micro    int               `json:"micro_batch"` // samples
 	Plan     string            `json:"plan"`
 	Singles  [][]race.Measured `json:"singles"` // of one thread, of two
 	Results  []race.Result     `json:"results"` // against the best of each
@@ -23,6 +29,22 @@ type Speedup struct {
 	Interval stats.Interval    `json:"of_bound_interval"`
 	Work     float64           `json:"work"`
 	Waiting  float64           `json:"waiting"`
+}
+
+// Kind is the report's name in its file.
+func (s *Speedup) Kind() string { return "speedup" }
+
+// Recount refuses what the pairs do not give.
+func (s *Speedup) Recount() (wrong error) {
+	for _, r := range s.Results {
+		wrong = errors.Join(wrong, recount(&s.Head, s.Model, &r))
+	}
+	var bounds, reached []float64
+	for _, p := range s.Pairs {
+		bounds, reached = append(bounds, p.Bound), append(reached, p.OfBound)
+	}
+	return errors.Join(wrong, s.Median("bound", bounds, s.Bound, stats.Interval{}),
+		s.Median("of_bound", reached, s.OfBound, s.Interval))
 }
 
 // speedupPair is what one pair of visits says of the bound.

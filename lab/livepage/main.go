@@ -13,18 +13,20 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/browser"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/lab/bench"
+	"github.com/millrace-ml/millrace/lab/record"
 )
 
 func main() {
 	to := flag.String("o", "lab/results/live-page.json", "write the figures to this file")
 	flag.Parse()
-	if err := bench(*to); err != nil {
+	if err := look(*to); err != nil {
 		fmt.Fprintln(os.Stderr, "livepage:", err)
 		os.Exit(1)
 	}
 }
 
-func bench(to string) error {
+func look(to string) error {
 	b, err := browser.Start()
 	if err != nil {
 		return err
@@ -35,16 +37,18 @@ func bench(to string) error {
 		return err
 	}
 	defer remove()
-	f, err := measure(b, dir, sizes{Open: 10_000, Grow: []int{50_000, 200_000}, Batch: 2000})
+	f := &bench.LivePage{Head: record.Begin("livepage", "The page of a long run in a browser")}
+	err = measure(b, dir, sizes{Open: 10_000, Grow: []int{50_000, 200_000}, Batch: 2000}, f)
 	if err != nil {
 		return err
 	}
-	fmt.Print(f.table())
-	return document.WriteJSON(to, f)
+	fmt.Print(table(f))
+	f.End()
+	return record.Write(to, f)
 }
 
 // table is the figures as Markdown.
-func (f *figures) table() string {
+func table(f *bench.LivePage) string {
 	text := fmt.Sprintf("| steps | page | its data | a redraw, median | at most |\n|---:|---:|---:|---:|---:|\n"+
 		"| %d | %d KiB | %d KiB | %.1f ms | %.1f ms |\n\n| steps seen | heap | nodes | listeners |\n|---:|---:|---:|---:|\n",
 		f.Steps, f.PageBytes>>10, f.DataBytes>>10, f.MedianMS, f.MostMS)

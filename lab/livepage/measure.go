@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/browser"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/folder"
@@ -28,25 +29,6 @@ type sizes struct {
 	Open  int   // already when it is opened
 	Grow  []int // later, as they come
 	Batch int   // so many come at once
-}
-
-// figures is what was measured.
-type figures struct {
-	Steps     int       `json:"steps"`      // when the page was opened
-	PageBytes int64     `json:"page_bytes"` // sent until all was drawn: the page, its scripts and style
-	DataBytes int64     `json:"data_bytes"` // of the run
-	RedrawMS  []float64 `json:"redraw_ms"`  // each
-	MedianMS  float64   `json:"median_ms"`
-	MostMS    float64   `json:"most_ms"`
-	Grown     []grown   `json:"grown"`
-}
-
-// grown is what the page holds behind so many steps.
-type grown struct {
-	Steps     int   `json:"steps"`
-	HeapBytes int64 `json:"heap_bytes"`
-	Nodes     int64 `json:"nodes"`
-	Listeners int64 `json:"listeners"`
 }
 
 // written is a run's folder, to which steps are added as a training does.
@@ -146,33 +128,33 @@ func serve(dir string) (url string, page, data *atomic.Int64, end func(), err er
 const redrawn = "millraceRedraws.page + millraceRedraws.curves"
 
 // measure opens the page of a run in a browser, and looks at it while steps come.
-func measure(b *browser.Browser, dir string, n sizes) (f figures, err error) {
+func measure(b *browser.Browser, dir string, n sizes, f *bench.LivePage) error {
 	run, err := write(dir)
 	if err != nil {
-		return f, err
+		return err
 	}
 	defer run.lines.Close()
 	if err := run.add(n.Open); err != nil {
-		return f, err
+		return err
 	}
 	url, pageBytes, dataBytes, end, err := serve(dir)
 	if err != nil {
-		return f, err
+		return err
 	}
 	defer end()
 	page, err := b.Open(url, browser.View{Width: 1280})
 	if err != nil {
-		return f, err
+		return err
 	}
 	defer page.Close()
 	if err := arrives(page, run.steps); err != nil {
-		return f, err
+		return err
 	}
 	f.Steps, f.PageBytes, f.DataBytes = n.Open, pageBytes.Load(), dataBytes.Load()
 	for range 30 { // a key that has everything drawn anew
 		var ms float64
 		if err := errors.Join(page.Press("l"), page.Settle(), page.Eval(redrawn, &ms)); err != nil {
-			return f, err
+			return err
 		}
 		f.RedrawMS = append(f.RedrawMS, ms)
 		f.MostMS = max(f.MostMS, ms)
@@ -181,22 +163,23 @@ func measure(b *browser.Browser, dir string, n sizes) (f figures, err error) {
 	for _, steps := range n.Grow {
 		for run.steps < steps {
 			if err := run.add(min(n.Batch, steps-run.steps)); err != nil {
-				return f, err
+				return err
 			}
 			if err := arrives(page, run.steps); err != nil {
-				return f, err
+				return err
 			}
 		}
 		held, err := page.Held()
 		if err != nil {
-			return f, err
+			return err
 		}
-		f.Grown = append(f.Grown, grown{steps, held.HeapBytes, held.Nodes, held.Listeners})
+		f.Grown = append(f.Grown, bench.LiveHeld{Steps: steps, HeapBytes: held.HeapBytes, Nodes: held.Nodes,
+			Listeners: held.Listeners})
 	}
 	if faults := page.Faults(); faults != nil {
-		return f, fmt.Errorf("the page has faults: %q", faults)
+		return fmt.Errorf("the page has faults: %q", faults)
 	}
-	return f, nil
+	return nil
 }
 
 // arrives waits until the page has so many steps and has drawn them.

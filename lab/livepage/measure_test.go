@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/internal/browser"
+	"github.com/millrace-ml/millrace/lab/bench"
 )
 
 // A page is small, and one that is left open holds no more, however many steps come.
@@ -21,11 +22,11 @@ func TestAPageLeftOpenDoesNotGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	f, err := measure(b, t.TempDir(), sizes{Open: 2000, Grow: []int{5000, 10_000, 20_000}, Batch: 1250})
-	if err != nil {
+	f := &bench.LivePage{}
+	if err := measure(b, t.TempDir(), sizes{Open: 2000, Grow: []int{5000, 10_000, 20_000}, Batch: 1250}, f); err != nil {
 		t.Fatal(err)
 	}
-	t.Log(f.table())
+	t.Log(table(f))
 	if f.PageBytes < 1000 || f.DataBytes < 1000 || f.PageBytes+f.DataBytes > 5<<20 || len(f.RedrawMS) == 0 {
 		t.Errorf("the page has %d bytes and its data %d", f.PageBytes, f.DataBytes)
 	}

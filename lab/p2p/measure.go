@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/lab/race"
-	"github.com/millrace-ml/millrace/lab/versus"
+	"github.com/millrace-ml/millrace/lab/record"
 )
 
 const (
@@ -62,8 +62,8 @@ func Measure(ctx context.Context, players []Player, s Settings, log io.Writer) (
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	r := &Results{Version: Version, What: What, Machine: versus.ThisMachine(), ComputeS: s.Computes.Seconds()}
-	began := time.Now()
+	r := &Results{Head: record.Begin(Kind, "Messages between two processes of one machine"),
+		ComputeS: s.Computes.Seconds()}
 	var commands []race.Command
 	for _, p := range players {
 		commands = append(commands, p.Command)
@@ -92,7 +92,7 @@ func Measure(ctx context.Context, players []Player, s Settings, log io.Writer) (
 	if err != nil {
 		return nil, err
 	}
-	r.TookS = time.Since(began).Seconds()
+	r.End()
 	return r, r.judge()
 }
 

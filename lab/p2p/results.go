@@ -1,35 +1,28 @@
 package p2p
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
-	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/internal/terminal"
-	"github.com/millrace-ml/millrace/lab/versus"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/report"
 )
 
-// Version is of the files of results.
-const Version = 1
-
-// What is what all of them are about.
-const What = "Messages between two processes of one machine"
+// Kind is the name of the benchmark in its files.
+const Kind = "p2p"
 
 // Results is what was found, as it stands in lab/results.
 type Results struct {
-	Version  int            `json:"version"`
-	What     string         `json:"what"`
-	Machine  versus.Machine `json:"machine"`
-	TookS    float64        `json:"took_s"`
-	Ways     []Way          `json:"ways"`
-	Messages []Times        `json:"messages"` // one way; ratios are raw TCP's time over the way's
-	ComputeS float64        `json:"compute_s"`
-	Arrivals []Arrival      `json:"arrivals"`
-	Sums     []Times        `json:"sums"` // ratios are millrace's time over the way's
+	record.Head
+	Ways     []Way     `json:"ways"`
+	Messages []Times   `json:"messages"` // one way; ratios are raw TCP's time over the way's
+	ComputeS float64   `json:"compute_s"`
+	Arrivals []Arrival `json:"arrivals"`
+	Sums     []Times   `json:"sums"` // ratios are millrace's time over the way's
 }
 
 // Way is what was measured, and what it is.
@@ -91,24 +84,23 @@ func (r *Results) judge() (err error) {
 	return err
 }
 
-// Write writes results to a file.
-func (r *Results) Write(path string) error { return document.WriteJSON(path, r) }
+// Kind is the results' name in their file.
+func (r *Results) Kind() string { return Kind }
 
-// Read reads a file of results; nil where it is about something else.
-func Read(path string) (*Results, error) {
-	text, err := document.Read(path, document.MaxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("p2p: %w", err)
+// Recount refuses medians and intervals that the visits do not give.
+func (r *Results) Recount() (wrong error) {
+	for _, t := range slices.Concat(r.Messages, r.Sums) {
+		name := fmt.Sprintf("%s, %s", size(t.Bytes), t.Way)
+		wrong = errors.Join(wrong, r.Median(name+": median_s", t.Seconds, t.MedianS, stats.Interval{}))
+		if len(t.Ratios) > 0 {
+			wrong = errors.Join(wrong, r.Median(name+": median_ratio", t.Ratios, t.MedianRatio, t.Interval))
+		}
 	}
-	var head struct{ What string }
-	if err := json.Unmarshal(text, &head); err == nil && head.What != What {
-		return nil, nil
+	for _, a := range r.Arrivals {
+		wrong = errors.Join(wrong, r.Median(fmt.Sprintf("%s, %s: median_ratio", size(a.Bytes), a.Way), a.Ratios,
+			a.MedianRatio, a.Interval))
 	}
-	r := &Results{}
-	if err := document.Decode(text, Version, r); err != nil {
-		return nil, fmt.Errorf("p2p: %s: %w", path, err)
-	}
-	return r, nil
+	return wrong
 }
 
 // size is bytes as people say them.

@@ -20,28 +20,10 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/lab/bench"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/plan"
 )
-
-// compared is what the two profiles of a model say.
-type compared struct {
-	Model string   `json:"model"`
-	Plan  []string `json:"plan"` // the flags of profile and plan
-	// Profiling takes so long.
-	QuickS    float64 `json:"quick_s"`
-	ThoroughS float64 `json:"thorough_s"`
-	// QuickPlan's step as the quick profile predicts it, and as the thorough one does.
-	PredictedS float64 `json:"predicted_s"`
-	LaterS     float64 `json:"later_s"`
-	// BestS is the step of the plan that the thorough profile leads to.
-	BestS float64 `json:"best_s"`
-}
-
-// Off is how far the quick profile's prediction is from the thorough one's, as a part of that.
-func (c *compared) Off() float64 { return c.PredictedS/c.LaterS - 1 }
-
-// Behind is how much slower the plan of the quick profile is, by the thorough costs.
-func (c *compared) Behind() float64 { return c.LaterS/c.BestS - 1 }
 
 func main() {
 	program := flag.String("millrace", "bin/millrace", "the program")
@@ -51,14 +33,14 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := bench(ctx, *program, strings.Split(*models, ","), *batch, *to); err != nil {
+	if err := measure(ctx, *program, strings.Split(*models, ","), *batch, *to); err != nil {
 		fmt.Fprintln(os.Stderr, "quick:", err)
 		os.Exit(1)
 	}
 }
 
-func bench(ctx context.Context, program string, models []string, batch int, to string) error {
-	var all []compared
+func measure(ctx context.Context, program string, models []string, batch int, to string) error {
+	all := bench.Quick{Head: record.Begin("quick", "Quick profiles beside thorough ones")}
 	fmt.Println("| model | quick profile | thorough profile | predictions apart | plan behind |")
 	fmt.Println("|---|---:|---:|---:|---:|")
 	for _, m := range models {
@@ -66,21 +48,22 @@ func bench(ctx context.Context, program string, models []string, batch int, to s
 		if err != nil {
 			return err
 		}
-		all = append(all, *c)
+		all.Models = append(all.Models, *c)
 		fmt.Printf("| %s | %.0f s | %.0f s | %+.1f %% | %.1f %% |\n", c.Model, c.QuickS, c.ThoroughS, 100*c.Off(),
 			100*c.Behind())
 	}
-	return document.WriteJSON(to, all)
+	all.End()
+	return record.Write(to, &all)
 }
 
 // compare profiles a model both ways.
-func compare(ctx context.Context, program, name string, batch int) (*compared, error) {
+func compare(ctx context.Context, program, name string, batch int) (*bench.QuickModel, error) {
 	dir, remove, err := document.Scratch("millrace-quick-")
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
-	c := &compared{Model: name, Plan: []string{"--workers", "2", "--batch", fmt.Sprint(batch)}}
+	c := &bench.QuickModel{Model: name, Plan: []string{"--workers", "2", "--batch", fmt.Sprint(batch)}}
 	in := func(file string) string { return filepath.Join(dir, file) }
 	run := func(args ...string) ([]byte, time.Duration, error) {
 		began := time.Now()

@@ -104,8 +104,8 @@ func (c *Cell) lacks() string {
 // Share is DDP's all-reduce time over its compute time.
 func (c *Cell) Share() float64 { return c.ReduceS / c.ComputeS }
 
-// ddp is the faster one of PyTorch's two.
-func (c *Cell) ddp() *Run {
+// Fastest is the faster one of PyTorch's two.
+func (c *Cell) Fastest() *Run {
 	a, b := c.Run(DDP), c.Run(Accumulated)
 	if b.StepS < a.StepS {
 		return b
@@ -115,7 +115,7 @@ func (c *Cell) ddp() *Run {
 
 // Broken says how the cell breaks what was promised, against the faster way of DDP; "" where it does not.
 func (c *Cell) Broken() string {
-	switch d := c.ddp(); {
+	switch d := c.Fastest(); {
 	case d.Interval.Hi < leastOfDDP:
 		return fmt.Sprintf("%s: wholly below %v of %s: %.2f (%.2f to %.2f)", c.Name(), leastOfDDP, d.Name, d.Ratio,
 			d.Interval.Lo, d.Interval.Hi)

@@ -7,40 +7,40 @@ import (
 	"io/fs"
 	"slices"
 
-	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/lab/record"
 )
-
-// version is of the file of results.
-const version = 1
 
 // Results are cells, and where they were measured.
 type Results struct {
-	Version   int    `json:"version"`
-	Processor string `json:"processor"`
-	Cores     int    `json:"cores"`
-	Torch     string `json:"torch"` // PyTorch's version
-	Cells     []Cell `json:"cells"`
+	record.Head        // of the last command that measured cells
+	Torch       string `json:"torch"` // PyTorch's version
+	Cells       []Cell `json:"cells"`
+}
+
+// Kind is the results' name in their file.
+func (r *Results) Kind() string { return "slow" }
+
+// Recount refuses cells that lack something, and medians and intervals that rounds do not give.
+func (r *Results) Recount() (wrong error) {
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		if lacks := c.lacks(); lacks != "" {
+			return fmt.Errorf("cells[%d], %s, lacks %s", i, c.Name(), lacks)
+		}
+		for _, run := range c.Runs[1:] {
+			wrong = errors.Join(wrong, r.Median(c.Name()+": ratio of "+run.Name, run.Ratios, run.Ratio, run.Interval))
+		}
+	}
+	return wrong
 }
 
 // Read reads a file of results; one that is not there has none.
 func Read(path string) (*Results, error) {
-	r := &Results{Version: version}
-	text, err := document.Read(path, document.MaxBytes)
+	r, err := record.Read[Results](path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
+		return &Results{}, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("slow: %w", err)
-	}
-	if err := document.Decode(text, version, r); err != nil {
-		return nil, fmt.Errorf("slow: %s: %w", path, err)
-	}
-	for i := range r.Cells {
-		if lacks := r.Cells[i].lacks(); lacks != "" {
-			return nil, fmt.Errorf("slow: %s: cells[%d], %s, lacks %s", path, i, r.Cells[i].Name(), lacks)
-		}
-	}
-	return r, nil
+	return r, err
 }
 
 // Put adds a cell, in the place of one of the same model, hosts and rate.
@@ -67,6 +67,3 @@ func (r *Results) Broken() error {
 	}
 	return errors.Join(all...)
 }
-
-// Write writes the file.
-func (r *Results) Write(path string) error { return document.WriteJSON(path, r) }

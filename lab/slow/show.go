@@ -11,7 +11,7 @@ import (
 
 // Sentence is what a cell found.
 func (c *Cell) Sentence() string {
-	d := c.ddp()
+	d := c.Fastest()
 	return fmt.Sprintf("%s: all-reduce over compute %.2f; %.2f times as fast as %s (%.2f to %.2f); step %.0f ms, "+
 		"predicted %.0f",
 		c.Name(), c.Share(), d.Ratio, d.Name, d.Interval.Lo, d.Interval.Hi, 1e3*c.Runs[0].StepS, 1e3*c.Runs[0].PredictedS)
@@ -29,7 +29,7 @@ func (r *Results) Markdown(w io.Writer) error {
 			return fmt.Sprintf("%.2f (%.2f to %.2f)", o.Ratio, o.Interval.Lo, o.Interval.Hi)
 		}
 		off := "shared cores"
-		if c.Hosts <= r.Cores {
+		if c.Hosts <= r.Machine.Cores {
 			off = fmt.Sprintf("%.0f %%", 100*c.Off())
 		}
 		t.Add(c.Model, c.Hosts, c.Rate, fmt.Sprintf("%.2f", c.Share()), ms(DDP), ms(Accumulated), ms(Plain), ms(Chosen),
@@ -53,8 +53,8 @@ func (r *Results) Markdown(w io.Writer) error {
 		fmt.Fprintf(w, "PipeDream's VGG-16 on %s (Table 1): %.2f times data parallelism, whose all-reduce takes %.2f of its "+
 			"compute time.", p.Where, p.Factor, p.Share)
 		if c := r.Nearest("vgg16-quarter", p); c != nil {
-			fmt.Fprintf(w, " The nearest cell, %s, has %.2f: %.2f times DDP (paper: %.2f).", c.Name(), c.Share(), c.ddp().Ratio,
-				p.Factor)
+			fmt.Fprintf(w, " The nearest cell, %s, has %.2f: %.2f times DDP (paper: %.2f).", c.Name(), c.Share(),
+				c.Fastest().Ratio, p.Factor)
 		}
 		fmt.Fprintln(w)
 	}
@@ -81,7 +81,7 @@ func (r *Results) Plot() (*report.Lines, error) {
 			}
 			p.Series = append(p.Series, s)
 		}
-		d := c.ddp()
+		d := c.Fastest()
 		p.Series[i].Points = append(p.Series[i].Points, report.SeriesPoint{X: c.Share(), Y: d.Ratio, Lo: d.Interval.Lo,
 			Hi: d.Interval.Hi})
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/model"
 )
 
@@ -71,8 +73,8 @@ func TestCompare(t *testing.T) {
 	if d.Ratio != 3.5 || d.Interval.Lo != 1 || d.Interval.Hi != 6 || c.Run(Accumulated).Ratio != 7 {
 		t.Errorf("%+v", c.Runs)
 	}
-	if d.StepS != 64/12.5 || c.Share() != 3 || c.ddp() != d || c.Broken() != "" {
-		t.Errorf("a step of %v s, a share of %v, %+v, broken %v", d.StepS, c.Share(), c.ddp(), c.Broken())
+	if d.StepS != 64/12.5 || c.Share() != 3 || c.Fastest() != d || c.Broken() != "" {
+		t.Errorf("a step of %v s, a share of %v, %+v, broken %v", d.StepS, c.Share(), c.Fastest(), c.Broken())
 	}
 	for _, tt := range []struct {
 		model        string
@@ -119,7 +121,8 @@ func TestResultsReplaceCells(t *testing.T) {
 	put("vgg16-quarter", 2, 1e9, 2)
 	put("vgg16-quarter", 2, 1e8, 20)
 	put("vgg16-quarter", 2, 1e8, 30)
-	if err := r.Write(path); err != nil {
+	r.Head = record.Begin("slow", "a test")
+	if err := record.Write(path, r); err != nil {
 		t.Fatal(err)
 	}
 	if r, err = Read(path); err != nil {
@@ -176,10 +179,11 @@ func TestCellsThatLackSomethingAreRefused(t *testing.T) {
 		if err := c.Compare(); err != nil {
 			t.Fatal(err)
 		}
-		path, r := filepath.Join(t.TempDir(), "slow.json"), &Results{Version: version}
+		r := &Results{Head: record.Begin("slow", "a test")}
 		spoil(&c)
 		r.Put(c)
-		if err := r.Write(path); err != nil {
+		path := filepath.Join(t.TempDir(), "slow.json")
+		if err := document.WriteJSON(path, r); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "cells[0], gpt on 2 hosts at r, lacks ") ||

@@ -71,11 +71,23 @@ func Compare(ctx context.Context, old, new *Build, c Case, log io.Writer) (Row, 
 	return row, row.judge()
 }
 
-// judge fills in what the pairs say.
-func (r *Row) judge() (err error) {
+// ratios are the speeds of the new build over the old one's, by pair.
+func (r *Row) ratios() ([]float64, error) {
+	if len(r.OldS) != len(r.NewS) {
+		return nil, fmt.Errorf("%s: %d times of one build and %d of the other", r.Name, len(r.OldS), len(r.NewS))
+	}
 	ratios := make([]float64, len(r.OldS))
 	for i := range ratios {
 		ratios[i] = r.OldS[i] / r.NewS[i]
+	}
+	return ratios, nil
+}
+
+// judge fills in what the pairs say.
+func (r *Row) judge() (err error) {
+	ratios, err := r.ratios()
+	if err != nil {
+		return err
 	}
 	r.OldMedianS, r.NewMedianS, r.Speed = stats.Median(r.OldS), stats.Median(r.NewS), stats.Median(ratios)
 	if r.Interval, err = stats.MedianInterval(ratios, confidence); err != nil {

@@ -1,69 +1,50 @@
 package versus
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"os"
-	"runtime"
-	"strings"
-	"time"
 
-	"github.com/millrace-ml/millrace/internal/document"
-	"github.com/millrace-ml/millrace/internal/processor"
 	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/report"
 )
 
-// Version is of the files of results.
-const Version = 1
-
 // Results is what a campaign found, as it stands in lab/results.
 type Results struct {
-	Version int      `json:"version"`
-	What    string   `json:"what"` // what was compared
-	Machine Machine  `json:"machine"`
-	Old     *Build   `json:"old"`
-	New     *Build   `json:"new"`
-	TookS   float64  `json:"took_s"` // the campaign
-	Rows    []Row    `json:"rows,omitempty"`
-	Splits  []Splits `json:"splits,omitempty"`
+	record.Head
+	Old    *Build   `json:"old"`
+	New    *Build   `json:"new"`
+	Rows   []Row    `json:"rows,omitempty"`
+	Splits []Splits `json:"splits,omitempty"`
 }
 
-// Machine is where it was measured.
-type Machine struct {
-	Processor string `json:"processor"`
-	Cores     int    `json:"cores"`
-	Kernel    string `json:"kernel"`
-	Load      string `json:"load"` // of the last 1, 5 and 15 minutes before the start
-	Date      string `json:"date"`
-}
+// Kind is the results' name in their file, whichever command has compared.
+func (r *Results) Kind() string { return Kind }
 
-// ThisMachine is the machine as it is now.
-func ThisMachine() Machine {
-	m := Machine{Processor: processor.Name(), Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
-	text, _ := os.ReadFile("/proc/sys/kernel/osrelease") // what a system does not say is left out
-	m.Kernel = strings.TrimSpace(string(text))
-	text, _ = os.ReadFile("/proc/loadavg")
-	if words := strings.Fields(string(text)); len(words) > 2 {
-		m.Load = strings.Join(words[:3], " ")
-	}
-	return m
-}
+// Kind is the name of all comparisons of builds.
+const Kind = "versus"
 
-// Write writes results to a file.
-func (r *Results) Write(path string) error { return document.WriteJSON(path, r) }
-
-// Read reads a file of results.
-func Read(path string) (*Results, error) {
-	text, err := document.Read(path, document.MaxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("versus: %w", err)
+// Recount refuses what the pairs and plans do not give.
+func (r *Results) Recount() error {
+	var wrong error
+	for _, row := range r.Rows {
+		ratios, err := row.ratios()
+		wrong = errors.Join(wrong, err, r.Median(row.Name+": speed", ratios, row.Speed, row.Interval))
 	}
-	r := &Results{}
-	if err := document.Decode(text, Version, r); err != nil {
-		return nil, fmt.Errorf("versus: %s: %w", path, err)
+	for _, s := range r.Splits {
+		if len(s.Plans) == 0 {
+			wrong = errors.Join(wrong, fmt.Errorf("%s, %s has no plans", s.Model, s.Build))
+			continue
+		}
+		counted := s
+		counted.count()
+		name := s.Model + ", " + s.Build
+		wrong = errors.Join(wrong, r.Value(name+": off_median", s.OffMedian, counted.OffMedian),
+			r.Value(name+": off_worst", s.OffWorst, counted.OffWorst),
+			r.Value(name+": correlation", s.Correlation, counted.Correlation))
 	}
-	return r, nil
+	return wrong
 }
 
 // Markdown writes the results as BENCHMARKS.md has them.

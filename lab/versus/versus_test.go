@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/lab/record"
 )
 
 // Builds take turns at being first, what the first visits took is left out, and the interval decides.
@@ -73,13 +75,21 @@ func TestABuildThatFails(t *testing.T) {
 		"the new build: millrace plan --json: exit status 2: no plan") {
 		t.Errorf("a build that fails: %v", err)
 	}
-	r := Results{Version: Version, What: "x", Machine: ThisMachine(), New: b, Rows: []Row{{Name: "a", OldS: []float64{1}}}}
-	file := filepath.Join(dir, "r.json")
-	if err := r.Write(file); err != nil {
+	r := Results{Head: record.Begin(Kind, "x"), New: b, Rows: []Row{{Name: "a", OldS: []float64{1, 2, 3, 4, 5, 6},
+		NewS: []float64{1, 1, 1, 1, 1, 1}}}}
+	if err := r.Rows[0].judge(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Read(file)
-	if err != nil || again.New.SHA256 != b.SHA256 || again.Rows[0].OldS[0] != 1 {
+	file := filepath.Join(dir, "r.json")
+	if err := record.Write(file, &r); err != nil {
+		t.Fatal(err)
+	}
+	again, err := record.Read[Results](file)
+	if err != nil || again.New.SHA256 != b.SHA256 || again.Rows[0].OldS[5] != 6 || again.Rows[0].Speed != 3.5 {
 		t.Errorf("read again: %+v, %v", again, err)
+	}
+	again.Rows[0].NewS[0] = 7
+	if err := again.Recount(); err == nil || !strings.Contains(err.Error(), "a: speed has the interval 1 to 6; that of its 6") {
+		t.Errorf("another time: %v", err)
 	}
 }

@@ -2,22 +2,42 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
+// Shapes is the file of how long predictions of shapes take.
+type Shapes struct {
+	record.Head
+	Rows []ShapesTimed `json:"rows"`
+}
+
+// Kind is the times' name in their file.
+func (s *Shapes) Kind() string { return "shapes" }
+
+// Recount refuses medians that the times do not give.
+func (s *Shapes) Recount() (wrong error) {
+	for _, r := range s.Rows {
+		wrong = errors.Join(wrong, s.Median(r.Question+": median_s", r.Seconds, r.MedianS, stats.Interval{}))
+	}
+	return wrong
+}
+
 // ShapesTimed is how long predictions of a question take.
 type ShapesTimed struct {
-	Question string  `json:"question"`
-	Devices  int     `json:"devices"`
-	Shapes   int     `json:"shapes"`
-	MedianS  float64 `json:"median_s"` // of all shapes together
-	MostS    float64 `json:"most_s"`
+	Question string    `json:"question"`
+	Devices  int       `json:"devices"`
+	Shapes   int       `json:"shapes"`
+	Seconds  []float64 `json:"seconds,omitempty"` // of all shapes together, each time
+	MedianS  float64   `json:"median_s"`
+	MostS    float64   `json:"most_s"`
 }
 
 // TimeShapes times one prediction for 1,024 devices, GPT-3's shape under Megatron-LM's (Narayanan et al., SC 2021,
@@ -52,7 +72,6 @@ func TimeShapes(ctx context.Context, times int) ([]ShapesTimed, error) {
 		}},
 	} {
 		row := ShapesTimed{Question: q.name, Devices: len(c.Devices)}
-		var took []float64
 		for range times {
 			if err := context.Cause(ctx); err != nil {
 				return nil, err
@@ -61,10 +80,10 @@ func TimeShapes(ctx context.Context, times int) ([]ShapesTimed, error) {
 			if row.Shapes, err = q.ask(); err != nil {
 				return nil, fmt.Errorf("bench: %w", err)
 			}
-			took = append(took, time.Since(began).Seconds())
-			row.MostS = max(row.MostS, took[len(took)-1])
+			took := time.Since(began).Seconds()
+			row.Seconds, row.MostS = append(row.Seconds, took), max(row.MostS, took)
 		}
-		row.MedianS = stats.Median(took)
+		row.MedianS = stats.Median(row.Seconds)
 		out = append(out, row)
 	}
 	return out, nil

@@ -19,26 +19,15 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/bench"
+	"github.com/millrace-ml/millrace/lab/record"
 	"github.com/millrace-ml/millrace/report/live"
+	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// liveFigures is what a run costs more that a page watches.
-type liveFigures struct {
-	Train    []string       `json:"train"`
-	Pairs    []livePair     `json:"pairs"`
-	More     float64        `json:"more"` // part of a step that the watched one takes more, in the median
-	Interval stats.Interval `json:"interval"`
-}
-
-// livePair is the median step of a run that nobody watches and of one that is.
-type livePair struct {
-	AloneS   float64 `json:"alone_s"`
-	WatchedS float64 `json:"watched_s"`
-	Bytes    int64   `json:"bytes"` // that the page was sent
-}
-
 func benchLiveCommand() *cobra.Command {
-	var program, to string
+	var program string
+	to := "lab/results/live.json"
 	var pairs int
 	c := &cobra.Command{
 		Use: "live -- TRAIN FLAGS...", Short: "Measure what a page that watches costs a training",
@@ -55,10 +44,10 @@ takes all it is sent, as a browser on another machine does.`,
 				return err
 			}
 			defer remove()
-			f := liveFigures{Train: args}
-			var ratios []float64
+			f := bench.Watched{Head: record.Begin("live", "A training that a page watches, beside one that none does"),
+				Train: args}
 			for i := range pairs {
-				var p livePair
+				var p bench.WatchedPair
 				for _, watched := range []bool{i%2 == 1, i%2 == 0} {
 					stepS, sent, err := trainOnce(c.Context(), program, filepath.Join(dir, fmt.Sprint(i, watched)), args,
 						watched)
@@ -71,23 +60,20 @@ takes all it is sent, as a browser on another machine does.`,
 						p.AloneS = stepS
 					}
 				}
-				f.Pairs, ratios = append(f.Pairs, p), append(ratios, p.WatchedS/p.AloneS-1)
+				f.Pairs = append(f.Pairs, p)
 			}
-			f.More = stats.Median(ratios)
-			if len(ratios) >= 6 {
-				if f.Interval, err = stats.MedianInterval(ratios, 0.95); err != nil {
-					return err
-				}
+			if err := f.Count(); err != nil {
+				return err
 			}
+			f.End()
 			fmt.Fprintf(c.OutOrStdout(), "| pairs | a watched step takes more (interval) |\n|---:|---|\n"+
 				"| %d | %.2f %% (%.2f %% to %.2f %%) |\n", pairs, 100*f.More, 100*f.Interval.Lo, 100*f.Interval.Hi)
-			return document.WriteJSON(to, f)
+			return record.Write(to, &f)
 		},
 	}
 	c.Flags().StringVar(&program, "millrace", "bin/millrace", "the program")
-	c.Flags().StringVarP(&to, "output", "o", "lab/results/live.json", "write the figures to this file")
+	resultsFlag(c, &to)
 	c.Flags().IntVar(&pairs, "pairs", 20, "pairs of trainings")
-	cli.Writes(c, "output")
 	return c
 }
 
@@ -167,4 +153,80 @@ func takeAll(ctx context.Context, url string) (sent int64, err error) {
 		return 0, fmt.Errorf("%s: %s, %d bytes, %v", url, answer.Status, sent, err)
 	}
 	return sent, nil // however it ends: the run does
+}
+
+func benchTunerCommand() *cobra.Command {
+	program, output, asJSON := "bin/millrace", "", false
+	c := &cobra.Command{
+		Use: "tuner -- TUNE FLAGS...", Short: "AvgPipe's tuner beside a traversal that tries every setting",
+		Long: `Runs millrace tune --rivals --json with the given flags, and says how far predicted steps were off those of
+the traversal, what the tuner cost in settings of the traversal, and how far its choice is behind.`,
+		Example: "  millrace-lab bench tuner -- --model convnet --data fashion-mnist --batch 64 --workers 2",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			head := record.Begin("tuner", "AvgPipe's tuner beside a traversal")
+			tune := exec.CommandContext(c.Context(), program, append([]string{"tune", "--rivals", "--json"}, args...)...)
+			var said bytes.Buffer
+			tune.Stderr = &said
+			text, err := tune.Output()
+			if err != nil {
+				return cli.BadInput(fmt.Errorf("%s tune: %w: %s", program, err, said.String()))
+			}
+			t, err := tunerOf(text)
+			if err != nil {
+				return cli.BadInput(err)
+			}
+			t.Head = head
+			t.End()
+			if err := record.Write(output, t); err != nil {
+				return err
+			}
+			if asJSON {
+				return cli.WriteJSON(c.OutOrStdout(), t)
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "| model | steps off: median | worst | cost, settings | choice behind |\n"+
+				"|---|---:|---:|---:|---:|\n| %s | %.1f %% | %.1f %% | %.2g | %.1f %% |\n", t.Model, 100*t.StepMedian,
+				100*t.StepWorst, t.Cost, 100*t.Behind)
+			return err
+		},
+	}
+	c.Flags().StringVar(&program, "millrace", program, "the program")
+	c.Flags().BoolVar(&asJSON, "json", false, "for machines")
+	resultsFlag(c, &output)
+	return c
+}
+
+// tunerOf is what tune --json says of its choice by simulation.
+func tunerOf(text []byte) (*bench.Tuner, error) {
+	var found struct {
+		Model string `json:"model"`
+		avgpipe.Result
+	}
+	if err := json.Unmarshal(text, &found); err != nil {
+		return nil, fmt.Errorf("bench tuner: what tune says: %w", err)
+	}
+	t := &bench.Tuner{Model: found.Model}
+	for _, cell := range found.Grid {
+		if cell.Measured != nil && cell.Simulated != nil {
+			t.Settings = append(t.Settings, bench.TunerSetting{MicroBatches: cell.At.MicroBatches,
+				Pipelines: cell.At.Pipelines, PredictedS: cell.Simulated.StepS, MeasuredS: cell.Measured.StepS})
+		}
+	}
+	var own, traversed *avgpipe.Choice
+	for i := range found.Choices {
+		switch c := &found.Choices[i]; c.Method {
+		case avgpipe.BySimulator:
+			own = c
+		case avgpipe.ByTraversal:
+			traversed = c
+		}
+	}
+	if own == nil || traversed == nil || traversed.Tried == 0 || len(t.Settings) == 0 {
+		return nil, fmt.Errorf("bench tuner: tune has traversed nothing; its flags must not leave the traversal out")
+	}
+	t.Count()
+	each := traversed.TuningS / float64(traversed.Tried) * avgpipe.ProfileBatches / avgpipe.TraversalBatches
+	t.Cost = (own.TuningS + own.PredictionS) / each
+	t.Behind = own.StepS()/traversed.StepS() - 1
+	return t, nil
 }

@@ -1,0 +1,216 @@
+package benchmarks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/lab/bench"
+	"github.com/millrace-ml/millrace/lab/curves"
+	"github.com/millrace-ml/millrace/lab/race"
+	"github.com/millrace-ml/millrace/lab/record"
+	"github.com/millrace-ml/millrace/lab/versus"
+)
+
+// rival is a rival of the latest file that has it.
+func (p *page) rival(name string) (*bench.PeerRival, *record.Head) {
+	for _, f := range slices.Backward(p.files) {
+		r, ok := f.is.(*bench.PeersReport)
+		if !ok {
+			continue
+		}
+		for i := range r.Rivals {
+			if r.Rivals[i].Name == name {
+				return &r.Rivals[i], f.head
+			}
+		}
+	}
+	return nil, nil
+}
+
+// peer is the gains over a rival of millrace's choice and of its pipeline.
+func (p *page) peer(name string) string {
+	r, h := p.rival(name)
+	if r == nil {
+		return empty(2)
+	}
+	pipeline := "-"
+	if r.Pipeline != nil {
+		pipeline = gain(r.Pipeline)
+	}
+	return row(p.marked(h, gain(&r.Choice)), pipeline)
+}
+
+func gain(r *race.Result) string { return between("%.3f", r.MedianRatio, r.Interval) }
+
+// speedup is a pipeline over the best worker of one thread, of the bound, and over two threads.
+func (p *page) speedup(name string) string {
+	s, h := named[bench.Speedup](p.files, name)
+	if s == nil || len(s.Results) < 2 {
+		return none + " | " + empty(3)
+	}
+	of := "-"
+	if s.OfBound > 0 {
+		of = percent(s.OfBound)
+	}
+	return row(fmt.Sprintf("%s, %d micro-batches of %d", s.Model, s.Micros, s.Micro), p.marked(h, gain(&s.Results[0])), of,
+		gain(&s.Results[1]))
+}
+
+// prediction is how far predictions of a model were off.
+func (p *page) prediction(name string) string {
+	s, h := named[bench.Predictions](p.files, name)
+	if s == nil {
+		return empty(4)
+	}
+	u := s.Summary
+	return row(p.marked(h, percent(u.StepMedian)+", "+percent(u.StepWorst)), percent(u.MemoryMedian)+", "+
+		percent(u.MemoryWorst), fmt.Sprintf("%d of %d", u.Exact, u.Plans), fmt.Sprintf("%.3f", u.Correlation))
+}
+
+// tuner is AvgPipe's tuner on a model.
+func (p *page) tuner(name string) string {
+	t, h := named[bench.Tuner](p.files, name)
+	if t == nil {
+		return none
+	}
+	return p.marked(h, fmt.Sprintf("steps are off by %s in the median and %s at worst, tuning costs %.2g settings of the "+
+		"traversal, the choice is %s behind", percent(t.StepMedian), percent(t.StepWorst), t.Cost, percent(t.Behind)))
+}
+
+// orders are rows of the schedules of files; 1F1B itself is left out.
+func (p *page) orders(names ...string) string {
+	var rows []string
+	for _, name := range names {
+		o, _ := named[bench.Orders](p.files, name)
+		if o == nil {
+			rows = append(rows, "| "+name+" | "+empty(3))
+			continue
+		}
+		for _, one := range o.Orders {
+			if one.Name != bench.BaseOrder {
+				rows = append(rows, "| "+one.Name+" | "+p.order(name, one.Name))
+			}
+		}
+	}
+	return strings.Join(rows, "\n")
+}
+
+// order is the cells of one schedule: its gain predicted and measured, and how far its memory was off.
+func (p *page) order(name, schedule string) string {
+	o, h := named[bench.Orders](p.files, name)
+	if o == nil {
+		return empty(3)
+	}
+	for _, one := range o.Orders {
+		if one.Name != schedule {
+			continue
+		}
+		expected, off := "-", "-"
+		if one.Expected > 0 {
+			expected = fmt.Sprintf("%.3f", one.Expected)
+		}
+		if one.MemoryOff != nil {
+			off = percent(*one.MemoryOff)
+		}
+		return row(expected, p.marked(h, between("%.3f", one.Gain, one.Interval)), off)
+	}
+	return empty(3)
+}
+
+// held is what a schedule holds with the most micro-batches that were tried.
+func (p *page) held(name, schedule string) string {
+	m, h := named[bench.Memory](p.files, name)
+	if m == nil {
+		return none
+	}
+	var most *bench.Held
+	for i := range m.Held {
+		if one := &m.Held[i]; one.Schedule == schedule && (most == nil || one.MicroBatches > most.MicroBatches) {
+			most = one
+		}
+	}
+	if most == nil {
+		return none
+	}
+	text := fmt.Sprintf("%s with %d micro-batches of %d", terminal.Bytes(slices.Max(most.Measured)), most.MicroBatches,
+		m.MicroBatch)
+	if len(most.Predicted) > 0 {
+		text += fmt.Sprintf(" (predicted: %s)", terminal.Bytes(slices.Max(most.Predicted)))
+	}
+	return p.marked(h, text)
+}
+
+// methods are rows of how methods learn.
+func (p *page) methods(name string) string {
+	r, h := named[curves.Report](p.files, name)
+	if r == nil || len(r.Methods) == 0 {
+		return "| " + none + " | " + empty(3)
+	}
+	var rows []string
+	for _, m := range r.Methods {
+		epochs, best := "-", fmt.Sprintf("%.4f", m.Best)
+		if m.Reached > 0 {
+			epochs = p.marked(h, fmt.Sprintf("%.3f (%.3f to %.3f)", m.Mean, m.Least, m.Most))
+		}
+		if r.Metric == curves.Accuracy {
+			best = fmt.Sprintf("%.2f %%", 100*m.Best)
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s", m.Name, row(epochs, fmt.Sprintf("%d of %d", m.Reached, m.Seeds),
+			best)))
+	}
+	return strings.Join(rows, "\n")
+}
+
+// gains are the settings of AvgPipe over 1F1B.
+func (p *page) gains(name string) string {
+	r, h := named[curves.Report](p.files, name)
+	if r == nil || len(r.Gains) == 0 {
+		return none
+	}
+	var all []string
+	for _, g := range r.Gains {
+		target := ""
+		if g.ToTarget > 0 {
+			target = fmt.Sprintf(" and %.3f to the target", g.ToTarget)
+		}
+		all = append(all, p.marked(h, fmt.Sprintf("%s gains %s a batch%s in %s (1F1B: %s)", g.Name,
+			between("%.3f", g.Gain, g.Interval), target, terminal.Bytes(g.PeakBytes), terminal.Bytes(g.BaseBytes))))
+	}
+	return strings.Join(all, "; ")
+}
+
+// imported are rows of the comparisons of imported modules.
+func (p *page) imported(names ...string) string {
+	var rows []string
+	for _, name := range names {
+		r, h := named[bench.ImportedReport](p.files, name)
+		if r == nil {
+			rows = append(rows, "| "+name+" | "+empty(3))
+			continue
+		}
+		for _, m := range r.Modules {
+			for i := range m.Speeds {
+				s := &m.Speeds[i]
+				rows = append(rows, "| "+s.A.Name+" | "+row(s.B.Name, p.marked(h, between("%.2f", s.MedianRatio, s.Interval)),
+					fmt.Sprint(len(s.Ratios))))
+			}
+		}
+	}
+	return strings.Join(rows, "\n")
+}
+
+// processes is the speed of processes over threads of the case that begins with a name.
+func (p *page) processes(of string) string {
+	r, h := named[versus.Results](p.files, "processes")
+	if r == nil {
+		return none
+	}
+	for _, one := range r.Rows {
+		if strings.HasPrefix(one.Name, of) {
+			return p.marked(h, between("%.3f", one.Speed, one.Interval))
+		}
+	}
+	return none
+}

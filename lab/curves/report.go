@@ -1,0 +1,102 @@
+package curves
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/record"
+)
+
+// Report is what bench curves leaves: how each method learns, and how fast AvgPipe is over 1F1B.
+type Report struct {
+	record.Head
+	Model   string         `json:"model"`
+	Metric  Metric         `json:"metric"`
+	Target  float64        `json:"target"`
+	Methods []MethodReport `json:"methods,omitempty"`
+	Gains   []GainReport   `json:"gains,omitempty"`
+}
+
+// MethodReport is how many epochs the trainings of one method take to the target.
+type MethodReport struct {
+	Name    string    `json:"name"`
+	Epochs  []float64 `json:"epochs,omitempty"` // of those that reach it, by seed
+	Seeds   int       `json:"seeds"`
+	Reached int       `json:"reached"`
+	Mean    float64   `json:"mean"` // of epochs, and so on
+	Least   float64   `json:"least"`
+	Most    float64   `json:"most"`
+	Best    float64   `json:"best"` // mean of the best values
+}
+
+// GainReport is one setting of AvgPipe over 1F1B.
+type GainReport struct {
+	Name      string         `json:"name"`
+	Split     bool           `json:"split"`            // pipelines take parts of a batch
+	Ratios    []float64      `json:"ratios,omitempty"` // 1F1B's batch time over its, by round
+	Gain      float64        `json:"gain"`             // the median of them
+	Interval  stats.Interval `json:"interval"`
+	ToTarget  float64        `json:"to_target"` // gain times 1F1B's epochs over its; 0: not known
+	PeakBytes int64          `json:"peak_bytes"`
+	BaseBytes int64          `json:"base_bytes"` // 1F1B's
+}
+
+// Kind is the report's name in its file.
+func (r *Report) Kind() string { return "curves" }
+
+// Recount refuses what epochs and rounds do not give.
+func (r *Report) Recount() (wrong error) {
+	for _, m := range r.Methods {
+		if r.Carried() && len(m.Epochs) == 0 {
+			continue
+		}
+		if len(m.Epochs) != m.Reached || m.Reached > m.Seeds {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: %d epochs, reached by %d of %d seeds", m.Name, len(m.Epochs), m.Reached,
+				m.Seeds))
+		}
+		wrong = errors.Join(wrong, r.Value(m.Name+": mean", m.Mean, stats.Mean(m.Epochs)))
+	}
+	for _, g := range r.Gains {
+		wrong = errors.Join(wrong, r.Median(g.Name+": gain", g.Ratios, g.Gain, g.Interval))
+	}
+	return wrong
+}
+
+// Report is the comparison, counted, for a file.
+func (s *Comparison) Report(head record.Head) (*Report, error) {
+	r := &Report{Head: head, Model: s.Model.Name, Metric: s.Metric, Target: s.Target}
+	for _, m := range s.Methods {
+		e, seeds := s.found[m.Name], len(s.Trained[m.Name])
+		if seeds == 0 {
+			continue
+		}
+		r.Methods = append(r.Methods, MethodReport{Name: m.Name, Epochs: e.Epochs, Seeds: seeds, Reached: seeds - e.Missed,
+			Mean: e.Mean, Least: e.Lo, Most: e.Hi, Best: e.Best})
+	}
+	if s.Times == nil {
+		return r, nil
+	}
+	var base *contender
+	for _, c := range s.Times.Contested {
+		if c.Name == systems["DAPPLE"].name {
+			base = c
+		}
+	}
+	for _, c := range s.Times.Contested {
+		if base == nil || c.Pipelines < 2 {
+			continue
+		}
+		g := GainReport{Name: c.Name, Split: c.Split, PeakBytes: c.peak(), BaseBytes: base.peak()}
+		speed, err := SpeedupOf(c.StepS, base.StepS, s.epochsOf(c), s.epochsOf(base))
+		if err != nil {
+			return nil, err
+		}
+		for i, step := range c.StepS {
+			g.Ratios = append(g.Ratios, base.StepS[i]/step)
+		}
+		g.Gain, g.Interval, g.ToTarget = speed.Batch, speed.Interval, speed.Target
+		r.Gains = append(r.Gains, g)
+	}
+	return r, nil
+}
