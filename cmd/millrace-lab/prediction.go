@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -154,22 +155,35 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 		rows = append(rows, bench.MiddleTraining(all))
 	}
 	if parts {
-		for _, r := range rows {
-			fmt.Fprintln(c.ErrOrStderr(), r.Plan)
-			if err := bench.WriteParts(c.ErrOrStderr(), r.Parts); err != nil {
-				return err
-			}
+		if err := writeParts(c.ErrOrStderr(), rows); err != nil {
+			return err
 		}
 	}
-	head.End()
-	if err := record.Write(t.output, &bench.Predictions{Head: head, Model: p.Model.Name, Workers: j.Workers, Rows: rows,
-		Summary: bench.Summarized(rows)}); err != nil {
+	if err := keepPredictions(t.output, head, p, rows); err != nil {
 		return err
 	}
 	if asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), rows)
 	}
 	return bench.WritePredictions(c.OutOrStdout(), rows)
+}
+
+// writeParts writes what each kind of instruction takes in every plan.
+func writeParts(w io.Writer, rows []bench.PredictionRow) error {
+	for _, r := range rows {
+		fmt.Fprintln(w, r.Plan)
+		if err := bench.WriteParts(w, r.Parts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepPredictions writes the file of results.
+func keepPredictions(path string, head record.Head, p *prepare.Prepared, rows []bench.PredictionRow) error {
+	head.End()
+	return record.Write(path, &bench.Predictions{Head: head, Model: p.Model.Name, Workers: p.Job.Workers, Rows: rows,
+		Summary: bench.Summarized(rows)})
 }
 
 // predictedAndTrained trains a plan once and holds it against its prediction.

@@ -54,8 +54,8 @@ func (p *page) ranks() string {
 }
 
 // cell is a measured cell between slow hosts; nil: there is none.
-func (p *page) cell(model string, hosts int, rate string) *slow.Cell {
-	r, _ := named[slow.Results](p.files, "slow")
+func (f files) cell(model string, hosts int, rate string) *slow.Cell {
+	r, _ := named[slow.Results](f, "slow")
 	if r == nil {
 		return nil
 	}
@@ -69,8 +69,8 @@ func (p *page) cell(model string, hosts int, rate string) *slow.Cell {
 }
 
 // overDDP is the chosen plan's speed over the faster way of DDP.
-func (p *page) overDDP(model string, hosts int, rate string) string {
-	c := p.cell(model, hosts, rate)
+func (f files) overDDP(model string, hosts int, rate string) string {
+	c := f.cell(model, hosts, rate)
 	if c == nil {
 		return none
 	}

@@ -122,10 +122,10 @@ func wrapped(text string) string {
 }
 
 // machines is where and when all files were measured, as far as they say so.
-func (p *page) machines() string {
+func (f files) machines() string {
 	var names []string
-	for _, f := range p.files {
-		m := f.head.Machine
+	for _, one := range f {
+		m := one.head.Machine
 		name := fmt.Sprintf("%s, %d cores", m.Processor, m.Cores)
 		if m.Processor != record.Unknown && m.Cores > 0 && !slices.Contains(names, name) {
 			names = append(names, name)
@@ -135,17 +135,16 @@ func (p *page) machines() string {
 		return none
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("%s; %s to %s", strings.Join(names, "; "), p.files[0].head.Machine.Date,
-		p.files[len(p.files)-1].head.Machine.Date)
+	return fmt.Sprintf("%s; %s to %s", strings.Join(names, "; "), f[0].head.Machine.Date, f[len(f)-1].head.Machine.Date)
 }
 
 // commands are those of files, as a block of code; long ones go on in the next line.
-func (p *page) commands(names ...string) string {
+func (f files) commands(names ...string) string {
 	var lines []string
 	for _, name := range names {
-		for _, f := range p.files {
-			if f.name == name && f.head.Command != record.Unknown {
-				lines = append(lines, command(f.head.Command)...)
+		for _, one := range f {
+			if one.name == name && one.head.Command != record.Unknown {
+				lines = append(lines, command(one.head.Command)...)
 			}
 		}
 	}

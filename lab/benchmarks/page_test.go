@@ -216,7 +216,7 @@ func TestWhatVerbsWriteIsShown(t *testing.T) {
 		}
 	}
 	slices.Sort(kinds)
-	want := []string{"live", "memory", "orders", "prediction", "speedup", "tuner"}
+	want := []string{"curves", "live", "memory", "orders", "prediction", "speedup", "tuner"}
 	if !slices.Equal(kinds, want) {
 		t.Errorf("results of %q, want %q", kinds, want)
 	}

@@ -14,15 +14,15 @@ import (
 )
 
 // rival is a rival of the latest file that has it.
-func (p *page) rival(name string) (*bench.PeerRival, *record.Head) {
-	for _, f := range slices.Backward(p.files) {
-		r, ok := f.is.(*bench.PeersReport)
+func (f files) rival(name string) (*bench.PeerRival, *record.Head) {
+	for _, one := range slices.Backward(f) {
+		r, ok := one.is.(*bench.PeersReport)
 		if !ok {
 			continue
 		}
 		for i := range r.Rivals {
 			if r.Rivals[i].Name == name {
-				return &r.Rivals[i], f.head
+				return &r.Rivals[i], one.head
 			}
 		}
 	}

@@ -89,7 +89,8 @@ func TestABuildThatFails(t *testing.T) {
 		t.Errorf("read again: %+v, %v", again, err)
 	}
 	again.Rows[0].NewS[0] = 7
-	if err := again.Recount(); err == nil || !strings.Contains(err.Error(), "a: speed has the interval 1 to 6; that of its 6") {
+	want := "a: speed has the interval 1 to 6; that of its 6"
+	if err := again.Recount(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("another time: %v", err)
 	}
 }
