@@ -170,10 +170,9 @@ func pageDataOf(in Inputs) pageData {
 
 // drawLearning draws the curves of losses and evaluations; values that are no numbers are left out.
 func (d *pageData) drawLearning(in Inputs) {
-	number := func(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 	var losses []point
 	for _, l := range in.Losses {
-		if number(l.Value) {
+		if finite(l.Value) {
 			losses = append(losses, point{trace.StepNumber(l.Step), l.Value})
 		}
 	}
@@ -182,12 +181,12 @@ func (d *pageData) drawLearning(in Inputs) {
 		*c = curve{[]int{}, []float64{}}
 	}
 	for _, e := range in.Evaluations {
-		if number(e.Loss) {
+		if finite(e.Loss) {
 			d.EvalLosses.add(e.Step, e.Loss)
 			if e.Samples > 0 {
 				d.Accuracies.add(e.Step, e.Accuracy())
 			}
-			if e.Apart != nil && number(*e.Apart) {
+			if e.Apart != nil && finite(*e.Apart) {
 				d.Apart.add(e.Step, *e.Apart)
 			}
 		}
@@ -205,6 +204,8 @@ func (d *pageData) drawLearning(in Inputs) {
 		}
 	}
 }
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // labelWorkers says of each worker what host and process it is of, and which stages it has.
 func (d *pageData) labelWorkers(in Inputs) {

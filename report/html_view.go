@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/trace"
 )
 
@@ -101,7 +102,7 @@ func pageViewOf(in Inputs) *pageView {
 		v.Medians = "Measured numbers are " + over + "."
 	}
 	v.Medians = strings.TrimSpace(v.Medians + " " + in.memoryNote())
-	v.Cards = Cards(rows)
+	v.Cards = append(Cards(rows), in.learned()...)
 	v.shares(in)
 	if t := in.Measured; hostsOf(t) != nil {
 		for p := range t.Processes {
@@ -112,6 +113,24 @@ func pageViewOf(in Inputs) *pageView {
 	}
 	v.Stragglers = stragglers(in.Measured)
 	return v
+}
+
+// learned is the last loss, and what the last evaluation said, with their steps; what is no number is left out.
+func (in Inputs) learned() (all []Card) {
+	if n := len(in.Losses); n > 0 && finite(in.Losses[n-1].Value) {
+		last := in.Losses[n-1]
+		all = append(all, Card{Name: "loss", Value: terminal.Loss(last.Value),
+			Was: "of step " + terminal.Whole(trace.StepNumber(last.Step))})
+	}
+	if n := len(in.Evaluations); n > 0 && finite(in.Evaluations[n-1].Loss) {
+		last := in.Evaluations[n-1]
+		behind := "after step " + terminal.Whole(trace.StepNumber(last.Step))
+		all = append(all, Card{Name: "evaluation loss", Value: terminal.Loss(last.Loss), Was: behind})
+		if last.Samples > 0 {
+			all = append(all, Card{Name: "evaluation accuracy", Value: fmt.Sprintf("%.2f %%", 100*last.Accuracy()), Was: behind})
+		}
+	}
+	return all
 }
 
 // Cards chooses the three numbers of the pipeline, and the memory of the worker that held most.

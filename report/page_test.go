@@ -149,3 +149,37 @@ func TestThePageInEveryView(t *testing.T) {
 		p.Accessible()
 	})
 }
+
+// What docs/report.md says are the tiles and the curves of the page are those that it has.
+func TestDocsNameTheTilesAndCurves(t *testing.T) {
+	text, err := os.ReadFile("../docs/report.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := strings.Join(strings.Fields(string(text)), " ")
+	_, tiles, _ := strings.Cut(doc, "**Tiles**:")
+	tiles, curves, _ := strings.Cut(tiles, "- **One step**")
+	_, curves, _ = strings.Cut(curves, "**Curves** of ")
+	curves, _, _ = strings.Cut(curves, "##")
+	p := browsertest.Open(t, write(t, drawPage(t, sample(tracetest.TwoStages()))), browser.View{Width: 1280})
+	var names []string
+	for _, name := range p.Texts(".card .name") {
+		name, _, _ = strings.Cut(strings.ToLower(name), " (") // which worker
+		if names = append(names, name); !strings.Contains(tiles, name) {
+			t.Errorf("of the tile %q the page's description says nothing: %s", name, tiles)
+		}
+	}
+	if got := strings.Join(names, ", "); got != "step time, samples per second, bubble, highest peak memory, loss, "+
+		"evaluation loss, evaluation accuracy" {
+		t.Errorf("the tiles are %s", got)
+	}
+	titles := p.Texts("#learning figcaption > span:first-child")
+	for _, title := range titles {
+		if !strings.Contains(curves, strings.ToLower(title)) {
+			t.Errorf("of the curve %q the page's description says nothing: %s", title, curves)
+		}
+	}
+	if len(titles) != 3 {
+		t.Errorf("the curves are %q", titles)
+	}
+}
