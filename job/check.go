@@ -21,8 +21,9 @@ func (j *Job) checkCounts() error {
 	for _, c := range []struct {
 		count
 		most int
-	}{{count{"workers", j.Workers}, mostWorkers}, {count{"batch", j.Batch}, plan.MaxBatch},
-		{count{"steps", j.Steps}, math.MaxInt}, {count{"threads_per_worker", j.ThreadsPerWorker}, math.MaxInt}} {
+	}{{count{"workers", j.Machine.Workers}, mostWorkers}, {count{"batch", j.Plan.Batch}, plan.MaxBatch},
+		{count{"steps", j.Train.Steps}, math.MaxInt},
+		{count{"threads_per_worker", j.Machine.ThreadsPerWorker}, math.MaxInt}} {
 		switch {
 		case c.n < 1 && c.most == math.MaxInt:
 			return j.wrong(c.key, c.n, "a whole number, 1 or more")
@@ -30,28 +31,28 @@ func (j *Job) checkCounts() error {
 			return j.wrong(c.key, c.n, fmt.Sprintf("a whole number from 1 to %d", c.most))
 		}
 	}
-	for _, c := range []count{{"cores", j.Cores}, {"stages", j.Stages}, {"micro_batch", j.MicroBatch},
-		{"micro_batches", j.MicroBatches}, {"pipelines", j.Pipelines}} {
+	for _, c := range []count{{"cores", j.Machine.Cores}, {"stages", j.Plan.Stages}, {"micro_batch", j.Plan.MicroBatch},
+		{"micro_batches", j.Plan.MicroBatches}, {"pipelines", j.Plan.Elastic.Pipelines}} {
 		if c.n < 0 || c.n == 0 && j.Given(c.key) {
 			return j.wrong(c.key, c.n, atLeastOne)
 		}
 	}
-	for _, c := range []count{{"eval_every", j.EvalEvery}, {"save_every", j.SaveEvery}, {"keep", j.Keep}} {
+	for _, c := range []count{{"eval_every", j.Train.EvalEvery}, {"save_every", j.Save.Every}, {"keep", j.Save.Keep}} {
 		if c.n < 0 {
 			return j.wrong(c.key, c.n, "a whole number, 0 or more")
 		}
 	}
-	if j.EvalRows < 0 && (j.EvalRows != Auto || j.Given("eval_rows")) {
-		return j.wrong("eval_rows", j.EvalRows, "a number of test samples, or 0 for all")
+	if j.Train.EvalRows < 0 && (j.Train.EvalRows != Auto || j.Given("eval_rows")) {
+		return j.wrong("eval_rows", j.Train.EvalRows, "a number of test samples, or 0 for all")
 	}
-	if !(j.TrainPart >= 0 && j.TrainPart <= 1) || j.TrainPart == 0 && j.Given("train_part") {
-		return j.wrong("train_part", j.TrainPart, "a part above 0; with 1 all rows train")
+	if !(j.Data.TrainPart >= 0 && j.Data.TrainPart <= 1) || j.Data.TrainPart == 0 && j.Given("train_part") {
+		return j.wrong("train_part", j.Data.TrainPart, "a part above 0; with 1 all rows train")
 	}
-	if j.Alpha == Auto && j.Given("alpha") {
-		return j.wrong("alpha", j.Alpha, "a part from 0 to 1, or leave it out")
+	if j.Plan.Elastic.Alpha == Auto && j.Given("alpha") {
+		return j.wrong("alpha", j.Plan.Elastic.Alpha, "a part from 0 to 1, or leave it out")
 	}
-	if !(j.Clip >= 0) || math.IsInf(j.Clip, 0) {
-		return j.wrong("clip", j.Clip, "the gradient norm to clip to, above 0, or 0 for none")
+	if !(j.Train.Clip >= 0) || math.IsInf(j.Train.Clip, 0) {
+		return j.wrong("clip", j.Train.Clip, "the gradient norm to clip to, above 0, or 0 for none")
 	}
 	return nil
 }
@@ -61,19 +62,19 @@ func (j *Job) checkChoices() error {
 	for _, c := range []struct {
 		key, value string
 		of         []string
-	}{{"collectives", j.Collectives, []string{Ordered, Native}},
-		{"rate_scale", j.RateScale, []string{ScaleByPipelines, ScaleSplit}},
-		{"bind", j.Bind, []string{BindAlways, BindNever}}, {"batch_norm", j.BatchNorm, []string{PerSlice}},
-		{"boundary", j.Boundary, packing.Names}, {"save_mode", j.SaveMode, []string{SaveDrained, SaveStage}},
-		{"averaging", j.Averaging, []string{string(plan.DiluteFirst), string(plan.UpdateFirst)}},
-		{"reference", j.Reference, []string{string(plan.Inline), string(plan.Beside)}}} {
+	}{{"collectives", j.Machine.Collectives, []string{Ordered, Native}},
+		{"rate_scale", j.Train.RateScale, []string{ScaleByPipelines, ScaleSplit}},
+		{"bind", j.Machine.Bind, []string{BindAlways, BindNever}}, {"batch_norm", j.Plan.BatchNorm, []string{PerSlice}},
+		{"boundary", j.Plan.Boundary, packing.Names}, {"save_mode", j.Save.Mode, []string{SaveDrained, SaveStage}},
+		{"averaging", j.Plan.Elastic.Averaging, []string{string(plan.DiluteFirst), string(plan.UpdateFirst)}},
+		{"reference", j.Plan.Elastic.Reference, []string{string(plan.Inline), string(plan.Beside)}}} {
 		if err := registry.OneOf(c.value, c.of); c.value != "" && err != nil {
 			return fmt.Errorf("%s is %w, or leave it out", j.Called(c.key), err)
 		}
 	}
-	if j.Advance != "" && !j.Advances() {
-		if n, err := strconv.Atoi(j.Advance); err != nil || n < 0 {
-			return j.wrong("advance", j.Advance, "a number of forwards, 0 or more, "+AutoAdvance+" or "+PrintedAdvance)
+	if j.Plan.Advance != "" && !j.Plan.Advances() {
+		if n, err := strconv.Atoi(j.Plan.Advance); err != nil || n < 0 {
+			return j.wrong("advance", j.Plan.Advance, "a number of forwards, 0 or more, "+AutoAdvance+" or "+PrintedAdvance)
 		}
 	}
 	return nil
@@ -82,31 +83,31 @@ func (j *Job) checkChoices() error {
 // checkTogether refuses settings that mean nothing without others.
 func (j *Job) checkTogether() error {
 	elastic := ""
-	if j.Averaging != "" {
+	if j.Plan.Elastic.Averaging != "" {
 		elastic = j.Called("averaging")
 	}
-	if j.Reference != "" {
+	if j.Plan.Elastic.Reference != "" {
 		elastic = j.Called("reference")
 	}
-	if j.Alpha != Auto {
+	if j.Plan.Elastic.Alpha != Auto {
 		elastic = j.Called("alpha")
 	}
 	switch {
-	case j.TrainPart == 1 && j.EvalEvery > 0:
+	case j.Data.TrainPart == 1 && j.Train.EvalEvery > 0:
 		return fmt.Errorf("with %s 1 all rows train, and %s is %d; leave one of them out", j.Called("train_part"),
-			j.Called("eval_every"), j.EvalEvery)
-	case elastic != "" && j.Pipelines == 0:
+			j.Called("eval_every"), j.Train.EvalEvery)
+	case elastic != "" && j.Plan.Elastic.Pipelines == 0:
 		return fmt.Errorf("%s is of pipelines side by side; give --pipelines too", elastic)
-	case j.PostValidate && !(j.Clip > 0):
+	case j.Plan.PostValidate && !(j.Train.Clip > 0):
 		return fmt.Errorf("%s is of updates that clip gradients, and would wait for their norm; give --clip too",
 			j.Called("post_validate"))
-	case j.RateScale == ScaleSplit && j.Pipelines == 0:
+	case j.Train.RateScale == ScaleSplit && j.Plan.Elastic.Pipelines == 0:
 		return fmt.Errorf("%s %s sets alpha for pipelines side by side; give --pipelines too", j.Called("rate_scale"),
-			j.RateScale)
-	case j.SaveMode == SaveStage && j.SaveEvery == 0:
+			j.Train.RateScale)
+	case j.Save.Mode == SaveStage && j.Save.Every == 0:
 		return fmt.Errorf("%s %s is of checkpoints as the run goes on; give --save-every too", j.Called("save_mode"),
-			j.SaveMode)
-	case j.ResumeAveraged && j.Resume == "":
+			j.Save.Mode)
+	case j.Save.ResumeAveraged && j.Save.Resume == "":
 		return fmt.Errorf("%s is of a checkpoint to go on from; give --resume too", j.Called("resume_averaged"))
 	}
 	return nil

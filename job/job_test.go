@@ -41,7 +41,8 @@ func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 	if err := j.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if j.Batch != 16 || j.Workers != 4 || j.Steps != 200 || j.Optimizer.Beta2 != 0.999 || j.Rate.Base != 1e-3 {
+	if j.Plan.Batch != 16 || j.Machine.Workers != 4 || j.Train.Steps != 200 || j.Train.Optimizer.Beta2 != 0.999 ||
+		j.Train.Rate.Base != 1e-3 {
 		t.Errorf("%+v", j)
 	}
 }
@@ -81,7 +82,7 @@ func TestDefaultsDependOnTheRest(t *testing.T) {
 				t.Fatalf("%q: %v", s, err)
 			}
 		}
-		jobs[0].given, jobs[1].given = nil, nil
+		jobs[0].called, jobs[1].called = nil, nil
 		if !reflect.DeepEqual(jobs[0], jobs[1]) {
 			t.Errorf("%q is %+v; %q is %+v", text, jobs[0], same, jobs[1])
 		}
@@ -113,12 +114,27 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// Whatever a text says, reading it comes back; a job that is read and can be written is the same when read again.
 func FuzzDecode(f *testing.F) {
 	f.Add("model: gpt\nbatch: 64\n")
+	f.Add("model: {name: gpt, settings: {layers: 2}}\nplan: {batch: 64, elastic: {alpha: 0}}\nsave: {every: 3}\n")
+	f.Add("model: gpt\ntrain: {steps: 3}\n")
+	f.Add("<<: &a {batch: 3}\nplan: *a\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		j := Default()
-		if j.decode([]byte(text), "") == nil {
-			_ = j.Complete() // it must come back, whatever it says
+		if j.decode([]byte(text), "") != nil || j.Complete() != nil {
+			return
+		}
+		written, err := j.Text()
+		if err != nil {
+			return
+		}
+		again, err := Parse(written)
+		if err != nil {
+			t.Fatalf("%q is written as %s: %v", text, written, err)
+		}
+		if same, err := again.Text(); err != nil || same != written {
+			t.Errorf("%q is written as %s, then as %s (%v)", text, written, same, err)
 		}
 	})
 }
@@ -139,41 +155,41 @@ func TestWhatIsGivenIsTaken(t *testing.T) {
 		of                func(*Job) any
 		want              any
 	}{
-		"rate in a file": {text: "rate: {base: 0}", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
-		"rate":           {flag: "lr", value: "0", of: func(j *Job) any { return j.Rate.Base }, want: 0.},
-		"rate left out":  {text: "rate: {base: }", of: func(j *Job) any { return j.Rate.Base }, want: 0.001},
+		"rate in a file": {text: "rate: {base: 0}", of: func(j *Job) any { return j.Train.Rate.Base }, want: 0.},
+		"rate":           {flag: "lr", value: "0", of: func(j *Job) any { return j.Train.Rate.Base }, want: 0.},
+		"rate left out":  {text: "rate: {base: }", of: func(j *Job) any { return j.Train.Rate.Base }, want: 0.001},
 		"momentum in a file": {
 			text: "optimizer: {momentum: 0}",
-			of:   func(j *Job) any { return j.Optimizer.Momentum },
+			of:   func(j *Job) any { return j.Train.Optimizer.Momentum },
 			want: 0.,
 		},
 		"momentum": {
 			flag: "momentum", value: "0",
-			of:   func(j *Job) any { return j.Optimizer.Momentum },
+			of:   func(j *Job) any { return j.Train.Optimizer.Momentum },
 			want: 0.,
 		},
-		"momentum left out": {of: func(j *Job) any { return j.Optimizer.Momentum }, want: 0.},
+		"momentum left out": {of: func(j *Job) any { return j.Train.Optimizer.Momentum }, want: 0.},
 		"decay": {
 			flag: "weight-decay", value: "0",
-			of:   func(j *Job) any { return j.Optimizer.WeightDecay },
+			of:   func(j *Job) any { return j.Train.Optimizer.WeightDecay },
 			want: 0.,
 		},
 		"clip": {
 			text: "clip: 1", flag: "clip", value: "0",
-			of:   func(j *Job) any { return j.Clip },
+			of:   func(j *Job) any { return j.Train.Clip },
 			want: 0.,
 		},
 		"warm-up of a cosine": {
 			text: "rate: {kind: cosine, warmup: 0}",
-			of:   func(j *Job) any { return j.Rate.Warmup },
+			of:   func(j *Job) any { return j.Train.Rate.Warmup },
 			want: 0,
 		},
 		"factor of a step": {
 			text: "rate: {kind: step, every: 3, factor: 0}",
-			of:   func(j *Job) any { return j.Rate.Factor },
+			of:   func(j *Job) any { return j.Train.Rate.Factor },
 			want: 0.,
 		},
-		"evaluated rows":          {flag: "eval-rows", value: "0", of: func(j *Job) any { return j.EvalRows }, want: 0},
+		"evaluated rows":          {flag: "eval-rows", value: "0", of: func(j *Job) any { return j.Train.EvalRows }, want: 0},
 		"no factor":               {text: "rate: {kind: step, every: 3}", want: "rate.factor is missing"},
 		"no stages in a file":     {text: "stages: 0", want: "stages is 0; give a whole number, 1 or more"},
 		"no total":                {text: "rate: {kind: cosine, total: 0}", want: "the total must be more"},

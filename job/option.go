@@ -14,7 +14,7 @@ type Option struct {
 	Set       func(j *Job, value string) error
 }
 
-// keys of options that a job file calls otherwise, but for dashes.
+// keys of options that the flat form of a job file calls otherwise, but for dashes.
 var keys = map[string]string{
 	"set":          "settings",
 	"optimizer":    "optimizer.kind",
@@ -26,7 +26,7 @@ var keys = map[string]string{
 	"lr-scale":     "rate_scale",
 }
 
-// Key is what a job file calls the option.
+// Key is the key of the option's setting.
 func (o Option) Key() string { return keyOf(o.Name) }
 
 func keyOf(name string) string {
@@ -40,7 +40,7 @@ func keyOf(name string) string {
 func noted(options []Option) []Option {
 	for i, o := range options {
 		options[i].Set = func(j *Job, v string) error {
-			j.giveBy(o.Key(), "--"+o.Name)
+			j.giveAs(o.Key(), "--"+o.Name)
 			return o.Set(j, v)
 		}
 	}
@@ -113,72 +113,75 @@ func truth(doc, name string, at func(*Job) *bool) Option {
 var (
 	ModelOptions = noted([]Option{
 		word("built-in name (see: millrace model ls), .yaml file or PyTorch network", "model",
-			func(j *Job) *string { return &j.Model }),
+			func(j *Job) *string { return &j.Model.Name }),
 		{Name: "set", Doc: "a setting of the built-in model, like layers=4; may be repeated", Set: setSetting},
 		{Name: "freeze", Doc: "parameters that do not learn: layers, names or globs, with commas",
 			Set: func(j *Job, v string) error {
-				if !j.frozen {
-					j.Freeze, j.frozen = nil, true // flags win over a file
+				if !j.Model.frozen {
+					j.Model.Freeze, j.Model.frozen = nil, true // flags win over a file
 				}
-				j.Freeze = append(j.Freeze, strings.Split(v, ",")...)
+				j.Model.Freeze = append(j.Model.Freeze, strings.Split(v, ",")...)
 				return nil
 			}},
 	})
 	PlanOptions = noted([]Option{
 		whole("most workers to use (default: 2, or all of --cluster)", "workers",
-			func(j *Job) *int { return &j.Workers }),
-		fixed("cores that the workers share (default: this machine's)", "cores", func(j *Job) *int { return &j.Cores }),
+			func(j *Job) *int { return &j.Machine.Workers }),
+		fixed("cores that the workers share (default: this machine's)", "cores",
+			func(j *Job) *int { return &j.Machine.Cores }),
 		word("put workers behind the links of a cluster file or preset", "wire",
-			func(j *Job) *string { return &j.Wire }),
-		whole("threads of one operator (default: 1)", "threads-per-worker", func(j *Job) *int { return &j.ThreadsPerWorker }),
-		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Batch }),
-		fixed("fix the stages (default: searched); 1 is data parallelism", "stages", func(j *Job) *int { return &j.Stages }),
+			func(j *Job) *string { return &j.Machine.Wire }),
+		whole("threads of one operator (default: 1)", "threads-per-worker",
+			func(j *Job) *int { return &j.Machine.ThreadsPerWorker }),
+		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Plan.Batch }),
+		fixed("fix the stages (default: searched); 1 is data parallelism", "stages",
+			func(j *Job) *int { return &j.Plan.Stages }),
 		{Name: "split", Doc: "first layers of stages 1, 2, ...: names or positions, with commas",
 			Set: func(j *Job, v string) error {
-				j.Split = strings.Split(v, ",")
+				j.Plan.Split = strings.Split(v, ",")
 				return nil
 			}},
 		word("fix the schedule (see: millrace schedule ls)", "schedule",
-			func(j *Job) *string { return &j.Schedule }),
+			func(j *Job) *string { return &j.Plan.Schedule }),
 		word("a Program to use as the schedule, as schedule --text writes it", "program",
-			func(j *Job) *string { return &j.Program }),
+			func(j *Job) *string { return &j.Plan.Program }),
 		word("fix the weight policy: sync, stash, vertical, 2bw, latest, elastic, asp", "weights",
-			func(j *Job) *string { return &j.Weights }),
+			func(j *Job) *string { return &j.Plan.Weights }),
 		{Name: "staleness", Doc: "with asp: minibatches that a worker may be ahead (default: any number)",
 			Set: func(j *Job, v string) error {
 				n, err := strconv.Atoi(v)
 				if err != nil || n < 0 {
 					return j.wrong("staleness", v, "a number of minibatches, 0 or more")
 				}
-				j.Staleness = &n
+				j.Plan.Staleness = &n
 				return nil
 			}},
 		word("f32, or f16, bf16, i8: how stages send each other tensors (default: f32)", "boundary",
-			func(j *Job) *string { return &j.Boundary }),
+			func(j *Job) *string { return &j.Plan.Boundary }),
 		word("per_slice: replicas may normalise over slices of a micro-batch", "batch-norm",
-			func(j *Job) *string { return &j.BatchNorm }),
-		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.MicroBatch }),
-		fixed("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.MicroBatches }),
+			func(j *Job) *string { return &j.Plan.BatchNorm }),
+		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.Plan.MicroBatch }),
+		fixed("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.Plan.MicroBatches }),
 		word("auto, none, stage (all at once) or every:K (K layers at a time)", "recompute",
-			func(j *Job) *string { return &j.Recompute }),
-		word("memory of each worker, like 512MiB", "memory-limit", func(j *Job) *string { return &j.MemoryLimit }),
-		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Profile }),
+			func(j *Job) *string { return &j.Plan.Recompute }),
+		word("memory of each worker, like 512MiB", "memory-limit", func(j *Job) *string { return &j.Machine.MemoryLimit }),
+		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Plan.Profile }),
 		truth("measure all sizes of micro-batches, often; minutes for a large model", "thorough",
-			func(j *Job) *bool { return &j.Thorough }),
+			func(j *Job) *bool { return &j.Machine.Thorough }),
 		word("sgd, adam, adamw, lars or asgd (default: the model's)", "optimizer",
-			func(j *Job) *string { return &j.Optimizer.Kind }),
+			func(j *Job) *string { return &j.Train.Optimizer.Kind }),
 		number("momentum of sgd and lars (default: 0.9 for lars, else 0)", "momentum",
-			func(j *Job) *float64 { return &j.Optimizer.Momentum }),
+			func(j *Job) *float64 { return &j.Train.Optimizer.Momentum }),
 		number("weight decay (default: 0.01 for adamw, 0.0005 for lars, else 0)", "weight-decay",
-			func(j *Job) *float64 { return &j.Optimizer.WeightDecay }),
-		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Clip }),
+			func(j *Job) *float64 { return &j.Train.Optimizer.WeightDecay }),
+		number("limit of the gradients' global norm", "clip", func(j *Job) *float64 { return &j.Train.Clip }),
 		truth("with --clip: update before the norm is known, and check it later", "post-validate",
-			func(j *Job) *bool { return &j.PostValidate }),
+			func(j *Job) *bool { return &j.Plan.PostValidate }),
 	})
 	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
 	ElasticOptions = noted([]Option{
 		word("forwards in advance of 1F1B on the first stage; train takes auto, printed", "advance",
-			func(j *Job) *string { return &j.Advance }),
+			func(j *Job) *string { return &j.Plan.Advance }),
 		{
 			Name: "pipelines",
 			Doc:  "models trained side by side, held together by a reference",
@@ -187,90 +190,92 @@ var (
 				if err != nil || n < 1 {
 					return j.wrong("pipelines", v, "a number of pipelines, 1 (plain training) or more")
 				}
-				j.Pipelines = n
+				j.Plan.Elastic.Pipelines = n
 				return nil
 			},
 		},
 		number("part of the reference in their weights (default: 1 over --pipelines)", "alpha",
-			func(j *Job) *float64 { return &j.Alpha }),
+			func(j *Job) *float64 { return &j.Plan.Elastic.Alpha }),
 		word("dilute_first (the reference stays the average) or printed", "averaging",
-			func(j *Job) *string { return &j.Averaging }),
+			func(j *Job) *string { return &j.Plan.Elastic.Averaging }),
 		word("inline (workers update it) or beside (threads of its own do)", "reference",
-			func(j *Job) *string { return &j.Reference }),
+			func(j *Job) *string { return &j.Plan.Elastic.Reference }),
 	})
 	// ClusterOptions choose other hardware than this machine; what trains is held against it.
 	ClusterOptions = noted([]Option{
 		word("cluster to plan for: a file or a preset (see: millrace cluster ls)", "cluster",
-			func(j *Job) *string { return &j.Cluster }),
+			func(j *Job) *string { return &j.Machine.Cluster }),
 		word("of described devices: f32, tf32, f16, bf16 or fp8 (training is in f32)", "precision",
-			func(j *Job) *string { return &j.Precision }),
+			func(j *Job) *string { return &j.Machine.Precision }),
 		{Name: "tensor", Doc: "devices of a tensor-parallel group, planned alone (with --sweep several)",
 			Set: func(j *Job, v string) error {
-				j.Tensor = nil
+				j.Machine.Tensor = nil
 				for _, text := range strings.Split(v, ",") {
 					n, err := strconv.Atoi(strings.TrimSpace(text))
 					if err != nil || n < 1 || n > 64 {
 						return j.wrong("tensor", v, "1 to 64 devices, or several such numbers with commas")
 					}
-					j.Tensor = append(j.Tensor, n)
+					j.Machine.Tensor = append(j.Machine.Tensor, n)
 				}
 				return nil
 			}},
 		truth("groups divide norms and residuals by positions", "sequence-parallel",
-			func(j *Job) *bool { return &j.SequenceParallel }),
+			func(j *Job) *bool { return &j.Machine.SequenceParallel }),
 	})
 	TrainOptions = noted([]Option{
 		word("digits, fashion-mnist, IDX folder, .csv, .npz, .safetensors or text", "data",
-			func(j *Job) *string { return &j.Data }),
+			func(j *Job) *string { return &j.Data.Source }),
 		number("part of the rows of arrays that trains (default: 0.9)", "train-part",
-			func(j *Job) *float64 { return &j.TrainPart }),
+			func(j *Job) *float64 { return &j.Data.TrainPart }),
 		word("make tokens of a text: gpt2, p50k, cl100k, o200k (default: bytes)", "tokenizer",
-			func(j *Job) *string { return &j.Tokenizer }),
-		whole("training steps in all (default: 200)", "steps", func(j *Job) *int { return &j.Steps }),
-		number("learning rate (default: the model's)", "lr", func(j *Job) *float64 { return &j.Rate.Base }),
-		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Rate.Kind }),
+			func(j *Job) *string { return &j.Data.Tokenizer }),
+		whole("training steps in all (default: 200)", "steps", func(j *Job) *int { return &j.Train.Steps }),
+		number("learning rate (default: the model's)", "lr", func(j *Job) *float64 { return &j.Train.Rate.Base }),
+		word("constant, step, cosine or polynomial", "lr-schedule", func(j *Job) *string { return &j.Train.Rate.Kind }),
 		whole("steps over which the rate rises (default: the model's)", "lr-warmup",
-			func(j *Job) *int { return &j.Rate.Warmup }),
+			func(j *Job) *int { return &j.Train.Rate.Warmup }),
 		{Name: "seed", Doc: "of weights, masks and the order of data (default: 1)", Set: func(j *Job, v string) error {
 			n, err := strconv.ParseUint(v, 10, 64)
 			if err != nil {
 				return j.wrong("seed", v, "a whole number, 0 or more")
 			}
-			j.Seed = n
+			j.Data.Seed = n
 			return nil
 		}},
 		word("first values: a .safetensors file or folder, of GPT-2, Llama too", "init",
-			func(j *Job) *string { return &j.Init }),
-		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan }),
+			func(j *Job) *string { return &j.Model.Init }),
+		word("a plan to carry out instead of searching one", "plan", func(j *Job) *string { return &j.Plan.File }),
 		word("always or never bind workers to processors (default: if none has)", "bind",
-			func(j *Job) *string { return &j.Bind }),
-		whole("steps between evaluations (default: at the end)", "eval-every", func(j *Job) *int { return &j.EvalEvery }),
+			func(j *Job) *string { return &j.Machine.Bind }),
+		whole("steps between evaluations (default: at the end)", "eval-every",
+			func(j *Job) *int { return &j.Train.EvalEvery }),
 		whole("samples of an evaluation, 0: all (default: all, 256 of a text)", "eval-rows",
-			func(j *Job) *int { return &j.EvalRows }),
-		whole("steps between checkpoints (default: at the end)", "save-every", func(j *Job) *int { return &j.SaveEvery }),
+			func(j *Job) *int { return &j.Train.EvalRows }),
+		whole("steps between checkpoints (default: at the end)", "save-every", func(j *Job) *int { return &j.Save.Every }),
 		word("drain (default), or stage: stages of a stream save without a drain", "save-mode",
-			func(j *Job) *string { return &j.SaveMode }),
-		whole("checkpoints to keep, 0: all (default: 3)", "keep", func(j *Job) *int { return &j.Keep }),
+			func(j *Job) *string { return &j.Save.Mode }),
+		whole("checkpoints to keep, 0: all (default: 3)", "keep", func(j *Job) *int { return &j.Save.Keep }),
 		truth("take a --program whose sums do not ascend; other bits", "any-order",
-			func(j *Job) *bool { return &j.AnyOrder }),
+			func(j *Job) *bool { return &j.Plan.AnyOrder }),
 		word("who sums gradients: ordered, or native (Gloo: no encryption)",
-			"collectives", func(j *Job) *string { return &j.Collectives }),
-		word("a run, a checkpoint or a folder of them, to go on from", "resume", func(j *Job) *string { return &j.Resume }),
+			"collectives", func(j *Job) *string { return &j.Machine.Collectives }),
+		word("a run, a checkpoint or a folder of them, to go on from", "resume",
+			func(j *Job) *string { return &j.Save.Resume }),
 		truth("go on with another --pipelines, all from the reference", "resume-averaged",
-			func(j *Job) *bool { return &j.ResumeAveraged }),
+			func(j *Job) *bool { return &j.Save.ResumeAveraged }),
 		word("folder of a run with asp, whose order of updates is repeated", "replay",
-			func(j *Job) *string { return &j.Replay }),
+			func(j *Job) *string { return &j.Train.Replay }),
 		word("scale the rate for several pipelines: pipelines or split", "lr-scale",
-			func(j *Job) *string { return &j.RateScale }),
+			func(j *Job) *string { return &j.Train.RateScale }),
 		short("o", word("folder that everything is written to (default: runs/MODEL)", "out",
-			func(j *Job) *string { return &j.Out })),
-		truth("write over what an earlier run left in --out", "overwrite", func(j *Job) *bool { return &j.Overwrite }),
+			func(j *Job) *string { return &j.Output.Folder })),
+		truth("write over what an earlier run left in --out", "overwrite", func(j *Job) *bool { return &j.Output.Overwrite }),
 		word("address that serves Prometheus metrics, like localhost:9090", "metrics",
-			func(j *Job) *string { return &j.Metrics }),
+			func(j *Job) *string { return &j.Output.Metrics }),
 		{Name: "live", Doc: "show the run in a browser while it lasts: --live, or --live=HOST:PORT", Bare: ":0",
-			Set: func(j *Job, v string) error { j.Live = v; return nil }},
+			Set: func(j *Job, v string) error { j.Output.Live = v; return nil }},
 		word("file with the token that requests for metrics and pages must bear", "token-file",
-			func(j *Job) *string { return &j.TokenFile }),
+			func(j *Job) *string { return &j.Output.TokenFile }),
 	})
 )
 
@@ -279,9 +284,9 @@ func setSetting(j *Job, v string) error {
 	if !ok || name == "" {
 		return j.wrong("settings", v, "NAME=VALUE, like layers=4")
 	}
-	if j.Settings == nil {
-		j.Settings = map[string]any{}
+	if j.Model.Settings == nil {
+		j.Model.Settings = map[string]any{}
 	}
-	j.Settings[name] = value
+	j.Model.Settings[name] = value
 	return nil
 }

@@ -1,6 +1,18 @@
 package job
 
-// says is what the schema says of every key of a job file.
+// groupsSay is what the schema says of every group, by path.
+var groupsSay = map[string]string{
+	"model":        "what is trained",
+	"data":         "what it learns from, and in which order",
+	"machine":      "what there is to train on",
+	"plan":         "samples of a step, and what is fixed of how workers share them; what is left out is searched",
+	"plan.elastic": "pipelines side by side, held together by a reference (AvgPipe)",
+	"train":        "how long the model learns, by which steps, and how often it is evaluated",
+	"save":         "checkpoints: when they are written, how many are kept, which one to go on from",
+	"output":       "where the run writes, and who may look on",
+}
+
+// says is what the schema says of every setting, by key.
 var says = map[string]string{
 	"model":    "a built-in model (mlp, convnet, gpt, llama, lstm) or the path of a .yaml file or a PyTorch network",
 	"settings": "settings of the built-in model, like layers: 8",
@@ -69,7 +81,7 @@ var says = map[string]string{
 	"eval_rows":  "test samples of an evaluation, the first ones; 0 is all; left out, all of a table and 256 of a text",
 	"save_every": "steps between checkpoints; 0 is only at the end",
 	"save_mode": "drain, where nothing is in flight as a checkpoint is written, or stage: each stage of a stream saves " +
-		"itself behind its last update of save_every steps, and nothing is drained for it",
+		"itself behind its last update of every so many steps, and nothing is drained for it",
 	"keep":   "checkpoints to keep; 0 is all",
 	"resume": "a checkpoint, or a folder of them, to go on from",
 	"resume_averaged": "go on with another number of pipelines than the checkpoint has: all begin at its reference, with" +
@@ -77,7 +89,7 @@ var says = map[string]string{
 	"replay": "the folder of a run with schedule asp, or with reference beside, whose updates this run makes in the " +
 		"same order",
 	"out":        "folder that everything is written to; left out, runs/MODEL",
-	"overwrite":  "write over what an earlier run left in out",
+	"overwrite":  "write over what an earlier run left in the folder",
 	"metrics":    "address that serves Prometheus metrics, like localhost:9090",
 	"live":       "address that serves pages of the run while it lasts, like :0 for any free port of this machine",
 	"token_file": "file with the token that requests for metrics and pages must bear",

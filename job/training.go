@@ -43,7 +43,7 @@ func likeRates(kind string) string {
 
 // usual is how the job's model is trained where neither the job nor a checkpoint says otherwise.
 func (j *Job) usual() model.Training {
-	if t := model.TrainingOf(j.Model); t.Optimizer != "" && j.Init == "" {
+	if t := model.TrainingOf(j.Model.Name); t.Optimizer != "" && j.Model.Init == "" {
 		return t
 	}
 	return anyModel
@@ -51,7 +51,7 @@ func (j *Job) usual() model.Training {
 
 // completeOptimizer fills in the optimizer.
 func (j *Job) completeOptimizer() error {
-	o := &j.Optimizer
+	o := &j.Train.Optimizer
 	switch isSet := o.Momentum != Auto && o.Momentum != 0; {
 	case o.Kind != "":
 	case isSet || o.Nesterov:
@@ -71,24 +71,15 @@ func (j *Job) completeOptimizer() error {
 	fill(j, "optimizer.trust", &o.Trust, usual.Trust)
 	half := 0 // of the steps: what came before is far from where training ends
 	if usual.AverageFrom > 0 {
-		half = max(usual.AverageFrom, j.Steps/2)
+		half = max(usual.AverageFrom, j.Train.Steps/2)
 	}
 	fill(j, "optimizer.average_from", &o.AverageFrom, half)
 	return j.inField("optimizer", o.Check())
 }
 
-// inField names the setting that optim refuses as the job's user has given it.
-func (j *Job) inField(within string, err error) error {
-	var field *optim.FieldError
-	if errors.As(err, &field) {
-		return fmt.Errorf("%s %w", j.Called(within+"."+field.Field), field.Err)
-	}
-	return err
-}
-
 // completeRate fills in the learning rate and its schedule.
 func (j *Job) completeRate() error {
-	r := &j.Rate
+	r := &j.Train.Rate
 	if r.Kind == "" {
 		r.Kind = optim.Constant
 	}
@@ -96,12 +87,12 @@ func (j *Job) completeRate() error {
 		return fmt.Errorf("rate.factor is missing: the step schedule multiplies the rate by it every %d steps", r.Every)
 	}
 	usual := j.usual()
-	if kind := likeRates(j.Optimizer.Kind); kind != likeRates(usual.Optimizer) {
+	if kind := likeRates(j.Train.Optimizer.Kind); kind != likeRates(usual.Optimizer) {
 		usual = anyRates[kind] // a rate of one says nothing of the other
 	}
 	warmup := usual.Warmup
 	fill(j, "rate.base", &r.Base, usual.Rate)
-	fill(j, "rate.total", &r.Total, j.Steps)
+	fill(j, "rate.total", &r.Total, j.Train.Steps)
 	fill(j, "rate.power", &r.Power, 1)
 	if r.Kind == optim.Cosine || r.Kind == optim.Polynomial {
 		warmup = min(warmup, r.Total/10)
@@ -111,7 +102,7 @@ func (j *Job) completeRate() error {
 		return j.inField("rate", err)
 	}
 	var field *optim.FieldError
-	err := optim.FitFloat32(j.Optimizer, *r)
+	err := optim.FitFloat32(j.Train.Optimizer, *r)
 	if errors.As(err, &field) && field.Field != "base" {
 		return j.inField("optimizer", err)
 	}
@@ -120,32 +111,32 @@ func (j *Job) completeRate() error {
 
 // Learning says how the job's model is trained by so many pipelines, and what of that is the model's default. The Job
 // must be complete.
-func (j *Job) Learning(pipelines int) string { return j.Learned(pipelines) + j.byDefault() }
+func (j *Job) Learning(pipelines int) string { return j.Train.Learned(pipelines) + j.byDefault() }
 
 // Learned says how the job's model is trained by so many pipelines. The Job must be complete.
-func (j *Job) Learned(pipelines int) string {
-	text := j.Optimizer.Kind
-	if j.Optimizer.Momentum != 0 {
-		text += fmt.Sprintf(" with momentum %v", j.Optimizer.Momentum)
+func (t *Train) Learned(pipelines int) string {
+	text := t.Optimizer.Kind
+	if t.Optimizer.Momentum != 0 {
+		text += fmt.Sprintf(" with momentum %v", t.Optimizer.Momentum)
 	}
-	if j.Optimizer.AverageFrom > 0 {
-		text += fmt.Sprintf(" that averages from update %d on", j.Optimizer.AverageFrom)
+	if t.Optimizer.AverageFrom > 0 {
+		text += fmt.Sprintf(" that averages from update %d on", t.Optimizer.AverageFrom)
 	}
-	if by := j.RateFactor(pipelines); by == 1 {
-		text += fmt.Sprintf(", learning rate %v", j.Rate.Base)
+	if by := t.RateFactor(pipelines); by == 1 {
+		text += fmt.Sprintf(", learning rate %v", t.Rate.Base)
 	} else {
-		text += fmt.Sprintf(", learning rate %.4g (%v by rate scale %s)", by*j.Rate.Base, j.Rate.Base, j.RateScale)
+		text += fmt.Sprintf(", learning rate %.4g (%v by rate scale %s)", by*t.Rate.Base, t.Rate.Base, t.RateScale)
 	}
-	if j.Rate.Kind != optim.Constant {
-		text += " (" + j.Rate.Kind + ")"
+	if t.Rate.Kind != optim.Constant {
+		text += " (" + t.Rate.Kind + ")"
 	}
-	switch j.Rate.Warmup {
+	switch t.Rate.Warmup {
 	case 0:
 		text += ", no warm-up"
 	case 1:
 		text += ", warm-up 1 step"
 	default:
-		text += fmt.Sprintf(", warm-up %d steps", j.Rate.Warmup)
+		text += fmt.Sprintf(", warm-up %d steps", t.Rate.Warmup)
 	}
 	return text
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Write writes the job as a file that Read takes over Default. Settings that are Default's stand there too, so that
-// two files can be compared.
+// Write writes the job as a file in the nested form, which Read takes over Default. Settings that are Default's stand
+// there too, so that two files can be compared.
 func (j *Job) Write(path string) error {
-	text, err := textOf(j.besides(Job{}))
+	text, err := textOf(groups(j.besides(Job{})))
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func (j *Job) Write(path string) error {
 
 // Text is the job as Parse reads it. What [Job.Complete] filled in is given there, so that a process that reads it has
 // every setting of this one. It refuses text that is no UTF-8, which no file can hold.
-func (j *Job) Text() (string, error) { return textOf(j.Keys()) }
+func (j *Job) Text() (string, error) { return textOf(groups(j.Keys())) }
 
 func textOf(keys map[string]any) (string, error) {
 	text, err := json.MarshalIndent(keys, "", "  ") // which is YAML
@@ -46,36 +46,54 @@ func Parse(text string) (*Job, error) {
 	return &j, j.Complete()
 }
 
-// Keys are the settings of a job file that are given, or differ from Default.
+// Keys are the settings that are given, or differ from Default, by key. Parts of one, as the rate has, are below it.
 func (j *Job) Keys() map[string]any { return j.besides(Default()) }
 
 // besides is the settings that are given, or differ from another job's.
 func (j *Job) besides(other Job) map[string]any {
 	keys := map[string]any{}
-	j.said("", reflect.ValueOf(*j), reflect.ValueOf(other), keys)
+	own, usual := reflect.ValueOf(*j), reflect.ValueOf(other)
+	for _, p := range places {
+		j.said(p.key, own.FieldByIndex(p.at), usual.FieldByIndex(p.at), p.key, keys)
+	}
 	return keys
 }
 
-// said collects the keys in which a value differs from another, or that somebody has given.
-func (j *Job) said(within string, value, usual reflect.Value, keys map[string]any) {
-	for i := range value.NumField() {
-		name := value.Type().Field(i).Tag.Get("yaml")
-		if name == "" {
-			continue // not a key of the file
+// said puts a value under its name among keys where it differs from another, or somebody has given its key.
+func (j *Job) said(key string, value, usual reflect.Value, name string, keys map[string]any) {
+	if value.Kind() == reflect.Struct {
+		parts := map[string]any{}
+		for i := range value.NumField() {
+			part := value.Type().Field(i).Tag.Get("yaml")
+			j.said(key+"."+part, value.Field(i), usual.Field(i), part, parts)
 		}
-		own, other := value.Field(i), usual.Field(i)
-		if own.Kind() == reflect.Struct {
-			below := map[string]any{}
-			j.said(within+name+".", own, other, below)
-			if len(below) > 0 {
-				keys[name] = below
-			}
-			continue
+		if len(parts) > 0 {
+			keys[name] = parts
 		}
-		if j.Given(within+name) || !reflect.DeepEqual(own.Interface(), other.Interface()) && !isAuto(own) {
-			keys[name] = own.Interface()
-		}
+		return
 	}
+	if j.Given(key) || !reflect.DeepEqual(value.Interface(), usual.Interface()) && !isAuto(value) {
+		keys[name] = value.Interface()
+	}
+}
+
+// groups puts settings by key into their groups.
+func groups(keys map[string]any) map[string]any {
+	all := map[string]any{}
+	for key, value := range keys {
+		path := strings.Split(pathOf(key), ".")
+		group := all
+		for _, name := range path[:len(path)-1] {
+			below, is := group[name].(map[string]any)
+			if !is {
+				below = map[string]any{}
+				group[name] = below
+			}
+			group = below
+		}
+		group[path[len(path)-1]] = value
+	}
+	return all
 }
 
 // isAuto says whether a number is left to millrace.

@@ -37,12 +37,12 @@ func TestAWrittenJobIsTheSame(t *testing.T) {
 		if err := again.Complete(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for key := range j.given {
+		for key := range j.called {
 			if !again.Given(key) && !strings.HasPrefix(key, "settings.") {
 				t.Errorf("%s: %s was given and is not any more", name, key)
 			}
 		}
-		j.given, again.given = nil, nil
+		j.called, again.called = nil, nil
 		if !reflect.DeepEqual(j, again) {
 			t.Errorf("%s: is\n%+v\nwant\n%+v", name, again, j)
 		}
@@ -51,7 +51,7 @@ func TestAWrittenJobIsTheSame(t *testing.T) {
 
 func TestAJobThatNoFileHoldsIsRefused(t *testing.T) {
 	j := Default()
-	j.Model = "models/\xff.yaml"
+	j.Model.Name = "models/\xff.yaml"
 	if err := j.Write(filepath.Join(t.TempDir(), "job.yaml")); err == nil || !strings.Contains(err.Error(), `\xff`) {
 		t.Errorf("a name that is no UTF-8: %v", err)
 	}

@@ -87,8 +87,8 @@ func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Comm
 		return race.Command{}, fmt.Errorf("bench: %w", err)
 	}
 	own := *x.job
-	own.Plan, own.ThreadsPerWorker = path, threads
-	own.Rate = optim.Rate{Kind: optim.Constant, Base: x.rate, Total: 1, Power: 1}
+	own.Plan.File, own.Machine.ThreadsPerWorker = path, threads
+	own.Train.Rate = optim.Rate{Kind: optim.Constant, Base: x.rate, Total: 1, Power: 1}
 	file := strings.TrimSuffix(path, ".json") + ".yaml"
 	if err := own.Write(file); err != nil {
 		return race.Command{}, cli.BadInput(err)
@@ -105,9 +105,9 @@ func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Comm
 // halving the batch gives.
 func (x *experiment) singles(m *model.Model, threads int) ([]race.Command, error) {
 	var out []race.Command
-	for size := x.job.Batch; ; size /= 2 {
+	for size := x.job.Plan.Batch; ; size /= 2 {
 		c, err := x.command(fmt.Sprintf("one worker (micro-batch %d, threads %d)", size, threads),
-			curves.Alone(m, size, x.job.Batch), threads)
+			curves.Alone(m, size, x.job.Plan.Batch), threads)
 		if err != nil {
 			return nil, err
 		}

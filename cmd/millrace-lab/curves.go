@@ -74,7 +74,7 @@ measures nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			// How many steps --epochs are is known with the data; the rate's schedule goes over those.
-			flags.Given = append(flags.Given, func(j *job.Job) error { j.Steps = math.MaxInt32; return nil })
+			flags.Given = append(flags.Given, func(j *job.Job) error { j.Train.Steps = math.MaxInt32; return nil })
 			j, err := flags.Job()
 			if err != nil {
 				return err
@@ -138,25 +138,25 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	if j.Out == "" {
-		j.Out = filepath.Join("runs", "curves-"+prepare.Trimmed(j.Model))
+	if j.Output.Folder == "" {
+		j.Output.Folder = filepath.Join("runs", "curves-"+prepare.Trimmed(j.Model.Name))
 	}
 	m, err := prepare.LoadModel(j)
 	if err != nil {
 		return err
 	}
-	if least := j.Workers + 2; slices.Contains(f.parts, timePart) && f.steps < least {
+	if least := j.Machine.Workers + 2; slices.Contains(f.parts, timePart) && f.steps < least {
 		return cli.BadInput(fmt.Errorf("--visit-steps %d; of a stream over %d workers whole steps are left with %d at least",
-			f.steps, j.Workers, least))
+			f.steps, j.Machine.Workers, least))
 	}
 	l, err := f.learning(c, j, m, methods)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(j.Out, 0o755); err != nil {
+	if err := os.MkdirAll(j.Output.Folder, 0o755); err != nil {
 		return cli.BadInput(fmt.Errorf("--out: %w", err))
 	}
-	file, err := curves.OpenTrainings(filepath.Join(j.Out, "trainings.jsonl"))
+	file, err := curves.OpenTrainings(filepath.Join(j.Output.Folder, "trainings.jsonl"))
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -190,19 +190,19 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 // learning is how the methods are to learn.
 func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model,
 	methods []curves.Method) (*learning, error) {
-	micros := j.MicroBatches
+	micros := j.Plan.MicroBatches
 	if micros == 0 {
-		micros = j.Workers // as AvgPipe's baselines: section 7.1
+		micros = j.Machine.Workers // as AvgPipe's baselines: section 7.1
 	}
-	j.MicroBatches = 0 // AvgPipe chooses its own
-	if j.Batch%micros != 0 {
+	j.Plan.MicroBatches = 0 // AvgPipe chooses its own
+	if j.Plan.Batch%micros != 0 {
 		return nil, cli.BadInput(fmt.Errorf("a batch of %d samples does not divide into %d micro-batches; give "+
-			"--micro-batches, or another --batch", j.Batch, micros))
+			"--micro-batches, or another --batch", j.Plan.Batch, micros))
 	}
 	for _, own := range methods {
-		if own.Split && j.Batch%own.Pipelines() != 0 {
+		if own.Split && j.Plan.Batch%own.Pipelines() != 0 {
 			return nil, cli.BadInput(fmt.Errorf("--methods: %s: a batch of %d samples does not divide among %d pipelines; "+
-				"give another --batch", own.Name, j.Batch, own.Pipelines()))
+				"give another --batch", own.Name, j.Plan.Batch, own.Pipelines()))
 		}
 	}
 	set, err := prepare.OpenData(j, m)
@@ -258,11 +258,11 @@ func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]c
 		return err
 	}
 	for _, p := range s.Files {
-		if err := document.Write(filepath.Join(l.Job.Out, p.Name), p.Plot.SVG); err != nil {
+		if err := document.Write(filepath.Join(l.Job.Output.Folder, p.Name), p.Plot.SVG); err != nil {
 			return err
 		}
 	}
-	page := filepath.Join(l.Job.Out, "curves.html")
+	page := filepath.Join(l.Job.Output.Folder, "curves.html")
 	if err := document.Write(page, s.Study.HTML); err != nil {
 		return err
 	}
@@ -284,13 +284,13 @@ func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*curves.Times
 	if err != nil {
 		return nil, err
 	}
-	w := &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch, Clip: j.Clip > 0,
-		LimitBytes: j.MemoryBytes()}
+	w := &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Plan.Batch, Clip: j.Train.Clip > 0,
+		LimitBytes: j.Machine.MemoryBytes()}
 	if w.Base, err = avgpipe.Partition(c.Context(), w, fix); err != nil {
 		return nil, cli.BadInput(err)
 	}
-	t := &curves.Times{Version: curves.TimesVersion, Model: l.Model.ID(), Batch: j.Batch, Workers: j.Workers,
-		Cores: prepare.CoresOf(&j), Wire: j.Wire, Stages: curves.FirstLayers(w.Base)}
+	t := &curves.Times{Version: curves.TimesVersion, Model: l.Model.ID(), Batch: j.Plan.Batch, Workers: j.Machine.Workers,
+		Cores: prepare.CoresOf(&j), Wire: j.Machine.Wire, Stages: curves.FirstLayers(w.Base)}
 	if err := t.Contend(c.Context(), w, l.Micros, l.Methods); err != nil {
 		return nil, cli.BadInput(err)
 	}
@@ -317,7 +317,7 @@ func measureRounds(c *cobra.Command, t *curves.Times, j *job.Job, rounds, steps 
 	defer remove()
 	var commands []race.Command
 	for _, one := range t.Contested {
-		command, err := own.command(one.Name, one.Plan, j.ThreadsPerWorker)
+		command, err := own.command(one.Name, one.Plan, j.Machine.ThreadsPerWorker)
 		if err != nil {
 			return err
 		}

@@ -35,34 +35,34 @@ func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.
 	if err != nil {
 		return nil, err
 	}
-	p, err := profile.Analytic(m, map[string]cluster.DeviceType{"flat": curves.FlatDevice}, []int{j.Batch},
-		j.Optimizer.Kind, len(j.Optimizer.States()))
+	p, err := profile.Analytic(m, map[string]cluster.DeviceType{"flat": curves.FlatDevice}, []int{j.Plan.Batch},
+		j.Train.Optimizer.Kind, len(j.Train.Optimizer.States()))
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
-	flat := cluster.Local("flat", j.Workers, j.Workers, 0, 1e-9, 1e15, 1e15)
-	base, err := avgpipe.Partition(ctx, &avgpipe.Workload{Profile: p, Cluster: flat, Batch: j.Batch}, fix)
+	flat := cluster.Local("flat", j.Machine.Workers, j.Machine.Workers, 0, 1e-9, 1e15, 1e15)
+	base, err := avgpipe.Partition(ctx, &avgpipe.Workload{Profile: p, Cluster: flat, Batch: j.Plan.Batch}, fix)
 	return base, cli.BadInput(err)
 }
 
 // train carries out one training. One whose loss is no number any more has ended too: that is what its method
 // comes to.
 func (l *learning) train(ctx context.Context, t curves.Task) (curves.Training, error) {
-	set, err := l.shuffled(t.Job.Seed)
+	set, err := l.shuffled(t.Job.Data.Seed)
 	if err != nil {
 		return curves.Training{}, err
 	}
 	result, err := run.Train(ctx, run.Config{
 		Model: l.Model, Plan: t.Plan, Engine: l.engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
-		Optimizer: t.Job.Optimizer, Rate: t.Job.Rate, Clip: t.Job.Clip, Seed: t.Job.Seed, Steps: t.Steps,
-		Place: &place.Policy{}, ThreadsPerWorker: t.Job.ThreadsPerWorker, EvalEvery: t.EvalEvery,
-		EvalRows: t.Job.EvalRows, KeepSteps: 1,
+		Optimizer: t.Job.Train.Optimizer, Rate: t.Job.Train.Rate, Clip: t.Job.Train.Clip, Seed: t.Job.Data.Seed,
+		Steps: t.Steps, Place: &place.Policy{}, ThreadsPerWorker: t.Job.Machine.ThreadsPerWorker, EvalEvery: t.EvalEvery,
+		EvalRows: t.Job.Train.EvalRows, KeepSteps: 1,
 	})
 	switch {
 	case errors.Is(err, process.ErrNotFinite):
 		return t.Training(result.Timeline.Evaluations, err.Error()), nil
 	case err != nil:
-		return curves.Training{}, fmt.Errorf("%s, seed %d: %w", t.Method.Name, t.Job.Seed, err)
+		return curves.Training{}, fmt.Errorf("%s, seed %d: %w", t.Method.Name, t.Job.Data.Seed, err)
 	case result.Stopped:
 		return curves.Training{}, context.Cause(ctx)
 	}
@@ -72,7 +72,7 @@ func (l *learning) train(ctx context.Context, t curves.Task) (curves.Training, e
 // shuffled is the data in the order of a seed.
 func (l *learning) shuffled(seed uint64) (*data.Set, error) {
 	own := *l.Job
-	own.Seed = seed
+	own.Data.Seed = seed
 	set, err := prepare.OpenData(&own, l.Model)
 	if err != nil {
 		return nil, err

@@ -120,12 +120,12 @@ func benchImported(c *cobra.Command, o importedOptions) error {
 			continue
 		}
 		j := job.Default()
-		j.Model, j.Data, j.Batch, j.Seed = filepath.Join(dir, m.Name+".mr"), m.data, m.batch, m.seed
-		j.Workers = 2
-		j.Optimizer.Kind = "sgd"
+		j.Model.Name, j.Data.Source, j.Plan.Batch, j.Data.Seed = filepath.Join(dir, m.Name+".mr"), m.data, m.batch, m.seed
+		j.Machine.Workers = 2
+		j.Train.Optimizer.Kind = "sgd"
 		e := &importedModule{c: c, o: &o, Module: m.Module, python: python, scripts: dir, rows: rows, job: &j,
 			visit: m.visit}
-		if err := e.Export(c.Context(), python, o.exporter, dir, j.Model); err != nil {
+		if err := e.Export(c.Context(), python, o.exporter, dir, j.Model.Name); err != nil {
 			return err
 		}
 		if err := j.Complete(); err != nil {
@@ -182,7 +182,7 @@ func (e *importedModule) plan(j *job.Job, called string) (*planned, func(), erro
 		return nil, nil, err
 	}
 	piped := *j
-	piped.Stages = 2
+	piped.Plan.Stages = 2
 	pipeline, err := prepare.Prepare(e.c, &piped, true)
 	if err != nil {
 		return nil, nil, err
@@ -198,7 +198,7 @@ func (e *importedModule) plan(j *job.Job, called string) (*planned, func(), erro
 		plan *plan.Plan
 		at   *race.Command
 	}{{called + ", its choice", chosen.Plan, &p.choice}, {called + ", pipeline", pipeline.Plan, &p.cut}} {
-		if *one.at, err = x.command(one.name, one.plan, j.ThreadsPerWorker); err != nil {
+		if *one.at, err = x.command(one.name, one.plan, j.Machine.ThreadsPerWorker); err != nil {
 			remove()
 			return nil, nil, err
 		}
@@ -265,7 +265,7 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.Workers = 2
+	j.Machine.Workers = 2
 	own, remove, err := e.plan(j, "built-in gpt")
 	if err != nil {
 		return nil, err
@@ -316,7 +316,7 @@ func (e *importedModule) record(m *model.Model) error {
 	}
 	defer f.Close()
 	for step := range recordedBatches {
-		b, err := train.Batch(step, e.job.Batch, 0, e.job.Batch)
+		b, err := train.Batch(step, e.job.Plan.Batch, 0, e.job.Plan.Batch)
 		if err != nil {
 			return err
 		}

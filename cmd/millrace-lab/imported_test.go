@@ -41,9 +41,9 @@ func TestImportedModulesTrainAsTheirRivalsDo(t *testing.T) {
 				t.Fatal(err)
 			}
 			j := job.Default()
-			j.Model, j.Data, j.Batch, j.Workers = filepath.Join(dir, "net.mr"), one.data, 4, 2
-			j.Optimizer.Kind = "sgd"
-			if err := one.Export(t.Context(), python, "../../python/millrace_export.py", dir, j.Model); err != nil {
+			j.Model.Name, j.Data.Source, j.Plan.Batch, j.Machine.Workers = filepath.Join(dir, "net.mr"), one.data, 4, 2
+			j.Train.Optimizer.Kind = "sgd"
+			if err := one.Export(t.Context(), python, "../../python/millrace_export.py", dir, j.Model.Name); err != nil {
 				t.Fatal(err)
 			}
 			if err := j.Complete(); err != nil {

@@ -73,10 +73,10 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 	if err := f.check(c, 1, "to hold what it takes"); err != nil {
 		return err
 	}
-	if j.MicroBatch == 0 {
-		j.MicroBatch = 4
+	if j.Plan.MicroBatch == 0 {
+		j.Plan.MicroBatch = 4
 	}
-	j.MicroBatches, j.Batch = 0, j.MicroBatch*f.counts[0]
+	j.Plan.MicroBatches, j.Plan.Batch = 0, j.Plan.MicroBatch*f.counts[0]
 	p, err := prepare.PrepareHardware(c, j)
 	if err != nil {
 		return err
@@ -85,8 +85,8 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	base, err := avgpipe.Partition(c.Context(), &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch,
-		Clip: j.Clip > 0}, fix)
+	base, err := avgpipe.Partition(c.Context(), &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster,
+		Batch: j.Plan.Batch, Clip: j.Train.Clip > 0}, fix)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -107,7 +107,7 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 		}
 	}
 	head.End()
-	if err := record.Write(f.output, &bench.Memory{Head: head, Model: p.Model.Name, MicroBatch: j.MicroBatch,
+	if err := record.Write(f.output, &bench.Memory{Head: head, Model: p.Model.Name, MicroBatch: j.Plan.MicroBatch,
 		Held: all}); err != nil {
 		return err
 	}
@@ -122,18 +122,18 @@ func (f *memoryFlags) measure(ctx context.Context, own *experiment, p *prepare.P
 	name string, micros int) (one bench.Held, err error) {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
-	pl.Schedule, pl.Weights, pl.MicroBatches, pl.MicroBatch = name, string(schedule.Sync), micros, p.Job.MicroBatch
+	pl.Schedule, pl.Weights, pl.MicroBatches, pl.MicroBatch = name, string(schedule.Sync), micros, p.Job.Plan.MicroBatch
 	for i := range pl.Stages {
 		pl.Stages[i].Warmup = 0 // the schedule's own
 	}
-	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Clip > 0)
+	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Train.Clip > 0)
 	if err != nil {
 		return one, cli.BadInput(err)
 	}
 	j := *p.Job
-	j.Batch = pl.Batch()
+	j.Plan.Batch = pl.Batch()
 	own.job = &j
-	command, err := own.command(fmt.Sprintf("%s M=%d", name, micros), &pl, j.ThreadsPerWorker)
+	command, err := own.command(fmt.Sprintf("%s M=%d", name, micros), &pl, j.Machine.ThreadsPerWorker)
 	if err != nil {
 		return one, err
 	}
@@ -148,8 +148,8 @@ func (f *memoryFlags) measure(ctx context.Context, own *experiment, p *prepare.P
 // show prints the table, and draws it where there is a folder for that.
 func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []bench.Held) error {
 	t := report.Table{Head: []string{"schedule", " M", " predicted", " measured", " off", " more than with the fewest"}}
-	lines := report.Lines{Title: fmt.Sprintf("%s: fullest worker, micro-batches of %d", p.Model.Name, p.Job.MicroBatch),
-		XLabel: "micro-batches of a step", Unit: report.UnitBytes, Zero: true}
+	lines := report.Lines{Title: fmt.Sprintf("%s: fullest worker, micro-batches of %d", p.Model.Name,
+		p.Job.Plan.MicroBatch), XLabel: "micro-batches of a step", Unit: report.UnitBytes, Zero: true}
 	for i, name := range f.schedules {
 		first := all[i*len(f.counts)]
 		predicted, measured := report.Series{Name: name + ", predicted", Like: -1, Dashed: true}, report.Series{Name: name +
@@ -168,10 +168,10 @@ func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []bench.Held) e
 	if err := t.Markdown(w); err != nil {
 		return err
 	}
-	if p.Job.Out == "" {
+	if p.Job.Output.Folder == "" {
 		return nil
 	}
-	if err := os.MkdirAll(p.Job.Out, 0o755); err != nil {
+	if err := os.MkdirAll(p.Job.Output.Folder, 0o755); err != nil {
 		return cli.BadInput(fmt.Errorf("--out: %w", err))
 	}
 	study := report.Study{
@@ -180,12 +180,12 @@ func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []bench.Held) e
 		Sections: []report.StudySection{{Title: "Peak memory of the fullest worker", Table: &t,
 			Plots: []report.Plot{&lines}}},
 		Facts: []report.Fact{{Name: "model", Value: fmt.Sprintf("%s, %d parameters", p.Model.Name,
-			p.Model.ParameterElements())}, {Name: "optimizer", Value: p.Job.Optimizer.Kind},
-			{Name: "workers", Value: fmt.Sprint(p.Job.Workers)}},
+			p.Model.ParameterElements())}, {Name: "optimizer", Value: p.Job.Train.Optimizer.Kind},
+			{Name: "workers", Value: fmt.Sprint(p.Job.Machine.Workers)}},
 		Links: []report.StudyLink{{File: "memory.svg", What: "the plot"}},
 	}
-	page := filepath.Join(p.Job.Out, "memory.html")
-	if err := document.Write(filepath.Join(p.Job.Out, "memory.svg"), lines.SVG); err != nil {
+	page := filepath.Join(p.Job.Output.Folder, "memory.html")
+	if err := document.Write(filepath.Join(p.Job.Output.Folder, "memory.svg"), lines.SVG); err != nil {
 		return err
 	}
 	if err := document.Write(page, study.HTML); err != nil {

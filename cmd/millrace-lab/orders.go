@@ -106,7 +106,7 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 		return err
 	}
 	head.End()
-	if err := record.Write(m.output, &bench.Orders{Head: head, Model: p.Model.Name, Workers: j.Workers,
+	if err := record.Write(m.output, &bench.Orders{Head: head, Model: p.Model.Name, Workers: j.Machine.Workers,
 		Orders: orders}); err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func ordersOf(c *cobra.Command, p *prepare.Prepared, own *experiment, only []str
 		}
 		for _, policy := range policies {
 			for _, later := range []bool{false, true} {
-				if later && (!p.Job.PostValidate || policy != schedule.Sync) {
+				if later && (!p.Job.Plan.PostValidate || policy != schedule.Sync) {
 					continue
 				}
 				fix.PostValidate = later
@@ -164,7 +164,7 @@ func orderOf(ctx context.Context, p *prepare.Prepared, own *experiment, fix tune
 	policy schedule.Policy) (*bench.Order, error) {
 	fix.Schedule, fix.Weights = family, policy
 	found, err := tune.Search(ctx, tune.Request{
-		Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, Fix: fix, Runnable: true,
+		Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Plan.Batch, Clip: p.Job.Train.Clip > 0, Fix: fix, Runnable: true,
 		Whole: p.Model.NormalisesMicroBatches() != nil,
 	})
 	if err != nil {
@@ -177,6 +177,6 @@ func orderOf(ctx context.Context, p *prepare.Prepared, own *experiment, fix tune
 	if fix.PostValidate {
 		o.Name += " validated later"
 	}
-	o.Command, err = own.command(o.Name, found.Best, p.Job.ThreadsPerWorker)
+	o.Command, err = own.command(o.Name, found.Best, p.Job.Machine.ThreadsPerWorker)
 	return o, err
 }

@@ -46,11 +46,12 @@ type peersOptions struct {
 // workloadJob is the job whose training is the workload.
 func workloadJob(w race.Workload) (*job.Job, error) {
 	j := job.Default()
-	j.Model, j.Data, j.Batch, j.Seed = "gpt", w.Data, w.Batch, w.Seed
-	j.Settings = map[string]any{"layers": w.Layers, "width": w.Width, "heads": w.Heads, "context": w.Context,
+	j.Model.Name, j.Data.Source, j.Plan.Batch, j.Data.Seed = "gpt", w.Data, w.Batch, w.Seed
+	j.Model.Settings = map[string]any{"layers": w.Layers, "width": w.Width, "heads": w.Heads, "context": w.Context,
 		"vocabulary": w.Vocabulary}
-	j.Optimizer.Kind, j.Optimizer.Momentum, j.Optimizer.WeightDecay = w.Optimizer, w.Momentum, w.WeightDecay
-	j.Rate.Base = w.LearningRate
+	j.Train.Optimizer.Kind, j.Train.Optimizer.Momentum, j.Train.Optimizer.WeightDecay = w.Optimizer, w.Momentum,
+		w.WeightDecay
+	j.Train.Rate.Base = w.LearningRate
 	return &j, cli.BadInput(j.Complete())
 }
 
@@ -77,7 +78,7 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 		return err
 	}
 	piped := *j
-	piped.Stages = 2
+	piped.Plan.Stages = 2
 	pipeline, err := prepare.Prepare(c, &piped, true)
 	if err != nil {
 		return err
@@ -91,11 +92,11 @@ func benchPeers(c *cobra.Command, w race.Workload, o peersOptions) error {
 		return err
 	}
 	unit := unitOf(chosen.Model)
-	best, err := own.command("millrace, its choice", chosen.Plan, j.ThreadsPerWorker)
+	best, err := own.command("millrace, its choice", chosen.Plan, j.Machine.ThreadsPerWorker)
 	if err != nil {
 		return err
 	}
-	cut, err := own.command("millrace, pipeline", pipeline.Plan, j.ThreadsPerWorker)
+	cut, err := own.command("millrace, pipeline", pipeline.Plan, j.Machine.ThreadsPerWorker)
 	if err != nil {
 		return err
 	}

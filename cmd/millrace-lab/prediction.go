@@ -96,7 +96,7 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 		return err
 	}
 	plans := []*plan.Plan{p.Plan}
-	rng := rand.New(rand.NewPCG(j.Seed, 7))
+	rng := rand.New(rand.NewPCG(j.Data.Seed, 7))
 	for len(plans) <= t.splits {
 		pl, err := randomPlan(c.Context(), rng, p)
 		if err != nil {
@@ -182,8 +182,8 @@ func writeParts(w io.Writer, rows []bench.PredictionRow) error {
 // keepPredictions writes the file of results.
 func keepPredictions(path string, head record.Head, p *prepare.Prepared, rows []bench.PredictionRow) error {
 	head.End()
-	return record.Write(path, &bench.Predictions{Head: head, Model: p.Model.Name, Workers: p.Job.Workers, Rows: rows,
-		Summary: bench.Summarized(rows)})
+	return record.Write(path, &bench.Predictions{Head: head, Model: p.Model.Name, Workers: p.Job.Machine.Workers,
+		Rows: rows, Summary: bench.Summarized(rows)})
 }
 
 // predictedAndTrained trains a plan once and holds it against its prediction.
@@ -203,20 +203,20 @@ func predictedAndTrained(ctx context.Context, p *prepare.Prepared, steps int) (b
 
 // randomPlan plans a random split.
 func randomPlan(ctx context.Context, rng *rand.Rand, p *prepare.Prepared) (*plan.Plan, error) {
-	fix := tune.Overrides{MicroBatch: p.Job.MicroBatch, MicroBatches: p.Job.MicroBatches}
+	fix := tune.Overrides{MicroBatch: p.Job.Plan.MicroBatch, MicroBatches: p.Job.Plan.MicroBatches}
 	var sizes []int
 	if fix.MicroBatch == 0 && fix.MicroBatches == 0 {
 		sizes = prepare.MicroBatches(p.Job)
 	}
-	split := bench.RandomSplit(rng, len(p.Model.Layers), p.Job.Workers, sizes)
+	split := bench.RandomSplit(rng, len(p.Model.Layers), p.Job.Machine.Workers, sizes)
 	if sizes != nil {
 		fix.MicroBatch = split.MicroBatch
 	}
 	if fix.Split, fix.Schedule, fix.Recompute = split.Cuts, split.Schedule, split.Recompute; len(split.Cuts) == 0 {
 		fix.Stages = 1
 	}
-	found, err := tune.Search(ctx, tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch,
-		Clip: p.Job.Clip > 0, Fix: fix, Runnable: true})
+	found, err := tune.Search(ctx, tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Plan.Batch,
+		Clip: p.Job.Train.Clip > 0, Fix: fix, Runnable: true})
 	if err != nil {
 		return nil, err
 	}
@@ -235,9 +235,9 @@ func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run
 	}
 	return run.Train(ctx, run.Config{
 		Model: p.Model, Plan: p.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
-		Optimizer: p.Job.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.Job.Clip,
-		Seed: p.Job.Seed, Steps: steps, KeepSteps: steps,
-		Place: &place.Policy{}, ThreadsPerWorker: p.Job.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan, 0),
+		Optimizer: p.Job.Train.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.Job.Train.Clip,
+		Seed: p.Job.Data.Seed, Steps: steps, KeepSteps: steps,
+		Place: &place.Policy{}, ThreadsPerWorker: p.Job.Machine.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan, 0),
 		Carriers: prepare.CarriersOf(p.Job, p.Cluster),
 	})
 }
@@ -255,7 +255,7 @@ type foresight struct {
 // again measures the sizes of these plans in as many passes (0: a profile's default), unless the job names a
 // profile, and predicts all plans.
 func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) ([]plan.Predicted, error) {
-	if f.p.Job.Profile == "" && f.p.Job.Cluster == "" {
+	if f.p.Job.Plan.Profile == "" && f.p.Job.Machine.Cluster == "" {
 		var sizes []int
 		for _, pl := range plans {
 			sizes = append(sizes, pl.MicroBatch)
@@ -281,7 +281,7 @@ func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) (
 	out := make([]plan.Predicted, len(plans))
 	for i, pl := range plans {
 		var err error
-		if out[i], err = predict.Plan(f.p.Profile, f.p.Cluster, pl, f.p.Job.Clip > 0); err != nil {
+		if out[i], err = predict.Plan(f.p.Profile, f.p.Cluster, pl, f.p.Job.Train.Clip > 0); err != nil {
 			return nil, err
 		}
 	}

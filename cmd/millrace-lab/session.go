@@ -54,7 +54,7 @@ func session(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	pl, err := plan.Read(j.Plan)
+	pl, err := plan.Read(j.Plan.File)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -66,8 +66,8 @@ func session(c *cobra.Command, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	wired := cluster.Local(engine.DeviceType(), j.Workers, prepare.CoresOf(j), 0, 0, 1, 1)
-	if j.Wire != "" {
+	wired := cluster.Local(engine.DeviceType(), j.Machine.Workers, prepare.CoresOf(j), 0, 0, 1, 1)
+	if j.Machine.Wire != "" {
 		if wired, err = prepare.Shaped(j, wired); err != nil {
 			return cli.BadInput(err)
 		}
@@ -75,11 +75,11 @@ func session(c *cobra.Command, j *job.Job) error {
 	v := &visits{
 		requests: bufio.NewScanner(c.InOrStdin()), out: json.NewEncoder(c.OutOrStdout()), batch: pl.StepSamples(),
 		about: race.Description{
-			Name: "millrace", Torch: engine.Info().Torch, Parameters: m.ParameterElements(), Threads: j.ThreadsPerWorker,
-			Batch: pl.Batch(), Micro: pl.MicroBatch, Optimizer: j.Optimizer.Kind, BLASCore: engine.Info().BLASCore,
+			Name: "millrace", Torch: engine.Info().Torch, Parameters: m.ParameterElements(), Threads: j.Machine.ThreadsPerWorker,
+			Batch: pl.Batch(), Micro: pl.MicroBatch, Optimizer: j.Train.Optimizer.Kind, BLASCore: engine.Info().BLASCore,
 		},
 		program: func(_ trace.Timeline, steps int) (*schedule.Program, error) {
-			return programs.Build(pl, m.TiedLayers(), j.Clip > 0, steps)
+			return programs.Build(pl, m.TiedLayers(), j.Train.Clip > 0, steps)
 		},
 	}
 	world, err := launch.FromEnv(os.Environ())
@@ -91,8 +91,8 @@ func session(c *cobra.Command, j *job.Job) error {
 	v.stop = stop
 	config := run.Config{
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
-		Optimizer: j.Optimizer, Rate: j.Rate, Clip: j.Clip, Seed: j.Seed, Steps: math.MaxInt32,
-		ThreadsPerWorker: j.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl), Next: v.next,
+		Optimizer: j.Train.Optimizer, Rate: j.Train.Rate, Clip: j.Train.Clip, Seed: j.Data.Seed, Steps: math.MaxInt32,
+		ThreadsPerWorker: j.Machine.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl), Next: v.next,
 		Carriers: prepare.CarriersOf(j, wired), KeepSteps: bench.SessionKeeps,
 		Place: &place.Policy{Bind: place.Always}, // of several sessions one trains at a time
 	}

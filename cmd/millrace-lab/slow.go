@@ -197,9 +197,10 @@ func benchSlow(c *cobra.Command, f slowFlags) error {
 // jobOf is what millrace is asked for in a cell.
 func (s slowCell) jobOf() (*job.Job, error) {
 	j := job.Default()
-	j.Model, j.Settings, j.Batch, j.Workers = s.of.Family, s.of.Settings, s.of.Rows*s.hosts, s.hosts
-	j.Optimizer.Kind = "sgd"
-	j.Rate.Base = timedRate
+	j.Model.Name, j.Model.Settings, j.Plan.Batch, j.Machine.Workers = s.of.Family, s.of.Settings, s.of.Rows*s.hosts,
+		s.hosts
+	j.Train.Optimizer.Kind = "sgd"
+	j.Train.Rate.Base = timedRate
 	return &j, j.Complete()
 }
 
@@ -219,7 +220,7 @@ func (b *slowBench) measure(s slowCell) (*slow.Cell, error) {
 		return nil, err
 	}
 	search := tune.Request{Profile: pr, Cluster: slow.Cluster(s.hosts, runtime.NumCPU(), s.rate, pr.DeviceTypes()[0], 0),
-		Batch: j.Batch, Runnable: true}
+		Batch: j.Plan.Batch, Runnable: true}
 	chosen, err := tune.Search(ctx, search)
 	if err != nil {
 		return nil, err
@@ -230,7 +231,7 @@ func (b *slowBench) measure(s slowCell) (*slow.Cell, error) {
 		return nil, err
 	}
 	cell := &slow.Cell{Model: s.of.Name, Hosts: s.hosts, Rate: s.rate.Name, BitsPerSecond: s.rate.BitsPerSecond,
-		Batch: j.Batch, ParameterBytes: 4 * m.ParameterElements(), Plan: report.ShortPlan(chosen.Best),
+		Batch: j.Plan.Batch, ParameterBytes: 4 * m.ParameterElements(), Plan: report.ShortPlan(chosen.Best),
 		Date: b.results.Machine.Date, Load: record.ThisMachine().Load}
 	fmt.Fprintf(b.c.ErrOrStderr(), "%s: %s\n", cell.Name(), reason(chosen.Best))
 	hosts, err := slow.Open(ctx, s.hosts, runtime.NumCPU(), s.rate)
@@ -339,7 +340,7 @@ func (b *slowBench) ours(hosts *slow.Hosts, j *job.Job, name string, pl *plan.Pl
 
 // profile is what the layers cost at the sizes of a cell's plans, measured once.
 func (b *slowBench) profile(ctx context.Context, s slowCell, j *job.Job) (*profile.Profile, error) {
-	name := fmt.Sprintf("%s-%d.json", s.of.Name, j.Batch)
+	name := fmt.Sprintf("%s-%d.json", s.of.Name, j.Plan.Batch)
 	if pr := b.profiled[name]; pr != nil {
 		return pr, nil
 	}
@@ -354,7 +355,7 @@ func (b *slowBench) profile(ctx context.Context, s slowCell, j *job.Job) (*profi
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(b.c.ErrOrStderr(), "profiling %s\n", strings.TrimSuffix(name, ".json"))
 		own := *j
-		own.Workers = min(j.Workers, runtime.NumCPU())
+		own.Machine.Workers = min(j.Machine.Workers, runtime.NumCPU())
 		if err := prepare.ProfileInChild(ctx, &own, path, prepare.MicroBatches(&own), 0); err != nil {
 			return nil, err
 		}

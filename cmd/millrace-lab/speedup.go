@@ -48,8 +48,8 @@ the machine's own is between the two.`,
 
 func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 	ctx, out := c.Context(), c.OutOrStdout()
-	if j.Stages == 0 {
-		j.Stages = j.Workers
+	if j.Plan.Stages == 0 {
+		j.Plan.Stages = j.Machine.Workers
 	}
 	p, err := prepare.PrepareToTrain(c, j)
 	if err != nil {
@@ -60,7 +60,7 @@ func benchSpeedup(c *cobra.Command, j *job.Job, m measuring) error {
 		return err
 	}
 	defer remove()
-	pipeline, err := own.command("pipeline", p.Plan, j.ThreadsPerWorker)
+	pipeline, err := own.command("pipeline", p.Plan, j.Machine.ThreadsPerWorker)
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func exportCuts(w io.Writer, to string, pl *plan.Plan, names func() ([]string, e
 // exportedNames names the layers that a plan is for: the profile's, or the model's.
 func exportedNames(flags *prepare.JobFlags, profileFile, planFile string, pl *plan.Plan) ([]string, error) {
 	if profileFile == "" {
-		flags.Given = append(flags.Given, func(j *job.Job) error { j.Plan = planFile; return nil })
+		flags.Given = append(flags.Given, func(j *job.Job) error { j.Plan.File = planFile; return nil })
 	}
 	layers, err := layersNamed(flags, profileFile)
 	if err != nil {

@@ -23,7 +23,8 @@ func TestThreadsAreBounded(t *testing.T) {
 		refused          bool
 	}{{2, most / 2, "", false}, {2, most/2 + 1, "", true}, {4096, 1, "", false}, {4096, 2, "", true},
 		{1, 1 << 62, "", true}, {2, 1 << 30, "dapple-a", false}} {
-		err := prepare.CheckThreads(&job.Job{Workers: c.workers, ThreadsPerWorker: c.threads, Cluster: c.cluster})
+		err := prepare.CheckThreads(&job.Job{Machine: job.Machine{Workers: c.workers,
+			ThreadsPerWorker: c.threads, Cluster: c.cluster}})
 		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(),
 			fmt.Sprint("--threads-per-worker ", c.threads)) {
 			t.Errorf("%d workers of %d threads: %v", c.workers, c.threads, err)

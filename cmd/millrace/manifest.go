@@ -136,7 +136,7 @@ func (m *manifestFlags) text(kind string, j *job.Job) (string, error) {
 	}
 	s.Name = cmp.Or(s.Name, nameOf(j))
 	if s.Cores == 0 && kind != "mpirun" {
-		s.Cores = m.workers * j.ThreadsPerWorker
+		s.Cores = m.workers * j.Machine.ThreadsPerWorker
 	}
 	if m.memory != "" {
 		var err error
@@ -168,14 +168,14 @@ func (m *manifestFlags) text(kind string, j *job.Job) (string, error) {
 func (m *manifestFlags) place(j *job.Job, pods bool) error {
 	var c *cluster.Cluster
 	var err error
-	if j.Cluster != "" {
-		if c, err = cluster.Read(j.Cluster); err != nil {
+	if j.Machine.Cluster != "" {
+		if c, err = cluster.Read(j.Machine.Cluster); err != nil {
 			return err
 		}
 	}
-	workers := j.Workers
-	if j.Plan != "" {
-		p, err := plan.Read(j.Plan)
+	workers := j.Machine.Workers
+	if j.Plan.File != "" {
+		p, err := plan.Read(j.Plan.File)
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (m *manifestFlags) place(j *job.Job, pods bool) error {
 			if of, there := cluster.FirstHosts(planned.HostSizes(), n),
 				cluster.FirstHosts(c.HostSizes(), n); !slices.Equal(of, there) {
 				return fmt.Errorf("the plan in %s is for %s, whose first hosts have %v workers; those of --cluster %s have %v: "+
-					"leave --cluster out, or plan for it", j.Plan, planned.Name, of, j.Cluster, there)
+					"leave --cluster out, or plan for it", j.Plan.File, planned.Name, of, j.Machine.Cluster, there)
 			}
 		}
 		if workers, err = manifest.Workers(p, c); err != nil {
@@ -199,8 +199,8 @@ func (m *manifestFlags) place(j *job.Job, pods bool) error {
 	} else if c != nil {
 		workers = len(c.Devices)
 	}
-	if j.Given("workers") && j.Workers != workers {
-		return fmt.Errorf("--workers is %d, and the run has %d, as --cluster or --plan says; leave it out", j.Workers,
+	if j.Given("workers") && j.Machine.Workers != workers {
+		return fmt.Errorf("--workers is %d, and the run has %d, as --cluster or --plan says; leave it out", j.Machine.Workers,
 			workers)
 	}
 	if m.workers == 0 {
@@ -242,16 +242,16 @@ func (m *manifestFlags) carry(j *job.Job) error {
 		m.words = append(m.words, fmt.Sprintf("--%s=%s/%s", flag, manifest.FilesAt, name))
 		return nil
 	}
-	named := []struct{ flag, path string }{{"profile", j.Profile}, {"plan", j.Plan}, {"program", j.Program}}
+	named := []struct{ flag, path string }{{"profile", j.Plan.Profile}, {"plan", j.Plan.File}, {"program", j.Plan.Program}}
 	for _, word := range m.words {
 		if path, found := strings.CutPrefix(word, "--job="); found {
 			named = append(named, struct{ flag, path string }{"job", path})
 		}
 	}
-	if model.IsFile(j.Model) {
-		named = append(named, struct{ flag, path string }{"model", j.Model})
+	if model.IsFile(j.Model.Name) {
+		named = append(named, struct{ flag, path string }{"model", j.Model.Name})
 	}
-	for _, described := range []struct{ flag, path string }{{"cluster", j.Cluster}, {"wire", j.Wire}} {
+	for _, described := range []struct{ flag, path string }{{"cluster", j.Machine.Cluster}, {"wire", j.Machine.Wire}} {
 		if isPath(described.path) {
 			named = append(named, described)
 		}
@@ -264,20 +264,20 @@ func (m *manifestFlags) carry(j *job.Job) error {
 			return err
 		}
 	}
-	if !filepath.IsAbs(j.Out) {
+	if !filepath.IsAbs(j.Output.Folder) {
 		return fmt.Errorf("--out is %q; in pods it is a whole path, best below --mount-at, since they share no other folder",
-			j.Out)
+			j.Output.Folder)
 	}
-	if imported.IsFile(j.Model) && !filepath.IsAbs(j.Model) {
-		return fmt.Errorf("--model is %s; in pods a network is a whole path, of the image or below --mount-at", j.Model)
+	if imported.IsFile(j.Model.Name) && !filepath.IsAbs(j.Model.Name) {
+		return fmt.Errorf("--model is %s; in pods a network is a whole path, of the image or below --mount-at", j.Model.Name)
 	}
-	if j.Init != "" && !filepath.IsAbs(j.Init) {
-		return fmt.Errorf("--init is %s; in pods it is a whole path, of the image or below --mount-at", j.Init)
+	if j.Model.Init != "" && !filepath.IsAbs(j.Model.Init) {
+		return fmt.Errorf("--init is %s; in pods it is a whole path, of the image or below --mount-at", j.Model.Init)
 	}
-	if isPath(j.Data) && !filepath.IsAbs(j.Data) {
-		return fmt.Errorf("--data is %s; in pods it is a whole path, of the image or below --mount-at", j.Data)
+	if isPath(j.Data.Source) && !filepath.IsAbs(j.Data.Source) {
+		return fmt.Errorf("--data is %s; in pods it is a whole path, of the image or below --mount-at", j.Data.Source)
 	}
-	if j.Resume != "" && !filepath.IsAbs(j.Resume) {
+	if j.Save.Resume != "" && !filepath.IsAbs(j.Save.Resume) {
 		return errors.New("--resume: in pods it is a whole path, below --mount-at")
 	}
 	return nil
@@ -296,7 +296,7 @@ func nameOf(j *job.Job) string {
 			return c + 'a' - 'A'
 		}
 		return '-'
-	}, prepare.Trimmed(cmp.Or(j.Out, j.Model)))
+	}, prepare.Trimmed(cmp.Or(j.Output.Folder, j.Model.Name)))
 	const most = 40
 	return strings.Trim("millrace-"+name[:min(len(name), most-len("millrace-"))], "-")
 }

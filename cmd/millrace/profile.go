@@ -46,22 +46,22 @@ chip as far as a stage's fit there.`,
 				return cli.BadInput(fmt.Errorf("both %s and --model are named; one model is profiled", args[0]))
 			}
 			if len(args) > 0 {
-				flags.Given = append(flags.Given, func(j *job.Job) error { j.Model = args[0]; return nil })
+				flags.Given = append(flags.Given, func(j *job.Job) error { j.Model.Name = args[0]; return nil })
 			}
 			j, err := flags.Job()
 			if err != nil {
 				return err
 			}
-			if analytic && j.Cluster == "" {
+			if analytic && j.Machine.Cluster == "" {
 				return cli.BadInput(fmt.Errorf("--analytic computes costs for described devices: name them with --cluster FILE "+
 					"or a preset, %s", strings.Join(cluster.Presets(), ", ")))
 			}
 			if passes < 0 {
 				return cli.BadInput(fmt.Errorf("--passes %d; give 1 at least, or 0 for up to 15", passes))
 			}
-			if passes > 0 && j.Cluster != "" {
+			if passes > 0 && j.Machine.Cluster != "" {
 				return cli.BadInput(fmt.Errorf("--passes %d measures this machine, and costs of --cluster %s are computed: "+
-					"leave one of them out", passes, j.Cluster))
+					"leave one of them out", passes, j.Machine.Cluster))
 			}
 			m, err := prepare.LoadModel(j)
 			if err != nil {
@@ -114,7 +114,7 @@ chip as far as a stage's fit there.`,
 func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, passes int,
 	boards boardFlags) (*profile.Profile, error) {
 	switch {
-	case j.Cluster != "":
+	case j.Machine.Cluster != "":
 		a := prepare.Analysis(j, want.Sizes)
 		a.OnChip, a.Board, a.Roofline = boards.analysis.OnChip, boards.analysis.Board, boards.analysis.Roofline
 		return prepare.Computed(c, j, m, a)
@@ -140,18 +140,18 @@ func (b *boardFlags) check(j *job.Job) error {
 	if !b.analysis.OnChip && len(b.settings) == 0 {
 		return nil
 	}
-	if j.Cluster == "" {
+	if j.Machine.Cluster == "" {
 		return fmt.Errorf("--on-chip and --board are of FPGA boards, which a cluster file describes: name it with " +
 			"--cluster, or a preset, bapipe-4xvcu118")
 	}
-	described, err := cluster.Read(j.Cluster)
+	described, err := cluster.Read(j.Machine.Cluster)
 	if err != nil {
 		return err
 	}
 	board := func(name string) bool { return described.DeviceTypes[name].FPGA != nil }
 	if !slices.ContainsFunc(described.Types(), board) {
 		return fmt.Errorf("--on-chip and --board are of FPGA boards, and %s has none (%s): leave them out, or name a "+
-			"cluster of boards, like bapipe-4xvcu118", j.Cluster, strings.Join(described.Types(), ", "))
+			"cluster of boards, like bapipe-4xvcu118", j.Machine.Cluster, strings.Join(described.Types(), ", "))
 	}
 	for _, text := range b.settings {
 		name, value, _ := strings.Cut(text, "=")

@@ -57,7 +57,7 @@ func simulateCommand() *cobra.Command {
 	}
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions,
 		[]job.Option{{Name: "plan", Doc: "a plan to simulate instead of searching one",
-			Set: func(j *job.Job, v string) error { j.Plan = v; return nil }}})
+			Set: func(j *job.Job, v string) error { j.Plan.File = v; return nil }}})
 	cli.JSON(c, &asJSON)
 	cli.Output(c, &output, "write the Timeline to this file")
 	return c

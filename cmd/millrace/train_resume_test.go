@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -149,6 +150,47 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	}
 }
 
+// A run whose folder has its job in the flat form goes on as one of today's does, and has a nested file then. The
+// fixture is what millrace wrote before jobs had groups, for the settings that the test trains with.
+func TestARunWithAFlatJobFileGoesOn(t *testing.T) {
+	t.Parallel()
+	flat, err := os.ReadFile("testdata/flat-job.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := profiled(t)
+	for _, name := range []string{"today", "d"} {
+		learn(t, p, "--batch 8 --steps 4 --seed 3 --optimizer sgd --lr 0.05 --momentum 0.9 --lr-schedule cosine "+
+			"--lr-warmup 1 --micro-batches 2 --stages 2 --save-every 2 --out "+name)
+	}
+	file := filepath.Join(p.Dir, "d", "job.yaml")
+	own, old := job.Default(), job.Default()
+	if err := own.Read(file); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, string(flat))
+	if err := old.Read(file); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := fmt.Sprint(own.Keys()), fmt.Sprint(old.Keys()); a != b {
+		t.Errorf("the fixture says %s, the run's own file %s", b, a)
+	}
+	p.Run(t, strings.Fields("train --resume today --steps 6"), true)
+	p.Run(t, strings.Fields("train --resume d --steps 6"), true)
+	sameTensors(t, p, "today/checkpoints/step-00000006", "d/checkpoints/step-00000006")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var groups struct {
+		Train struct{ Steps int }
+		Save  struct{ Every int }
+	}
+	if err := json.Unmarshal(text, &groups); err != nil || groups.Train.Steps != 6 || groups.Save.Every != 2 {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
 // What a run fixed of its plan gives way to flags that contradict it: the plan is made anew, from the run's folder.
 func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
@@ -258,7 +300,7 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 		plan *plan.Plan
 		want []int
 	}{{nil, []int{1, 2, 4, 8}}, {&three, []int{1, 2}}, {&four, []int{2}}} {
-		p := &prepare.Prepared{Job: &job.Job{Batch: 8}, Plan: c.plan}
+		p := &prepare.Prepared{Job: &job.Job{Plan: job.Plan{Batch: 8}}, Plan: c.plan}
 		if got := p.Sizes(); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %v, want %v", c.plan, got, c.want)
 		}

@@ -69,8 +69,12 @@ func Decode(text []byte, v any) (err error) {
 	if said == 0 {
 		return io.EOF
 	}
-	return readable(yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(v), reflect.TypeOf(v))
+	return readable(yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(v), v)
 }
+
+// Suggester is a value that knows which key an unknown one may have been meant for; others suggest the nearest of the
+// keys that they have. Empty: none.
+type Suggester interface{ Suggest(unknown string) string }
 
 // sizer counts the nodes that a tree stands for.
 type sizer struct {
@@ -129,11 +133,17 @@ func (s *sizer) size(n ast.Node, depth int) (int, error) {
 func at(t *token.Token, message string) error { return &yaml.SyntaxError{Message: message, Token: t} }
 
 // readable says in a user's words what the library says in Go's.
-func readable(err error, into reflect.Type) error {
+func readable(err error, into any) error {
 	var unknown *yaml.UnknownFieldError
 	if errors.As(err, &unknown) {
 		key := unknown.Token.Value
-		if near := registry.Nearest(key, keysOf(into, map[reflect.Type]bool{})); near != "" {
+		near := ""
+		if s, is := into.(Suggester); is {
+			near = s.Suggest(key)
+		} else {
+			near = registry.Nearest(key, keysOf(reflect.TypeOf(into), map[reflect.Type]bool{}))
+		}
+		if near != "" {
 			return at(unknown.Token, fmt.Sprintf("unknown field %q; did you mean %s?", key, near))
 		}
 		return at(unknown.Token, fmt.Sprintf("unknown field %q", key))

@@ -69,6 +69,8 @@ var targets = []target{
 		"profile --model model.yaml --analytic --cluster @cluster.yaml --batch 8"}},
 	{name: "job.yaml", weight: 10, reads: []string{
 		"plan --job job.yaml --cluster @cluster.yaml", "train job.yaml --profile @mlp.json --steps 1 --out out"}},
+	{name: "nested.yaml", weight: 10, reads: []string{
+		"plan --job nested.yaml --cluster @cluster.yaml", "train nested.yaml --profile @mlp.json --steps 1 --out out"}},
 	{name: "graph.txt", weight: 8, reads: []string{
 		"import --from pipedream --batch 32 graph.txt", "import --from pipedream --batch 1 graph.txt -o p.json"}},
 	{name: "dapple.txt", weight: 4, reads: []string{"import --from dapple --batch 32 dapple.txt"}},

@@ -61,7 +61,7 @@ type Task struct {
 // Training is what the task's evaluations say, in the order of steps. diverged says why there are no more of
 // them; empty: there are.
 func (t *Task) Training(evaluations []trace.Evaluation, diverged string) Training {
-	one := Training{Method: t.Method.Name, Seed: t.Job.Seed, Diverged: diverged, Points: []Point{}}
+	one := Training{Method: t.Method.Name, Seed: t.Job.Data.Seed, Diverged: diverged, Points: []Point{}}
 	for _, e := range evaluations {
 		if math.IsNaN(e.Loss) || math.IsInf(e.Loss, 0) {
 			one.Diverged = fmt.Sprintf("the evaluation behind step %d gave %v", trace.StepNumber(e.Step), e.Loss)
@@ -80,8 +80,8 @@ func (s *Setting) Tasks() ([]Task, error) {
 	var out []Task
 	for seed := range s.Seeds {
 		for _, m := range s.Methods {
-			t := s.task(m, s.Job.Seed+uint64(seed))
-			if err := t.Job.Rate.Check(); err != nil {
+			t := s.task(m, s.Job.Data.Seed+uint64(seed))
+			if err := t.Job.Train.Rate.Check(); err != nil {
 				return nil, fmt.Errorf("%s: %w", m.Name, err)
 			}
 			out = append(out, t)
@@ -97,15 +97,15 @@ func (s *Setting) task(m Method, seed uint64) Task {
 		micros = s.Micros
 		if m.Split { // micro-batches as large as the others', as far as that goes
 			micros = max(1, micros/m.Pipelines())
-			for own.Batch%micros != 0 {
+			for own.Plan.Batch%micros != 0 {
 				micros--
 			}
 		}
 	}
-	pl := m.Plan(s.Base, own.Batch, micros)
+	pl := m.Plan(s.Base, own.Plan.Batch, micros)
 	if m.Policy == schedule.Sync || m.Policy == schedule.Elastic {
 		// On one worker: bit-equal to every split into stages, and cheaper.
-		one := Alone(s.Model, pl.MicroBatch, own.Batch)
+		one := Alone(s.Model, pl.MicroBatch, own.Plan.Batch)
 		if pl.Elastic != nil {
 			one.Schedule, one.Weights, one.Elastic, one.Stages[0].Warmup = pl.Schedule, pl.Weights, pl.Elastic, 0
 		}
@@ -114,11 +114,12 @@ func (s *Setting) task(m Method, seed uint64) Task {
 	rows, samples := float64(s.Rows), float64(pl.StepSamples())
 	every := max(1, int(math.Round(rows/float64(s.Evals)/samples)))
 	steps := max(1, int(math.Ceil(s.Epochs*rows/samples/float64(every)))) * every
-	own.Rate.Total = steps
+	own.Train.Rate.Total = steps
 	return Task{Method: m, Job: own, Plan: pl, Steps: steps, EvalEvery: every, rows: s.Rows, of: learnedFrom{
-		Model: s.Model.ID(), Data: own.Data, Rows: s.Rows, EvalRows: own.EvalRows, Epochs: s.Epochs, EvalEvery: every,
-		Seed: seed, Weights: pl.Weights, Schedule: pl.Schedule, Stages: FirstLayers(pl), Batch: own.Batch,
-		Micros: pl.MicroBatches, Elastic: pl.Elastic, Optimizer: own.Optimizer, Rate: own.Rate, Clip: own.Clip,
+		Model: s.Model.ID(), Data: own.Data.Source, Rows: s.Rows, EvalRows: own.Train.EvalRows, Epochs: s.Epochs,
+		EvalEvery: every, Seed: seed, Weights: pl.Weights, Schedule: pl.Schedule, Stages: FirstLayers(pl),
+		Batch: own.Plan.Batch, Micros: pl.MicroBatches, Elastic: pl.Elastic, Optimizer: own.Train.Optimizer,
+		Rate: own.Train.Rate, Clip: own.Train.Clip,
 	}}
 }
 

@@ -25,7 +25,7 @@ func learns(t *testing.T) *Setting {
 		t.Fatal(err)
 	}
 	j := job.Default()
-	j.Model, j.Batch, j.Steps, j.EvalRows = "mlp", 16, 10, 0
+	j.Model.Name, j.Plan.Batch, j.Train.Steps, j.Train.EvalRows = "mlp", 16, 10, 0
 	if err := j.Complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -49,19 +49,20 @@ func TestLearnTrainsWhatTheFileDoesNotHave(t *testing.T) {
 	why := errors.New("the machine is on fire")
 	train := func(failing uint64) func(context.Context, Task) (Training, error) {
 		return func(_ context.Context, task Task) (Training, error) {
-			if task.Job.Seed == failing {
+			if task.Job.Data.Seed == failing {
 				return Training{}, why
 			}
 			trained.Add(1)
-			if task.Steps != 10 || task.EvalEvery != 1 || task.Plan.StepSamples() != 16 || task.Job.Rate.Total != 10 {
+			if task.Steps != 10 || task.EvalEvery != 1 || task.Plan.StepSamples() != 16 || task.Job.Train.Rate.Total != 10 {
 				t.Errorf("%s: %d steps of %d samples, evaluated every %d, a rate over %d", task.Method.Name, task.Steps,
-					task.Plan.StepSamples(), task.EvalEvery, task.Job.Rate.Total)
+					task.Plan.StepSamples(), task.EvalEvery, task.Job.Train.Rate.Total)
 			}
 			return task.Training([]trace.Evaluation{{Step: 9, Loss: 2, Samples: 4, Correct: 1}}, ""), nil
 		}
 	}
 	var log bytes.Buffer
-	if _, err := s.Learn(t.Context(), file, 1, &log, train(s.Job.Seed+1)); !errors.Is(err, why) || trained.Load() != 2 {
+	if _, err := s.Learn(t.Context(), file, 1, &log, train(s.Job.Data.Seed+1)); !errors.Is(err, why) ||
+		trained.Load() != 2 {
 		t.Fatalf("%v behind %d trainings; the third fails", err, trained.Load())
 	}
 	all, err := s.Learn(t.Context(), file, 3, &log, train(0))
@@ -70,16 +71,16 @@ func TestLearnTrainsWhatTheFileDoesNotHave(t *testing.T) {
 	}
 	for _, name := range []string{"sync", "stash"} {
 		of := all[name]
-		if len(of) != 2 || of[0].Seed != s.Job.Seed || of[1].Seed != s.Job.Seed+1 ||
+		if len(of) != 2 || of[0].Seed != s.Job.Data.Seed || of[1].Seed != s.Job.Data.Seed+1 ||
 			!slices.Equal(of[0].Points, []Point{{Epoch: 0.5, Loss: 2, Accuracy: 0.25}}) {
 			t.Errorf("%s: %+v", name, of)
 		}
 	}
-	s.Job.Rate.Base *= 2 // another training
+	s.Job.Train.Rate.Base *= 2 // another training
 	if found, err := s.Found(file); err != nil || len(found) != 0 {
 		t.Errorf("found %v, %v", found, err)
 	}
-	s.Job.Rate.Base = math.NaN()
+	s.Job.Train.Rate.Base = math.NaN()
 	if _, err := s.Learn(t.Context(), file, 1, &log, train(0)); err == nil || !strings.Contains(err.Error(), "sync: ") {
 		t.Errorf("a rate that is no number: %v", err)
 	}

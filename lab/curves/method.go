@@ -72,7 +72,9 @@ func ReadMethod(word string) (Method, error) {
 		m.Elastic, m.LR = plan.NewElastic(n), float64(n)
 		if slices.Contains(parts, SplitBatches) {
 			m.Split, m.LR = true, 0
-			m.Elastic.Alpha = (&job.Job{RateScale: job.ScaleSplit, Alpha: job.Auto}).AlphaOf(n)
+			split := job.Default()
+			split.Train.RateScale = job.ScaleSplit
+			m.Elastic.Alpha = split.AlphaOf(n)
 			parts = slices.DeleteFunc(parts, func(part string) bool { return part == SplitBatches })
 		}
 	default:
@@ -153,28 +155,28 @@ func (m *Method) Factor(j *job.Job) float64 {
 	if m.LR > 0 {
 		return m.LR
 	}
-	split := job.Job{RateScale: job.ScaleSplit, Clip: j.Clip, Optimizer: j.Optimizer}
+	split := job.Train{RateScale: job.ScaleSplit, Clip: j.Train.Clip, Optimizer: j.Train.Optimizer}
 	return split.RateFactor(m.Pipelines())
 }
 
 // Job is the method's own version of a job.
 func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 	own := *j
-	own.Seed = seed
-	own.Rate.Base *= m.Factor(j)
+	own.Data.Seed = seed
+	own.Train.Rate.Base *= m.Factor(j)
 	if m.Split {
-		own.Batch /= m.Pipelines()
+		own.Plan.Batch /= m.Pipelines()
 	} else {
-		own.Rate.Warmup /= m.Pipelines() // as many samples
+		own.Train.Rate.Warmup /= m.Pipelines() // as many samples
 	}
 	if m.momentum >= 0 {
-		own.Optimizer.Momentum = m.momentum
+		own.Train.Optimizer.Momentum = m.momentum
 	}
 	if m.beta1 >= 0 {
-		own.Optimizer.Beta1 = m.beta1
+		own.Train.Optimizer.Beta1 = m.beta1
 	}
 	if m.warmup >= 0 {
-		own.Rate.Warmup = m.warmup
+		own.Train.Rate.Warmup = m.warmup
 	}
 	return own
 }

@@ -19,17 +19,18 @@ func TestReadMethods(t *testing.T) {
 	if len(all) != 4 || all[0].Name != "sync" || all[1].Policy != schedule.Stash || all[1].LR != 1 {
 		t.Fatalf("%+v", all)
 	}
-	j := &job.Job{Seed: 1}
-	j.Rate.Base, j.Rate.Warmup, j.Optimizer.Momentum = 0.1, 20, 0.9
+	j := &job.Job{Data: job.Data{Seed: 1}}
+	j.Train.Rate.Base, j.Train.Rate.Warmup, j.Train.Optimizer.Momentum = 0.1, 20, 0.9
 	// Of N pipelines the rate goes up with N, and they warm up over as many samples.
 	three := all[2].Job(j, 7)
-	if all[2].Pipelines() != 3 || three.Rate.Base != j.Rate.Base*3 || three.Rate.Warmup != 6 ||
-		three.Optimizer.Momentum != 0.9 || three.Seed != 7 || all[2].Elastic.Alpha != 1./3 {
+	if all[2].Pipelines() != 3 || three.Train.Rate.Base != j.Train.Rate.Base*3 || three.Train.Rate.Warmup != 6 ||
+		three.Train.Optimizer.Momentum != 0.9 || three.Data.Seed != 7 || all[2].Elastic.Alpha != 1./3 {
 		t.Errorf("elastic:3: %+v of %+v", three, all[2].Elastic)
 	}
 	own := all[3].Job(j, 7)
 	if want := (plan.Elastic{Pipelines: 2, Alpha: 0.25, Order: plan.UpdateFirst}); *all[3].Elastic != want ||
-		own.Rate.Base != 0.1 || own.Rate.Warmup != 4 || own.Optimizer.Momentum != 0.5 || own.Optimizer.Beta1 != 0.7 {
+		own.Train.Rate.Base != 0.1 || own.Train.Rate.Warmup != 4 || own.Train.Optimizer.Momentum != 0.5 ||
+		own.Train.Optimizer.Beta1 != 0.7 {
 		t.Errorf("with settings: %+v of %+v", own, all[3].Elastic)
 	}
 }
@@ -41,18 +42,18 @@ func TestSplitMethod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &job.Job{Seed: 1, Batch: 32}
-	j.Rate.Base, j.Rate.Warmup, j.Optimizer.Kind = 0.1, 20, "sgd"
+	j := &job.Job{Data: job.Data{Seed: 1}, Plan: job.Plan{Batch: 32}}
+	j.Train.Rate.Base, j.Train.Rate.Warmup, j.Train.Optimizer.Kind = 0.1, 20, "sgd"
 	own := m.Job(j, 7)
-	if own.Batch != 8 || own.Rate.Base != 0.1 || own.Rate.Warmup != 20 || m.Elastic.Alpha != 0.375 {
+	if own.Plan.Batch != 8 || own.Train.Rate.Base != 0.1 || own.Train.Rate.Warmup != 20 || m.Elastic.Alpha != 0.375 {
 		t.Errorf("%+v of %+v", own, m.Elastic)
 	}
-	j.Clip = 1
-	if own := m.Job(j, 7); own.Rate.Base != 0.2 {
-		t.Errorf("clipped: a rate of %v; want the root of 4 times as large", own.Rate.Base)
+	j.Train.Clip = 1
+	if own := m.Job(j, 7); own.Train.Rate.Base != 0.2 {
+		t.Errorf("clipped: a rate of %v; want the root of 4 times as large", own.Train.Rate.Base)
 	}
 	base := &plan.Plan{Stages: []plan.Stage{{}}}
-	if pl := m.Plan(base, own.Batch, 1); pl.StepSamples() != 32 {
+	if pl := m.Plan(base, own.Plan.Batch, 1); pl.StepSamples() != 32 {
 		t.Errorf("an iteration trains on %d samples, not on a batch of 32", pl.StepSamples())
 	}
 	if m, _ := ReadMethod("elastic:2:split:lr=3:alpha=0.5"); m.Factor(j) != 3 || m.Elastic.Alpha != 0.5 {

@@ -82,7 +82,7 @@ func (s *Comparison) learningSection() {
 		if all == 0 {
 			continue
 		}
-		row := []any{m.Name, fmt.Sprintf("%.3g", s.Job.Rate.Base*m.Factor(s.Job))}
+		row := []any{m.Name, fmt.Sprintf("%.3g", s.Job.Train.Rate.Base*m.Factor(s.Job))}
 		bar := report.Bar{None: "not reached"}
 		if n := len(e.Epochs); n > 0 {
 			row = append(row, fmt.Sprintf("%.3f", e.Mean), fmt.Sprintf("%.3f", e.Lo), fmt.Sprintf("%.3f", e.Hi))
@@ -280,11 +280,12 @@ func (s *Comparison) facts() {
 	j := s.Job
 	add := func(name, value string) { s.Study.Facts = append(s.Study.Facts, report.Fact{Name: name, Value: value}) }
 	add("model", fmt.Sprintf("%s, %d parameters", s.Model.Name, s.Model.ParameterElements()))
-	add("data", fmt.Sprintf("%s, the first %d samples; test: %s", j.Data, s.Rows, rowsText(j.EvalRows, s.Tests)))
-	add("batch", fmt.Sprintf("%d samples; GPipe, DAPPLE and 2BW cut it into %d micro-batches", j.Batch, s.Micros))
-	add("optimizer", fmt.Sprintf("%s, momentum %g, learning rate %g, %s", j.Optimizer.Kind, j.Optimizer.Momentum,
-		j.Rate.Base, j.Rate.Kind))
-	add("seeds", fmt.Sprintf("%d from %d on", s.Seeds, j.Seed))
+	add("data", fmt.Sprintf("%s, the first %d samples; test: %s", j.Data.Source, s.Rows,
+		rowsText(j.Train.EvalRows, s.Tests)))
+	add("batch", fmt.Sprintf("%d samples; GPipe, DAPPLE and 2BW cut it into %d micro-batches", j.Plan.Batch, s.Micros))
+	add("optimizer", fmt.Sprintf("%s, momentum %g, learning rate %g, %s", j.Train.Optimizer.Kind,
+		j.Train.Optimizer.Momentum, j.Train.Rate.Base, j.Train.Rate.Kind))
+	add("seeds", fmt.Sprintf("%d from %d on", s.Seeds, j.Data.Seed))
 	add("AvgPipe", "learning rate times the number of pipelines, unless its name says otherwise; alpha 1/N; dilutes "+
 		"first; split: an N-th of a batch each, rate and alpha as of train --lr-scale split")
 	add("stages that learn", fmt.Sprintf("begin with layers %v", FirstLayers(s.Base)))
@@ -318,8 +319,8 @@ func rowsText(asked, all int) string {
 func (s *Comparison) Fill() error {
 	s.Study = report.Study{
 		Title: fmt.Sprintf("%s: time to %s", s.Model.Name, s.goal()),
-		Subtitle: fmt.Sprintf("%d samples a batch, %d workers; AvgPipe's Figures 11 to 14 on this machine", s.Job.Batch,
-			s.Job.Workers),
+		Subtitle: fmt.Sprintf("%d samples a batch, %d workers; AvgPipe's Figures 11 to 14 on this machine", s.Job.Plan.Batch,
+			s.Job.Machine.Workers),
 	}
 	s.learningSection()
 	if s.Times != nil {

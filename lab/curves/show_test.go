@@ -38,7 +38,8 @@ func TestComparisonTables(t *testing.T) {
 	slow := Training{Points: []Point{{Epoch: 1, Loss: 3}, {Epoch: 1.25, Loss: 2}}}
 	c := &Comparison{
 		Setting: &Setting{
-			Job: &job.Job{Model: "mlp", Data: "digits", Batch: 10, Workers: 2}, Model: m, Rows: half.Len(), Tests: half.Len(),
+			Job: &job.Job{Model: job.Model{Name: "mlp"}, Data: job.Data{Source: "digits"},
+				Plan: job.Plan{Batch: 10}, Machine: job.Machine{Workers: 2}}, Model: m, Rows: half.Len(), Tests: half.Len(),
 			Methods: methods,
 			Base:    &plan.Plan{Stages: []plan.Stage{{}, {FirstLayer: 2}}}, Micros: 2, Seeds: 2, Evals: 2,
 		},

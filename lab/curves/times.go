@@ -85,7 +85,7 @@ func FirstLayers(pl *plan.Plan) []int {
 	return first
 }
 
-func TimesPath(j *job.Job) string { return filepath.Join(j.Out, "times.json") }
+func TimesPath(j *job.Job) string { return filepath.Join(j.Output.Folder, "times.json") }
 
 // ReadTimes is what an earlier run measured of the same model and batch; nil where none did.
 func ReadTimes(l *Setting) (*Times, error) {
@@ -100,9 +100,9 @@ func ReadTimes(l *Setting) (*Times, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("bench: %s: %w", TimesPath(l.Job), err)
-	case t.Model != l.Model.ID() || t.Batch != l.Job.Batch:
+	case t.Model != l.Model.ID() || t.Batch != l.Job.Plan.Batch:
 		return nil, fmt.Errorf("bench: %s is of model %s and batches of %d; this is %s and %d: give another --out, or "+
-			"measure again", TimesPath(l.Job), t.Model, t.Batch, l.Model.ID(), l.Job.Batch)
+			"measure again", TimesPath(l.Job), t.Model, t.Batch, l.Model.ID(), l.Job.Plan.Batch)
 	}
 	if f := t.Filling; f != nil && (min(f.OneF1B, f.AvgPipe) < 0 || max(f.OneF1B, f.AvgPipe) >= len(t.Contested)) {
 		return nil, fmt.Errorf("bench: %s: no contender %d or %d of %d", TimesPath(l.Job), f.OneF1B, f.AvgPipe,

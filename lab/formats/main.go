@@ -1,7 +1,8 @@
 // Formats prints the page of file formats, docs/formats.md, from the Go types that are read and written.
 //
 // In: the repository's folder. Out: Markdown on stdout, a table of fields for each type, with the comments that stand
-// at the fields. Refused: a type that is not there, or that has no field with a name in JSON. Its driver is
+// at the fields, and tables of what a JSON schema describes. Refused: a type that is not there, or that has no field
+// with a name in JSON. Its driver is
 // `make gallery`.
 package main
 
@@ -37,7 +38,7 @@ func main() {
 // formats is the page, of the sources in a folder.
 func formats(dir string) (string, error) {
 	r := reader{dir: dir, packages: map[string][]*ast.File{}}
-	t, err := template.New("formats").Funcs(template.FuncMap{"fields": r.fields}).Parse(page)
+	t, err := template.New("formats").Funcs(template.FuncMap{"fields": r.fields, "settings": r.settings}).Parse(page)
 	if err != nil {
 		return "", err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
+	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/report"
@@ -19,7 +20,7 @@ import (
 
 // about is what is known of a run beside its steps.
 type about struct {
-	settings  map[string]string // by key of a job file
+	settings  map[string]string // by key of a job's flat form
 	total     int               // steps that it is to take; 0: not known
 	evalEvery int               // steps between evaluations; 0: not known
 	plan      *plan.Plan
@@ -162,12 +163,12 @@ func (f *Follower) readJob(path string) error {
 	if err != nil {
 		return err
 	}
-	var keys map[string]any
-	if err := strictyaml.Decode(text, &keys); err != nil {
+	said, err := job.Settings(text)
+	if err != nil {
 		return err
 	}
 	f.about.settings = map[string]string{}
-	flat("", keys, f.about.settings)
+	flat("", said, f.about.settings)
 	_, _ = fmt.Sscan(f.about.settings["steps"], &f.about.total)
 	_, _ = fmt.Sscan(f.about.settings["eval_every"], &f.about.evalEvery)
 	return nil

@@ -240,6 +240,11 @@ func TestBadFilesAreSaid(t *testing.T) {
 	if fmt.Sprint(f.about.settings) != fmt.Sprint(want) || f.about.total != 40 {
 		t.Errorf("settings %v", f.about.settings)
 	}
+	write(t, filepath.Join(dir, "job.yaml"), "train: {steps: 40, rate: {base: 0.5, kind: cosine}}\n"+
+		"plan: {split: [a, b]}\ndata: {seed: 18446744073709551615, tokenizer: \"\"}\n")
+	if f.Poll(true); fmt.Sprint(f.about.settings) != fmt.Sprint(want) || f.about.total != 40 {
+		t.Errorf("settings of a nested file %v", f.about.settings)
+	}
 	for name := range bad { // a folder that a run has begun in anew
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)

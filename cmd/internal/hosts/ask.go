@@ -136,8 +136,8 @@ func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profil
 	if err != nil {
 		return nil, err
 	}
-	j.Workers, j.Cores = q.Workers, q.Cores
-	j.Cluster, j.Plan, j.Profile = "", "", "" // which are the run's, not the host's
+	j.Machine.Workers, j.Machine.Cores = q.Workers, q.Cores
+	j.Machine.Cluster, j.Plan.File, j.Plan.Profile = "", "", "" // which are the run's, not the host's
 	m, err := prepare.LoadModel(j)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func at(t *testing.T, m *model.Model, device string, times float64) *profile.Pro
 // TestProcessesThatShareNoProcessorMeasureAtOnce: and what the first of each type has found is that type's.
 func TestProcessesThatShareNoProcessorMeasureAtOnce(t *testing.T) {
 	j := job.Default()
-	j.Model = "mlp"
+	j.Model.Name = "mlp"
 	m, err := prepare.LoadModel(&j)
 	if err != nil {
 		t.Fatal(err)

@@ -12,12 +12,12 @@ import (
 
 // bound has a given plan's stages send each other tensors as its job says, where it says so.
 func bound(j *job.Job, pl *plan.Plan) (err error) {
-	if j.Boundary == "" {
+	if j.Plan.Boundary == "" {
 		return nil
 	}
-	if pl.Boundary, err = packing.Named(j.Boundary); err == nil && pl.Boundary.Packs() && len(pl.Stages) == 1 {
+	if pl.Boundary, err = packing.Named(j.Plan.Boundary); err == nil && pl.Boundary.Packs() && len(pl.Stages) == 1 {
 		err = fmt.Errorf("%s %s: the plan in %s has one stage, which sends no other its activations; leave it out",
-			j.Called("boundary"), pl.Boundary, j.Plan)
+			j.Called("boundary"), pl.Boundary, j.Plan.File)
 	}
 	return err
 }
@@ -28,7 +28,7 @@ const rounds = "boundary "
 // noteBoundary notes in a plan what its stages send each other in fewer bits, and what that costs.
 func (p *Prepared) noteBoundary(pl *plan.Plan) {
 	pl.Why = slices.DeleteFunc(pl.Why, func(why string) bool { return strings.HasPrefix(why, rounds) })
-	asked, _ := packing.Named(p.Job.Boundary) // which Overrides has refused where it is none
+	asked, _ := packing.Named(p.Job.Plan.Boundary) // which Overrides has refused where it is none
 	switch f := pl.Boundary; {
 	case f.Packs():
 		pl.Why = append(pl.Why, fmt.Sprintf("%s%s rounds what stages send each other, by at most %s; %s", rounds, f,

@@ -30,22 +30,22 @@ const textEvalRows = 256
 
 // OpenData opens the job's data and sees that the model can read it.
 func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
-	if j.Data == "" {
+	if j.Data.Source == "" {
 		return nil, cli.BadInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a " +
 			".csv, .npz or .safetensors file, or a text"))
 	}
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
 	}
-	set, err := data.Open(j.Data, data.Options{Seed: j.Seed, Fields: fieldsOf(m), Target: m.Target(),
-		TrainPart: j.TrainPart, Tokenizer: j.Tokenizer})
+	set, err := data.Open(j.Data.Source, data.Options{Seed: j.Data.Seed, Fields: fieldsOf(m), Target: m.Target(),
+		TrainPart: j.Data.TrainPart, Tokenizer: j.Data.Tokenizer})
 	if err != nil {
 		return nil, cli.BadInput(fmt.Errorf("%w%s", err, asWide(j, m)))
 	}
-	if j.EvalRows == job.Auto {
-		j.EvalRows = 0
+	if j.Train.EvalRows == job.Auto {
+		j.Train.EvalRows = 0
 		if set.Tokens {
-			j.EvalRows = textEvalRows
+			j.Train.EvalRows = textEvalRows
 		}
 	}
 	return set, nil
@@ -57,18 +57,18 @@ const mlp, convnet = "mlp", "convnet"
 // asWide says which settings make an mlp fit data that a built-in model cannot read for its shape; empty of anything
 // else.
 func asWide(j *job.Job, m *model.Model) string {
-	if !slices.Contains(model.Names(), j.Model) || m.Inputs[0].DType != model.Float || len(fieldsOf(m)) != 2 {
+	if !slices.Contains(model.Names(), j.Model.Name) || m.Inputs[0].DType != model.Float || len(fieldsOf(m)) != 2 {
 		return ""
 	}
-	own, err := data.Open(j.Data, data.Options{Seed: j.Seed})
+	own, err := data.Open(j.Data.Source, data.Options{Seed: j.Data.Seed})
 	if err != nil || own.Tokens || own.Classes == 0 || own.Fields[0].Elements() == fieldsOf(m)[0].Elements() {
 		return ""
 	}
 	with := ""
-	if j.Model == convnet {
+	if j.Model.Name == convnet {
 		with = asImage(fieldsOf(m)[0].Shape[0], own)
 	}
-	if j.Model != mlp {
+	if j.Model.Name != mlp {
 		with += "--model mlp, which reads it, with "
 	}
 	return fmt.Sprintf("; give %s--set inputs=%d --set classes=%d", with, own.Fields[0].Elements(), own.Classes)
@@ -108,7 +108,7 @@ func synthetic(m *model.Model) (data.Split, error) {
 
 // TrainingData is the job's, or samples of its model's shape where it names none.
 func TrainingData(j *job.Job, m *model.Model) (data.Split, error) {
-	if j.Data == "" {
+	if j.Data.Source == "" {
 		return synthetic(m)
 	}
 	set, err := OpenData(j, m)

@@ -14,38 +14,39 @@ import (
 // DescribedCluster is the cluster that a job names, with as many of its devices and as many cores as the job gives it,
 // and has the job's workers be its devices.
 func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
-	all, err := cluster.Read(j.Cluster)
+	all, err := cluster.Read(j.Machine.Cluster)
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
-	described, err := all.First(j.Workers)
+	described, err := all.First(j.Machine.Workers)
 	if err != nil {
-		return nil, cli.BadInput(fmt.Errorf("--workers %d: %w", j.Workers, err))
+		return nil, cli.BadInput(fmt.Errorf("--workers %d: %w", j.Machine.Workers, err))
 	}
 	if n := len(described.Devices); n < len(all.Devices) {
 		fmt.Fprintf(c.ErrOrStderr(), "millrace: the first %d of the %d devices of %s, as --workers asks\n", n,
 			len(all.Devices), all.Name)
 	}
-	if j.Cores > 0 {
-		described = described.WithCores(j.Cores, 0)
+	if j.Machine.Cores > 0 {
+		described = described.WithCores(j.Machine.Cores, 0)
 	}
 	if err := dividing(j, described); err != nil {
 		return nil, err
 	}
-	switch len(j.Tensor) {
+	switch len(j.Machine.Tensor) {
 	case 0:
 	case 1:
-		if g := groupOf(described); g.Size > 1 && g.Size == j.Tensor[0] && g.SequenceParallel == j.SequenceParallel {
+		if g := groupOf(described); g.Size > 1 && g.Size == j.Machine.Tensor[0] &&
+			g.SequenceParallel == j.Machine.SequenceParallel {
 			break // its file has these groups
 		}
-		if described, err = described.Grouped(j.Tensor[0], j.SequenceParallel); err != nil {
+		if described, err = described.Grouped(j.Machine.Tensor[0], j.Machine.SequenceParallel); err != nil {
 			return nil, cli.BadInput(fmt.Errorf("%s: %w", j.Called("tensor"), err))
 		}
 	default:
 		return nil, cli.BadInput(fmt.Errorf("%s is %v: several are tried by plan --sweep; give one", j.Called("tensor"),
-			j.Tensor))
+			j.Machine.Tensor))
 	}
-	j.Workers = len(described.Devices)
+	j.Machine.Workers = len(described.Devices)
 	return described, nil
 }
 
@@ -53,9 +54,10 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 func dividing(j *job.Job, described *cluster.Cluster) error {
 	g := groupOf(described)
 	switch {
-	case !j.SequenceParallel || len(j.Tensor) > 0 && j.Tensor[0] > 1 || len(j.Tensor) == 0 && g.SequenceParallel:
+	case !j.Machine.SequenceParallel, len(j.Machine.Tensor) > 0 && j.Machine.Tensor[0] > 1,
+		len(j.Machine.Tensor) == 0 && g.SequenceParallel:
 		return nil
-	case len(j.Tensor) == 0 && g.Size > 1:
+	case len(j.Machine.Tensor) == 0 && g.Size > 1:
 		return cli.BadInput(fmt.Errorf("%s: the groups are those of %s: say sequence_parallel: true there",
 			j.Called("sequence_parallel"), described.Name))
 	}
@@ -65,6 +67,6 @@ func dividing(j *job.Job, described *cluster.Cluster) error {
 
 // Analysis is what a job asks an analytic profile of these sizes for.
 func Analysis(j *job.Job, sizes []int) profile.Analysis {
-	return profile.Analysis{Sizes: sizes, Optimizer: j.Optimizer.Kind, States: len(j.Optimizer.States()),
-		Precision: j.Precision}
+	return profile.Analysis{Sizes: sizes, Optimizer: j.Train.Optimizer.Kind, States: len(j.Train.Optimizer.States()),
+		Precision: j.Machine.Precision}
 }

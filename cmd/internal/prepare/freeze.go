@@ -8,8 +8,8 @@ import (
 
 // freeze has what a job freezes not learn. The model's ID is another by it, and so are profiles and plans.
 func freeze(j *job.Job, m *model.Model) error {
-	if len(j.Freeze) == 0 {
+	if len(j.Model.Freeze) == 0 {
 		return nil
 	}
-	return cli.BadInput(m.Freeze(j.Freeze))
+	return cli.BadInput(m.Freeze(j.Model.Freeze))
 }

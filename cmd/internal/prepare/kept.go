@@ -94,13 +94,14 @@ func (k *kept) digest(of ...any) string {
 
 // loadOf is how many workers compute at once while a job is measured.
 func loadOf(j *job.Job) timing.Load {
-	return timing.Load{Concurrency: min(j.Workers, CoresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers}
+	return timing.Load{Concurrency: min(j.Machine.Workers, CoresOf(j)), Threads: j.Machine.ThreadsPerWorker,
+		Workers: j.Machine.Workers}
 }
 
 // read is what has been measured so far; empty where nothing was, or it cannot be read, which unreadable is told.
 func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	fresh := timing.NewRecord(k.model, k.machine, loadOf(k.job))
-	fresh.Settings = k.job.SettingsText()
+	fresh.Settings = k.job.Model.SettingsText()
 	none := &timing.Links{Version: timing.Version, Machine: k.wires}
 	if k.lost != nil {
 		return fresh, none
@@ -124,7 +125,7 @@ func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	if err != nil || l.Machine != k.wires {
 		l = none
 	}
-	if f, _ := packing.Named(k.job.Boundary); f.Packs() {
+	if f, _ := packing.Named(k.job.Plan.Boundary); f.Packs() {
 		if _, known := l.Transfer.PackingIn(f); !known {
 			l = none // of an older version, which did not measure it
 		}
@@ -134,8 +135,8 @@ func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 
 // options is what a Record is to hold of a job.
 func (k *kept) options(w Wanted) timing.Options {
-	return timing.Options{MicroBatches: w.Sizes, Every: w.Every, Quick: !k.job.Thorough,
-		Optimizer: updatesOf(k.job.Optimizer)}
+	return timing.Options{MicroBatches: w.Sizes, Every: w.Every, Quick: !k.job.Machine.Thorough,
+		Optimizer: updatesOf(k.job.Train.Optimizer)}
 }
 
 // updatesOf is what an update computes, whose time does not depend on the values of the coefficients.
@@ -152,7 +153,7 @@ func (k *kept) profile(w Wanted) (*profile.Profile, error) {
 
 // made is the profile that measurements make; nil: something is missing.
 func (k *kept) made(r *timing.Record, l *timing.Links, w Wanted) (*profile.Profile, error) {
-	wire := l.Between(k.job.Workers)
+	wire := l.Between(k.job.Machine.Workers)
 	o := k.options(w)
 	if r.Lacks(o) || wire == nil {
 		return nil, nil
@@ -212,9 +213,9 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Prof
 			return all.Write(k.record)
 		})
 	}
-	if l.Between(k.job.Workers) == nil {
+	if l.Between(k.job.Machine.Workers) == nil {
 		meter.Doing("messages between workers")
-		if err := l.Measure(ctx, timer, k.job.Workers); err != nil {
+		if err := l.Measure(ctx, timer, k.job.Machine.Workers); err != nil {
 			return nil, err
 		}
 		if err := write(func() error { return l.Write(k.links) }); err != nil {

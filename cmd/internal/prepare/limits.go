@@ -21,12 +21,12 @@ const ThreadsPerProcessor = 8
 // wait for their turn, so that there may be any number.
 func CheckThreads(j *job.Job) error {
 	most := ThreadsPerProcessor * runtime.NumCPU()
-	if j.Cluster != "" || j.ThreadsPerWorker == 1 || j.ThreadsPerWorker <= most/j.Workers {
+	if j.Machine.Cluster != "" || j.Machine.ThreadsPerWorker == 1 || j.Machine.ThreadsPerWorker <= most/j.Machine.Workers {
 		return nil
 	}
 	return cli.BadInput(fmt.Errorf("--threads-per-worker %d: %d workers with so many threads each are more than %d "+
 		"processors take turns with; give %d at most, %d threads a processor",
-		j.ThreadsPerWorker, j.Workers, runtime.NumCPU(), max(1, most/j.Workers), ThreadsPerProcessor))
+		j.Machine.ThreadsPerWorker, j.Machine.Workers, runtime.NumCPU(), max(1, most/j.Machine.Workers), ThreadsPerProcessor))
 }
 
 // What training takes of the address space beside tensors, once libtorch is loaded: the heap's arenas and the

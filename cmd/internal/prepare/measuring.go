@@ -49,7 +49,7 @@ func LayerTimer(e engine.Engine, j *job.Job, m *model.Model) (*measure.Timer, er
 		return nil, err
 	}
 	on := &place.Policy{}
-	return measure.NewTimer(e, split, j.Optimizer, run.TrainPipeline(e, on), on)
+	return measure.NewTimer(e, split, j.Train.Optimizer, run.TrainPipeline(e, on), on)
 }
 
 // Afresh measures on this machine in so many passes, 0 for a profile's default, whatever was measured before, and
@@ -159,7 +159,7 @@ func checkSizes(m *model.Model, sizes []int) error {
 // what a process of its own measures now, so that nothing measured in a run can enter
 // that run's prediction.
 func profileFor(c *cobra.Command, j *job.Job, m *model.Model, w Wanted) (*profile.Profile, error) {
-	if j.Profile != "" {
+	if j.Plan.Profile != "" {
 		return GivenProfile(j, m)
 	}
 	return HostProfile(c.Context(), c.ErrOrStderr(), j, m, w, OwnKind(j), true)
@@ -188,7 +188,7 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 		if k.lost != nil {
 			once = ""
 		}
-		fmt.Fprintf(log, "profile: measuring %s%s\n", names.Shown(j.Model), once)
+		fmt.Fprintf(log, "profile: measuring %s%s\n", names.Shown(j.Model.Name), once)
 		args := []string{"--keep", "--kind", kind}
 		if w.Every {
 			args = append(args, "--every")
@@ -230,13 +230,13 @@ func completed(ctx context.Context, j *job.Job, m *model.Model, w Wanted, kind s
 
 // GivenProfile is the file that the job names.
 func GivenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
-	p, err := profile.Read(j.Profile)
+	p, err := profile.Read(j.Plan.Profile)
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
 	if p.ModelID != m.ID() {
 		return nil, cli.BadInput(fmt.Errorf("%s is the profile of model %s (%s), not of %s (%s); profile again with: "+
-			"millrace profile", j.Profile, p.Model, p.ModelID, m.Name, m.ID()))
+			"millrace profile", j.Plan.Profile, p.Model, p.ModelID, m.Name, m.ID()))
 	}
 	return p, nil
 }
@@ -328,7 +328,7 @@ func inChild(ctx context.Context, j *job.Job, sizes []int, out io.Writer, args .
 	defer remove()
 	file := filepath.Join(dir, "job.yaml")
 	own := *j
-	own.Cores = CoresOf(j)
+	own.Machine.Cores = CoresOf(j)
 	if err := own.Write(file); err != nil {
 		return cli.BadInput(err)
 	}

@@ -36,10 +36,10 @@ func missing(what, path, makes string) error {
 
 // checkFiles refuses what a job names and would be read only once everything is measured.
 func checkFiles(j *job.Job) error {
-	if err := missing("--program", j.Program, makesProgram); err != nil {
+	if err := missing("--program", j.Plan.Program, makesProgram); err != nil {
 		return err
 	}
-	if j.Wire != "" {
+	if j.Machine.Wire != "" {
 		_, err := wiredAs(j)
 		return cli.BadInput(err)
 	}

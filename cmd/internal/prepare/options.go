@@ -129,10 +129,10 @@ func (f *JobFlags) Job() (*job.Job, error) {
 
 // named gives a job the model of its plan where it names none, and that model's settings where it names none.
 func named(j *job.Job) error {
-	if j.Plan == "" {
+	if j.Plan.File == "" {
 		return nil
 	}
-	p, err := plan.Read(j.Plan)
+	p, err := plan.Read(j.Plan.File)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -141,33 +141,33 @@ func named(j *job.Job) error {
 		asked = &plan.Asked{}
 	}
 	usual := cmp.Or(asked.File, p.Model)
-	if j.Model == "" {
-		j.Model = usual
+	if j.Model.Name == "" {
+		j.Model.Name = usual
 		if _, err := os.Stat(asked.File); asked.File != "" && err != nil {
 			return cli.BadInput(fmt.Errorf("%s %s is for the model of %s, which is not there: name its file with --model",
-				j.Called("plan"), j.Plan, asked.File))
+				j.Called("plan"), j.Plan.File, asked.File))
 		}
 	}
-	if j.Model == usual {
+	if j.Model.Name == usual {
 		if own := maps.Clone(asked.Settings); len(own) > 0 {
-			maps.Copy(own, j.Settings)
-			j.Settings = own
+			maps.Copy(own, j.Model.Settings)
+			j.Model.Settings = own
 		}
-		if len(j.Freeze) == 0 {
-			j.Freeze = asked.Freeze
+		if len(j.Model.Freeze) == 0 {
+			j.Model.Freeze = asked.Freeze
 		}
 	}
-	if asked.File != "" || j.Model != p.Model {
+	if asked.File != "" || j.Model.Name != p.Model {
 		return nil
 	}
-	m, err := model.Build(p.Model, j.Settings)
+	m, err := model.Build(p.Model, j.Model.Settings)
 	switch {
-	case err != nil && len(j.Settings) == 0:
+	case err != nil && len(j.Model.Settings) == 0:
 		return cli.BadInput(fmt.Errorf("plan %s is for the model %s, which is not built in: name its file with --model",
-			j.Plan, names.Shown(p.Model)))
-	case err == nil && p.ModelID != "" && p.ModelID != m.ID() && len(j.Settings) == 0 && len(j.Freeze) == 0:
+			j.Plan.File, names.Shown(p.Model)))
+	case err == nil && p.ModelID != "" && p.ModelID != m.ID() && len(j.Model.Settings) == 0 && len(j.Model.Freeze) == 0:
 		return cli.BadInput(fmt.Errorf("plan %s is for %s with other settings than the usual ones, and does not say which: "+
-			"give --set NAME=VALUE as it was made with", j.Plan, p.Model))
+			"give --set NAME=VALUE as it was made with", j.Plan.File, p.Model))
 	}
 	return nil
 }
@@ -179,10 +179,10 @@ func LoadModel(j *job.Job) (*model.Model, error) {
 	if err == nil {
 		err = freeze(j, m)
 	}
-	if err != nil || j.Init == "" {
+	if err != nil || j.Model.Init == "" {
 		return m, err
 	}
-	w, err := pretrained.Open(j.Init, m)
+	w, err := pretrained.Open(j.Model.Init, m)
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
@@ -191,23 +191,23 @@ func LoadModel(j *job.Job) (*model.Model, error) {
 }
 
 func loadModel(j *job.Job) (*model.Model, error) {
-	if imported.IsFile(j.Model) {
-		if err := missing("model", j.Model, makesNetwork); err != nil {
+	if imported.IsFile(j.Model.Name) {
+		if err := missing("model", j.Model.Name, makesNetwork); err != nil {
 			return nil, err
 		}
-		if len(j.Settings) > 0 {
+		if len(j.Model.Settings) > 0 {
 			return nil, cli.BadInput(fmt.Errorf("model %s: an imported network takes no settings; change the module and "+
-				"export it again", j.Model))
+				"export it again", j.Model.Name))
 		}
-		m, err := imported.Load(j.Model)
+		m, err := imported.Load(j.Model.Name)
 		return m, cli.BadInput(err)
 	}
-	if model.IsFile(j.Model) {
-		if err := missing("model", j.Model, makesModel); err != nil {
+	if model.IsFile(j.Model.Name) {
+		if err := missing("model", j.Model.Name, makesModel); err != nil {
 			return nil, err
 		}
 	}
-	m, err := model.Load(j.Model, j.Settings)
+	m, err := model.Load(j.Model.Name, j.Model.Settings)
 	return m, cli.BadInput(err)
 }
 
@@ -239,41 +239,41 @@ func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
 	if types := p.DeviceTypes(); len(types) > 0 {
 		device = types[0]
 	}
-	return cluster.Local(device, j.Workers, CoresOf(j), j.MemoryBytes(), inside.LatencyS,
+	return cluster.Local(device, j.Machine.Workers, CoresOf(j), j.Machine.MemoryBytes(), inside.LatencyS,
 		inside.BandwidthBytesPerSecond, inside.CollectiveBytesPerSecond)
 }
 
 // CoresOf is how many cores the workers share: what the job says, else those that this process has of its machine,
 // over the threads of each worker.
 func CoresOf(j *job.Job) int {
-	if j.Cores > 0 {
-		return j.Cores
+	if j.Machine.Cores > 0 {
+		return j.Machine.Cores
 	}
 	own := ownCores()
-	return max(1, own.Cores()/j.ThreadsPerWorker)
+	return max(1, own.Cores()/j.Machine.ThreadsPerWorker)
 }
 
 // Overrides is what a job fixes of its plan for layers of these names.
 func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
-		Stages: j.Stages, Schedule: j.Schedule, Weights: schedule.Policy(j.Weights), MicroBatch: j.MicroBatch,
-		MicroBatches: j.MicroBatches, Recompute: j.Recompute, PostValidate: j.PostValidate,
-		Staleness: j.Staleness,
+		Stages: j.Plan.Stages, Schedule: j.Plan.Schedule, Weights: schedule.Policy(j.Plan.Weights),
+		MicroBatch: j.Plan.MicroBatch, MicroBatches: j.Plan.MicroBatches, Recompute: j.Plan.Recompute,
+		PostValidate: j.Plan.PostValidate, Staleness: j.Plan.Staleness,
 	}
 	var err error
-	if o.Boundary, err = packing.Named(j.Boundary); err != nil {
+	if o.Boundary, err = packing.Named(j.Plan.Boundary); err != nil {
 		return o, cli.BadInput(fmt.Errorf("%s: %w", j.Called("boundary"), err))
 	}
 	if wholeMinibatches(j) && o.MicroBatches == 0 && o.MicroBatch == 0 {
 		o.MicroBatches = 1
 	}
-	if j.Pipelines > 0 {
-		o.Elastic = plan.NewElastic(j.Pipelines)
-		o.Elastic.Alpha = j.AlphaOf(j.Pipelines)
-		if j.Averaging != "" {
-			o.Elastic.Order = plan.AveragingOrder(j.Averaging)
+	if j.Plan.Elastic.Pipelines > 0 {
+		o.Elastic = plan.NewElastic(j.Plan.Elastic.Pipelines)
+		o.Elastic.Alpha = j.AlphaOf(j.Plan.Elastic.Pipelines)
+		if j.Plan.Elastic.Averaging != "" {
+			o.Elastic.Order = plan.AveragingOrder(j.Plan.Elastic.Averaging)
 		}
-		if r := plan.Reference(j.Reference); r != plan.Inline { // which is what none says
+		if r := plan.Reference(j.Plan.Elastic.Reference); r != plan.Inline { // which is what none says
 			o.Elastic.Reference = r
 		}
 		if err := o.Elastic.Check(); err != nil {
@@ -283,12 +283,12 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	if err := o.CheckNames(); err != nil { // before anything is measured
 		return o, Refused(j, err)
 	}
-	for _, at := range j.Split {
+	for _, at := range j.Plan.Split {
 		at = strings.TrimSpace(at)
 		n, err := strconv.Atoi(at)
 		if err != nil {
 			if n = slices.Index(layers, at); n < 0 {
-				return o, cli.BadInput(fmt.Errorf("%s: %s has no layer %q; %s", j.Called("split"), j.Model, at,
+				return o, cli.BadInput(fmt.Errorf("%s: %s has no layer %q; %s", j.Called("split"), j.Model.Name, at,
 					registry.Instead(at, layers)))
 			}
 		}
@@ -309,7 +309,7 @@ func Refused(j *job.Job, err error) error {
 // DataOption is --data alone, for verbs that take nothing else of a training.
 func DataOption() job.Option {
 	return job.Option{Name: "data", Doc: "what to train on (default: random samples)",
-		Set: func(j *job.Job, v string) error { j.Data = v; return nil }}
+		Set: func(j *job.Job, v string) error { j.Data.Source = v; return nil }}
 }
 
 func Trimmed(name string) string {

@@ -12,23 +12,23 @@ import (
 // takeOver gives a job the precision and the tensor-parallel groups of its plan, and refuses others beside it.
 func takeOver(j *job.Job, pl *plan.Plan) error {
 	refuse := func(key string, own, planned any) error {
-		return fmt.Errorf("%s is %v; the plan in %s has %v: leave it out, or plan again with it", j.Called(key), own, j.Plan,
-			planned)
+		return fmt.Errorf("%s is %v; the plan in %s has %v: leave it out, or plan again with it", j.Called(key), own,
+			j.Plan.File, planned)
 	}
 	planned := cmp.Or(pl.Precision, "f32")
-	if own := cmp.Or(j.Precision, "f32"); j.Given("precision") && own != planned {
+	if own := cmp.Or(j.Machine.Precision, "f32"); j.Given("precision") && own != planned {
 		return refuse("precision", own, planned)
 	}
 	t := cmp.Or(pl.Tensor, &plan.Tensor{Devices: 1})
-	if len(j.Tensor) > 0 && (len(j.Tensor) > 1 || j.Tensor[0] != t.Devices) {
-		return refuse("tensor", j.Tensor, t.Devices)
+	if len(j.Machine.Tensor) > 0 && (len(j.Machine.Tensor) > 1 || j.Machine.Tensor[0] != t.Devices) {
+		return refuse("tensor", j.Machine.Tensor, t.Devices)
 	}
-	if j.Given("sequence_parallel") && j.SequenceParallel != t.SequenceParallel {
-		return refuse("sequence_parallel", j.SequenceParallel, t.SequenceParallel)
+	if j.Given("sequence_parallel") && j.Machine.SequenceParallel != t.SequenceParallel {
+		return refuse("sequence_parallel", j.Machine.SequenceParallel, t.SequenceParallel)
 	}
-	j.Precision = pl.Precision
-	if pl.Tensor != nil && j.Cluster != "" {
-		j.Tensor, j.SequenceParallel = []int{t.Devices}, t.SequenceParallel
+	j.Machine.Precision = pl.Precision
+	if pl.Tensor != nil && j.Machine.Cluster != "" {
+		j.Machine.Tensor, j.Machine.SequenceParallel = []int{t.Devices}, t.SequenceParallel
 	}
 	return nil
 }
@@ -38,12 +38,12 @@ func (p *Prepared) suits() error {
 	planned, has := cmp.Or(p.Plan.Precision, "f32"), cmp.Or(p.Profile.Precision, "f32")
 	if planned != has {
 		return fmt.Errorf("the plan in %s is in %s, and the costs are in %s: name devices with --cluster, without "+
-			"--profile, or plan again", p.Job.Plan, planned, has)
+			"--profile, or plan again", p.Job.Plan.File, planned, has)
 	}
 	t, g := cmp.Or(p.Plan.Tensor, &plan.Tensor{Devices: 1}), groupOf(p.Cluster)
 	if t.Devices != g.Size || t.SequenceParallel != g.SequenceParallel {
 		return fmt.Errorf("the plan in %s has tensor-parallel groups of %d devices, sequence-parallel %v; those of %s are "+
-			"of %d, %v: name the cluster that it is for, or plan again", p.Job.Plan, t.Devices, t.SequenceParallel,
+			"of %d, %v: name the cluster that it is for, or plan again", p.Job.Plan.File, t.Devices, t.SequenceParallel,
 			p.Cluster.Name, g.Size, g.SequenceParallel)
 	}
 	return nil

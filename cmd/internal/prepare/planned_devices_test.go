@@ -18,7 +18,7 @@ func TestGivenPlansKeepTheirDevices(t *testing.T) {
 	prepared := func(cluster string, set func(j *job.Job)) (*Prepared, error) {
 		t.Helper()
 		j := job.Default()
-		j.Model, j.Cluster, j.Batch = "gpt", cluster, 32
+		j.Model.Name, j.Machine.Cluster, j.Plan.Batch = "gpt", cluster, 32
 		set(&j)
 		c := &cobra.Command{}
 		c.SetErr(io.Discard)
@@ -28,8 +28,8 @@ func TestGivenPlansKeepTheirDevices(t *testing.T) {
 		}
 		return Prepare(c, &j, false)
 	}
-	given := func(j *job.Job) { j.Plan = path }
-	p, err := prepared("dgx-a100", func(j *job.Job) { j.Precision, j.Tensor = "bf16", []int{4} })
+	given := func(j *job.Job) { j.Plan.File = path }
+	p, err := prepared("dgx-a100", func(j *job.Job) { j.Machine.Precision, j.Machine.Tensor = "bf16", []int{4} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,9 +47,9 @@ func TestGivenPlansKeepTheirDevices(t *testing.T) {
 		}
 	}
 	for want, set := range map[string]func(j *job.Job){
-		"precision is f16; the plan": func(j *job.Job) { j.Precision = "f16"; j.Give("precision") },
-		"tensor is [8]; the plan":    func(j *job.Job) { j.Tensor = []int{8}; j.Give("tensor") },
-		"sequence_parallel is true":  func(j *job.Job) { j.SequenceParallel = true; j.Give("sequence_parallel") },
+		"precision is f16; the plan": func(j *job.Job) { j.Machine.Precision = "f16"; j.Give("precision") },
+		"tensor is [8]; the plan":    func(j *job.Job) { j.Machine.Tensor = []int{8}; j.Give("tensor") },
+		"sequence_parallel is true":  func(j *job.Job) { j.Machine.SequenceParallel = true; j.Give("sequence_parallel") },
 	} {
 		if _, err := prepared("dgx-a100", func(j *job.Job) { given(j); set(j) }); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -40,7 +40,7 @@ type Prepared struct {
 // Prepare profiles and plans a job, which is then trained or not.
 func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 	return PrepareOn(c, j, trains, func(p *Prepared) error {
-		if !trains && j.Cluster == "" && p.Plan != nil && len(p.Plan.Hardware) > 0 {
+		if !trains && j.Machine.Cluster == "" && p.Plan != nil && len(p.Plan.Hardware) > 0 {
 			return p.planned(c)
 		}
 		return p.Hardware(c)
@@ -50,27 +50,27 @@ func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 // planned fills in the cluster that the given plan says it is for, and what the model costs on it.
 func (p *Prepared) planned(c *cobra.Command) (err error) {
 	if p.Cluster, err = p.Plan.For(); err != nil {
-		return cli.BadInput(fmt.Errorf("%s: %w", p.Job.Plan, err))
+		return cli.BadInput(fmt.Errorf("%s: %w", p.Job.Plan.File, err))
 	}
-	p.Job.Workers = len(p.Cluster.Devices)
+	p.Job.Machine.Workers = len(p.Cluster.Devices)
 	p.Limit()
 	fmt.Fprintf(c.ErrOrStderr(), "millrace: on %s, which %s is for; --cluster names another cluster\n", p.Cluster.Name,
-		p.Job.Plan)
+		p.Job.Plan.File)
 	if err := p.described(); err != nil {
-		return fmt.Errorf("%s, which %s is for: %w", p.Cluster.Name, p.Job.Plan, err)
+		return fmt.Errorf("%s, which %s is for: %w", p.Cluster.Name, p.Job.Plan.File, err)
 	}
 	return nil
 }
 
 // PrepareOn is Prepare on hardware that is filled in otherwise: the Profile and the Cluster.
 func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepared) error) (*Prepared, error) {
-	if trains && len(j.Tensor) > 0 {
+	if trains && len(j.Machine.Tensor) > 0 {
 		return nil, cli.BadInput(fmt.Errorf("%s: tensor-parallel groups are planned, simulated and exported to Megatron-LM, "+
 			"not executed: a worker here is one device", j.Called("tensor")))
 	}
-	if trains && j.Precision != "" && j.Precision != "f32" {
+	if trains && j.Machine.Precision != "" && j.Machine.Precision != "f32" {
 		return nil, cli.BadInput(fmt.Errorf("%s is %s: training is in f32; other precisions are planned for and simulated "+
-			"alone, with plan and simulate", j.Called("precision"), j.Precision))
+			"alone, with plan and simulate", j.Called("precision"), j.Machine.Precision))
 	}
 	source, err := UseProgram(j)
 	if err != nil {
@@ -88,33 +88,33 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 	if err != nil {
 		return nil, err
 	}
-	if (trains || j.Cluster == "") && j.Plan == "" { // before anything is measured
-		if err := fix.Check(m.Name, len(m.Layers), j.Workers, j.Batch); err != nil {
+	if (trains || j.Machine.Cluster == "") && j.Plan.File == "" { // before anything is measured
+		if err := fix.Check(m.Name, len(m.Layers), j.Machine.Workers, j.Plan.Batch); err != nil {
 			return nil, Refused(j, err)
 		}
 	}
 	p := &Prepared{Job: j, Model: m}
-	if j.Plan != "" {
+	if j.Plan.File != "" {
 		if p.Plan, err = givenPlan(j, m); err != nil {
 			return nil, err
 		}
 		if trains { // before anything is measured
-			if err := run.CheckPlan(p.Plan, m, j.BatchNorm == job.PerSlice); err != nil {
-				return nil, cli.BadInput(fmt.Errorf("%w (in %s)", err, j.Plan))
+			if err := run.CheckPlan(p.Plan, m, j.Plan.BatchNorm == job.PerSlice); err != nil {
+				return nil, cli.BadInput(fmt.Errorf("%w (in %s)", err, j.Plan.File))
 			}
 		}
 	}
 	if err := hardware(p); err != nil {
 		return nil, err
 	}
-	if j.Plan != "" {
+	if j.Plan.File != "" {
 		err := p.given()
 		p.Placed(p.Plan)
 		return p, err
 	}
-	p.Result, err = tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch,
-		Clip: j.Clip > 0, Fix: fix, Runnable: trains || j.Cluster == "",
-		Whole: m.NormalisesMicroBatches() != nil && j.BatchNorm != job.PerSlice})
+	p.Result, err = tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Plan.Batch,
+		Clip: j.Train.Clip > 0, Fix: fix, Runnable: trains || j.Machine.Cluster == "",
+		Whole: m.NormalisesMicroBatches() != nil && j.Plan.BatchNorm != job.PerSlice})
 	var memory *tune.MemoryError
 	if source != nil && errors.As(err, &memory) {
 		err = p.tooMuch(source, memory)
@@ -151,26 +151,26 @@ func (p *Prepared) Placed(pl *plan.Plan) {
 		}
 	}
 	if j := p.Job; p.Model != nil {
-		asked := plan.Asked{Settings: j.Settings, Freeze: j.Freeze}
-		if j.Model != p.Model.Name {
-			asked.File = j.Model
+		asked := plan.Asked{Settings: j.Model.Settings, Freeze: j.Model.Freeze}
+		if j.Model.Name != p.Model.Name {
+			asked.File = j.Model.Name
 		}
-		if pl.Asked = nil; asked.File != "" || len(j.Settings) > 0 || len(j.Freeze) > 0 {
+		if pl.Asked = nil; asked.File != "" || len(j.Model.Settings) > 0 || len(j.Model.Freeze) > 0 {
 			pl.Asked = &asked
 		}
 	}
-	if p.Job.Cluster != "" || p.Cluster.PerHost != nil {
+	if p.Job.Machine.Cluster != "" || p.Cluster.PerHost != nil {
 		pl.On(cmp.Or(p.unlimited, p.Cluster))
 	}
 }
 
 // Advance gives the plan as many forwards in advance as the job asks for.
 func (p *Prepared) Advance() error {
-	n, err := strconv.Atoi(p.Job.Advance)
+	n, err := strconv.Atoi(p.Job.Plan.Advance)
 	if err != nil {
 		return nil // none, or while it trains
 	}
-	pl, err := predict.Advanced(p.Profile, p.Cluster, p.Plan, p.Job.Clip > 0, n)
+	pl, err := predict.Advanced(p.Profile, p.Cluster, p.Plan, p.Job.Train.Clip > 0, n)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -181,12 +181,12 @@ func (p *Prepared) Advance() error {
 // Advancing adapts the depths of the plan while it trains, and says so.
 func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 	rule := family.Graded
-	if p.Job.Advance == job.PrintedAdvance {
+	if p.Job.Plan.Advance == job.PrintedAdvance {
 		rule = family.Printed
 	}
 	return &run.Advancing{
-		Rule: rule, Plan: p.Plan, Model: p.Model, Clip: p.Job.Clip > 0,
-		Fits: func(k []int) bool { return predict.DepthsFit(p.Profile, p.Cluster, p.Plan, p.Job.Clip > 0, k) },
+		Rule: rule, Plan: p.Plan, Model: p.Model, Clip: p.Job.Train.Clip > 0,
+		Fits: func(k []int) bool { return predict.DepthsFit(p.Profile, p.Cluster, p.Plan, p.Job.Train.Clip > 0, k) },
 		OnDepths: func(next, measured []int, stepS float64, settled bool) {
 			switch {
 			case measured == nil:
@@ -202,13 +202,13 @@ func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 // Hardware fills in the cluster and what the model costs on it: this machine as measured,
 // or the one a file describes.
 func (p *Prepared) Hardware(c *cobra.Command) (err error) {
-	if p.Job.Cluster == "" {
+	if p.Job.Machine.Cluster == "" {
 		want, slices := p.Wanted(), p.slices()
 		want.Sizes = append(slices, want.Sizes...)
 		if p.Profile, err = profileFor(c, p.Job, p.Model, want); err != nil {
 			return err
 		}
-		if p.Job.Profile == "" {
+		if p.Job.Plan.Profile == "" {
 			p.Profile.Slices = slices
 		}
 		return p.Local()
@@ -221,7 +221,7 @@ func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 
 // described fills in what the model costs on the cluster: what the job's profile says, or a roofline.
 func (p *Prepared) described() (err error) {
-	if p.Job.Profile != "" {
+	if p.Job.Plan.Profile != "" {
 		p.Profile, err = GivenProfile(p.Job, p.Model)
 		return err
 	}
@@ -241,10 +241,10 @@ func (p *Prepared) slices() []int {
 		return nil
 	case p.Cluster != nil:
 		return slicesOf(p.Sizes(), len(p.Cluster.Devices))
-	case p.Job.MicroBatch > 0 || p.Job.MicroBatches > 0:
+	case p.Job.Plan.MicroBatch > 0 || p.Job.Plan.MicroBatches > 0:
 		return nil
 	}
-	return slicesOf(p.Sizes(), p.Job.Workers)
+	return slicesOf(p.Sizes(), p.Job.Machine.Workers)
 }
 
 // Sizes is the micro-batches whose costs are asked for: those that a given plan computes, slices of replicas
@@ -269,13 +269,13 @@ func (p *Prepared) Describe(c *cobra.Command) (err error) {
 
 // Limit has devices have as much memory as the job gives them. It says nothing of hosts, and no plan notes it.
 func (p *Prepared) Limit() {
-	p.unlimited, p.Cluster = p.Cluster, p.Cluster.Limited(p.Job.MemoryBytes())
+	p.unlimited, p.Cluster = p.Cluster, p.Cluster.Limited(p.Job.Machine.MemoryBytes())
 }
 
 // Local is this machine as the profile found it, or behind the links of a file.
 func (p *Prepared) Local() (err error) {
 	p.Cluster = localCluster(p.Job, p.Profile)
-	if p.Job.Wire != "" {
+	if p.Job.Machine.Wire != "" {
 		p.Cluster, err = Shaped(p.Job, p.Cluster)
 	}
 	return cli.BadInput(err)
@@ -283,7 +283,7 @@ func (p *Prepared) Local() (err error) {
 
 // givenPlan is the plan that a job names, for this model.
 func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
-	pl, err := plan.Read(j.Plan)
+	pl, err := plan.Read(j.Plan.File)
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
@@ -296,9 +296,9 @@ func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
 	if err := takeOver(j, pl); err != nil {
 		return nil, cli.BadInput(err)
 	}
-	pl.PostValidate = pl.PostValidate || j.PostValidate
-	if j.Staleness != nil {
-		pl.Staleness = j.Staleness
+	pl.PostValidate = pl.PostValidate || j.Plan.PostValidate
+	if j.Plan.Staleness != nil {
+		pl.Staleness = j.Plan.Staleness
 	}
 	if err := bound(j, pl); err != nil {
 		return nil, cli.BadInput(err)
@@ -315,12 +315,14 @@ func agrees(j *job.Job, pl *plan.Plan) error {
 		key         string
 		asked, plan any
 	}{
-		{"batch", j.Batch, pl.Batch()}, {"micro_batch", j.MicroBatch, pl.MicroBatch},
-		{"micro_batches", j.MicroBatches, pl.MicroBatches}, {"stages", j.Stages, len(pl.Stages)},
-		{"schedule", j.Schedule, pl.Schedule}, {"weights", j.Weights, pl.Weights}, {"pipelines", j.Pipelines, pl.Together()},
+		{"batch", j.Plan.Batch, pl.Batch()}, {"micro_batch", j.Plan.MicroBatch, pl.MicroBatch},
+		{"micro_batches", j.Plan.MicroBatches, pl.MicroBatches}, {"stages", j.Plan.Stages, len(pl.Stages)},
+		{"schedule", j.Plan.Schedule, pl.Schedule}, {"weights", j.Plan.Weights, pl.Weights},
+		{"pipelines", j.Plan.Elastic.Pipelines, pl.Together()},
 	} {
 		if j.Given(own.key) && own.asked != own.plan {
-			return fmt.Errorf("%s is %v; the plan in %s has %v: leave one of them out", own.key, own.asked, j.Plan, own.plan)
+			return fmt.Errorf("%s is %v; the plan in %s has %v: leave one of them out", own.key, own.asked, j.Plan.File,
+				own.plan)
 		}
 	}
 	return nil
@@ -332,12 +334,12 @@ func (p *Prepared) given() error {
 	if err := p.suits(); err != nil {
 		return cli.BadInput(err)
 	}
-	predicted, err := predict.Plan(p.Profile, p.Cluster, pl, p.Job.Clip > 0)
+	predicted, err := predict.Plan(p.Profile, p.Cluster, pl, p.Job.Train.Clip > 0)
 	if err != nil {
 		return cli.BadInput(err)
 	}
 	pl.Predicted = &predicted
-	p.Job.Batch = pl.Batch()
+	p.Job.Plan.Batch = pl.Batch()
 	// What its file says of costs was true of those that it was planned with.
 	pl.Why = slices.DeleteFunc(pl.Why, func(why string) bool { return strings.HasPrefix(why, costsAre) })
 	p.NoteSpread()
@@ -361,7 +363,7 @@ func NamesOf(m *model.Model) []string {
 // SharedCores is run's count of cores for a plan on this machine: 0 where each worker
 // has its own.
 func SharedCores(j *job.Job, pl *plan.Plan) int {
-	return predict.Cores(cluster.Local("any", j.Workers, CoresOf(j), 0, 0, 1, 1), pl, 0)
+	return predict.Cores(cluster.Local("any", j.Machine.Workers, CoresOf(j), 0, 0, 1, 1), pl, 0)
 }
 
 // PrepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.

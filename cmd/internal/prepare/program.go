@@ -38,15 +38,15 @@ func ReadProgram(file string) (*exchange.Source, error) {
 // UseProgram makes the Program in the job's file the job's schedule, under the file's name; nil where the
 // job names none.
 func UseProgram(j *job.Job) (*exchange.Source, error) {
-	if j.Program == "" {
+	if j.Plan.Program == "" {
 		return nil, nil
 	}
-	name := filepath.Base(j.Program)
-	if j.Schedule != "" && j.Schedule != name || j.Plan != "" { // a run's own job has both
+	name := filepath.Base(j.Plan.Program)
+	if j.Plan.Schedule != "" && j.Plan.Schedule != name || j.Plan.File != "" { // a run's own job has both
 		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan",
-			j.Program))
+			j.Plan.Program))
 	}
-	source, err := ReadProgram(j.Program)
+	source, err := ReadProgram(j.Plan.Program)
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
@@ -58,17 +58,17 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 	if err := family.RegisterProgram(&p); err != nil {
 		return nil, cli.BadInput(err)
 	}
-	j.Schedule = p.Name
-	if j.Cluster == "" {
-		j.Workers = p.Workers
+	j.Plan.Schedule = p.Name
+	if j.Machine.Cluster == "" {
+		j.Machine.Workers = p.Workers
 	}
-	if j.PostValidate = j.PostValidate || p.PostValidate; p.PostValidate && !(j.Clip > 0) {
+	if j.Plan.PostValidate = j.Plan.PostValidate || p.PostValidate; p.PostValidate && !(j.Train.Clip > 0) {
 		return nil, cli.BadInput(fmt.Errorf("--program %s: its updates are validated by a gradient norm; give the norm's "+
-			"limit with --clip", j.Program))
+			"limit with --clip", j.Plan.Program))
 	}
-	j.MicroBatches = p.MicroBatches / p.Period
-	if j.Weights == "" {
-		j.Weights = string(p.Weights)
+	j.Plan.MicroBatches = p.MicroBatches / p.Period
+	if j.Plan.Weights == "" {
+		j.Plan.Weights = string(p.Weights)
 	}
 	return source, nil
 }
@@ -86,7 +86,7 @@ func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model,
 	if wrong == nil {
 		return "", nil
 	}
-	if trains && !j.AnyOrder {
+	if trains && !j.Plan.AnyOrder {
 		return "", cli.BadInput(fmt.Errorf("%w; reorder it, or train all the same with --any-order: %s then",
 			wrong, NotPromised))
 	}
@@ -103,7 +103,7 @@ func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) e
 	if err != nil {
 		return err
 	}
-	program, err := programs.Build(pl, p.Profile.TiedLayers(), p.Job.Clip > 0, predict.Steps(costs))
+	program, err := programs.Build(pl, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, predict.Steps(costs))
 	if err != nil {
 		return err
 	}

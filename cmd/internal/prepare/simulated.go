@@ -15,7 +15,7 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Clip > 0, predict.Steps(costs))
+	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, predict.Steps(costs))
 	if err != nil {
 		return nil, cli.BadInput(err)
 	}
@@ -27,6 +27,6 @@ func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Model, t.ThreadsPerWorker = p.Model.Name, p.Job.ThreadsPerWorker
+	t.Model, t.ThreadsPerWorker = p.Model.Name, p.Job.Machine.ThreadsPerWorker
 	return t, nil
 }

@@ -21,14 +21,14 @@ const (
 // another one; or the one that is fixed. A size between two that are measured costs what lies between theirs.
 func MicroBatches(j *job.Job) []int {
 	switch {
-	case j.MicroBatch > 0:
-		return []int{j.MicroBatch}
-	case j.MicroBatches > 0 && j.Batch%j.MicroBatches == 0:
-		return []int{j.Batch / j.MicroBatches}
+	case j.Plan.MicroBatch > 0:
+		return []int{j.Plan.MicroBatch}
+	case j.Plan.MicroBatches > 0 && j.Plan.Batch%j.Plan.MicroBatches == 0:
+		return []int{j.Plan.Batch / j.Plan.MicroBatches}
 	case wholeMinibatches(j):
-		return []int{j.Batch}
+		return []int{j.Plan.Batch}
 	}
-	all := slices.DeleteFunc(plan.Divisors(j.Batch), func(n int) bool { return j.Batch/n > mostMicroBatches })
+	all := slices.DeleteFunc(plan.Divisors(j.Plan.Batch), func(n int) bool { return j.Plan.Batch/n > mostMicroBatches })
 	for apart := sizesApart; ; apart *= 1.1 {
 		if sizes := spaced(all, apart); len(sizes) <= mostSizes {
 			return sizes
@@ -38,8 +38,8 @@ func MicroBatches(j *job.Job) []int {
 
 // wholeMinibatches says whether a job fixes a schedule, or a weight policy, whose minibatches are one micro-batch each.
 func wholeMinibatches(j *job.Job) bool {
-	f, err := family.Lookup(j.Schedule)
-	return err == nil && f.Whole || j.Schedule == "" && schedule.Policy(j.Weights).Served()
+	f, err := family.Lookup(j.Plan.Schedule)
+	return err == nil && f.Whole || j.Plan.Schedule == "" && schedule.Policy(j.Plan.Weights).Served()
 }
 
 // spaced is the largest of some numbers, and of the others, which ascend, those that are so many times smaller than

@@ -19,11 +19,11 @@ import (
 func TestWhatPlannersChooseHasCosts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := job.Default()
-		j.Model = rapid.SampledFrom([]string{"gpt", "mlp", "convnet", "lstm"}).Draw(t, "model")
-		j.Cluster = rapid.SampledFrom(cluster.Presets()).Draw(t, "cluster")
-		j.Batch = rapid.OneOf(rapid.IntRange(1, 600), rapid.SampledFrom([]int{128, 256, 512})).Draw(t, "batch")
-		if sizes := plan.Divisors(j.Batch); rapid.Bool().Draw(t, "fixed") {
-			j.MicroBatch = rapid.SampledFrom(sizes).Draw(t, "micro-batch")
+		j.Model.Name = rapid.SampledFrom([]string{"gpt", "mlp", "convnet", "lstm"}).Draw(t, "model")
+		j.Machine.Cluster = rapid.SampledFrom(cluster.Presets()).Draw(t, "cluster")
+		j.Plan.Batch = rapid.OneOf(rapid.IntRange(1, 600), rapid.SampledFrom([]int{128, 256, 512})).Draw(t, "batch")
+		if sizes := plan.Divisors(j.Plan.Batch); rapid.Bool().Draw(t, "fixed") {
+			j.Plan.MicroBatch = rapid.SampledFrom(sizes).Draw(t, "micro-batch")
 		}
 		m, err := LoadModel(&j)
 		if err == nil {
@@ -37,8 +37,8 @@ func TestWhatPlannersChooseHasCosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, planner := range plan.Planners() {
-			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Batch,
-				MicroBatch: j.MicroBatch})
+			pl, err := planner.Plan(t.Context(), plan.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: j.Plan.Batch,
+				MicroBatch: j.Plan.MicroBatch})
 			if err == nil && predict.CheckWork(pl, 1) == nil {
 				_, err = predict.Plan(p.Profile, p.Cluster, pl, false)
 			}

@@ -29,13 +29,13 @@ func Shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
 
 // wiredAs is the cluster whose links a job puts between its workers.
 func wiredAs(j *job.Job) (*cluster.Cluster, error) {
-	of, err := cluster.Read(j.Wire)
+	of, err := cluster.Read(j.Machine.Wire)
 	if err != nil {
 		return nil, err
 	}
-	if len(of.Devices) != j.Workers {
-		return nil, fmt.Errorf("--wire %s has %d devices for %d workers; it must have as many", j.Wire, len(of.Devices),
-			j.Workers)
+	if len(of.Devices) != j.Machine.Workers {
+		return nil, fmt.Errorf("--wire %s has %d devices for %d workers; it must have as many", j.Machine.Wire,
+			len(of.Devices), j.Machine.Workers)
 	}
 	return of, nil
 }
@@ -62,7 +62,7 @@ func carriers(workers int) ([]wire.Carrier, error) {
 
 // CarriersOf makes what messages between a job's workers go over, shaped where the job says so.
 func CarriersOf(j *job.Job, c *cluster.Cluster) func(workers int) ([]wire.Carrier, error) {
-	if j.Wire == "" {
+	if j.Machine.Wire == "" {
 		return carriers
 	}
 	uses := map[[2]int]int{} // pairs of workers that a link is on the way of

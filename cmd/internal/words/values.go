@@ -262,10 +262,10 @@ func planners(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, c
 // asked is the model that a command line has named so far; nil: none, or one that cannot be made.
 func asked(c *cobra.Command) *model.Model {
 	j, err := prepare.Asked(c)
-	if err != nil || j.Model == "" {
+	if err != nil || j.Model.Name == "" {
 		return nil
 	}
-	j.Freeze, j.Init = nil, "" // which may be what is being typed
+	j.Model.Freeze, j.Model.Init = nil, "" // which may be what is being typed
 	m, err := prepare.LoadModel(j)
 	if err != nil {
 		return nil
@@ -312,7 +312,7 @@ func settings(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, c
 	var all []named
 	if j, err := prepare.Asked(c); err == nil {
 		for _, f := range model.Families() {
-			if f.Name != j.Model {
+			if f.Name != j.Model.Name {
 				continue
 			}
 			for _, s := range f.Settings {

@@ -112,13 +112,15 @@ func Groups() []cli.Group {
 			{Name: "clip", Takes: "NORM", Rare: true},
 			{Name: "eval-every", Takes: "N"},
 			{Name: "eval-rows", Takes: "N", Rare: true},
+			{Name: "replay", Takes: "RUN", Rare: true},
+			{Name: "dry-run"},
+		}},
+		{Name: "Save", Words: []cli.Word{
 			{Name: "save-every", Takes: "N"},
 			{Name: "save-mode", Takes: "HOW", Rare: true, Values: One(job.SaveDrained, job.SaveStage)},
 			{Name: "keep", Takes: "N", Rare: true},
 			{Name: "resume", Takes: "RUN", Values: Checkpoints},
 			{Name: "resume-averaged", Rare: true},
-			{Name: "replay", Takes: "RUN", Rare: true},
-			{Name: "dry-run"},
 		}},
 		{Name: "Times, in any unit", Words: []cli.Word{
 			{Name: "forward", Takes: "T"},

@@ -156,7 +156,7 @@ to the next stage. MODEL is a built-in name, a .yaml file or a network of PyTorc
 				return cli.BadInput(fmt.Errorf("both %s and --model are named; one model is shown", args[0]))
 			}
 			if len(args) > 0 {
-				flags.Given = append(flags.Given, func(j *job.Job) error { j.Model = args[0]; return nil })
+				flags.Given = append(flags.Given, func(j *job.Job) error { j.Model.Name = args[0]; return nil })
 			}
 			if len(args) == 0 && !c.Flags().Changed("model") && flags.File == "" {
 				return cli.BadInput(errors.New("name a model: a built-in one (millrace model ls), a .yaml file or a network"))
@@ -179,7 +179,7 @@ to the next stage. MODEL is a built-in name, a .yaml file or a network of PyTorc
 					Settings   []setting      `json:"settings,omitempty"`
 					Layers     []shownLayer   `json:"layers"`
 				}{m.Name, m.Inputs, m.ParameterElements(), flops(m), learning(j, m),
-					valued(settingsOf(settingsFor(j.Model)), j.Settings), shownLayers(m)})
+					valued(settingsOf(settingsFor(j.Model.Name)), j.Model.Settings), shownLayers(m)})
 			}
 			return printModel(c.OutOrStdout(), j, m)
 		},
@@ -247,9 +247,9 @@ func printModel(w io.Writer, j *job.Job, m *model.Model) error {
 	})); err != nil {
 		return err
 	}
-	if known := settingsFor(j.Model); known != nil {
+	if known := settingsFor(j.Model.Name); known != nil {
 		fmt.Fprintln(w)
-		if err := settingsTable(known, j.Settings).Write(w, s); err != nil {
+		if err := settingsTable(known, j.Model.Settings).Write(w, s); err != nil {
 			return err
 		}
 	}

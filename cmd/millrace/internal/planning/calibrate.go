@@ -178,7 +178,8 @@ func (f *calibrateFlags) layers(file string, c *cluster.Cluster) (*measured.Set,
 		return nil, err
 	}
 	flags := f.model
-	flags.Given = append([]func(*job.Job) error{func(j *job.Job) error { j.Model = p.Model; return nil }}, flags.Given...)
+	flags.Given = append([]func(*job.Job) error{func(j *job.Job) error { j.Model.Name = p.Model; return nil }},
+		flags.Given...)
 	j, err := flags.Job()
 	if err != nil {
 		return nil, err

@@ -119,16 +119,16 @@ func plannerNames() string {
 // complete names the model after the profile where only that is given, and takes the
 // planner's settings out of the model's.
 func (f *planFlags) complete(j *job.Job) error {
-	if j.Model == "" && j.Profile != "" {
-		p, err := profile.Read(j.Profile)
+	if j.Model.Name == "" && j.Plan.Profile != "" {
+		p, err := profile.Read(j.Plan.Profile)
 		if err != nil {
 			return err
 		}
-		if j.Cluster == "" {
+		if j.Machine.Cluster == "" {
 			return fmt.Errorf("a profile without a model says nothing of this machine: name the hardware with " +
 				"--cluster, or the model with --model")
 		}
-		j.Model, f.bare = p.Model, true
+		j.Model.Name, f.bare = p.Model, true
 	}
 	f.set = map[string]string{}
 	var known []plan.Setting
@@ -139,14 +139,14 @@ func (f *planFlags) complete(j *job.Job) error {
 		}
 		known = p.Settings
 	}
-	for name, value := range j.Settings {
+	for name, value := range j.Model.Settings {
 		theirs := f.bare
 		for _, s := range known {
 			theirs = theirs || s.Name == name
 		}
 		if theirs {
 			f.set[name] = fmt.Sprint(value)
-			delete(j.Settings, name)
+			delete(j.Model.Settings, name)
 		}
 	}
 	if f.planner == "auto" && len(f.set) > 0 {
@@ -165,9 +165,9 @@ func (f *planFlags) complete(j *job.Job) error {
 // an error too.
 func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
-	if j.Program != "" && f.planner != "auto" {
+	if j.Plan.Program != "" && f.planner != "auto" {
 		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own, and planner %s chooses another; leave "+
-			"out one of them", j.Program, f.planner))
+			"out one of them", j.Plan.Program, f.planner))
 	}
 	_, err := prepare.UseProgram(j)
 	if err != nil {
@@ -195,7 +195,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	}
 	defer cancel()
 	r := f.request(p)
-	if f.time > 0 && p.Job.Cluster != "" {
+	if f.time > 0 && p.Job.Machine.Cluster != "" {
 		r.Time -= f.time / adviceOf
 	}
 	r.Simulated = func(plans int) { meter.Doing("searching, " + terminal.Count(plans, "plan") + " simulated") }
@@ -215,7 +215,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	case err != nil:
 		return p, prepare.Refused(p.Job, err)
 	}
-	if p.Job.Cluster != "" {
+	if p.Job.Machine.Cluster != "" {
 		if f.why, err = p.Result.Explain(within); err != nil {
 			return p, cli.BadInput(err)
 		}
@@ -231,7 +231,7 @@ func (f *planFlags) readCosts(c *cobra.Command, p *prepare.Prepared) (err error)
 	if err := p.Describe(c); err != nil {
 		return err
 	}
-	if p.Profile, err = profile.Read(p.Job.Profile); err != nil {
+	if p.Profile, err = profile.Read(p.Job.Plan.Profile); err != nil {
 		return cli.BadInput(err)
 	}
 	f.fix, err = prepare.Overrides(p.Job, layersOf(p.Profile))
@@ -248,8 +248,8 @@ func (f *planFlags) measureCosts(c *cobra.Command, p *prepare.Prepared) (err err
 	if f.fix, err = prepare.Overrides(j, prepare.NamesOf(p.Model)); err != nil {
 		return err
 	}
-	if j.Cluster == "" {
-		if err := f.fix.Check(p.Model.Name, len(p.Model.Layers), j.Workers, j.Batch); err != nil {
+	if j.Machine.Cluster == "" {
+		if err := f.fix.Check(p.Model.Name, len(p.Model.Layers), j.Machine.Workers, j.Plan.Batch); err != nil {
 			return prepare.Refused(j, err)
 		}
 	}
@@ -261,15 +261,15 @@ const adviceOf = 5
 
 func (f *planFlags) request(p *prepare.Prepared) tune.Request {
 	return tune.Request{
-		Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0, Fix: f.fix,
-		Runnable: p.Job.Cluster == "", Async: f.async, Time: f.time, Longest: LongestSearch,
+		Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Plan.Batch, Clip: p.Job.Train.Clip > 0, Fix: f.fix,
+		Runnable: p.Job.Machine.Cluster == "", Async: f.async, Time: f.time, Longest: LongestSearch,
 	}
 }
 
 // question is what one planner alone is asked.
 func (f *planFlags) question(p *prepare.Prepared) plan.Request {
-	return plan.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, MicroBatch: p.Job.MicroBatch,
-		Formula: f.formula, Boundary: f.fix.Boundary, Runnable: p.Job.Cluster == "", Set: f.set}
+	return plan.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Plan.Batch, MicroBatch: p.Job.Plan.MicroBatch,
+		Formula: f.formula, Boundary: f.fix.Boundary, Runnable: p.Job.Machine.Cluster == "", Set: f.set}
 }
 
 // other asks one planner alone, and simulates what it says.
@@ -286,7 +286,7 @@ func (f *planFlags) other(c *cobra.Command, p *prepare.Prepared) error {
 		return cli.BadInput(err)
 	}
 	p.Placed(p.Plan)
-	predicted, err := predict.Plan(p.Profile, p.Cluster, p.Plan, p.Job.Clip > 0)
+	predicted, err := predict.Plan(p.Profile, p.Cluster, p.Plan, p.Job.Train.Clip > 0)
 	if err != nil {
 		p.Plan.Why = append(p.Plan.Why, "not simulated: "+err.Error())
 		return nil

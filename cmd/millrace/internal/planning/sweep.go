@@ -61,7 +61,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 				"--sweep", name, name))
 		}
 	}
-	if j.Cluster == "" {
+	if j.Machine.Cluster == "" {
 		return cli.BadInput(errors.New("--sweep predicts shapes on described devices: name them with --cluster"))
 	}
 	m, err := prepare.LoadModel(j)
@@ -69,12 +69,12 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 		return err
 	}
 	plain := *j
-	plain.Tensor, plain.SequenceParallel = nil, false // shapes have groups of their own
+	plain.Machine.Tensor, plain.Machine.SequenceParallel = nil, false // shapes have groups of their own
 	described, err := prepare.DescribedCluster(c, &plain)
 	if err != nil {
 		return err
 	}
-	described = described.Limited(j.MemoryBytes())
+	described = described.Limited(j.Machine.MemoryBytes())
 	found, err := shape.Run(m, described, f.sweep(j, described))
 	if err != nil {
 		return cli.BadInput(err)
@@ -110,7 +110,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 			return cli.BadInput(err)
 		}
 		(&prepare.Prepared{Job: j, Model: m, Cluster: grouped}).Placed(pl)
-		pl.Precision = j.Precision
+		pl.Precision = j.Machine.Precision
 		if err := pl.Write(output); err != nil {
 			return err
 		}
@@ -127,9 +127,10 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 
 // sweep is what is asked for; what nobody fixes is tried.
 func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) shape.Sweep {
-	base := shape.Shape{Batch: j.Batch, MicroBatch: 1, Precision: j.Precision, States: len(j.Optimizer.States()),
-		Behind: f.behind, SequenceParallel: j.SequenceParallel, Schedule: j.Schedule}
-	w := shape.Sweep{Base: base, Tensors: j.Tensor, Replicas: f.replicas, Chunks: f.chunks, Shards: f.shard}
+	base := shape.Shape{Batch: j.Plan.Batch, MicroBatch: 1, Precision: j.Machine.Precision,
+		States: len(j.Train.Optimizer.States()), Behind: f.behind, SequenceParallel: j.Machine.SequenceParallel,
+		Schedule: j.Plan.Schedule}
+	w := shape.Sweep{Base: base, Tensors: j.Machine.Tensor, Replicas: f.replicas, Chunks: f.chunks, Shards: f.shard}
 	powers := func(most int) (all []int) {
 		for n := 1; n <= most; n *= 2 {
 			all = append(all, n)
@@ -139,25 +140,25 @@ func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) shape.Sweep {
 	if len(w.Tensors) == 0 {
 		w.Tensors = powers(min(8, c.Levels[0].Size))
 	}
-	if w.Stages = []int{j.Stages}; j.Stages == 0 {
+	if w.Stages = []int{j.Plan.Stages}; j.Plan.Stages == 0 {
 		w.Stages = powers(min(64, len(c.Devices)))
 	}
 	if len(w.Replicas) == 0 {
 		w.Replicas = []int{0}
 	}
 	switch {
-	case j.MicroBatch > 0:
-		w.MicroBatches = []int{j.MicroBatch}
+	case j.Plan.MicroBatch > 0:
+		w.MicroBatches = []int{j.Plan.MicroBatch}
 	default:
 		w.MicroBatches = powers(16)
 	}
-	switch j.Recompute {
+	switch j.Plan.Recompute {
 	case "", "auto":
 		w.Recomputes = []string{"none", "selective", "full"}
 	case "stage":
 		w.Recomputes = []string{"full"}
 	default:
-		w.Recomputes = []string{j.Recompute}
+		w.Recomputes = []string{j.Plan.Recompute}
 	}
 	return w
 }

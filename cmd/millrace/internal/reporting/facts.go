@@ -26,16 +26,16 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 	}
 	j := job.Default()
 	if errors.Join(j.Read(filepath.Join(p.Dir, folder.JobName)), j.Complete()) == nil {
-		add("model", j.Model+settings(&j))
-		add("data", j.Data)
+		add("model", j.Model.Name+settings(&j))
+		add("data", j.Data.Source)
 		add("plan", planned(p.Plan, &j))
 		pipelines := 1
 		if p.Plan != nil {
 			pipelines = p.Plan.Together()
 		}
-		add("optimizer", j.Learned(pipelines))
-		add("seed", fmt.Sprint(j.Seed))
-		add("threads per worker", fmt.Sprint(j.ThreadsPerWorker))
+		add("optimizer", j.Train.Learned(pipelines))
+		add("seed", fmt.Sprint(j.Data.Seed))
+		add("threads per worker", fmt.Sprint(j.Machine.ThreadsPerWorker))
 	} else {
 		add("plan", planned(p.Plan, &j))
 	}
@@ -96,10 +96,10 @@ func rounded(t *trace.Timeline) (all []report.Fact) {
 
 // settings is those of a model, in brackets.
 func settings(j *job.Job) string {
-	if len(j.Settings) == 0 {
+	if len(j.Model.Settings) == 0 {
 		return ""
 	}
-	return " (" + j.SettingsText() + ")"
+	return " (" + j.Model.SettingsText() + ")"
 }
 
 // planned is a plan in a few words, with where it is from.
@@ -110,10 +110,10 @@ func planned(p *plan.Plan, j *job.Job) string {
 	text := fmt.Sprintf("%s on %s, %s a step", p.Schedule, terminal.Count(len(p.Devices()), "worker"),
 		terminal.Count(p.StepSamples(), "sample"))
 	switch {
-	case j.Plan != "":
-		text += "; from " + j.Plan
-	case j.Program != "":
-		text += "; in the order of " + j.Program
+	case j.Plan.File != "":
+		text += "; from " + j.Plan.File
+	case j.Plan.Program != "":
+		text += "; in the order of " + j.Plan.Program
 	}
 	return text
 }

@@ -84,22 +84,22 @@ func (c claims) flat(within string, into claims) claims {
 
 // filesOf is what is in the files that a job names and every host has its own of, as far as they can be read.
 func filesOf(j *job.Job) claims {
-	named := map[string]string{"--plan": j.Plan, "--program": j.Program, "--profile": j.Profile}
+	named := map[string]string{"--plan": j.Plan.File, "--program": j.Plan.Program, "--profile": j.Plan.Profile}
 	c := claims{}
 	switch {
-	case model.IsFile(j.Model):
-		named["--model"] = j.Model
-	case imported.IsFile(j.Model):
-		for _, path := range imported.Files(j.Model) {
+	case model.IsFile(j.Model.Name):
+		named["--model"] = j.Model.Name
+	case imported.IsFile(j.Model.Name):
+		for _, path := range imported.Files(j.Model.Name) {
 			flag := "--model"
-			if path != j.Model {
+			if path != j.Model.Name {
 				flag += ", " + filepath.Base(path) + " of"
 			}
 			named[flag] = path
 		}
 	}
-	if j.Init != "" {
-		for _, path := range pretrained.Files(j.Init) {
+	if j.Model.Init != "" {
+		for _, path := range pretrained.Files(j.Model.Init) {
 			named["--init, "+filepath.Base(path)+" of"] = path
 		}
 	}
@@ -132,11 +132,11 @@ func dataOf(j *job.Job, s *data.Set) (claims, error) {
 			return nil, cli.BadInput(err)
 		}
 	}
-	paths := []string{j.Data}
-	if entries, err := os.ReadDir(j.Data); err == nil {
+	paths := []string{j.Data.Source}
+	if entries, err := os.ReadDir(j.Data.Source); err == nil {
 		paths = nil
 		for _, e := range entries {
-			paths = append(paths, filepath.Join(j.Data, e.Name()))
+			paths = append(paths, filepath.Join(j.Data.Source, e.Name()))
 		}
 	}
 	for _, path := range paths {

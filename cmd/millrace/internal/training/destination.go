@@ -18,13 +18,12 @@ import (
 // checkOut says before anything is measured whether a run, as its launcher names it, may write to its folder. from is
 // what it goes on from.
 func checkOut(j *job.Job, run string, from *resumption) error {
-	if err := cli.CheckFolder("--out", j.Out); err != nil {
+	if err := cli.CheckFolder("--out", j.Output.Folder); err != nil {
 		return err
 	}
-	if within := checkpoint.Within(j.Out); within != "" {
+	if within := checkpoint.Within(j.Output.Folder); within != "" {
 		return cli.BadInput(fmt.Errorf("--out %s: %s is a checkpoint, and what is in one goes with it; give another "+
-			"folder",
-			j.Out, within))
+			"folder", j.Output.Folder, within))
 	}
 	dir := checkpoints(j)
 	old, err := checkpoint.Later(dir, -1)
@@ -34,23 +33,23 @@ func checkOut(j *job.Job, run string, from *resumption) error {
 	switch {
 	case from != nil && from.here:
 		return mayGoOn(j)
-	case j.Overwrite:
+	case j.Output.Overwrite:
 		return nil
 	case len(old) == 0:
 		return leftOf(j, run)
 	case from.at() != "":
 		return cli.BadInput(fmt.Errorf("%s has checkpoints of another run than %s is of: "+
 			"give another --out, or write over them with --overwrite",
-			j.Out, from.path))
+			j.Output.Folder, from.path))
 	}
 	return cli.BadInput(fmt.Errorf("%s has checkpoints of an earlier run: go on from them with --resume %s, "+
-		"write over them with --overwrite, or give another --out", j.Out, dir))
+		"write over them with --overwrite, or give another --out", j.Output.Folder, dir))
 }
 
 // mayGoOn refuses a folder that a run cannot go on in, as what is there cannot be read: before anything in it is moved.
 func mayGoOn(j *job.Job) error {
-	if err := folder.Readable(j.Out); err != nil {
-		return cli.BadInput(fmt.Errorf("--out %s: the run cannot go on there: %w; give another --out", j.Out, err))
+	if err := folder.Readable(j.Output.Folder); err != nil {
+		return cli.BadInput(fmt.Errorf("--out %s: the run cannot go on there: %w; give another --out", j.Output.Folder, err))
 	}
 	return nil
 }
@@ -58,7 +57,7 @@ func mayGoOn(j *job.Job) error {
 // leftOf refuses files of a checkpoint that another run with a launcher was killed while saving: other hosts may have
 // committed it. Those of a process that was alone, or of an earlier start of this run, are in nobody's checkpoint.
 func leftOf(j *job.Job, run string) error {
-	was := readRecord(j.Out).Run
+	was := readRecord(j.Output.Folder).Run
 	if was == "" || was == run {
 		return nil
 	}
@@ -66,7 +65,7 @@ func leftOf(j *job.Job, run string) error {
 	if err == nil && len(drafts) > 0 {
 		err = fmt.Errorf("%s has files of a checkpoint that was being saved when an earlier run ended (%s), of which other "+
 			"hosts may have the rest: go on from it with those, write over it with --overwrite, or give another --out",
-			j.Out, drafts[0])
+			j.Output.Folder, drafts[0])
 	}
 	return cli.BadInput(err)
 }
@@ -158,13 +157,13 @@ func (t *training) holdOthers(j *job.Job) error {
 	}
 	all := make([]held, t.party.World.Size)
 	all[0] = own
-	if err := t.others.All(askHold, j.Out, func(rank int) any { return &all[rank] }); err != nil {
+	if err := t.others.All(askHold, j.Output.Folder, func(rank int) any { return &all[rank] }); err != nil {
 		return err
 	}
 	for rank, one := range all {
 		ours := func(o held) bool { return o.Holds && o.Folder == one.Folder }
 		if one.Busy && !slices.ContainsFunc(all, ours) {
-			return cli.BadInput(fmt.Errorf("%s: %w", t.party.Name(rank), underWay(j.Out)))
+			return cli.BadInput(fmt.Errorf("%s: %w", t.party.Name(rank), underWay(j.Output.Folder)))
 		}
 	}
 	return nil
@@ -173,7 +172,7 @@ func (t *training) holdOthers(j *job.Job) error {
 // isOwn says whether a job goes on from the checkpoints of its own folder, which is there: a run that was
 // killed before its first checkpoint leaves none in it.
 func isOwn(j *job.Job) bool {
-	return isFolder(j.Out) && filepath.Clean(j.Resume) == checkpoints(j)
+	return isFolder(j.Output.Folder) && filepath.Clean(j.Save.Resume) == checkpoints(j)
 }
 
 // sameFolder says whether two paths name one folder.

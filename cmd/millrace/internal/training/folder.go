@@ -72,7 +72,7 @@ func noteRun(dir, run string) error {
 // that is none stays: such a folder does not say whose it is.
 func (t *training) claim(j *job.Job, run string, arrange func() error) (err error) {
 	if t.folder == nil && !t.fellow {
-		if t.folder, err = TakeFolder(j.Out); err != nil {
+		if t.folder, err = TakeFolder(j.Output.Folder); err != nil {
 			return err
 		}
 	}
@@ -86,10 +86,10 @@ func (t *training) claim(j *job.Job, run string, arrange func() error) (err erro
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(filepath.Join(j.Out, RecordName)); err == nil && ReadRecord(j.Out) == nil {
+	if _, err := os.Lstat(filepath.Join(j.Output.Folder, RecordName)); err == nil && ReadRecord(j.Output.Folder) == nil {
 		return nil
 	}
-	return noteRun(j.Out, run)
+	return noteRun(j.Output.Folder, run)
 }
 
 // makeRoom sets aside what is in the run's folder and is not of this training, else whatever it would write over. Where
@@ -103,9 +103,9 @@ func (w *runDir) makeRoom() error {
 		if err != nil {
 			return err
 		}
-		return folder.Keep(w.Job.Out, w.from.steps(), aside)
+		return folder.Keep(w.Job.Output.Folder, w.from.steps(), aside)
 	}
-	names, err := w.present(append(ReadRecord(w.Job.Out), written...))
+	names, err := w.present(append(ReadRecord(w.Job.Output.Folder), written...))
 	if err != nil || len(names) == 0 {
 		return err
 	}
@@ -113,7 +113,7 @@ func (w *runDir) makeRoom() error {
 	if err != nil {
 		return err
 	}
-	ours := ReadRecord(w.Job.Out)
+	ours := ReadRecord(w.Job.Output.Folder)
 	w.replaced = aside
 	for _, name := range names {
 		if err := os.Rename(w.path(name), filepath.Join(aside, name)); err != nil {
@@ -126,7 +126,7 @@ func (w *runDir) makeRoom() error {
 	})
 	if len(strangers) > 0 {
 		w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s",
-			strings.Join(strangers, ", "), w.Job.Out, aside))
+			strings.Join(strangers, ", "), w.Job.Output.Folder, aside))
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (w *runDir) makeRoom() error {
 // setForeignRecordAside moves a file that has the record's name and is none: a run that goes on writes its own there.
 func (w *runDir) setForeignRecordAside() error {
 	_, err := os.Lstat(w.path(RecordName))
-	if errors.Is(err, fs.ErrNotExist) || ReadRecord(w.Job.Out) != nil {
+	if errors.Is(err, fs.ErrNotExist) || ReadRecord(w.Job.Output.Folder) != nil {
 		return nil
 	}
 	aside, err := w.newAside()
@@ -145,7 +145,7 @@ func (w *runDir) setForeignRecordAside() error {
 		return fmt.Errorf("--out: %w", err)
 	}
 	w.progress.say(fmt.Sprintf("%s of %s is not known to be of an earlier run: it is kept in %s",
-		RecordName, w.Job.Out, aside))
+		RecordName, w.Job.Output.Folder, aside))
 	return nil
 }
 
@@ -159,7 +159,7 @@ func (w *runDir) present(names []string) ([]string, error) {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
-	if ReadRecord(w.Job.Out) != nil { // else a folder of that name is somebody's
+	if ReadRecord(w.Job.Output.Folder) != nil { // else a folder of that name is somebody's
 		names = append(names, folder.PartsName)
 	}
 	for _, name := range append(slices.Compact(names), RecordName) {
@@ -270,7 +270,7 @@ func (w *runDir) createEvents(now time.Time, host string) (*os.File, error) {
 		if _, err := os.Lstat(w.path(name)); err == nil {
 			continue
 		}
-		if err := note(w.Job.Out, name); err != nil {
+		if err := note(w.Job.Output.Folder, name); err != nil {
 			return nil, err
 		}
 		f, err := os.OpenFile(w.path(name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)

@@ -11,28 +11,28 @@ import (
 
 // A folder in which another run has left a checkpoint since it was looked at is not claimed, and stays as it is.
 func TestAFolderIsLookedAtAgainWhereItIsClaimed(t *testing.T) {
-	j := &job.Job{Out: filepath.Join(t.TempDir(), "r")}
+	j := &job.Job{Output: job.Output{Folder: filepath.Join(t.TempDir(), "r")}}
 	claim := func() (arranged bool, err error) {
 		one := &training{}
 		err = one.claim(j, "this", func() error { arranged = true; return nil })
 		one.folder.Close()
 		return arranged, err
 	}
-	if arranged, err := claim(); !arranged || err != nil || readRecord(j.Out).Run != "this" {
+	if arranged, err := claim(); !arranged || err != nil || readRecord(j.Output.Folder).Run != "this" {
 		t.Error(arranged, err)
 	}
 	if err := os.MkdirAll(filepath.Join(checkpoints(j), "step-00000002"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := noteRun(j.Out, "another"); err != nil {
+	if err := noteRun(j.Output.Folder, "another"); err != nil {
 		t.Fatal(err)
 	}
 	arranged, err := claim()
 	if arranged || err == nil || !strings.Contains(err.Error(), "r has checkpoints of an earlier run") ||
-		readRecord(j.Out).Run != "another" {
+		readRecord(j.Output.Folder).Run != "another" {
 		t.Error(arranged, err)
 	}
-	j.Overwrite = true
+	j.Output.Overwrite = true
 	if arranged, err := claim(); !arranged || err != nil {
 		t.Error(arranged, err)
 	}

@@ -174,8 +174,8 @@ func (w *runDir) happened(kind, text string, lines ...string) error {
 
 // begins notes that the run does, and what has happened before.
 func (w *runDir) begins() error {
-	text := fmt.Sprintf("begins with step %s of %s", terminal.Whole(w.steps+1), terminal.Whole(w.Job.Steps))
-	if w.steps == w.Job.Steps {
+	text := fmt.Sprintf("begins with step %s of %s", terminal.Whole(w.steps+1), terminal.Whole(w.Job.Train.Steps))
+	if w.steps == w.Job.Train.Steps {
 		text = fmt.Sprintf("has all %s behind it, and evaluates", terminal.Count(w.steps, "step"))
 	}
 	err := w.happened(metrics.Begun, text)
@@ -195,7 +195,7 @@ func (w *runDir) over(r *run.Result, ended error) error {
 		return w.happened(metrics.Failed, ended.Error())
 	case r.Stopped:
 		return w.happened(metrics.Stopped, fmt.Sprintf("stopped behind step %s of %s",
-			terminal.Whole(r.Steps), terminal.Whole(w.Job.Steps)))
+			terminal.Whole(r.Steps), terminal.Whole(w.Job.Train.Steps)))
 	}
 	return w.happened(metrics.Finished, fmt.Sprintf("all %s are done", terminal.Count(r.Steps, "step")))
 }

@@ -19,8 +19,8 @@ import (
 func TestAStepThatCannotBeWrittenFailsNoRun(t *testing.T) {
 	var events bytes.Buffer
 	w := &runDir{
-		Prepared: &prepare.Prepared{Job: &job.Job{Out: filepath.Join(t.TempDir(), "gone")}, Plan: &plan.Plan{}},
-		events:   metrics.NewEventLog(&events), progress: newProgress(nil, &run.Config{Steps: 10}),
+		Prepared: &prepare.Prepared{Job: &job.Job{Output: job.Output{Folder: filepath.Join(t.TempDir(), "gone")}},
+			Plan: &plan.Plan{}}, events: metrics.NewEventLog(&events), progress: newProgress(nil, &run.Config{Steps: 10}),
 		tracing: tracing{watched: func() bool { return true }, begun: time.Now()},
 	}
 	hooks := w.hooks()

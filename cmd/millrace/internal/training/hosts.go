@@ -17,7 +17,7 @@ import (
 
 // prepare profiles and plans, for this machine or for the hosts of all.
 func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
-	if t.others == nil && j.Cluster == "" {
+	if t.others == nil && j.Machine.Cluster == "" {
 		return prepare.Prepare(t.Command, j, true)
 	}
 	p, err := prepare.PrepareOn(t.Command, j, true, t.hardware)
@@ -32,15 +32,15 @@ func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
 // says or as is measured now.
 func (t *training) hardware(p *prepare.Prepared) (err error) {
 	j, each := p.Job, t.each
-	if j.Wire != "" {
+	if j.Machine.Wire != "" {
 		return cli.BadInput(fmt.Errorf("--wire %s puts links between the workers of one process; those between processes, "+
-			"or of --cluster, are there already: leave it out", j.Wire))
+			"or of --cluster, are there already: leave it out", j.Machine.Wire))
 	}
 	if t.others == nil { // of this machine, which the file may say has more workers than are wanted
 		if p.Cluster, err = prepare.DescribedCluster(t.Command, j); err != nil {
 			return err
 		}
-		each = j.Workers
+		each = j.Machine.Workers
 		p.Cluster = p.Cluster.WithCores(prepare.CoresOf(j), each) // all in this process
 	}
 	crew := hosts.NewCrew(t.Context(), t.party, t.others, t.ErrOrStderr())
@@ -49,7 +49,7 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	}
 	var planned *cluster.Cluster // that a given plan is for
 	if p.Plan != nil {
-		if err := t.survey.Has(j.Plan, p.Plan.Devices()); err != nil {
+		if err := t.survey.Has(j.Plan.File, p.Plan.Devices()); err != nil {
 			return cli.BadInput(err)
 		}
 		if planned, err = p.Plan.For(); err == nil && planned != nil {
@@ -57,17 +57,17 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 		}
 		if err != nil {
 			return cli.BadInput(fmt.Errorf("the plan in %s is for other hosts: %w; plan for these, with --plan left out",
-				j.Plan, err))
+				j.Plan.File, err))
 		}
 	}
-	if j.Cores > 0 {
-		t.survey.Limit(j.Cores * j.ThreadsPerWorker)
+	if j.Machine.Cores > 0 {
+		t.survey.Limit(j.Machine.Cores * j.Machine.ThreadsPerWorker)
 	}
-	types := t.survey.Types(j.ThreadsPerWorker)
+	types := t.survey.Types(j.Machine.ThreadsPerWorker)
 	t.say(t.survey.Describe(types))
-	t.note(t.survey.Crowded(j.ThreadsPerWorker))
-	if j.Cluster != "" && p.Cluster == nil {
-		if p.Cluster, err = cluster.Read(j.Cluster); err != nil {
+	t.note(t.survey.Crowded(j.Machine.ThreadsPerWorker))
+	if j.Machine.Cluster != "" && p.Cluster == nil {
+		if p.Cluster, err = cluster.Read(j.Machine.Cluster); err != nil {
 			return cli.BadInput(err)
 		}
 	}
@@ -76,7 +76,7 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 			return cli.BadInput(err)
 		}
 	}
-	if j.Profile != "" {
+	if j.Plan.Profile != "" {
 		p.Profile, err = prepare.GivenProfile(j, p.Model)
 	} else {
 		p.Profile, err = crew.Profile(t.survey, types, t.survey.Called(types, p.Cluster), j, p.Sizes())
@@ -130,7 +130,7 @@ func (t *training) joined(measured *hosts.Measured, p *prepare.Prepared,
 				strings.Join(p.Profile.DeviceTypes(), ", "), k.Name))
 		}
 	}
-	return t.survey.Cluster(p.Job.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
+	return t.survey.Cluster(p.Job.Machine.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
 }
 
 // started is what the run's folder says of its beginning: what computes, and where.
@@ -148,7 +148,7 @@ func (t *training) started(p *prepare.Prepared) folder.Start {
 			terminal.Count(own.Cores(), "core"))}
 		return s
 	}
-	for line := range strings.Lines(t.survey.Describe(t.survey.Types(p.Job.ThreadsPerWorker))) {
+	for line := range strings.Lines(t.survey.Describe(t.survey.Types(p.Job.Machine.ThreadsPerWorker))) {
 		_, said, _ := strings.Cut(strings.TrimSpace(line), " ")
 		s.Hosts = append(s.Hosts, said)
 	}

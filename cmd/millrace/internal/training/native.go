@@ -24,10 +24,12 @@ func otherBits(p *plan.Plan) string {
 
 // meets has Gloo sum gradients over replicas where the job asks for it.
 func (t *training) meets(c *run.Config, j *job.Job, n *needs) error {
-	if j.Collectives != job.Native {
+	if j.Machine.Collectives != job.Native {
 		return nil
 	}
-	refuse := func(err error) error { return cli.BadInput(fmt.Errorf("--collectives %s: %w", j.Collectives, err)) }
+	refuse := func(err error) error {
+		return cli.BadInput(fmt.Errorf("--collectives %s: %w", j.Machine.Collectives, err))
+	}
 	host := "127.0.0.1"
 	if t.party != nil {
 		at, err := t.party.Open(t.Context())

@@ -156,7 +156,7 @@ func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
 		}
 	}
 	k.Workers = t.survey.Places(devices)
-	k.Seats = t.survey.Seats(p.Job.ThreadsPerWorker)
+	k.Seats = t.survey.Seats(p.Job.Machine.ThreadsPerWorker)
 	return nil
 }
 
@@ -240,7 +240,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				if err := checkOut(j, w.RunID, from); err != nil {
 					return nil, err
 				}
-				t.out, t.start = j.Out, o.Start // as this host has it
+				t.out, t.start = j.Output.Folder, o.Start // as this host has it
 			}
 			return opened(j, own)
 		}),

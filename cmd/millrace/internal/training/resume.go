@@ -76,28 +76,28 @@ func (r *resumption) fits(m *model.Model) error {
 }
 
 // checkpoints is the folder of a job's checkpoints.
-func checkpoints(j *job.Job) string { return filepath.Join(j.Out, "checkpoints") }
+func checkpoints(j *job.Job) string { return filepath.Join(j.Output.Folder, "checkpoints") }
 
 // nameOut gives a job that names none a folder.
 func nameOut(j *job.Job) {
-	if j.Model != "" {
-		j.Out = cmp.Or(j.Out, filepath.Join("runs", prepare.Trimmed(j.Model)))
+	if j.Model.Name != "" {
+		j.Output.Folder = cmp.Or(j.Output.Folder, filepath.Join("runs", prepare.Trimmed(j.Model.Name)))
 	}
 }
 
 // takeUp opens what a job goes on from, nil where it begins, and gives the job every setting of the training
 // there that neither a flag nor the job file says otherwise. It comes before the job is complete.
 func (t *training) takeUp(j *job.Job) (*resumption, error) {
-	if j.Model == "" || j.Resume == "" { // Complete refuses a job without a model
+	if j.Model.Name == "" || j.Save.Resume == "" { // Complete refuses a job without a model
 		return nil, nil
 	}
-	of := filepath.Join(j.Resume, "checkpoints")
-	if own := filepath.Clean(j.Resume) == filepath.Clean(j.Out); own || isFolder(of) {
-		j.Resume = of // a run's folder stands for its checkpoints
+	of := filepath.Join(j.Save.Resume, "checkpoints")
+	if own := filepath.Clean(j.Save.Resume) == filepath.Clean(j.Output.Folder); own || isFolder(of) {
+		j.Save.Resume = of // a run's folder stands for its checkpoints
 	}
-	path, m, err := t.find(j.Resume)
+	path, m, err := t.find(j.Save.Resume)
 	if errors.Is(err, checkpoint.ErrNone) && isOwn(j) {
-		j.Resume = ""
+		j.Save.Resume = ""
 		return &resumption{anew: true}, nil
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	}
 	r := &resumption{path: path, manifest: m}
 	if r.newer = t.spread.Spread != nil && t.spread.Newer; t.others == nil { // else of a process that was always alone
-		r.newer = checkpoint.NamesOne(j.Resume) && readRecord(j.Out).Run != ""
+		r.newer = checkpoint.NamesOne(j.Save.Resume) && readRecord(j.Output.Folder).Run != ""
 	}
 	if isFolder(checkpoints(j)) {
 		if r.here, err = liesIn(j, path, m); err != nil {
@@ -138,7 +138,7 @@ func isFolder(path string) bool {
 // on any host: the newest whole checkpoint of those whose folder is the run's. Where there is none, or no start of the
 // run has come to a folder, it is as for the first.
 func (t *training) goOn(j *job.Job, run string) error {
-	if j.Model == "" || run == "" {
+	if j.Model.Name == "" || run == "" {
 		return nil
 	}
 	members, err := t.membersOf(j, run)
@@ -151,9 +151,9 @@ func (t *training) goOn(j *job.Job, run string) error {
 	var damaged *checkpoint.DamagedError
 	switch {
 	case err == nil:
-		j.Resume = at
+		j.Save.Resume = at
 	case errors.As(err, &damaged) && damaged.Whole != "":
-		j.Resume = damaged.Whole
+		j.Save.Resume = damaged.Whole
 	case errors.Is(err, checkpoint.ErrNone):
 		t.members = nil
 	default:
@@ -166,13 +166,13 @@ func (t *training) goOn(j *job.Job, run string) error {
 // one, whose first start this is. It comes before anything else: whatever ends this start, the next one goes on from
 // nothing older.
 func (t *training) forget(w *launch.World, j job.Job) error {
-	if t.dry || !j.Overwrite || w.StartedBefore() || w.RunID == "" {
+	if t.dry || !j.Output.Overwrite || w.StartedBefore() || w.RunID == "" {
 		return nil
 	}
-	if nameOut(&j); readRecord(j.Out).Run != w.RunID {
+	if nameOut(&j); readRecord(j.Output.Folder).Run != w.RunID {
 		return nil
 	}
-	return noteRun(j.Out, "")
+	return noteRun(j.Output.Folder, "")
 }
 
 // take gives a job a setting as the checkpoint has it, unless the job says another.
@@ -197,26 +197,26 @@ func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (ta
 func (r *resumption) inherit(j *job.Job) {
 	m, stepsGiven, scaleGiven := r.manifest, j.Given("steps"), j.Given("rate_scale")
 	if asked := m.Asked; asked != nil {
-		take(r, j, "steps", &j.Steps, max(asked.Steps, m.Steps))
-		take(r, j, "eval_every", &j.EvalEvery, asked.EvalEvery)
-		take(r, j, "save_every", &j.SaveEvery, asked.SaveEvery)
-		take(r, j, "keep", &j.Keep, asked.Keep)
-		take(r, j, "rate_scale", &j.RateScale, asked.RateScale)
+		take(r, j, "steps", &j.Train.Steps, max(asked.Steps, m.Steps))
+		take(r, j, "eval_every", &j.Train.EvalEvery, asked.EvalEvery)
+		take(r, j, "save_every", &j.Save.Every, asked.SaveEvery)
+		take(r, j, "keep", &j.Save.Keep, asked.Keep)
+		take(r, j, "rate_scale", &j.Train.RateScale, asked.RateScale)
 	}
 	if stepsGiven && !j.Given("rate.total") && (m.Asked == nil || m.Asked.Steps == m.Rate.Total) {
-		j.Rate.Total = j.Steps // the schedule ended with the steps that were asked for, and does again
+		j.Train.Rate.Total = j.Train.Steps // the schedule ended with the steps that were asked for, and does again
 		j.Give("rate.total")
 	}
-	take(r, j, "seed", &j.Seed, m.Seed)
+	take(r, j, "seed", &j.Data.Seed, m.Seed)
 	if !j.Given("plan") {
-		take(r, j, "batch", &j.Batch, m.Batch)
-		if j.Batch == m.Batch && !j.Given("micro_batches") && !j.Given("program") {
-			take(r, j, "micro_batch", &j.MicroBatch, m.MicroBatch)
+		take(r, j, "batch", &j.Plan.Batch, m.Batch)
+		if j.Plan.Batch == m.Batch && !j.Given("micro_batches") && !j.Given("program") {
+			take(r, j, "micro_batch", &j.Plan.MicroBatch, m.MicroBatch)
 		}
 		r.inheritPolicy(j, m.Plan, scaleGiven)
 	}
 	r.inheritOptimizer(j, m.Optimizer)
-	take(r, j, "clip", &j.Clip, m.Clip)
+	take(r, j, "clip", &j.Train.Clip, m.Clip)
 	r.inheritRate(j, m.Rate)
 }
 
@@ -228,28 +228,28 @@ func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 	}
 	r.inheritBoundary(j, pl)
 	if e := pl.Elastic; e != nil {
-		take(r, j, "pipelines", &j.Pipelines, e.Pipelines)
-		if j.Pipelines == e.Pipelines && !scaleGiven {
-			take(r, j, "alpha", &j.Alpha, e.Alpha)
-			take(r, j, "averaging", &j.Averaging, string(e.Order))
-			take(r, j, "reference", &j.Reference, string(e.Reference))
+		take(r, j, "pipelines", &j.Plan.Elastic.Pipelines, e.Pipelines)
+		if j.Plan.Elastic.Pipelines == e.Pipelines && !scaleGiven {
+			take(r, j, "alpha", &j.Plan.Elastic.Alpha, e.Alpha)
+			take(r, j, "averaging", &j.Plan.Elastic.Averaging, string(e.Order))
+			take(r, j, "reference", &j.Plan.Elastic.Reference, string(e.Reference))
 		}
 		return
 	}
-	if schedule.Policy(pl.Weights).Flushes() || j.Pipelines > 1 {
+	if schedule.Policy(pl.Weights).Flushes() || j.Plan.Elastic.Pipelines > 1 {
 		return
 	}
-	family, err := family.Lookup(cmp.Or(j.Schedule, pl.Schedule))
+	family, err := family.Lookup(cmp.Or(j.Plan.Schedule, pl.Schedule))
 	if err != nil || !family.AdmitsPolicy(schedule.Policy(pl.Weights)) {
 		return
 	}
 	weightsGiven := j.Given("weights")
-	take(r, j, "weights", &j.Weights, pl.Weights)
+	take(r, j, "weights", &j.Plan.Weights, pl.Weights)
 	if !weightsGiven {
-		take(r, j, "schedule", &j.Schedule, pl.Schedule)
+		take(r, j, "schedule", &j.Plan.Schedule, pl.Schedule)
 	}
-	if s := pl.Staleness; s != nil && schedule.Policy(j.Weights).Served() && !j.Given("staleness") {
-		j.Staleness = s
+	if s := pl.Staleness; s != nil && schedule.Policy(j.Plan.Weights).Served() && !j.Given("staleness") {
+		j.Plan.Staleness = s
 		j.Give("staleness")
 		r.taken = append(r.taken, fmt.Sprintf("staleness %d", *s))
 	}
@@ -257,7 +257,7 @@ func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 
 // inheritOptimizer takes over the optimizer, with its coefficients unless another is asked for.
 func (r *resumption) inheritOptimizer(j *job.Job, was optim.Settings) {
-	o := &j.Optimizer
+	o := &j.Train.Optimizer
 	take(r, j, "optimizer.kind", &o.Kind, was.Kind)
 	if o.Kind != was.Kind {
 		return
@@ -284,7 +284,7 @@ func (r *resumption) inheritRate(j *job.Job, was optim.Rate) {
 	if f := r.factor(j); f != 1 {
 		was.Base, was.Floor = was.Base/f, was.Floor/f
 	}
-	rate := &j.Rate
+	rate := &j.Train.Rate
 	take(r, j, "rate.kind", &rate.Kind, was.Kind)
 	r.base = take(r, j, "rate.base", &rate.Base, was.Base)
 	take(r, j, "rate.warmup", &rate.Warmup, was.Warmup)
@@ -312,15 +312,15 @@ func (r *resumption) factor(j *job.Job) float64 {
 	if m.Asked != nil {
 		return cmp.Or(m.Asked.RateFactor, 1)
 	}
-	was := job.Job{RateScale: j.RateScale, Clip: m.Clip, Optimizer: m.Optimizer}
+	was := job.Train{RateScale: j.Train.RateScale, Clip: m.Clip, Optimizer: m.Optimizer}
 	return was.RateFactor(m.Pipelines())
 }
 
 // rate is the learning rate that a job trains with for so many pipelines side by side, and what it was multiplied by.
 // One that nobody has changed is the checkpoint's to the last bit.
 func (r *resumption) rate(j *job.Job, pipelines int) (optim.Rate, float64) {
-	factor := j.RateFactor(pipelines)
-	rate := j.Rate.Scaled(factor)
+	factor := j.Train.RateFactor(pipelines)
+	rate := j.Train.Rate.Scaled(factor)
 	if r == nil || r.manifest == nil || factor != r.factor(j) {
 		return rate, factor
 	}

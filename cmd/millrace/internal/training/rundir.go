@@ -47,12 +47,12 @@ type runDir struct {
 	unshown   bool  // a step could not be written for who watches, and that has been said
 }
 
-func (w *runDir) path(name string) string { return filepath.Join(w.Job.Out, name) }
+func (w *runDir) path(name string) string { return filepath.Join(w.Job.Output.Folder, name) }
 
 // newRun is the folder of a run that has not begun, whose workers are on these hosts, or all here.
 func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
 	servers *servers, c *run.Config) (*runDir, error) {
-	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Clip > 0, 1)
+	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +70,8 @@ func (w *runDir) begin() error {
 	}
 	w.begun = true
 	w.start.Began = time.Now()
-	err := errors.Join(noteRun(w.Job.Out, w.run), note(w.Job.Out, written...), w.start.Write(w.Job.Out),
-		dropError(w.path(ErrorName)), os.MkdirAll(checkpoints(w.Job), 0o755))
+	err := errors.Join(noteRun(w.Job.Output.Folder, w.run), note(w.Job.Output.Folder, written...),
+		w.start.Write(w.Job.Output.Folder), dropError(w.path(ErrorName)), os.MkdirAll(checkpoints(w.Job), 0o755))
 	err = errors.Join(err, w.Plan.Write(w.path(folder.PlanName)), w.Profile.Write(w.path(folder.ProfileName)),
 		document.WriteText(w.path(folder.ProgramName), w.program),
 		w.simulated.WriteFile(w.path(folder.PredictedName)), w.writeJob())
@@ -91,7 +91,7 @@ func (w *runDir) writeJob() error {
 
 func (w *runDir) openSinks() error {
 	done := w.from.steps()
-	jsonl, err := openMetrics(w.path(folder.MetricsName), done, done == w.Job.Steps)
+	jsonl, err := openMetrics(w.path(folder.MetricsName), done, done == w.Job.Train.Steps)
 	if err != nil {
 		return err
 	}
@@ -140,9 +140,10 @@ func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 	t := &r.Timeline
 	err := errors.Join(w.over(r, ended), w.close(), t.WriteFile(w.path(folder.TimelineName)),
 		dropStep(w.path(folder.StepName)))
-	whole, unread := folder.Read(w.Job.Out)
+	whole, unread := folder.Read(w.Job.Output.Folder)
 	if unread != nil { // a full disk has no Timeline: what is not there is not drawn
-		whole = &folder.Run{Dir: w.Job.Out, Parts: []folder.Part{{Dir: w.Job.Out, End: -1, Start: &w.start, Plan: w.Plan,
+		whole = &folder.Run{Dir: w.Job.Output.Folder, Parts: []folder.Part{{Dir: w.Job.Output.Folder, End: -1,
+			Start: &w.start, Plan: w.Plan,
 			LayerNames: prepare.NamesOf(w.Model), LayerS: folder.LayerTimes(w.Profile, w.Plan.MicroBatch),
 			Simulated: w.simulated, Measured: t}}}
 		err = errors.Join(err, unread)
@@ -184,7 +185,8 @@ func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
 
 // printPages says where pages of the run are.
 func (w *runDir) printPages(out io.Writer) error {
-	_, err := fmt.Fprintf(out, "report      %s\nwatch       %s serve %s\n", w.page(), commandLine()[0], w.Job.Out)
+	_, err := fmt.Fprintf(out, "report      %s\nwatch       %s serve %s\n", w.page(), commandLine()[0],
+		w.Job.Output.Folder)
 	return err
 }
 
@@ -193,11 +195,11 @@ func (w *runDir) printStopped(out io.Writer, r *run.Result, alone bool) {
 	_ = w.printPages(out)
 	if r.Checkpoint == "" {
 		fmt.Fprintf(out, "stopped     behind step %s of %s; no checkpoint was saved\n", terminal.Whole(r.Steps),
-			terminal.Whole(w.Job.Steps))
+			terminal.Whole(w.Job.Train.Steps))
 		return
 	}
 	fmt.Fprintf(out, "stopped     behind step %s of %s, saved %s\n", terminal.Whole(r.Steps),
-		terminal.Whole(w.Job.Steps), r.Checkpoint)
+		terminal.Whole(w.Job.Train.Steps), r.Checkpoint)
 	if at := filepath.Dir(r.Checkpoint); alone {
 		fmt.Fprintf(out, "goes on     %s\n", CommandFrom(commandLine(), at)) // whole, to be copied
 	} else {
@@ -228,7 +230,7 @@ func (w *runDir) outcome(in report.Inputs, r *run.Result) Outcome {
 		evaluations[i].Step = trace.StepNumber(evaluations[i].Step)
 	}
 	o := Outcome{
-		Out: w.Job.Out, Steps: r.Steps, Loss: r.Loss, Evaluations: evaluations, Checkpoint: r.Checkpoint,
+		Out: w.Job.Output.Folder, Steps: r.Steps, Loss: r.Loss, Evaluations: evaluations, Checkpoint: r.Checkpoint,
 		Predicted: w.Plan.Predicted.StepS, Measured: report.MeasuredStep(in),
 		Report: w.page(), Stopped: r.Stopped,
 	}
@@ -243,5 +245,5 @@ func (w *runDir) unreplaced(err error) error {
 	if w.replaced == "" {
 		return err
 	}
-	return fmt.Errorf("%w; what was in %s before is in %s", err, w.Job.Out, w.replaced)
+	return fmt.Errorf("%w; what was in %s before is in %s", err, w.Job.Output.Folder, w.replaced)
 }

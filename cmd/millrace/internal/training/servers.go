@@ -23,20 +23,20 @@ type servers struct {
 // listen takes the addresses that a job names. Pages are served from here on; of the run there is nothing yet.
 func listen(j *job.Job) (s *servers, err error) {
 	s = &servers{}
-	if j.TokenFile != "" && j.Metrics == "" && j.Live == "" {
+	if j.Output.TokenFile != "" && j.Output.Metrics == "" && j.Output.Live == "" {
 		return s, cli.BadInput(fmt.Errorf("--token-file %s: it is for --metrics and --live, of which neither is given",
-			j.TokenFile))
+			j.Output.TokenFile))
 	}
-	if j.Metrics != "" {
-		s.metrics, err = serving.Listen("metrics", "--metrics", j.Metrics, j.TokenFile)
+	if j.Output.Metrics != "" {
+		s.metrics, err = serving.Listen("metrics", "--metrics", j.Output.Metrics, j.Output.TokenFile)
 	}
-	if err != nil || j.Live == "" {
+	if err != nil || j.Output.Live == "" {
 		return s, err
 	}
-	if s.live, err = serving.Listen("pages", "--live", j.Live, j.TokenFile); err != nil {
+	if s.live, err = serving.Listen("pages", "--live", j.Output.Live, j.Output.TokenFile); err != nil {
 		return s, errors.Join(err, s.close())
 	}
-	if s.pages, err = live.New(nil, j.Out); err != nil {
+	if s.pages, err = live.New(nil, j.Output.Folder); err != nil {
 		return s, errors.Join(err, s.close())
 	}
 	s.live.Serve(s.pages.Handler(), func(err error) { slog.Error("pages of the run", "error", err) })

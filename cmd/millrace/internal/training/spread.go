@@ -211,10 +211,10 @@ func liesIn(j *job.Job, path string, m *checkpoint.Manifest) (bool, error) {
 
 // membersOf says of each process whether the folder of a job, as it has it, is a run's.
 func (t *training) membersOf(j *job.Job, run string) ([]bool, error) {
-	runs := []string{readRecord(j.Out).Run}
+	runs := []string{readRecord(j.Output.Folder).Run}
 	if t.others != nil {
 		runs = append(runs, make([]string, t.party.World.Size-1)...)
-		if err := t.others.All(askRun, j.Out, func(rank int) any { return &runs[rank] }); err != nil {
+		if err := t.others.All(askRun, j.Output.Folder, func(rank int) any { return &runs[rank] }); err != nil {
 			return nil, err
 		}
 	}

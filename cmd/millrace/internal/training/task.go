@@ -69,12 +69,13 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 	return run.Config{
 		Model: n.model, Plan: k.Plan, Engine: n.engine,
 		Data:      run.Data{Train: data.Prefetch(n.data.Train, 4), Test: n.data.Test},
-		Optimizer: j.Optimizer, Rate: k.Rate, RateScale: j.RateScale, RateFactor: k.RateFactor, Clip: j.Clip, Seed: j.Seed,
-		Class: cli.ClassOf, Steps: j.Steps, PerSlice: j.BatchNorm == job.PerSlice, AnyOrder: j.AnyOrder,
-		ThreadsPerWorker: j.ThreadsPerWorker, Place: &place.Policy{Bind: place.Binding(j.Bind)},
-		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.SaveEvery, Keep: j.Keep,
-			ByStage: j.SaveMode == job.SaveStage},
-		EvalEvery: j.EvalEvery, EvalRows: j.EvalRows, Resume: k.Resume, AverageResumed: j.ResumeAveraged,
+		Optimizer: j.Train.Optimizer, Rate: k.Rate, RateScale: j.Train.RateScale, RateFactor: k.RateFactor,
+		Clip: j.Train.Clip, Seed: j.Data.Seed,
+		Class: cli.ClassOf, Steps: j.Train.Steps, PerSlice: j.Plan.BatchNorm == job.PerSlice, AnyOrder: j.Plan.AnyOrder,
+		ThreadsPerWorker: j.Machine.ThreadsPerWorker, Place: &place.Policy{Bind: place.Binding(j.Machine.Bind)},
+		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.Save.Every, Keep: j.Save.Keep,
+			ByStage: j.Save.Mode == job.SaveStage},
+		EvalEvery: j.Train.EvalEvery, EvalRows: j.Train.EvalRows, Resume: k.Resume, AverageResumed: j.Save.ResumeAveraged,
 		Hooks: run.Hooks{OnPart: cli.AtStep},
 	}
 }
@@ -93,10 +94,10 @@ func (k *task) watched(profileS []float64) []float64 {
 
 // replayed is the order of updates of the run that a job names; nil where it names none.
 func replayed(j *job.Job) (order folder.Order, err error) {
-	if j.Replay == "" {
+	if j.Train.Replay == "" {
 		return order, nil
 	}
-	r, err := folder.ReadParts(j.Replay)
+	r, err := folder.ReadParts(j.Train.Replay)
 	if err == nil {
 		order, err = r.Order()
 	}
@@ -108,9 +109,9 @@ func replayed(j *job.Job) (order folder.Order, err error) {
 
 // inheritBoundary takes over how stages send each other tensors, where there may be several.
 func (r *resumption) inheritBoundary(j *job.Job, pl *plan.Plan) {
-	order, err := family.Lookup(j.Schedule) // none where the search is to choose
-	if pl.Boundary.Packs() && j.Stages != 1 && (err != nil || !order.Undivided) {
-		take(r, j, "boundary", &j.Boundary, string(pl.Boundary))
+	order, err := family.Lookup(j.Plan.Schedule) // none where the search is to choose
+	if pl.Boundary.Packs() && j.Plan.Stages != 1 && (err != nil || !order.Undivided) {
+		take(r, j, "boundary", &j.Plan.Boundary, string(pl.Boundary))
 	}
 }
 
@@ -119,14 +120,14 @@ func repeats(j *job.Job, was *plan.Plan) error {
 	if was == nil {
 		return nil
 	}
-	own, err := packing.Named(j.Boundary)
+	own, err := packing.Named(j.Plan.Boundary)
 	if err != nil {
 		return err
 	}
 	if j.Given("boundary") && own != was.Boundary {
 		return fmt.Errorf("%s is %s; the run in %s, which %s repeats, has %s: leave it out", j.Called("boundary"), own,
-			j.Replay, j.Called("replay"), was.Boundary)
+			j.Train.Replay, j.Called("replay"), was.Boundary)
 	}
-	j.Boundary = string(was.Boundary)
+	j.Plan.Boundary = string(was.Boundary)
 	return nil
 }

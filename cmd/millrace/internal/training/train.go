@@ -115,13 +115,13 @@ func (t *training) ofRun(resume string, workers int) error {
 	t.flags.File = file
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) error {
 		if !t.Flags().Changed("out") {
-			j.Out = run
+			j.Output.Folder = run
 		}
-		j.Overwrite = j.Overwrite && t.Flags().Changed("overwrite")
+		j.Output.Overwrite = j.Output.Overwrite && t.Flags().Changed("overwrite")
 		if !t.Flags().Changed("replay") {
-			j.Replay = "" // whose order ends where the run has ended
+			j.Train.Replay = "" // whose order ends where the run has ended
 		}
-		t.replan(j, workers > 0 && workers != j.Workers)
+		t.replan(j, workers > 0 && workers != j.Machine.Workers)
 		return nil
 	})
 	return nil
@@ -141,21 +141,21 @@ func (t *training) replan(j *job.Job, others bool) {
 		return true
 	}
 	if others && !t.Flags().Changed("workers") {
-		j.Workers = 0 // as many as were started
+		j.Machine.Workers = 0 // as many as were started
 		j.TakeBack("workers")
 	}
-	if drop("program", "workers", "stages", "split", "schedule", "plan") && j.Program != "" {
-		j.Program, j.Schedule = "", ""
+	if drop("program", "workers", "stages", "split", "schedule", "plan") && j.Plan.Program != "" {
+		j.Plan.Program, j.Plan.Schedule = "", ""
 		j.TakeBack("schedule")
 	}
 	if drop("stages", "workers", "split", "schedule", "plan", "program") {
-		j.Stages = 0
+		j.Plan.Stages = 0
 	}
 	if drop("split", "workers", "stages", "schedule", "plan", "program") {
-		j.Split = nil
+		j.Plan.Split = nil
 	}
-	if drop("schedule", "workers", "plan", "program") || j.Stages == 1 && drop("schedule", "stages") {
-		j.Schedule = ""
+	if drop("schedule", "workers", "plan", "program") || j.Plan.Stages == 1 && drop("schedule", "stages") {
+		j.Plan.Schedule = ""
 	}
 }
 
@@ -177,7 +177,7 @@ func (t *training) do(w *launch.World) (err error) {
 func (t *training) lead(world *launch.World) error {
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) (err error) {
 		if nameOut(j); !t.dry { // before its checkpoints are looked at, which a run there adds to
-			t.folder, err = holdFolder(j.Out)
+			t.folder, err = holdFolder(j.Output.Folder)
 		}
 		switch {
 		case err != nil:
@@ -195,9 +195,9 @@ func (t *training) lead(world *launch.World) error {
 	if err != nil {
 		return remedied(err)
 	}
-	if t.others != nil && j.Wire != "" {
+	if t.others != nil && j.Machine.Wire != "" {
 		return cli.BadInput(fmt.Errorf("--wire %s: it brakes the workers of one process, and these are of several; "+
-			"leave it out", j.Wire))
+			"leave it out", j.Machine.Wire))
 	}
 	needs, err := open(j, t.from)
 	if err != nil {
@@ -210,7 +210,7 @@ func (t *training) lead(world *launch.World) error {
 		if err := checkOut(j, world.RunID, t.from); err != nil {
 			return err
 		}
-		t.out, t.saved = j.Out, t.from.at()
+		t.out, t.saved = j.Output.Folder, t.from.at()
 	}
 	servers, err := listen(j)
 	if err != nil {
@@ -246,14 +246,14 @@ func (t *training) lead(world *launch.World) error {
 	if err := t.meets(&config, j, needs); err != nil {
 		return err
 	}
-	if j.Collectives == job.Native {
+	if j.Machine.Collectives == job.Native {
 		p.Plan.Why = append(p.Plan.Why, otherBits(p.Plan))
 	}
 	config.Carriers, config.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
-	if j.Advances() {
+	if j.Plan.Advances() {
 		config.Next = p.Advancing(t.ErrOrStderr()).Next
 		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // before anything is written
-			return cli.BadInput(fmt.Errorf("--advance %s: %w", j.Advance, err))
+			return cli.BadInput(fmt.Errorf("--advance %s: %w", j.Plan.Advance, err))
 		}
 	}
 	config.Replay, config.ReplaySeen = order.Applied, order.Seen
@@ -281,11 +281,11 @@ func (t *training) lead(world *launch.World) error {
 		return err
 	}
 	if t.folder == nil {
-		if t.folder, err = TakeFolder(j.Out); err != nil {
+		if t.folder, err = TakeFolder(j.Output.Folder); err != nil {
 			return faultOf(err, "")
 		}
 	}
-	cli.ReportsTo(j.Out)
+	cli.ReportsTo(j.Output.Folder)
 	w, err := newRun(p, t.hostsOf(task), simulated, t.from, servers, &config)
 	if err != nil {
 		return err

@@ -34,10 +34,10 @@ func worldOf(c *cobra.Command, each int) (*launch.World, error) {
 
 // workersOf gives a job as many workers as its processes have, and refuses another number.
 func workersOf(j *job.Job, w *launch.World, workers int) error {
-	if j.Given("workers") && j.Workers != workers {
-		return fmt.Errorf("--workers is %d, and there are %s; leave it out", j.Workers, counted(w))
+	if j.Given("workers") && j.Machine.Workers != workers {
+		return fmt.Errorf("--workers is %d, and there are %s; leave it out", j.Machine.Workers, counted(w))
 	}
-	j.Workers = workers
+	j.Machine.Workers = workers
 	j.Give("workers")
 	return nil
 }

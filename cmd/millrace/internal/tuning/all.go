@@ -120,15 +120,15 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 		return nil, err
 	}
 	limited := *p.Cluster
-	if p.Job.MemoryBytes() > 0 {
+	if p.Job.Machine.MemoryBytes() > 0 {
 		limited.DeviceTypes = maps.Clone(p.Cluster.DeviceTypes)
 		for name, d := range limited.DeviceTypes {
 			d.MemoryBytes = w.LimitBytes
 			limited.DeviceTypes[name] = d
 		}
 	}
-	general, err := tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: &limited, Batch: p.Job.Batch,
-		Clip: p.Job.Clip > 0, Fix: fix, Runnable: p.Job.Cluster == ""})
+	general, err := tune.Search(c.Context(), tune.Request{Profile: p.Profile, Cluster: &limited, Batch: p.Job.Plan.Batch,
+		Clip: p.Job.Train.Clip > 0, Fix: fix, Runnable: p.Job.Machine.Cluster == ""})
 	if err != nil {
 		return nil, prepare.Refused(p.Job, err)
 	}
@@ -163,7 +163,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 	}
 	all = append(all, tune.Rival{
 		Kind: "AvgPipe, " + terminal.Count(best.At.Pipelines, "pipeline"), Plan: best.Plan, Fits: true,
-		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(p.Job.Batch) / best.StepS,
+		Predicted: plan.Predicted{StepS: best.StepS, SamplesPerSecond: float64(p.Job.Plan.Batch) / best.StepS,
 			MemoryBytes: best.MemoryBytes},
 	})
 	slices.SortStableFunc(all, func(a, b tune.Rival) int { return cmp.Compare(a.Predicted.StepS, b.Predicted.StepS) })

@@ -36,9 +36,9 @@ func briefly(c *cobra.Command, j *job.Job, m *model.Model, work *progress.Work) 
 		return nil, err
 	}
 	sizes := prepare.MicroBatches(j)
-	p, err := timing.Measure(c.Context(), m, briefTimer{timer, m, j.Optimizer},
-		timing.Load{Concurrency: min(j.Workers, prepare.CoresOf(j)), Threads: j.ThreadsPerWorker, Workers: j.Workers},
-		timing.Options{MicroBatches: briefSizes(sizes), Passes: 1, Progress: work})
+	p, err := timing.Measure(c.Context(), m, briefTimer{timer, m, j.Train.Optimizer},
+		timing.Load{Concurrency: min(j.Machine.Workers, prepare.CoresOf(j)), Threads: j.Machine.ThreadsPerWorker,
+			Workers: j.Machine.Workers}, timing.Options{MicroBatches: briefSizes(sizes), Passes: 1, Progress: work})
 	if err != nil {
 		return nil, err
 	}

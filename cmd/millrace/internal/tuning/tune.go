@@ -187,8 +187,8 @@ func (f *tuneFlags) tune(c *cobra.Command, p *prepare.Prepared, r avgpipe.Reques
 		w, p.Profile = found.Calibrated, found.Calibrated.Profile
 	}
 	out := &tuned{
-		Model: p.Profile.Model, Cluster: p.Cluster.Name, Batch: p.Job.Batch, Simulated: f.simulate, TrainBatches: f.train,
-		LimitBytes: w.LimitBytes, Result: found, whole: f.grid, refused: tooMuch,
+		Model: p.Profile.Model, Cluster: p.Cluster.Name, Batch: p.Job.Plan.Batch, Simulated: f.simulate,
+		TrainBatches: f.train, LimitBytes: w.LimitBytes, Result: found, whole: f.grid, refused: tooMuch,
 	}
 	if c.Context().Err() != nil {
 		return out, err
@@ -237,7 +237,7 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), out)
 	}
-	if p.Job.Cluster == "" && prepare.CheckRunnable(p.Model) == nil { // else it is for other hardware
+	if p.Job.Machine.Cluster == "" && prepare.CheckRunnable(p.Model) == nil { // else it is for other hardware
 		out.train = f.trains(p.Job)
 	}
 	return errors.Join(out.print(c.OutOrStdout()), cli.Wrote(c.OutOrStdout(), f.output, f.page))
@@ -263,12 +263,13 @@ func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) (
 
 // trains is the command that trains the chosen plan, as a shell takes it.
 func (f *tuneFlags) trains(j *job.Job) string {
-	args := []string{"millrace", "train", "--plan", cmp.Or(f.output, "plan.json"), "--data", cmp.Or(j.Data, "DATA")}
+	args := []string{"millrace", "train", "--plan", cmp.Or(f.output, "plan.json"), "--data", cmp.Or(j.Data.Source, "DATA")}
 	for _, o := range []struct {
 		key, flag string
 		value     any
-	}{{"optimizer.kind", "--optimizer", j.Optimizer.Kind}, {"optimizer.momentum", "--momentum", j.Optimizer.Momentum},
-		{"optimizer.weight_decay", "--weight-decay", j.Optimizer.WeightDecay}, {"clip", "--clip", j.Clip}} {
+	}{{"optimizer.kind", "--optimizer", j.Train.Optimizer.Kind},
+		{"optimizer.momentum", "--momentum", j.Train.Optimizer.Momentum},
+		{"optimizer.weight_decay", "--weight-decay", j.Train.Optimizer.WeightDecay}, {"clip", "--clip", j.Train.Clip}} {
 		if j.Given(o.key) {
 			args = append(args, o.flag, fmt.Sprint(o.value))
 		}
@@ -295,7 +296,7 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	}
 	pl := *chosen
 	p.Placed(&pl)
-	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Clip > 0)
+	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Train.Clip > 0)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -314,7 +315,7 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	if p.Model, err = prepare.LoadModel(j); err != nil {
 		return nil, err
 	}
-	f.simulate = f.simulate || j.Cluster != ""
+	f.simulate = f.simulate || j.Machine.Cluster != ""
 	if !f.simulate {
 		if _, err := prepare.OpenEngine(); err != nil { // whatever runs here needs it, so that no way of choosing pays for it
 			return nil, noEngine(err)
@@ -326,13 +327,13 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	began := time.Now()
 	defer func() { f.profilingS = time.Since(began).Seconds() }()
 	switch {
-	case j.Cluster == "" && j.Profile == "" && !f.simulate:
+	case j.Machine.Cluster == "" && j.Plan.Profile == "" && !f.simulate:
 		if p.Profile, err = briefly(c, j, p.Model, f.meter.Work()); err != nil {
 			return nil, err
 		}
 		p.Brief = true
 		return p, p.Local()
-	case j.Cluster == "" || j.Profile != "":
+	case j.Machine.Cluster == "" || j.Plan.Profile != "":
 		return p, p.Hardware(c)
 	}
 	if err := p.Describe(c); err != nil {
@@ -354,21 +355,21 @@ func (f *tuneFlags) sizes(p *prepare.Prepared) []int {
 
 // divisors is every size of micro-batch for a job's batch, or the one that is fixed.
 func divisors(j *job.Job) []int {
-	if j.MicroBatch > 0 || j.MicroBatches > 0 {
+	if j.Plan.MicroBatch > 0 || j.Plan.MicroBatches > 0 {
 		return prepare.MicroBatches(j)
 	}
-	return plan.Divisors(j.Batch)
+	return plan.Divisors(j.Plan.Batch)
 }
 
 // workload cuts the model into stages, by the job's word or by AvgPipe's partitioner.
 func (f *tuneFlags) workload(c *cobra.Command, p *prepare.Prepared) (*avgpipe.Workload, error) {
-	limit := p.Job.MemoryBytes()
+	limit := p.Job.Machine.MemoryBytes()
 	for d := range p.Cluster.Devices {
 		if own := p.Cluster.MemoryBytes(d); limit == 0 || own > 0 && own < limit {
 			limit = own
 		}
 	}
-	w := &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Batch, Clip: p.Job.Clip > 0,
+	w := &avgpipe.Workload{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Plan.Batch, Clip: p.Job.Train.Clip > 0,
 		LimitBytes: limit}
 	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
 	if err != nil {

@@ -1,0 +1,107 @@
+package job
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/registry"
+)
+
+// place is where a setting stands.
+type place struct {
+	key  string // in the flat form
+	path string // in the nested form
+	at   []int  // of the field in a Job
+}
+
+// places is all settings, in the order of Job's groups.
+var places = placesIn(reflect.TypeFor[Job](), "", nil)
+
+// placesIn collects the settings of a group, which is a struct of this package. One of another's is a setting, of
+// which parts may be set.
+func placesIn(group reflect.Type, within string, at []int) (all []place) {
+	for i := range group.NumField() {
+		f := group.Field(i)
+		name := f.Tag.Get("yaml")
+		if name == "" || name == "-" {
+			continue
+		}
+		own := append(at[:len(at):len(at)], i)
+		if isGroup(f.Type) {
+			all = append(all, placesIn(f.Type, within+name+".", own)...)
+			continue
+		}
+		key := name
+		if flat := f.Tag.Get("flat"); flat != "" {
+			key = flat
+		}
+		all = append(all, place{key, within + name, own})
+	}
+	return all
+}
+
+func isGroup(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[Job]().PkgPath()
+}
+
+// pathOf is where the nested form has a key of the flat one, such as rate.base: in train.rate.base.
+func pathOf(key string) string {
+	first, rest, parts := strings.Cut(key, ".")
+	for _, p := range places {
+		if p.key == first && parts {
+			return p.path + "." + rest
+		}
+		if p.key == first {
+			return p.path
+		}
+	}
+	return key
+}
+
+// keyOfPath is pathOf's inverse; empty where a path is a group, or nothing.
+func keyOfPath(path string) string {
+	for _, p := range places {
+		if p.path == path {
+			return p.key
+		}
+		if rest, within := strings.CutPrefix(path, p.path+"."); within {
+			return p.key + "." + rest
+		}
+	}
+	return ""
+}
+
+// Suggest is the path that a key may have been meant for which the nested form does not have where it stands; empty
+// where none is near. The flat form's keys and the names of flags are known, too.
+func (j *Job) Suggest(key string) string {
+	paths := map[string]string{}
+	var names []string
+	add := func(name, path string) {
+		if _, known := paths[name]; !known {
+			paths[name], names = path, append(names, name)
+		}
+	}
+	for _, p := range places {
+		add(p.key, p.path)
+	}
+	for option, key := range keys {
+		add(strings.ReplaceAll(option, "-", "_"), pathOf(key))
+	}
+	for _, p := range places {
+		field := reflect.TypeFor[Job]().FieldByIndex(p.at)
+		add(p.path[strings.LastIndex(p.path, ".")+1:], p.path)
+		for i := 0; field.Type.Kind() == reflect.Struct && i < field.Type.NumField(); i++ {
+			part := field.Type.Field(i).Tag.Get("yaml")
+			add(part, p.path+"."+part)
+		}
+		for group := p.path; strings.Contains(group, "."); {
+			group = group[:strings.LastIndex(group, ".")]
+			add(group[strings.LastIndex(group, ".")+1:], group)
+		}
+	}
+	asked := strings.ReplaceAll(key, "-", "_")
+	if path, known := paths[asked]; known {
+		return path
+	}
+	return paths[registry.Nearest(asked, names)]
+}

@@ -1,0 +1,158 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/strictyaml"
+)
+
+// Read lays a job file over j. Unknown keys are errors that quote the line.
+func (j *Job) Read(path string) error {
+	text, err := document.Read(path, strictyaml.MaxBytes)
+	if err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	if err := j.decode(text, path); err != nil {
+		return fmt.Errorf("job: %s: %w", path, err)
+	}
+	return nil
+}
+
+// Settings is what the text of a job file says, by key, whatever form it has. A key that is no setting stands there as
+// it is written, and no value is looked at: the file may be another version's.
+func Settings(text []byte) (map[string]any, error) {
+	said := map[string]any{}
+	if err := strictyaml.Decode(text, &said); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if !isNested(said) {
+		return said, nil
+	}
+	return flattened("", said, map[string]any{}), nil
+}
+
+// decode lays a text over j; file is what it was read from, empty where it is no file's.
+func (j *Job) decode(text []byte, file string) error {
+	var said map[string]any
+	err := strictyaml.Decode(text, &said)
+	if errors.Is(err, io.EOF) {
+		return nil // an empty file asks for nothing
+	}
+	if err != nil {
+		return err
+	}
+	if !isNested(said) {
+		if err := j.decodeFlat(text); err != nil {
+			return err
+		}
+		j.giveAll("", file, false, said)
+		return nil
+	}
+	if err := oneForm(text, said); err != nil {
+		return err
+	}
+	if err := strictyaml.Decode(text, j); err != nil {
+		return err
+	}
+	j.giveAll("", file, true, flattened("", said, map[string]any{}))
+	return nil
+}
+
+// The forms of a key of the outermost mapping.
+const (
+	unknown = iota
+	flat    // a setting
+	nested  // a group of settings
+)
+
+// formOf is the form that a key of the outermost mapping has. model, data and plan are keys of either: with a mapping
+// behind it each is a group, with nothing neither.
+func formOf(key string, value any) int {
+	setting, group := keyOfPath(pathOf(key)) == key, false
+	for _, p := range places {
+		group = group || strings.HasPrefix(p.path, key+".")
+	}
+	_, isMap := value.(map[string]any)
+	switch {
+	case group && (isMap || !setting):
+		return nested
+	case setting && (value != nil || !group):
+		return flat
+	}
+	return unknown
+}
+
+// isNested says whether a text has any group, or no setting: what is unknown in it is held against groups then.
+func isNested(said map[string]any) bool {
+	settings := false
+	for key, value := range said {
+		switch formOf(key, value) {
+		case nested:
+			return true
+		case flat:
+			settings = true
+		}
+	}
+	return !settings
+}
+
+// oneForm refuses a text with groups that has settings beside them.
+func oneForm(text []byte, said map[string]any) error {
+	keys := strictyaml.Keys(text)
+	for _, k := range keys {
+		if formOf(k.Name, said[k.Name]) != flat {
+			continue
+		}
+		for _, group := range keys {
+			if formOf(group.Name, said[group.Name]) != nested {
+				continue
+			}
+			return k.Refuse(fmt.Sprintf("%s is of the flat form of a job file, and %s in line %d of the nested one; "+
+				"give it as %s", k.Name, group.Name, group.Line, pathOf(k.Name)))
+		}
+	}
+	return nil
+}
+
+// decodeFlat lays a text in the flat form over j: it is read into a struct that has all settings beside each other.
+func (j *Job) decodeFlat(text []byte) error {
+	own := reflect.ValueOf(j).Elem()
+	fields := make([]reflect.StructField, len(places))
+	for i, p := range places {
+		fields[i] = reflect.StructField{Name: fmt.Sprintf("F%d", i), Type: own.FieldByIndex(p.at).Type(),
+			Tag: reflect.StructTag(fmt.Sprintf("yaml:%q", p.key))}
+	}
+	beside := reflect.New(reflect.StructOf(fields))
+	for i, p := range places {
+		beside.Elem().Field(i).Set(own.FieldByIndex(p.at))
+	}
+	if err := strictyaml.Decode(text, beside.Interface()); err != nil {
+		return err
+	}
+	for i, p := range places {
+		own.FieldByIndex(p.at).Set(beside.Elem().Field(i))
+	}
+	return nil
+}
+
+// flattened puts the settings of groups beside each other. What is no setting keeps its path.
+func flattened(within string, said, into map[string]any) map[string]any {
+	for name, value := range said {
+		path := within + name
+		below, isMap := value.(map[string]any)
+		switch key := keyOfPath(path); {
+		case key != "":
+			into[key] = value
+		case isMap:
+			flattened(path+".", below, into)
+		default:
+			into[path] = value
+		}
+	}
+	return into
+}
