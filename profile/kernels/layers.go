@@ -76,6 +76,9 @@ func (w *work) residual(d *device, n, c float64, dropout bool) {
 func (d *device) work(l *model.Layer, in []model.Tensor, n float64) (w work, err error) {
 	switch l.Kind {
 	case "attention", "encoder_attention", "rotary_attention", "relative_attention":
+		if heads := l.Int("heads"); heads%int(d.t) != 0 {
+			return w, fmt.Errorf("it has %d heads, which a group of %d devices does not divide", heads, int(d.t))
+		}
 		d.attention(&w, l, in[0], n)
 	case "mlp", "swiglu":
 		d.mlp(&w, l, in[0], n)

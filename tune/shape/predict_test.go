@@ -242,6 +242,7 @@ func TestRefusedShapes(t *testing.T) {
 		"is 64 devices; machines has": {Batch: 64, MicroBatch: 1, Replicas: 64},
 		"recompute is \"some\"":       {Batch: 8, MicroBatch: 1, Recompute: "some"},
 		"tensor is 1":                 {Batch: 8, MicroBatch: 1, SequenceParallel: true},
+		"level node of machines":      {Batch: 8, MicroBatch: 1, Tensor: 3},
 		"8 blocks on 16 virtual":      {Batch: 8, MicroBatch: 1, Stages: 16},
 		"no peak in fp8":              {Batch: 8, MicroBatch: 1, Precision: "fp8"},
 		"shard is \"zero4\"":          {Batch: 8, MicroBatch: 1, Shard: "zero4"},
@@ -269,6 +270,10 @@ func TestRefusedShapes(t *testing.T) {
 		if _, err := shape.Predict(m, machines(2), s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", s, err, want)
 		}
+	}
+	if _, err := shape.Predict(gpt(t, 2, 384, 12, 128, 1024), machines(1), shape.Shape{Batch: 8, MicroBatch: 1, Tensor: 8,
+		Precision: "f16"}); err == nil || !strings.Contains(err.Error(), "12 heads, which a group of 8") {
+		t.Errorf("heads: %v", err)
 	}
 	plain := machines(1)
 	plain.DeviceTypes["a100"] = cluster.DeviceType{PeakFLOPS: 1, MemoryBandwidthBytesPerSecond: 1}

@@ -163,6 +163,10 @@ func (s Shape) divides(c *cluster.Cluster) error {
 		return fmt.Errorf("shape: dp %d x pp %d x tp %d is %d devices; %s has %d", s.Replicas, s.Stages, s.Tensor, n, c.Name,
 			len(c.Devices))
 	}
+	if inner := c.Levels[0]; inner.Size%s.Tensor != 0 {
+		return fmt.Errorf("shape: tensor is %d, and level %s of %s has %d devices; a group is a number that divides them",
+			s.Tensor, inner.Name, c.Name, inner.Size)
+	}
 	if s.Stages == 1 && s.Chunks > 1 {
 		return fmt.Errorf("shape: chunks is %d of 1 stage, which has no pipeline; give more stages, or 1 chunk", s.Chunks)
 	}

@@ -124,7 +124,7 @@ func parts(of *shape.Prediction) []part {
 		{"computed again", "computed again: recompute", p.AgainS},
 		{"gathers", "gathers of weights and scatters of gradients beside computations", p.GatherS},
 		{"transfers", "messages between stages that nothing hides", p.TransfersS},
-		{"bubble", "bubble: the busiest stage waits for the others", p.BubbleS},
+		{"waiting", "waiting: the busiest stage waits for the others", p.BubbleS},
 		{"gradients", "all-reduce of gradients over replicas that nothing hides", p.GradientsS},
 		{"update", "update by the optimizer", p.UpdateS},
 		{"fixed", "fixed, of each step", p.FixedS},
