@@ -204,57 +204,10 @@ var usual = func(*Config) func(workers int) ([]wire.Carrier, error) { return wir
 
 // filled is the config with its defaults, or what is wrong with it.
 func (c Config) filled() (Config, error) {
-	switch {
-	case c.Model == nil || c.Plan == nil || c.Engine == nil || c.Data.Train == nil:
-		return c, fmt.Errorf("run: a run needs a model, a plan, an engine and training data")
-	case c.Steps < 1:
-		return c, fmt.Errorf("run: %d steps; a run has at least 1", c.Steps)
-	case !(c.Clip >= 0):
-		return c, fmt.Errorf("run: gradients are clipped to %v; the limit must be above 0, or 0 for none", c.Clip)
-	case c.EvalEvery < 0 || c.Checkpoint.Every < 0 || c.Checkpoint.Keep < 0:
-		return c, fmt.Errorf("run: evaluate every %d steps, checkpoint every %d and keep %d: none may be negative",
-			c.EvalEvery, c.Checkpoint.Every, c.Checkpoint.Keep)
-	case c.BucketBytes < 0:
-		return c, fmt.Errorf("run: gradients are summed %d bytes at once; give more than 0, or 0 for the usual",
-			c.BucketBytes)
-	case c.StallAfter < 0 || c.KeepSteps < 0 || c.EvalRows < 0:
-		return c, fmt.Errorf("run: a stall after %v, %d steps kept, %d rows evaluated: none may be negative", c.StallAfter,
-			c.KeepSteps, c.EvalRows)
-	case c.ThreadsPerWorker < 0 || c.Cores < 0 || c.Slots < 0 || c.Ahead < 0:
-		return c, fmt.Errorf("run: %d threads a worker, %d cores, %d slots an edge and %d computations ahead: none may be "+
-			"negative",
-			c.ThreadsPerWorker, c.Cores, c.Slots, c.Ahead)
-	case len(c.ProfileS) > 0 && len(c.ProfileS) != len(c.Plan.Devices()):
-		return c, fmt.Errorf("run: profiles of %d workers; the plan has %d", len(c.ProfileS), len(c.Plan.Devices()))
-	case c.Replay != nil && !schedule.Policy(c.Plan.Weights).Served():
-		return c, fmt.Errorf("run: an order of updates to replay, with weights %s; it is of weights %s", c.Plan.Weights,
-			schedule.ASP)
-	case c.ReplaySeen != nil && !c.Plan.Elastic.Besides():
-		return c, fmt.Errorf("run: an order of a reference's updates to replay, and no reference beside pipelines; it is " +
-			"of weights elastic with the reference beside")
-	case c.ReplaySeen != nil && c.Next != nil:
-		return c, fmt.Errorf("run: an order of a reference's updates to replay, and depths that are decided as the run " +
-			"goes on; replay with the plan's own depths (advance 0)")
-	case c.EvalEvery > 0 && c.Data.Test == nil:
-		return c, fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
+	if err := c.contradicts(); err != nil {
+		return c, err
 	}
-	if c.Place != nil {
-		if err := c.Place.Bind.Check(); err != nil {
-			return c, fmt.Errorf("run: %w", err)
-		}
-	}
-	if err := c.Optimizer.Check(); err != nil {
-		return c, fmt.Errorf("run: %w", err)
-	}
-	if err := c.Rate.Check(); err != nil {
-		return c, fmt.Errorf("run: %w", err)
-	}
-	if c.Engine.Float() == engine.Float32 {
-		if err := optim.FitFloat32(c.Optimizer, c.Rate); err != nil {
-			return c, fmt.Errorf("run: %w", err)
-		}
-	}
-	if err := CheckPlan(c.Plan, c.Model, c.PerSlice); err != nil {
+	if err := c.trains(); err != nil {
 		return c, err
 	}
 	c.longest = cmp.Or(c.longest, maxRepeat)
@@ -274,13 +227,82 @@ func (c Config) filled() (Config, error) {
 	if err := steppable(c.Optimizer, c.Plan, c.Model); err != nil {
 		return c, err
 	}
+	if c.World == nil {
+		c.World = process.Alone(len(c.Plan.Devices()))
+	}
+	if err := c.World.Check(len(c.Plan.Devices())); err != nil {
+		return c, err
+	}
+	c.defaults()
+	return c, nil
+}
+
+// contradicts refuses numbers out of their ranges, and settings that are not of each other.
+func (c *Config) contradicts() error {
+	switch {
+	case c.Model == nil || c.Plan == nil || c.Engine == nil || c.Data.Train == nil:
+		return fmt.Errorf("run: a run needs a model, a plan, an engine and training data")
+	case c.Steps < 1:
+		return fmt.Errorf("run: %d steps; a run has at least 1", c.Steps)
+	case !(c.Clip >= 0):
+		return fmt.Errorf("run: gradients are clipped to %v; the limit must be above 0, or 0 for none", c.Clip)
+	case c.EvalEvery < 0 || c.Checkpoint.Every < 0 || c.Checkpoint.Keep < 0:
+		return fmt.Errorf("run: evaluate every %d steps, checkpoint every %d and keep %d: none may be negative",
+			c.EvalEvery, c.Checkpoint.Every, c.Checkpoint.Keep)
+	case c.BucketBytes < 0:
+		return fmt.Errorf("run: gradients are summed %d bytes at once; give more than 0, or 0 for the usual",
+			c.BucketBytes)
+	case c.StallAfter < 0 || c.KeepSteps < 0 || c.EvalRows < 0:
+		return fmt.Errorf("run: a stall after %v, %d steps kept, %d rows evaluated: none may be negative", c.StallAfter,
+			c.KeepSteps, c.EvalRows)
+	case c.ThreadsPerWorker < 0 || c.Cores < 0 || c.Slots < 0 || c.Ahead < 0:
+		return fmt.Errorf("run: %d threads a worker, %d cores, %d slots an edge and %d computations ahead: none may be "+
+			"negative",
+			c.ThreadsPerWorker, c.Cores, c.Slots, c.Ahead)
+	case len(c.ProfileS) > 0 && len(c.ProfileS) != len(c.Plan.Devices()):
+		return fmt.Errorf("run: profiles of %d workers; the plan has %d", len(c.ProfileS), len(c.Plan.Devices()))
+	case c.Replay != nil && !schedule.Policy(c.Plan.Weights).Served():
+		return fmt.Errorf("run: an order of updates to replay, with weights %s; it is of weights %s", c.Plan.Weights,
+			schedule.ASP)
+	case c.ReplaySeen != nil && !c.Plan.Elastic.Besides():
+		return fmt.Errorf("run: an order of a reference's updates to replay, and no reference beside pipelines; it is " +
+			"of weights elastic with the reference beside")
+	case c.ReplaySeen != nil && c.Next != nil:
+		return fmt.Errorf("run: an order of a reference's updates to replay, and depths that are decided as the run " +
+			"goes on; replay with the plan's own depths (advance 0)")
+	case c.EvalEvery > 0 && c.Data.Test == nil:
+		return fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
+	}
+	return nil
+}
+
+// trains refuses a plan, an optimizer and a rate that the engine does not train the model with.
+func (c *Config) trains() error {
+	if c.Place != nil {
+		if err := c.Place.Bind.Check(); err != nil {
+			return fmt.Errorf("run: %w", err)
+		}
+	}
+	if err := c.Optimizer.Check(); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	if err := c.Rate.Check(); err != nil {
+		return fmt.Errorf("run: %w", err)
+	}
+	if c.Engine.Float() == engine.Float32 {
+		if err := optim.FitFloat32(c.Optimizer, c.Rate); err != nil {
+			return fmt.Errorf("run: %w", err)
+		}
+	}
+	return CheckPlan(c.Plan, c.Model, c.PerSlice)
+}
+
+// defaults gives what is not said its usual value.
+func (c *Config) defaults() {
 	c.ThreadsPerWorker = max(c.ThreadsPerWorker, 1)
-	if c.KeepSteps == 0 {
-		c.KeepSteps = defaultKeepSteps
-	}
-	if c.StallAfter == 0 {
-		c.StallAfter = defaultStallAfter
-	}
+	c.KeepSteps = cmp.Or(c.KeepSteps, defaultKeepSteps)
+	c.StallAfter = cmp.Or(c.StallAfter, defaultStallAfter)
+	c.BucketBytes = cmp.Or(c.BucketBytes, schedule.BucketBytes)
 	if c.LateAfter <= 0 {
 		c.LateAfter = defaultLateAfter
 	}
@@ -289,19 +311,9 @@ func (c Config) filled() (Config, error) {
 			return machine.NewProcess(p, workers, o)
 		}
 	}
-	if c.World == nil {
-		c.World = process.Alone(len(c.Plan.Devices()))
-	}
-	if err := c.World.Check(len(c.Plan.Devices())); err != nil {
-		return c, err
-	}
-	if c.BucketBytes == 0 {
-		c.BucketBytes = schedule.BucketBytes
-	}
 	if c.Carriers == nil {
-		c.Carriers = usual(&c)
+		c.Carriers = usual(c)
 	}
-	return c, nil
 }
 
 // splits says whether a plan gives replicas slices of micro-batches.

@@ -2,6 +2,7 @@ package training
 
 import (
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -19,6 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/stage/optim"
+	"github.com/millrace-ml/millrace/trace"
+	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // needs is what a process opens for a job, each its own.
@@ -130,4 +133,54 @@ func repeats(j *job.Job, was *plan.Plan) error {
 	}
 	j.Plan.Boundary = string(was.Boundary)
 	return nil
+}
+
+// undertaking is a run that is planned and checked, and has written nothing yet.
+type undertaking struct {
+	job    *job.Job
+	p      *prepare.Prepared
+	task   *task
+	config run.Config
+}
+
+// planned plans a job, and settles with the others how its run goes.
+func (t *training) planned(j *job.Job, needs *needs) (*undertaking, error) {
+	order, err := replayed(j)
+	if err != nil {
+		return nil, cli.BadInput(err)
+	}
+	p, err := t.prepare(j)
+	if err != nil {
+		return nil, err
+	}
+	if t.unlike != "" {
+		p.Plan.Why = append(p.Plan.Why, t.unlike)
+	}
+	t.say(t.from.planned(j, p.Plan))
+	task, err := t.task(p)
+	if err != nil {
+		return nil, err
+	}
+	config := task.config(j, needs)
+	if err := t.spread.opens(&config); err != nil {
+		return nil, err
+	}
+	if err := t.meets(&config, j, needs); err != nil {
+		return nil, err
+	}
+	if j.Machine.Collectives == job.Native {
+		p.Plan.Why = append(p.Plan.Why, otherBits(p.Plan))
+	}
+	config.Carriers, config.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
+	if j.Plan.Advances() {
+		config.Next = p.Advancing(t.ErrOrStderr()).Next
+		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // before anything is written
+			return nil, cli.BadInput(fmt.Errorf("--advance %s: %w", j.Plan.Advance, err))
+		}
+	}
+	config.Replay, config.ReplaySeen = order.Applied, order.Seen
+	if err := config.Check(); err != nil {
+		return nil, cli.BadInput(err)
+	}
+	return &undertaking{job: j, p: p, task: task, config: config}, nil
 }

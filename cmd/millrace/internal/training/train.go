@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -26,7 +25,6 @@ import (
 	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/run"
 	"github.com/millrace-ml/millrace/trace"
-	"github.com/millrace-ml/millrace/tune/predict"
 )
 
 // training is what train was asked for.
@@ -175,6 +173,52 @@ func (t *training) do(w *launch.World) (err error) {
 
 // lead trains, alone or with the others.
 func (t *training) lead(world *launch.World) error {
+	j, needs, err := t.asked(world)
+	if err != nil {
+		return err
+	}
+	servers, err := listen(j)
+	if err != nil {
+		return err
+	}
+	defer servers.close()
+	defer servers.linger()
+	servers.say(t.OutOrStdout(), t.asJSON) // first, for whoever reads the address from there
+	if named := needs.data.Named(); named != "" {
+		t.say("classes: " + named + "\n")
+	}
+	t.say(t.from.explain(j))
+	u, err := t.planned(j, needs)
+	if err != nil {
+		return err
+	}
+	if t.from.at() == "" {
+		t.say("optimizer: " + j.Learning(u.p.Plan.Together()) + "\n")
+	}
+	if !t.asJSON {
+		planning.Explain(t.OutOrStdout(), u.p, "all are in plan.json of the run's folder")
+	}
+	simulated, err := prepare.CheckAndSimulate(u.p)
+	if err != nil {
+		return err
+	}
+	if t.dry {
+		t.say("nothing was trained, as --dry-run asks\n")
+		return nil
+	}
+	w, err := t.begins(world, u, servers, simulated)
+	if err != nil {
+		return err
+	}
+	result, err := run.Train(t.Context(), u.config)
+	if result != nil {
+		t.ended(w.begun, result.Steps, cmp.Or(result.Checkpoint, t.from.at()))
+	}
+	return t.concluded(world, w, result, err)
+}
+
+// asked is the job that is to be done, with what it needs open; its folder is held, and the others know of it.
+func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) (err error) {
 		if nameOut(j); !t.dry { // before its checkpoints are looked at, which a run there adds to
 			t.folder, err = holdFolder(j.Output.Folder)
@@ -193,112 +237,56 @@ func (t *training) lead(world *launch.World) error {
 	})
 	j, err := t.flags.Job()
 	if err != nil {
-		return remedied(err)
+		return nil, nil, remedied(err)
 	}
 	if t.others != nil && j.Machine.Wire != "" {
-		return cli.BadInput(fmt.Errorf("--wire %s: it brakes the workers of one process, and these are of several; "+
-			"leave it out", j.Machine.Wire))
+		return nil, nil, cli.BadInput(fmt.Errorf("--wire %s: it brakes the workers of one process, and these are of "+
+			"several; leave it out", j.Machine.Wire))
 	}
 	needs, err := open(j, t.from)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := t.openOthers(j, needs); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if !t.dry {
 		if err := checkOut(j, world.RunID, t.from); err != nil {
-			return err
+			return nil, nil, err
 		}
 		t.out, t.saved = j.Output.Folder, t.from.at()
 	}
-	servers, err := listen(j)
-	if err != nil {
-		return err
-	}
-	defer servers.close()
-	defer servers.linger()
-	servers.say(t.OutOrStdout(), t.asJSON) // first, for whoever reads the address from there
-	if named := needs.data.Named(); named != "" {
-		t.say("classes: " + named + "\n")
-	}
-	t.say(t.from.explain(j))
-	order, err := replayed(j)
-	if err != nil {
-		return cli.BadInput(err)
-	}
-	p, err := t.prepare(j)
-	if err != nil {
-		return err
-	}
-	if t.unlike != "" {
-		p.Plan.Why = append(p.Plan.Why, t.unlike)
-	}
-	t.say(t.from.planned(j, p.Plan))
-	task, err := t.task(p)
-	if err != nil {
-		return err
-	}
-	config := task.config(j, needs)
-	if err := t.spread.opens(&config); err != nil {
-		return err
-	}
-	if err := t.meets(&config, j, needs); err != nil {
-		return err
-	}
-	if j.Machine.Collectives == job.Native {
-		p.Plan.Why = append(p.Plan.Why, otherBits(p.Plan))
-	}
-	config.Carriers, config.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
-	if j.Plan.Advances() {
-		config.Next = p.Advancing(t.ErrOrStderr()).Next
-		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // before anything is written
-			return cli.BadInput(fmt.Errorf("--advance %s: %w", j.Plan.Advance, err))
-		}
-	}
-	config.Replay, config.ReplaySeen = order.Applied, order.Seen
-	if err := config.Check(); err != nil {
-		return cli.BadInput(err)
-	}
-	if t.from.at() == "" {
-		t.say("optimizer: " + j.Learning(p.Plan.Together()) + "\n")
-	}
-	if !t.asJSON {
-		planning.Explain(t.OutOrStdout(), p, "all are in plan.json of the run's folder")
-	}
-	simulated, err := prepare.CheckAndSimulate(p)
-	if err != nil {
-		return err
-	}
-	if t.dry {
-		t.say("nothing was trained, as --dry-run asks\n")
-		return nil
-	}
-	if err := t.readyOthers(task); err != nil {
-		return err
+	return j, needs, nil
+}
+
+// begins makes everybody ready and begins the run's folder, with what was predicted.
+func (t *training) begins(world *launch.World, u *undertaking, servers *servers, simulated *trace.Timeline) (*runDir,
+	error) {
+	if err := t.readyOthers(u.task); err != nil {
+		return nil, err
 	}
 	if err := cli.FinishesItsStep(t.Command); err != nil {
-		return err
+		return nil, err
 	}
+	out := u.job.Output.Folder
 	if t.folder == nil {
-		if t.folder, err = TakeFolder(j.Output.Folder); err != nil {
-			return faultOf(err, "")
+		var err error
+		if t.folder, err = TakeFolder(out); err != nil {
+			return nil, faultOf(err, "")
 		}
 	}
-	cli.ReportsTo(j.Output.Folder)
-	w, err := newRun(p, t.hostsOf(task), simulated, t.from, servers, &config)
+	cli.ReportsTo(out)
+	w, err := newRun(u.p, t.hostsOf(u.task), simulated, t.from, servers, &u.config)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	w.run, w.start = world.RunID, t.started(p)
-	config.Hooks, config.Begin, config.ProfileS = w.hooks(), w.begin, p.Plan.Predicted.BusyS
-	if err := t.beginOthers(&config, task, j); err != nil {
-		return err
-	}
-	result, err := run.Train(t.Context(), config)
-	if result != nil {
-		t.ended(w.begun, result.Steps, cmp.Or(result.Checkpoint, t.from.at()))
-	}
+	w.run, w.start = world.RunID, t.started(u.p)
+	u.config.Hooks, u.config.Begin, u.config.ProfileS = w.hooks(), w.begin, u.p.Plan.Predicted.BusyS
+	return w, t.beginOthers(&u.config, u.task, u.job)
+}
+
+// concluded finishes the run's folder and says how the run has ended, or why it has failed.
+func (t *training) concluded(world *launch.World, w *runDir, result *run.Result, err error) error {
 	if !w.begun {
 		return faultOf(w.unreplaced(errors.Join(err, w.close())), t.from.at())
 	}
