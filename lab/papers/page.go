@@ -51,7 +51,9 @@ func (p *page) write() []byte {
 		"bound is \"at least\" or \"at most\" in the text; a crossover is where one system overtakes another; a word is "+
 		"a plan, or a statement that holds or does not. \"If\" is an ablation: one assumption is another, or several are "+
 		"at once, and all else is the same; of all combinations that an experiment tries, the smallest under which most "+
-		"signs, orders, bounds and crossovers are the paper's is shown, and what is apart then with its numbers.",
+		"signs, orders, bounds and crossovers are the paper's is shown, and what is apart then with its numbers. "+
+		"Assumptions were listed by people who knew the paper's values: a combination shows what is enough, not "+
+		"what was so.",
 		100*table.Near, 100*table.Apart))
 	p.line("")
 	p.summary()
