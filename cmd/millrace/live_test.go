@@ -173,7 +173,8 @@ func agreeAt(t *testing.T, url, dir string) {
 	page.Wait(`document.querySelectorAll(".card").length === 6 && document.querySelector(".memory .says") &&
 		document.querySelectorAll(".chart").length > 4`)
 	cards, reported := page.Texts(".card > *"), drawn.Texts(".card > *")
-	if len(reported) != 4*3 || fmt.Sprint(cards[:4*3]) != fmt.Sprint(reported) {
+	if len(reported) != 7*3 || fmt.Sprint(cards[:4*3]) != fmt.Sprint(reported[:4*3]) || cards[13] != reported[13] ||
+		cards[14] != "evaluation "+reported[16] || cards[16] != reported[19] { // loss, evaluation loss, accuracy
 		t.Errorf("the page says %q and the report %q", cards, reported)
 	}
 	over := drawn.Texts("#numbers + p")

@@ -30,7 +30,7 @@ var baseOf = map[string]string{
 	"measure":  "nowhere.yaml --sizes 4",
 	"manifest": "mpirun --model mlp --data digits --batch 8",
 	"import":   "nowhere --from piper --batch 8", "export": "--to deepspeed --plan nowhere",
-	"show": "nowhere.npz", "model show": "mlp",
+	"calibrate": "dgx-a100 nowhere.csv", "show": "nowhere.npz", "model show": "mlp",
 }
 
 // inWords is what messages call a flag whose name is not in them.
