@@ -29,7 +29,7 @@ func TestAttackFindsNothing(t *testing.T) {
 	}
 	var said, errs strings.Builder
 	args := []string{"--millrace", filepath.Join(programs, "millrace"), "--lab",
-		filepath.Join(programs, "millrace-lab"), "--native", native, "--keep", "", "--share", "0.05"}
+		filepath.Join(programs, "millrace-lab"), "--native", native, "--keep", "", "--share", "0.02"}
 	if code := execute(args, &said, &errs); code != 0 {
 		t.Errorf("it ends with %d\n%s%s", code, errs.String(), said.String())
 	}

@@ -57,6 +57,10 @@ func named(text string, names []string) (string, bool) {
 	return "", false
 }
 
+// columns are strings that are a family's name and another thing's, by file: in a table of measured steps dp is a column,
+// the degree of data parallelism.
+var columns = map[string]string{"../measured/steps.go": "dp"}
+
 // TestTuneNamesNobody holds tune to properties: no string of it names a family, a policy or a planner.
 func TestTuneNamesNobody(t *testing.T) {
 	names := registered(t)
@@ -78,7 +82,7 @@ func TestTuneNamesNobody(t *testing.T) {
 			case *ast.Field:
 				n.Tag = nil
 			case *ast.BasicLit:
-				if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
+				if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING && columns[path] != text {
 					if name, ok := named(text, names); ok {
 						t.Errorf("%s: %q names %s; ask for what it does (tune/roles)", set.Position(n.Pos()), text, name)
 					}
