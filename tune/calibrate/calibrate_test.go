@@ -60,6 +60,30 @@ func TestNumbersComeBack(t *testing.T) {
 	}
 }
 
+// A number that begins at the most that it may be is told by what it becomes below, and is not put back; one that
+// measurements push past its most stays there.
+func TestNumbersAtTheirMostAreFitted(t *testing.T) {
+	for measured, want := range map[float64]float64{1.2: 0.8, 0.9: 1} {
+		c := device()
+		kind := c.DeviceTypes["d"]
+		kind.Kernels.Overlap = 1
+		c.DeviceTypes["d"] = kind
+		var seen []calibrate.Observation
+		for i := range 6 {
+			seen = append(seen, calibrate.Observation{Name: fmt.Sprint(i), Measured: measured,
+				Predict: func(c *cluster.Cluster) (float64, error) { return 2 - c.DeviceTypes["d"].Kernels.Overlap, nil }})
+		}
+		fit, err := calibrate.Run(context.Background(), calibrate.Request{Cluster: c, Observations: seen,
+			Names: []string{"overlap"}, Least: 0.1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := fit.Numbers[0]; math.Abs(n.After-want) > 0.03 || n.Told() < 0.1 {
+			t.Errorf("measured %v: overlap is %v, want %v; %v is told", measured, n.After, want, n.Told())
+		}
+	}
+}
+
 func run(c *cluster.Cluster, all []calibrate.Observation, names []string) (*calibrate.Fit, error) {
 	return calibrate.Run(context.Background(), calibrate.Request{Cluster: c, Observations: all, Names: names})
 }

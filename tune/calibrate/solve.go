@@ -26,6 +26,12 @@ func (f *fitting) value(i int, theta float64) float64 {
 	return min(max(n.Before*math.Exp(theta), n.Least), n.Most)
 }
 
+// within is the difference that a number within what it may be has.
+func (f *fitting) within(i int, theta float64) float64 {
+	n := &f.numbers[i]
+	return min(max(theta, math.Log(n.Least/n.Before)), math.Log(n.Most/n.Before))
+}
+
 // rounded is a number at a difference with four digits: more are not known of any, and a file shows them.
 func (f *fitting) rounded(i int, theta float64) float64 {
 	n := &f.numbers[i]
@@ -173,7 +179,7 @@ func (f *fitting) fit(all []Observation, from []float64) ([]float64, error) {
 			}
 			next := make([]float64, n)
 			for i := range n {
-				next[i] = theta[i] + min(max(step.AtVec(i), -1), 1)
+				next[i] = f.within(i, theta[i]+min(max(step.AtVec(i), -1), 1))
 			}
 			tried, err := f.residuals(all, next)
 			if err != nil {
@@ -209,20 +215,24 @@ func solved(a *mat.SymDense, b *mat.VecDense) (*mat.VecDense, error) {
 // errNotPositive is of numbers that are not finite: what a prior is added to is positive.
 var errNotPositive = errors.New("calibrate: predictions change by no finite number with what is fitted")
 
-// jacobian is the change of residuals with each number, by differences.
+// jacobian is the change of residuals with each number, by differences: upwards, but from the most that it may be.
 func (f *fitting) jacobian(all []Observation, theta, r []float64) ([][]float64, error) {
 	const small = 1e-3
 	out := make([][]float64, len(theta))
 	for i := range theta {
 		moved := append([]float64(nil), theta...)
-		moved[i] += small
+		by := small
+		if f.within(i, moved[i]+small) < moved[i]+small {
+			by = -small
+		}
+		moved[i] += by
 		next, err := f.residuals(all, moved)
 		if err != nil {
 			return nil, err
 		}
 		out[i] = make([]float64, len(r))
 		for k := range r {
-			out[i][k] = (next[k] - r[k]) / small
+			out[i][k] = (next[k] - r[k]) / by
 		}
 	}
 	return out, nil

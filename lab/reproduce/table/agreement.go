@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -168,7 +169,11 @@ func (t *Table) Verdict() Verdict {
 		under, _ := t.Under(a)
 		found := under.Agreement()
 		c := found.Order()
-		if c.Same > most || c.Same == most && v.If != "" && t.switches(a) == t.switches(v.If) && found.Values.Same > near {
+		simpler := 0
+		if v.If != "" {
+			simpler = cmp.Or(cmp.Compare(t.switches(v.If), t.switches(a)), cmp.Compare(found.Values.Same, near))
+		}
+		if c.Same > most || c.Same == most && simpler > 0 {
 			most, near, v.If, v.Then, v.Apart = c.Same, found.Values.Same, a, c, under.Apart()
 		}
 	}
@@ -181,13 +186,17 @@ func (v Verdict) String() string {
 	if v.Tried > 0 {
 		no = fmt.Sprintf("none of %d assumptions and combinations of them restores ", v.Tried)
 	}
+	tried := ""
+	if v.Tried > 1 {
+		tried = fmt.Sprintf(" (of %d assumptions and combinations of them that were tried)", v.Tried)
+	}
 	switch {
 	case v.Order.Of == 0:
 		return ""
 	case v.Order.Same == v.Order.Of:
 		return fmt.Sprintf("order and sign agree with the paper: %d of %d", v.Order.Same, v.Order.Of)
 	case v.If != "" && v.Then.Same == v.Then.Of:
-		return fmt.Sprintf("order and sign agree in %d of %d; in all if %s", v.Order.Same, v.Order.Of, v.If)
+		return fmt.Sprintf("order and sign agree in %d of %d; in all if %s%s", v.Order.Same, v.Order.Of, v.If, tried)
 	case v.If != "":
 		return fmt.Sprintf("order and sign agree in %d of %d; in %d if %s, and %sall", v.Order.Same, v.Order.Of,
 			v.Then.Same, v.If, no)

@@ -83,6 +83,10 @@ func (f *calibrateFlags) run(c *cobra.Command, description string, files []strin
 		return cli.BadInput(fmt.Errorf("calibrate: device type %s of %s has no kernels to fit: build it on one that has, "+
 			"like {like: a100-80gb}; there are %s", described.Devices[0], description, strings.Join(cluster.Types(), ", ")))
 	}
+	known := calibrate.NamesOf(described)
+	if err := fittable(f.fit, known); err != nil {
+		return cli.BadInput(err)
+	}
 	meter := cli.StartMeter("calibrate")
 	defer meter.Stop()
 	meter.Doing("reading")
@@ -92,7 +96,7 @@ func (f *calibrateFlags) run(c *cobra.Command, description string, files []strin
 	}
 	r := calibrate.Request{Cluster: described, Names: f.fit, Least: toldAtLeast}
 	if len(r.Names) == 0 {
-		r.Names = calibrate.NamesOf(described)
+		r.Names = known
 	}
 	for _, set := range all {
 		r.Observations = append(r.Observations, set.Observations...)
@@ -132,6 +136,20 @@ func (f *calibrateFlags) run(c *cobra.Command, description string, files []strin
 		return err
 	}
 	return cli.Wrote(c.OutOrStdout(), f.output)
+}
+
+// fittable refuses names of --fit that stand twice, or are of no number of the cluster that a fit can change.
+func fittable(names, known []string) error {
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("calibrate: --fit names %s twice; once is right", name)
+		}
+		if slices.Contains(calibrate.Names(), name) && !slices.Contains(known, name) {
+			return fmt.Errorf("calibrate: --fit %s: the cluster has none, or it is 0, which a fit multiplies; there are %s",
+				name, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 // follow has a meter's work show the fits that leave something out.

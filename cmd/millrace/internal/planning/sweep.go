@@ -88,15 +88,6 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	if f.svg != "" {
-		text, err := plotted(m, described, found).SVG()
-		if err == nil {
-			err = document.WriteText(f.svg, string(text))
-		}
-		if err != nil {
-			return fmt.Errorf("plan: %w", err)
-		}
-	}
 	if output != "" {
 		if !best.Fits {
 			return cli.BadInput(shape.ErrNothing)
@@ -113,6 +104,15 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 		pl.Precision = j.Machine.Precision
 		if err := pl.Write(output); err != nil {
 			return err
+		}
+	}
+	if f.svg != "" {
+		text, err := plotted(m, described, found).SVG()
+		if err == nil {
+			err = document.WriteText(f.svg, string(text))
+		}
+		if err != nil {
+			return fmt.Errorf("plan: %w", err)
 		}
 	}
 	if asJSON {
