@@ -57,8 +57,8 @@ func named(text string, names []string) (string, bool) {
 	return "", false
 }
 
-// columns are strings that are a family's name and another thing's, by file: in a table of measured steps dp is a column,
-// the degree of data parallelism.
+// columns are strings that are a family's name and another thing's, by file: in a table of measured steps dp is a
+// column, the degree of data parallelism.
 var columns = map[string]string{"../measured/steps.go": "dp"}
 
 // TestTuneNamesNobody holds tune to properties: no string of it names a family, a policy or a planner.
