@@ -20,5 +20,5 @@
 // Of a profile forward and backward of each layer and micro-batch size are times that package profile/kernels predicts;
 // of layers that it predicts alike, like a model's blocks, their median is one time. Layers that take less than a
 // hundredth of their pass are left out: they would weigh as much as others, and decide nothing. Times of one
-// micro-batch size are held out together; of one size alone, those of one layer.
+// micro-batch size are held out together, of whatever file; of one size alone, those of one layer.
 package measured

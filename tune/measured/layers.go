@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/kernels"
@@ -45,9 +46,9 @@ func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster)
 		}
 		for _, layers := range kinds {
 			first := m.Layers[layers[0]].Name
-			group := fmt.Sprintf("%s %d", file, size)
+			group := fmt.Sprintf("%s on %s, %d", p.ModelID, device, size) // of any file: they are alike
 			if len(sizes) == 1 {
-				group = file + " " + first
+				group = fmt.Sprintf("%s on %s, %s", p.ModelID, device, first)
 			}
 			for _, pass := range passes(m, layers[0], size, o) {
 				var took []float64
@@ -60,7 +61,7 @@ func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster)
 						took[len(took)-1] = costs[i].BackwardS
 					}
 				}
-				median := middle(took)
+				median := stats.Median(took)
 				if median <= 0 || median < least*all {
 					left[first] = left[first] || median > 0
 					continue
@@ -155,13 +156,6 @@ func alike(m *model.Model, size int, c *cluster.Cluster, o kernels.Options) (out
 		out[k] = append(out[k], i)
 	}
 	return out, nil
-}
-
-// middle is the median.
-func middle(all []float64) float64 {
-	sorted := slices.Sorted(slices.Values(all))
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // pass is a layer's forward or backward of a micro-batch.
