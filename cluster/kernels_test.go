@@ -110,7 +110,7 @@ func TestRatesByHand(t *testing.T) {
 
 func TestKernelRefusals(t *testing.T) {
 	for text, want := range map[string]string{
-		"like: a100":                                        "no device type \"a100\"",
+		"like: a100":                                        "no device type \"a100\"; did you mean a100-40gb or a100-80gb?",
 		"peaks: {f64: 1TFLOPS}":                             `peaks has "f64"; precisions are f32, tf32, f16, bf16, fp8`,
 		"kernels: {attention: quick}":                       `attention is "quick"; it is flash`,
 		"kernels: {overlap: 2}":                             "overlap is 2; it is a part, 0 to 1",

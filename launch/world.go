@@ -41,6 +41,7 @@ const (
 	LauncherVar   = "MILLRACE_LAUNCHER"
 	WorkersVar    = "MILLRACE_WORKERS_PER_PROCESS"
 	WaitVar       = "MILLRACE_WAIT"
+	CommandVar    = "MILLRACE_COMMAND"  // command line of millrace launch, a list in JSON, to be run again
 	TLSVar        = "MILLRACE_TLS"      // on: connections are encrypted
 	TLSCertVar    = "MILLRACE_TLS_CERT" // file with this process's certificate
 	TLSKeyVar     = "MILLRACE_TLS_KEY"  // and with its key

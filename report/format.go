@@ -70,27 +70,51 @@ func signed(x float64) string {
 	return "+" + s
 }
 
-// off is how bad a difference is: 0 within 5 %, 1 within 15 %, 2 beyond. For parts the
-// limits are 2 and 5 points; counts must be exact.
+// Differences that are near and those that are fair: parts of the prediction, and for what is a part itself its points.
+const (
+	nearPart, fairPart     = .05, .15
+	nearPoints, fairPoints = .02, .05
+)
+
+// off is how bad a difference is: 0 near, 1 fair, 2 beyond. Counts must be exact.
 func (c *Comparison) off() int {
 	if c.Difference == nil {
 		return 0
 	}
 	d := max(*c.Difference, -*c.Difference)
-	near, far := .05, .15
+	near, fair := nearPart, fairPart
 	switch c.Unit {
 	case UnitPart:
-		near, far = .02, .05
+		near, fair = nearPoints, fairPoints
 	case UnitMicroBatch:
-		near, far = 0, 0
+		near, fair = 0, 0
 	}
 	switch {
 	case d <= near:
 		return 0
-	case d <= far:
+	case d <= fair:
 		return 1
 	}
 	return 2
+}
+
+// Meaning is what the colour of a difference says.
+type Meaning struct {
+	Off    int    `json:"off"` // Card.Off
+	Colour string `json:"colour"`
+	Text   string `json:"text"`
+}
+
+// Meanings is what the colours of differences say, the best first.
+func Meanings() []Meaning {
+	within := func(part, points float64) string {
+		return fmt.Sprintf("within %.0f %% of the prediction (a bubble: %.0f points)", 100*part, 100*points)
+	}
+	return []Meaning{
+		{0, "green", within(nearPart, nearPoints)},
+		{1, "amber", within(fairPart, fairPoints)},
+		{2, "red", "further off, or a count that differs"},
+	}
 }
 
 // label is the name of a comparison's row.

@@ -65,14 +65,6 @@ func (in Inputs) groups() []host {
 	return []host{all}
 }
 
-// named calls a worker, with its process and host in a run of several.
-func named(t *trace.Timeline, worker int) string {
-	if t == nil || len(t.Processes) < 2 {
-		return fmt.Sprintf("worker %d", worker)
-	}
-	return fmt.Sprintf("worker %d (%s)", worker, t.Where(worker))
-}
-
 // clocks says how well times of different processes agree, and what of the Timeline cannot be: sentences, none of a
 // run in one process.
 func clocks(t *trace.Timeline) []string {
@@ -143,15 +135,20 @@ func clockOf(t *trace.Timeline, p *trace.Process) string {
 }
 
 // stragglers says who computed slower than its profile, a sentence each.
-func stragglers(t *trace.Timeline) []string {
+func stragglers(in Inputs) []string {
+	t := in.Measured
 	if t == nil {
 		return nil
 	}
 	var all []string
 	for _, s := range t.Stragglers {
+		where := ""
+		if len(t.Processes) > 1 {
+			where = t.Where(s.Worker)
+		}
 		from, to := terminal.Whole(trace.StepNumber(s.From)), terminal.Whole(trace.StepNumber(s.To))
 		all = append(all, fmt.Sprintf("%s in steps %s to %s: at first %.2f times as long as by its profile, the others %.2f "+
-			"times", named(t, s.Worker), from, to, s.Times, s.Others))
+			"times", holder(s.Worker, in.stagesOf(s.Worker), where), from, to, s.Times, s.Others))
 	}
 	return all
 }
@@ -163,14 +160,21 @@ func (in Inputs) heldBy(t *trace.Timeline, process int) string {
 		if at.Process != process {
 			continue
 		}
-		text := fmt.Sprintf("worker %d", w)
-		if stages := in.stagesOf(w); len(stages) > 0 {
-			text += fmt.Sprintf(" (stage %s)", list(stages))
-		}
-		all = append(all, text)
+		all = append(all, holder(w, in.stagesOf(w), ""))
 	}
 	if all == nil {
 		return "none"
 	}
 	return strings.Join(all, ", ")
+}
+
+// holder calls a worker with where it is and the stages that it holds: "worker 0 (stages 0 and 1)".
+func holder(worker int, held []int, where string) string {
+	if len(held) > 0 {
+		where += "; " + terminal.Plural(len(held), "stage") + " " + terminal.And(held)
+	}
+	if where = strings.TrimPrefix(where, "; "); where == "" {
+		return fmt.Sprintf("worker %d", worker)
+	}
+	return fmt.Sprintf("worker %d (%s)", worker, where)
 }

@@ -49,7 +49,7 @@ func TestWorkersAreShownByHost(t *testing.T) {
 		flat := strings.Join(strings.Fields(terminal.String()), " ")
 		for _, want := range append(c.says, "a 0 worker 0 (stage 0) 1 worker 1 (stage 1) "+
 			"b 2 worker 2",
-			"host b, ranks 2–3 2 ", "worker 3 (rank 3 on host b) in steps 2 to 6: at first 1.62 times as long") {
+			"host b, ranks 2–3 2 ", "worker 3 (rank 3 on host b; stage 3) in steps 2 to 6: at first 1.62 times as long") {
 			if !strings.Contains(flat, want) {
 				t.Errorf("clocks %v s off: the terminal says nothing about %q:\n%s", c.skewS, want, terminal.String())
 			}

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
@@ -16,6 +17,7 @@ type pageView struct {
 	Script, Data    template.JS
 
 	Cards   []Card
+	Means   []Meaning // of the colours of differences, where there are any
 	Facts   []Fact
 	Stages  []stageRow
 	Why     []string
@@ -45,7 +47,7 @@ type Card struct {
 	Value      string `json:"value"`
 	Was        string `json:"was"`                  // "predicted 77.7 ms", or which one the value is
 	Difference string `json:"difference,omitempty"` // empty where one of the two is not known
-	Off        int    `json:"off"`                  // how bad the difference is, 0 to 2
+	Off        int    `json:"off"`                  // how bad the difference is, 0 to 2: Meanings
 }
 
 // numberRow is one Comparison as text.
@@ -98,6 +100,9 @@ func pageViewOf(in Inputs) *pageView {
 		v.Rows = append(v.Rows, numberRow{c.label(), c.text(c.Predicted), c.text(c.Measured), c.differenceText(), c.off(),
 			i > 0 && c.Name != rows[i-1].Name})
 	}
+	if slices.ContainsFunc(v.Rows, func(r numberRow) bool { return r.Difference != "–" }) {
+		v.Means = Meanings()
+	}
 	if over := measured.which(); over != "" {
 		v.Medians = "Measured numbers are " + over + "."
 	}
@@ -111,7 +116,7 @@ func pageViewOf(in Inputs) *pageView {
 		}
 		v.Clocks = clocks(t)
 	}
-	v.Stragglers = stragglers(in.Measured)
+	v.Stragglers = stragglers(in)
 	return v
 }
 

@@ -39,3 +39,12 @@ func TestDevicesAreShownAsWorkers(t *testing.T) {
 		t.Error("which stage is on which worker does not show")
 	}
 }
+
+// A caption says how far the step that is drawn is from the median, where that can be seen.
+func TestHowFarADrawnStepIsFromTheMedian(t *testing.T) {
+	for tookS, want := range map[float64]string{2.2: ", 10.0 % longer", 1.936: ", 3.2 % shorter", 2.008: "", 2: ""} {
+		if got := (shownStep{tookS: tookS, ofS: 2}).apart(); got != want {
+			t.Errorf("of %v s beside 2 s it says %q, want %q", tookS, got, want)
+		}
+	}
+}

@@ -287,7 +287,7 @@ func (d *drawing) hosts() {
 
 // stragglers names those that there were.
 func (d *drawing) stragglers() {
-	all := stragglers(d.in.Measured)
+	all := stragglers(d.in)
 	if all == nil {
 		return
 	}

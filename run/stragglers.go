@@ -2,6 +2,8 @@ package run
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/run/control"
@@ -48,25 +50,33 @@ func (l *leader) paceText(c pace.Change) string {
 	case c.Worker == pace.All && all == 1:
 		return fmt.Sprintf("the worker computes %.2f times as long %s", c.Times, off)
 	case c.Worker == pace.All:
-		return fmt.Sprintf("%d of %d workers are slower alike: they compute %.2f times as long %s", c.Slow, all, c.Times, off)
+		return fmt.Sprintf("%d of %s are slower alike: they compute %.2f times as long %s", c.Slow,
+			terminal.Count(all, "worker"), c.Times, off)
 	case c.Over:
-		return fmt.Sprintf("%s is a straggler no more: for %d steps it has computed %.2f times as long as its profile "+
-			"says, and the others %.2f times", l.nameOf(c.Worker), c.To-c.From+1, c.Times, c.Others)
+		return fmt.Sprintf("%s is a straggler no more: for %s it has computed %.2f times as long as its profile "+
+			"says, and the others %.2f times", l.nameOf(c.Worker), terminal.Count(c.To-c.From+1, "step"), c.Times, c.Others)
 	}
-	return fmt.Sprintf("%s is a straggler: for %d steps it has computed %.2f times as long as its profile says (%s a "+
-		"step, not %s), and the others %.2f times", l.nameOf(c.Worker), c.To-c.From+1, c.Times, terminal.Duration(c.BusyS),
-		terminal.Duration(c.ProfileS), c.Others)
+	return fmt.Sprintf("%s is a straggler: for %s it has computed %.2f times as long as its profile says (%s a "+
+		"step, not %s), and the others %.2f times", l.nameOf(c.Worker), terminal.Count(c.To-c.From+1, "step"), c.Times,
+		terminal.Duration(c.BusyS), terminal.Duration(c.ProfileS), c.Others)
 }
 
-// nameOf calls a worker with its stages and where it is.
+// nameOf calls a worker with where it is and its stages: "worker 0 (stages 0 and 1)", "worker 2 (rank 1 on host a;
+// stage 3)".
 func (l *leader) nameOf(worker int) string {
-	stages := ""
+	var held []int
 	for s, on := range l.job.Placement {
-		for _, w := range on {
-			if w == worker {
-				stages += fmt.Sprintf(", stage %d", s)
-			}
+		if slices.Contains(on, worker) {
+			held = append(held, s)
 		}
 	}
-	return l.job.World.Called(worker) + stages
+	name := l.job.World.Called(worker)
+	if len(held) == 0 {
+		return name
+	}
+	stages := terminal.Plural(len(held), "stage") + " " + terminal.And(held)
+	if where, in := strings.CutSuffix(name, ")"); in {
+		return where + "; " + stages + ")"
+	}
+	return name + " (" + stages + ")"
 }

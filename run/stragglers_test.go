@@ -89,9 +89,9 @@ func TestStragglersAreNamed(t *testing.T) {
 		case "one process for some steps":
 			want = []trace.Straggler{{Worker: 1, From: from, To: to - 1, Times: 1.5, Others: 1},
 				{Worker: 2, From: from, To: to - 1, Times: 1.5, Others: 1}}
-			says = []string{"worker 1 (rank 1 on host host1), stage 1 is a straggler: for 20 steps it has computed 1.50",
-				"worker 2 (rank 1 on host host1), stage 2 is a straggler: for 20 steps", "worker 1 (rank 1 on host host1), " +
-					"stage 1 is a straggler no more: for 20 steps it has computed 1.00 times as long", "worker 2 "}
+			says = []string{"worker 1 (rank 1 on host host1; stage 1) is a straggler: for 20 steps it has computed 1.50",
+				"worker 2 (rank 1 on host host1; stage 2) is a straggler: for 20 steps", "worker 1 (rank 1 on host host1; " +
+					"stage 1) is a straggler no more: for 20 steps it has computed 1.00 times as long", "worker 2 "}
 		}
 		same := func(a, b trace.Straggler) bool {
 			near := math.Abs(a.Times-b.Times)+math.Abs(a.Others-b.Others) < 1e-9

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -84,6 +85,9 @@ func launchCommand() *cobra.Command {
 			}
 			if err != nil {
 				return cli.BadInput(err)
+			}
+			if line, err := json.Marshal(os.Args); err == nil {
+				s.Env = append(without(s.Env, launch.CommandVar), fmt.Sprint(launch.CommandVar, "=", string(line)))
 			}
 			if cli.IsTerminal(os.Stdout) {
 				s.Env = append(s.Env, fmt.Sprint(terminal.ColumnsVar, "=", terminal.Of(os.Stdout).Columns))

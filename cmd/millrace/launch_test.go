@@ -200,11 +200,14 @@ func TestWhatLaunchRefuses(t *testing.T) {
 	}
 }
 
-// A signal reaches what was launched, which finishes its step and saves.
+// A signal reaches what was launched, which finishes its step and saves, and says the whole command that goes on.
 func TestLaunchHandsSignalsOn(t *testing.T) {
 	p := profiled(t)
-	c := p.Command(t, strings.Fields("launch -n 1 --restarts 2 -- train --model mlp --data digits --profile mlp.json "+
-		"--batch 4 --stages 2 --steps 100000000 --eval-rows 8 --out run"))
+	const line = "launch -n 2 --restarts 2 -- train --model mlp --data digits --profile mlp.json --batch 4 --stages 2 " +
+		"--steps 100000000 --eval-rows 8 --out run"
+	c := p.Command(t, strings.Fields(line+" --overwrite"))
+	var stdout strings.Builder
+	c.Stdout = &stdout
 	stderr, err := c.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -228,5 +231,8 @@ func TestLaunchHandsSignalsOn(t *testing.T) {
 		!strings.Contains(said, "SIGTERM: finishing the step and saving") || !strings.Contains(p.List(t, "run"),
 		"checkpoints") {
 		t.Errorf("code %d\n%s", code, said)
+	}
+	if want := "goes on     millrace " + line + " --resume run/checkpoints\n"; !strings.Contains(stdout.String(), want) {
+		t.Errorf("no %q in\n%s", want, stdout.String())
 	}
 }

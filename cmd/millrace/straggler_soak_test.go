@@ -110,8 +110,8 @@ func slowed(t *testing.T, p *clitest.Program, ranks ...int) string {
 func TestASlowedProcessIsNamed(t *testing.T) {
 	soaking(t)
 	p := clitest.Trainer(t)
-	if said := slowed(t, p, 1); !strings.Contains(said, "), stage 1 is a straggler: for 20 steps it has computed ") ||
-		strings.Contains(said, "), stage 0 is a straggler") ||
+	if said := slowed(t, p, 1); !strings.Contains(said, "; stage 1) is a straggler: for 20 steps it has computed ") ||
+		strings.Contains(said, "; stage 0) is a straggler") ||
 		!strings.Contains(said, "Stragglers\n  worker 1 (rank 1 on ") {
 		t.Errorf("with one slow process it said\n%s", said)
 	}

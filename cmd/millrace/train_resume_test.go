@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
@@ -99,6 +101,24 @@ func changed(t *testing.T, p *clitest.Program, a, b string) (names []string) {
 	return names
 }
 
+// saysItsNumbers has a run say for machines what its report does, and how well it did at last.
+func saysItsNumbers(t *testing.T, p *clitest.Program, o training.Outcome, dir string) {
+	t.Helper()
+	last := o.Evaluations[len(o.Evaluations)-1]
+	if o.Held == nil || *o.Held != last.Loss || o.Accuracy == nil ||
+		*o.Accuracy != float64(last.Correct)/float64(last.Samples) || o.Over == "" {
+		t.Errorf("after %+v it says %+v", last, o)
+	}
+	text, err := p.Command(t, []string{"report", "--json", dir}).Output()
+	var rows []report.Comparison
+	if err == nil {
+		err = json.Unmarshal(text, &rows)
+	}
+	if err != nil || len(rows) < 5 || !reflect.DeepEqual(rows, o.Numbers) {
+		t.Errorf("the report says %+v, train %+v (%v)", rows, o.Numbers, err)
+	}
+}
+
 // A run that goes on takes every setting of the training from its checkpoint, to the last bit, but for those
 // that a flag changes.
 func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
@@ -107,6 +127,7 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 	learn(t, p, "--optimizer sgd --lr 0.5 --momentum 0.9 --weight-decay 0.1 --clip 0.1 --seed 3 --batch 12 "+
 		"--lr-schedule cosine --lr-warmup 2 --split 1 --micro-batches 3 --steps 6 --save-every 3 --out whole")
 	rest := learn(t, p, "--split 2 --out rest --resume whole/checkpoints/step-00000003")
+	saysItsNumbers(t, p, rest, "rest")
 	if rest.Steps != 6 || len(rest.Changed) != 0 || !slices.Contains(rest.Taken, "optimizer.momentum 0.9") {
 		t.Errorf("%+v", rest)
 	}

@@ -54,8 +54,14 @@ func Nearest(given string, names []string) string {
 	return ""
 }
 
-// meant is the names that are as near as any to one that is none.
+// meant is the names that one begins that is none, up to a hyphen, and otherwise those that are as near as any.
 func meant(given string, names []string) (near []string) {
+	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return len(given) < 2 || !strings.HasPrefix(strings.ToLower(name), strings.ToLower(given)+"-")
+	})
+	if n := len(begun); n > 0 && n <= mostMeant {
+		return begun
+	}
 	least := 1 + min(2, len(given)/3)
 	for _, name := range names {
 		switch d := distance(strings.ToLower(given), strings.ToLower(name)); {

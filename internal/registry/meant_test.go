@@ -5,6 +5,7 @@ import "testing"
 func TestWhichNameIsMeant(t *testing.T) {
 	few := []string{"sgd", "adam", "adamw"}
 	many := []string{"afab", "1f1b", "1f1b-as", "interleaved", "chimera", "elastic", "zb-h1", "zb-h2", "zb-v", "v-half"}
+	types := []string{"v100", "v100-32gb", "a100-40gb", "a100-80gb", "h100", "p100"}
 	for _, c := range []struct {
 		given string
 		names []string
@@ -14,6 +15,8 @@ func TestWhichNameIsMeant(t *testing.T) {
 		{"ADAMW", few, "did you mean adamw? there are sgd, adam, adamw"},
 		{"lion", few, "there are sgd, adam, adamw, or give the path of a file"},
 		{"1f1", many, "did you mean 1f1b?"},
+		{"a100", types, "did you mean a100-40gb or a100-80gb? there are v100, v100-32gb, a100-40gb, a100-80gb, h100, p100"},
+		{"A100-40g", types, "did you mean a100-40gb? there are v100, v100-32gb, a100-40gb, a100-80gb, h100, p100"},
 		{"zb-h3", many, "did you mean zb-h1 or zb-h2?"},
 		{"inter", many, "did you mean interleaved?"},
 		{"", few, "there are sgd, adam, adamw, or give the path of a file"},

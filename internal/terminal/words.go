@@ -28,6 +28,22 @@ func Plural(n int, one string) string {
 	return one + "s"
 }
 
+// And lists whole numbers in a sentence: "0", "0 and 1", "0, 1 and 4".
+func And(all []int) string {
+	var b strings.Builder
+	for i, n := range all {
+		switch {
+		case i == 0:
+		case i == len(all)-1:
+			b.WriteString(" and ")
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(n))
+	}
+	return b.String()
+}
+
 // Number is a number with so many significant digits, zeros at its end too, and thousands apart: "1.00",
 // "241.6", "112,300"; of 0 digits the nearest whole number.
 func Number(v float64, digits int) string {

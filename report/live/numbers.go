@@ -1,6 +1,8 @@
 package live
 
 import (
+	"slices"
+
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/trace"
@@ -87,13 +89,17 @@ func (n *numbers) memory() (all []peaks) {
 
 // shownNumbers is what a page shows of them.
 type shownNumbers struct {
-	Over   string        `json:"over,omitempty"` // a sentence
-	Cards  []report.Card `json:"cards"`
-	Memory []peaks       `json:"memory,omitempty"` // by worker
+	Over   string           `json:"over,omitempty"` // a sentence
+	Cards  []report.Card    `json:"cards"`
+	Means  []report.Meaning `json:"means,omitempty"`  // of the colours of their differences
+	Memory []peaks          `json:"memory,omitempty"` // by worker
 }
 
 func (n *numbers) shown() *shownNumbers {
 	s := shownNumbers{Cards: report.Cards(n.rows), Memory: n.memory()}
+	if slices.ContainsFunc(s.Cards, func(c report.Card) bool { return c.Difference != "" }) {
+		s.Means = report.Meanings()
+	}
 	if n.over != "" {
 		s.Over = "Measured numbers are " + n.over + "."
 	}

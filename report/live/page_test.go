@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,11 @@ func TestPagesAreReadByAll(t *testing.T) {
 			browsertest.Each(t, server.URL+page.at, func(t *testing.T, p *browsertest.Page, _ browser.View) {
 				p.Wait(page.wait)
 				p.Wait(`millraceRedraws.count > 0`)
+				if got := strings.Join(p.Texts("#single .means li"), "; "); name != "all" &&
+					got != "green within 5 % of the prediction (a bubble: 2 points); amber within 15 % of the prediction "+
+						"(a bubble: 5 points); red further off, or a count that differs" {
+					t.Errorf("of the colours of differences it says %q", got)
+				}
 				p.Fits()
 				p.Accessible()
 			})
@@ -182,6 +188,12 @@ func TestRunsSideBySide(t *testing.T) {
 	}
 	if got := p.Texts(".differences tbody tr"); fmt.Sprint(got) != "[seed132]" {
 		t.Errorf("the settings differ in %q", got)
+	}
+	// All three have one formula of all but two of nine values, and rates and step times of their own.
+	p.Wait(`document.querySelector("#overview .chart .same").textContent === "a and bcd lie under ef"`)
+	said := p.Texts("#overview .chart .same:not([hidden])")
+	if slices.ContainsFunc(said, func(s string) bool { return !strings.HasSuffix(s, "lie under ef") }) || len(said) != 7 {
+		t.Errorf("of curves that hide others it says %q", said)
 	}
 	p.Click(".runs thead th:first-child button")
 	if got := rows(p); got != "ef bcd a" {

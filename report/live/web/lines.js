@@ -1,7 +1,9 @@
 // Curves of one or several runs over steps, time or samples, with one window for all of them.
 import { niceStep } from "./format.js";
 import { sharpContext } from "./curves.js";
+import { covered, firstFrom } from "./covered.js";
 import { colour, onTheme } from "./theme.js";
+import { dashOf } from "./words.js";
 
 const height = 190,
   left = 62,
@@ -42,7 +44,10 @@ export function makeLines(parent, { title, text, least, most, robust, zoom, labe
   const canvas = document.createElement("canvas");
   canvas.tabIndex = 0;
   canvas.setAttribute("role", "img");
-  figure.append(caption, canvas);
+  const same = document.createElement("p");
+  same.className = "same muted";
+  same.hidden = true;
+  figure.append(caption, same, canvas);
   parent.append(figure);
 
   const chart = { figure, lines: [], xText: String, window: null, log: false, pointer: null, drag: null, note: "" };
@@ -56,6 +61,10 @@ export function makeLines(parent, { title, text, least, most, robust, zoom, labe
         robust,
         say: (t) => {
           said.textContent = t ?? (chart.lines.length > 1 && figure.clientWidth < 420 ? "" : chart.note);
+        },
+        cover: (t) => {
+          same.hidden = t === "";
+          if (same.textContent !== t) same.textContent = t;
         },
       });
   };
@@ -123,11 +132,12 @@ export function makeLines(parent, { title, text, least, most, robust, zoom, labe
   return chart;
 }
 
-const dashes = [[], [6, 4], [2, 3]];
+// dashes are drawn as swatches are (live.css): neighbours differ in colour and in dash.
+const dashes = [[], [8, 4], [2, 3], [9, 3, 2, 3]];
 
-const lookOf = (index) => ({ colour: colour("r" + (index % 8)), dash: dashes[Math.floor(index / 8) % 3] });
+const lookOf = (index) => ({ colour: colour("r" + (index % 8)), dash: dashes[dashOf(index)] });
 
-function draw(canvas, chart, { text, least, most, robust, say }) {
+function draw(canvas, chart, { text, least, most, robust, say, cover }) {
   const width = canvas.parentElement.clientWidth;
   const ctx = sharpContext(canvas, width, height);
   const lines = chart.lines.filter((l) => l.x.length > 0);
@@ -183,6 +193,7 @@ function draw(canvas, chart, { text, least, most, robust, say }) {
   ctx.rect(left - 3, 0, end - left + 6, height - bottom + 3);
   ctx.clip();
   for (const l of lines) drawLine(ctx, l, toX, toY);
+  cover(covered(lines, toY));
   if (chart.drag && Math.abs(chart.drag.to - chart.drag.from) > 6) {
     ctx.fillStyle = colour("accent");
     ctx.globalAlpha = 0.15;
@@ -268,14 +279,14 @@ function drawLine(ctx, l, toX, toY) {
     ctx.globalAlpha = 1;
   }
   const many = l.i1 - l.i0 > 300 && l.low === l.y && l.smooth; // single steps: faint, with their mean over them
-  ctx.setLineDash(look.dash);
   ctx.lineJoin = "round";
-  for (const [ys, width, alpha] of many
+  for (const [ys, width, alpha, dash] of many
     ? [
-        [l.y, 1, 0.3],
-        [smoothed(l.y), 1.8, 1],
+        [l.y, 1, 0.3, []],
+        [smoothed(l.y), 1.9, 1, look.dash],
       ]
-    : [[l.y, 1.7, 1]]) {
+    : [[l.y, 1.9, 1, look.dash]]) {
+    ctx.setLineDash(dash);
     ctx.globalAlpha = alpha;
     ctx.lineWidth = width;
     ctx.beginPath();
@@ -350,18 +361,6 @@ function readOff(ctx, chart, lines, c) {
     ctx.fill();
   }
   return `${chart.xText(x, c.marks / 10)}: ${parts.join(", ") || "nothing"}`;
-}
-
-// firstFrom is the index of the first value that is not below x.
-function firstFrom(xs, x) {
-  let low = 0,
-    high = xs.length;
-  while (low < high) {
-    const mid = (low + high) >> 1;
-    if (xs[mid] < x) low = mid + 1;
-    else high = mid;
-  }
-  return low;
 }
 
 function rule(ctx, x1, y1, x2, y2) {

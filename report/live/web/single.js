@@ -29,6 +29,7 @@ function build() {
     head: el("section", { "aria-label": "How the run does" }),
     notices: el("div", { class: "stack" }),
     cards: el("section", { class: "cards", "aria-label": "The main numbers" }),
+    means: el("ul", { class: "legend means", "aria-label": "Colours of differences" }),
     step: section("One step", el("p", { class: "muted", hidden: true }), el("div")),
     memory: section("Memory of each worker", el("div")),
     curves: section("Curves", tools, charts),
@@ -42,6 +43,7 @@ function build() {
     parts.head,
     parts.notices,
     parts.cards,
+    parts.means,
     parts.step,
     parts.memory,
     parts.curves,
@@ -214,7 +216,12 @@ function drawCards(r, d) {
   for (const [name, value] of Object.entries(r.reported ?? {}).sort())
     shown.push({ name, value: value === null ? "–" : four(value), was: "said by the model at the last evaluation" });
   parts.cards.hidden = shown.length === 0;
-  if (!once("cards", shown)) return;
+  const means = d?.numbers?.means ?? [];
+  parts.means.hidden = means.length === 0;
+  if (!once("cards", shown, means)) return;
+  parts.means.replaceChildren(
+    ...means.map((m) => el("li", {}, el("span", { class: "off" + m.off, text: m.colour }), " " + m.text)),
+  );
   parts.cards.replaceChildren(
     ...shown.map((c) =>
       el(

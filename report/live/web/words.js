@@ -138,9 +138,9 @@ export const charts = [
   },
 ];
 
+// dashOf is how a run's line is dashed: runs of one colour differ in it, and so do neighbours.
+export const dashOf = (index) => (index + Math.floor(index / 8)) % 4;
+
 // swatch is the line that a run is drawn with.
 export const swatch = (index) =>
-  el("i", {
-    class: `swatch r${index % 8}${["", " dashed", " dotted"][Math.floor(index / 8) % 3]}`,
-    "aria-hidden": "true",
-  });
+  el("i", { class: `swatch r${index % 8} dash${dashOf(index)}`, "aria-hidden": "true" });

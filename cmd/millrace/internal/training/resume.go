@@ -371,29 +371,3 @@ func remedied(err error) error {
 	}
 	return cli.BadInput(fmt.Errorf("%w; go on from that with: %s", err, CommandFrom(commandLine(), damaged.Whole)))
 }
-
-// commandLine is what this process was started with, the program as it was called where that is its name.
-func commandLine() []string {
-	args := slices.Clone(os.Args)
-	if filepath.Base(args[0]) != "millrace" { // that of a test
-		args[0] = "millrace"
-	}
-	return args
-}
-
-// CommandFrom is a command line with --resume set to a path and nothing written over, as a shell takes it.
-func CommandFrom(args []string, path string) string {
-	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
-		return a == "--overwrite" || strings.HasPrefix(a, "--overwrite=")
-	})
-	at := slices.IndexFunc(args, func(a string) bool { return a == "--resume" || strings.HasPrefix(a, "--resume=") })
-	switch {
-	case at < 0:
-		args = append(args, "--resume", path)
-	case args[at] == "--resume" && at+1 < len(args):
-		args[at+1] = path
-	default:
-		args[at] = "--resume=" + path
-	}
-	return cli.Quoted(args)
-}

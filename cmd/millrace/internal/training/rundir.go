@@ -1,12 +1,14 @@
 package training
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -15,6 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/report/folder"
 	"github.com/millrace-ml/millrace/report/metrics"
@@ -190,8 +193,9 @@ func (w *runDir) printPages(out io.Writer) error {
 	return err
 }
 
-// printStopped says what a run leaves that was stopped: the rest is in its report.
-func (w *runDir) printStopped(out io.Writer, r *run.Result, alone bool) {
+// printStopped says what a run leaves that was stopped: the rest is in its report. A command that is known goes on from
+// there whole; what another launcher was started with is not.
+func (w *runDir) printStopped(out io.Writer, r *run.Result, known bool) {
 	_ = w.printPages(out)
 	if r.Checkpoint == "" {
 		fmt.Fprintf(out, "stopped     behind step %s of %s; no checkpoint was saved\n", terminal.Whole(r.Steps),
@@ -200,7 +204,7 @@ func (w *runDir) printStopped(out io.Writer, r *run.Result, alone bool) {
 	}
 	fmt.Fprintf(out, "stopped     behind step %s of %s, saved %s\n", terminal.Whole(r.Steps),
 		terminal.Whole(w.Job.Train.Steps), r.Checkpoint)
-	if at := filepath.Dir(r.Checkpoint); alone {
+	if at := filepath.Dir(r.Checkpoint); known {
 		fmt.Fprintf(out, "goes on     %s\n", CommandFrom(commandLine(), at)) // whole, to be copied
 	} else {
 		fmt.Fprintf(out, "goes on     with the same command and --resume %s\n", at)
@@ -213,18 +217,28 @@ type Outcome struct {
 	Steps       int                `json:"steps"`
 	Loss        float64            `json:"loss"`
 	Evaluations []trace.Evaluation `json:"evaluations,omitempty"` // their steps from 1
-	Checkpoint  string             `json:"checkpoint,omitempty"`
-	Predicted   float64            `json:"predicted_step_s"`
-	Measured    float64            `json:"measured_step_s"`
-	Report      string             `json:"report"`
-	Stopped     bool               `json:"stopped"`
+	// Held and Accuracy are those of the last evaluation, as metrics.jsonl names them; nil where there was none, or what
+	// was right is not counted.
+	Held       *float64            `json:"evaluation_loss,omitempty"`
+	Accuracy   *float64            `json:"evaluation_accuracy,omitempty"`
+	Numbers    []report.Comparison `json:"numbers"`                 // what the report compares
+	Over       string              `json:"measured_over,omitempty"` // the steps that the measured ones are of
+	Checkpoint string              `json:"checkpoint,omitempty"`
+	Predicted  float64             `json:"predicted_step_s"`
+	Measured   float64             `json:"measured_step_s"`
+	Report     string              `json:"report"`
+	Stopped    bool                `json:"stopped"`
 	// Taken and Changed are settings of the checkpoint that the run went on from.
 	Taken   []string `json:"taken,omitempty"`
 	Changed []string `json:"changed,omitempty"`
 }
 
 // outcome is what is printed for machines.
-func (w *runDir) outcome(in report.Inputs, r *run.Result) Outcome {
+func (w *runDir) outcome(in report.Inputs, r *run.Result) (Outcome, error) {
+	numbers, over, err := report.CompareOver(in)
+	if err != nil {
+		return Outcome{}, err
+	}
 	evaluations := slices.Clone(r.Timeline.Evaluations)
 	for i := range evaluations {
 		evaluations[i].Step = trace.StepNumber(evaluations[i].Step)
@@ -232,12 +246,19 @@ func (w *runDir) outcome(in report.Inputs, r *run.Result) Outcome {
 	o := Outcome{
 		Out: w.Job.Output.Folder, Steps: r.Steps, Loss: r.Loss, Evaluations: evaluations, Checkpoint: r.Checkpoint,
 		Predicted: w.Plan.Predicted.StepS, Measured: report.MeasuredStep(in),
-		Report: w.page(), Stopped: r.Stopped,
+		Report: w.page(), Stopped: r.Stopped, Numbers: numbers, Over: over,
+	}
+	if n := len(evaluations); n > 0 {
+		last := evaluations[n-1]
+		o.Held = &last.Loss
+		if last.Samples > 0 {
+			o.Accuracy = new(last.Accuracy())
+		}
 	}
 	if w.from != nil {
 		o.Taken, o.Changed = w.from.taken, w.from.changed
 	}
-	return o
+	return o, nil
 }
 
 // unreplaced says of a run that has failed without a checkpoint where the one is that it was to replace.
@@ -246,4 +267,42 @@ func (w *runDir) unreplaced(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w; what was in %s before is in %s", err, w.Job.Output.Folder, w.replaced)
+}
+
+// commandLine is what this process was started with, or what millrace launch was that started it, the program as it
+// was called where that is its name.
+func commandLine() []string {
+	args := slices.Clone(os.Args)
+	if by := launchLine(); by != nil {
+		args = by
+	}
+	if filepath.Base(args[0]) != "millrace" { // that of a test
+		args[0] = "millrace"
+	}
+	return args
+}
+
+// launchLine is the command line of the millrace launch that started this process; nil: none did.
+func launchLine() (args []string) {
+	if json.Unmarshal([]byte(os.Getenv(launch.CommandVar)), &args) != nil || len(args) == 0 {
+		return nil
+	}
+	return args
+}
+
+// CommandFrom is a command line with --resume set to a path and nothing written over, as a shell takes it.
+func CommandFrom(args []string, path string) string {
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
+		return a == "--overwrite" || strings.HasPrefix(a, "--overwrite=")
+	})
+	at := slices.IndexFunc(args, func(a string) bool { return a == "--resume" || strings.HasPrefix(a, "--resume=") })
+	switch {
+	case at < 0:
+		args = append(args, "--resume", path)
+	case args[at] == "--resume" && at+1 < len(args):
+		args[at+1] = path
+	default:
+		args[at] = "--resume=" + path
+	}
+	return cli.Quoted(args)
 }

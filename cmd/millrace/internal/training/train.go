@@ -306,9 +306,12 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 	}
 	switch {
 	case t.asJSON:
-		err = cli.WriteJSON(t.OutOrStdout(), w.outcome(in, result))
+		var outcome Outcome
+		if outcome, err = w.outcome(in, result); err == nil {
+			err = cli.WriteJSON(t.OutOrStdout(), outcome)
+		}
 	case result.Stopped:
-		w.printStopped(t.OutOrStdout(), result, world.Size == 1)
+		w.printStopped(t.OutOrStdout(), result, world.Size == 1 || launchLine() != nil)
 	default:
 		err = w.print(t.OutOrStdout(), in, result)
 	}
