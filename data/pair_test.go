@@ -79,8 +79,8 @@ func TestWhatAPairCannotBeReadAs(t *testing.T) {
 	}
 }
 
-// Samples of noise have every array that a model reads, within bounds that it can take, each row the same
-// however it is asked for.
+// Samples of noise have every array that a model reads, within bounds that it can take. Each row is the same however
+// it is asked for.
 func TestSyntheticArrays(t *testing.T) {
 	fields := []Field{{"x", []int{2, 3}, Float, nil}, {"ids", []int{5}, Int, nil}, {"mask", []int{5}, Bool, nil},
 		{"y", nil, Int, nil}, {"of", []int{3}, Int, []Range{{Most: 6, Only: true}, {Least: -9, At: []int{1}, Only: true}}}}

@@ -23,8 +23,8 @@ func (b brittle) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	panic("a mistake of the data's")
 }
 
-// A panic while a batch is made is an error of everybody who asked for it, those that waited for another to make
-// it too.
+// A panic while a batch is made is an error of everybody who asked for it. That includes those that waited for
+// another to make it.
 func TestAPanicReachesAllWhoWaitForABatch(t *testing.T) {
 	let := make(chan struct{})
 	p := Prefetch(brittle{let: let}, 1)

@@ -199,8 +199,8 @@ func (m *Model) Check() error {
 	return m.checkParameters()
 }
 
-// checkParameters refuses ties to nothing, to a later layer, or of another shape, and
-// two parameters of one full name, which a checkpoint could not tell apart.
+// checkParameters refuses ties to nothing, to a later layer, or to another shape. It also refuses two parameters of
+// one full name, which a checkpoint could not tell apart.
 func (m *Model) checkParameters() error {
 	shapes := map[string][]int{}
 	holder := map[string]string{}

@@ -139,8 +139,8 @@ func (c *chain) loss() []node {
 	return append(c.nodes, node{Name: "loss", Kind: "cross_entropy", From: []string{c.last, "target"}})
 }
 
-// maxRepeats bounds how often a family repeats a layer, so that a slip of the keyboard
-// is an error and not a machine out of memory.
+// maxRepeats bounds how often a family repeats a layer. A slip of the keyboard is then an error and does not use up
+// the machine's memory.
 const maxRepeats = 4096
 
 func mlp(l *Layer) ([]Tensor, []node, error) {

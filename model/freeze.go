@@ -140,7 +140,7 @@ func nearest(pattern string, all []string) []string {
 	return all[:min(5, len(all))]
 }
 
-// costLess takes the input's half of the backward from layers in front of which nothing learns, and says whether
+// costLess takes the input's half of the backward from layers in front of which nothing learns. learns says whether
 // the loss depends on anything that learns.
 func (m *Model) costLess() (learns bool) {
 	flows := map[string]bool{}

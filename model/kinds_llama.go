@@ -66,8 +66,8 @@ func init() {
 	})
 }
 
-// inferRotary is the shapes and the work of attention with rotary positions (Su et al., RoFormer, 2021) and grouped
-// queries (Ainslie et al., GQA, 2023).
+// inferRotary infers the shapes and the work of attention with rotary positions and grouped queries. They are
+// RoFormer's (Su et al., 2021) and GQA's (Ainslie et al., 2023).
 func inferRotary(l *Layer, in []Tensor) error {
 	x, err := sequence(in)
 	if err != nil {

@@ -14,8 +14,8 @@ type Kind struct {
 	// Example is settings of a layer of the kind, which reads Reads.
 	Example map[string]any
 	Reads   []Tensor
-	// Infer fills in the layer's Params, Outputs, FLOPs and SavedBytes from Attr, which
-	// holds every setting with its default, and the tensors of its From list.
+	// Infer fills in the layer's Params, Outputs, FLOPs and SavedBytes. It does so from Attr, which holds every setting
+	// with its default, and from the tensors of the layer's From list.
 	Infer func(l *Layer, in []Tensor) error
 	// Range says which of the tensors that a layer reads it takes as indices, and what these may be; nil: none.
 	Range func(l *Layer, in []Tensor) (at int, r Range)

@@ -38,8 +38,8 @@ func amount(name string, usual any, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc}
 }
 
-// repeats is how often a family repeats a layer, bounded so that a slip of the keyboard is an error and not a machine
-// out of memory.
+// repeats is the setting of how often a family repeats a layer. It is bounded so that a slip of the keyboard is an
+// error and does not use up the machine's memory.
 func repeats(name string, usual int, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1, Most: maxRepeats}
 }

@@ -106,9 +106,9 @@ func awd(l *Layer) ([]Tensor, []node, error) {
 	return inputs, c.loss(), nil
 }
 
-// bert is BERT (Devlin et al., 2019) with any number of layers and the head for questions
-// on a text, two scores a position, which is what DAPPLE trains (SQuAD 2.0). Norms stand
-// before the branches here; they cost the same. 384 positions are that task's usual length.
+// bert is BERT (Devlin et al., 2019) with the head for questions on a text. It has any number of layers; the head
+// gives two scores a position, which is what DAPPLE trains (SQuAD 2.0). Norms stand before the branches here; they
+// cost the same. 384 positions are that task's usual length.
 func bert(name string, layers, context int) Family {
 	return Family{
 		Name: name, Doc: "transformer encoder with two scores for each position",

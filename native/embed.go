@@ -1,5 +1,5 @@
-// Package native holds the sources of the libtorch shim, so that a millrace binary
-// can compile them for the libtorch it finds (millrace doctor --build).
+// Package native holds the sources of the libtorch shim. A millrace binary compiles them for the libtorch it finds
+// (millrace doctor --build).
 //
 // In: nothing. Out: the files of this folder as they were when the binary was built.
 // The package has no C code of Go's own and never needs a C compiler to build.

@@ -94,8 +94,8 @@ type tracing struct {
 	check   bool  // that shapes are as recorded
 }
 
-// begin has the calls change copies of the layer's state, for a backward of an earlier forward may read it as it was,
-// and what an evaluation changes is forgotten.
+// begin has the calls change copies of the layer's state. A backward of an earlier forward may read the state as it
+// was, and what an evaluation changes is forgotten.
 func (r *tracing) begin() error {
 	r.params = r.ctx.Params
 	if len(r.state) == 0 {

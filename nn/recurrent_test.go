@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// recur runs an lstm both ways over two inputs side by side on two rows of unlike numbers,
-// where the last position of row 0 in the second can be moved, and yields [rows, positions, 6].
+// recur runs a bidirectional lstm over two inputs side by side and yields [rows, positions, 6]. Both have two rows
+// of unlike numbers; moved is added to the last position of row 0 in the second.
 func recur(t *testing.T, d engine.Device, dropout float64, training bool, moved float64, firstRow int) []float64 {
 	t.Helper()
 	inputs := []model.Tensor{{Shape: []int{4, 2}, DType: model.Float}, {Shape: []int{4, 3}, DType: model.Float}}
@@ -67,8 +67,8 @@ func TestLSTMReadsEachWay(t *testing.T) {
 	}
 }
 
-// A unit is dropped at all positions of a sequence or at none, scaled where it is kept, and
-// a slice of a micro-batch gets its rows' masks.
+// A unit is dropped at all positions of a sequence or at none, and scaled where it is kept. A slice of a micro-batch
+// gets its rows' masks.
 func TestLSTMDropoutIsLocked(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()

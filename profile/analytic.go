@@ -17,8 +17,8 @@ type Analysis struct {
 	Sizes     []int  // of micro-batches, in samples
 	Optimizer string // its name
 	States    int    // copies of the parameters that it keeps
-	// OnChip leaves the parameters out of what passes through memory, on device types that have memory on the
-	// chip, as far as a stage's fit there (BaPipe, section 4.3).
+	// OnChip keeps parameters in memory on the chip, on device types that have any. As far as a stage's parameters fit
+	// there, they do not pass through memory (BaPipe, section 4.3).
 	OnChip bool
 	// Board is what is assumed of FPGA boards. Roofline takes them for devices as all others are, which do one
 	// layer at a time, forward or backward, and pass what it reads and writes through memory.

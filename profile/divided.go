@@ -8,10 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Divided is the profile with each layer in as many pieces as parts gives it, every piece a layer of its own
-// that makes its part of the features (BaPipe, §3.3.2; model.Model.Divide). parts has one list for each layer of p; a
-// list adds up to 1, or is empty of last layers, which are left out. Of a layer whose Features are known pieces are
-// whole features.
+// Divided is the profile of layers in pieces: each piece is a layer that makes its part of the features (BaPipe,
+// §3.3.2; model.Model.Divide). parts has one list for each layer of p; a list adds up to 1, or is empty of last
+// layers, which are left out. Of a layer whose Features are known pieces are whole features.
 //
 // A piece reads the whole input that its layer reads, and computes its part. One in front of the last holds and sends
 // its part of the output and no more. The last also reads what the others made, and has the layer's whole output and

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// An analytic profile charges nothing for the backward of a frozen beginning, less for that of a layer that learns in
-// part, and the same for any other; its parameters are kept, and no gradients of them.
+// An analytic profile charges nothing for the backward of frozen first layers. It charges less for a layer that
+// learns in part, and the same for any other; its parameters are kept, and no gradients of them.
 func TestAnalyticCostsOfFrozenLayers(t *testing.T) {
 	types := map[string]cluster.DeviceType{"gpu": {PeakFLOPS: 1e13, MemoryBandwidthBytesPerSecond: 1e12}}
 	of := func(patterns ...string) *profile.Profile {

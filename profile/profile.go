@@ -155,9 +155,8 @@ type Profile struct {
 	Engine           string `json:"engine,omitempty"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty"`
 	Concurrency      int    `json:"concurrency,omitempty"` // workers that computed at once while it was measured
-	// PaceSpread is by what part of the workers' mean the slowest of them was behind it, in the middle of the
-	// visits in which they computed the same at once: cores of a machine shared with others are slow one at a
-	// time, for a second or so.
+	// PaceSpread is (slowest - mean) / mean of the workers' times for equal work at once, the median over visits. Cores
+	// of a machine shared with others are slow one at a time, for a second or so.
 	PaceSpread float64 `json:"pace_spread,omitempty"`
 	// PassSpread is how far measured passes are apart, which the medians do not say; null where nobody has said so.
 	PassSpread *PassSpread `json:"pass_spread,omitempty"`

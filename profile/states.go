@@ -117,10 +117,9 @@ func (s *States) Layers(i int) []int {
 	return layers
 }
 
-// Order is a topological order of all layers in which each state of a chain, such as the
-// cuts of a plan, ends a run: what plan.Plan.Order holds. ends is how many layers the
-// closure of each has. Each state must be Before the next; layers that no state holds
-// come last.
+// Order is a topological order of all layers in which each state of a chain ends a run. The chain is for example the
+// cuts of a plan, and the order what plan.Plan.Order holds. ends is how many layers the closure of each state has.
+// Each state must be Before the next; layers that no state holds come last.
 func (s *States) Order(chain []int) (order, ends []int) {
 	last := s.segments[len(s.segments)-1].last
 	taken := make([]bool, last+1)

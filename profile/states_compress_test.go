@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// bottleneck is the least, over chains of states from nothing to the whole model with m
-// devices at most, of the slowest stage or transfer.
+// bottleneck is the least time of the slowest stage or transfer, over chains of states. Chains go from nothing to
+// the whole model with m devices at most.
 func bottleneck(s *States, m int, bandwidth, slackS, slackW float64) float64 {
 	n := len(s.List)
 	best := make([][]float64, n) // [state][devices]

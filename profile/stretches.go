@@ -13,10 +13,10 @@ func (s Stretch) Phi(forS float64) float64 {
 	return s.PeakS / forS
 }
 
-// Stretches is what a run of layers takes on a device for a micro-batch of a size, layer by layer, forward and
-// backward, both in the layers' order. A layer's peak is its best profiled size: what a sample takes there, times the
-// samples. So the peak is what this device was measured to reach in this very layer, not what its maker says: on a CPU
-// core nothing counts occupancy.
+// Stretches is the time of a run of layers on a device, for a micro-batch of size samples. forward and backward are
+// both layer by layer, in the layers' order. A layer's peak is its best profiled size: what a sample takes there,
+// times the samples. So the peak is what this device was measured to reach in this very layer, not what its maker
+// says: on a CPU core nothing counts occupancy.
 //
 // Refused: layers that are not the profile's; sizes and devices that At refuses.
 func (p *Profile) Stretches(device string, first, last, size int) (forward, backward []Stretch, err error) {

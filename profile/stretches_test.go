@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A layer that costs 1 + size forward and twice that backward takes 2 s a sample at 1 sample and 1.25 s at 4, which is
-// the best there is; one that takes 3 s a sample at any size is at its peak always.
+// By hand: a layer that costs 1 + size forward and twice that backward takes 2 s a sample at 1 sample. At 4, the
+// best size there is, it takes 1.25 s. One that takes 3 s a sample at any size is at its peak always.
 func TestStretches(t *testing.T) {
 	p := &Profile{Version: Version, Model: "two", Layers: []Layer{{TiedTo: -1}, {TiedTo: -1}}}
 	for _, size := range []int{1, 2, 4} {

@@ -30,8 +30,8 @@ type Advancing struct {
 	MinGain  float64
 	// Fits says whether there is memory for these depths; nil: for any.
 	Fits func(depths []int) bool
-	// OnDepths is told of the depths of the steps to come, those that have just been measured and
-	// what a step took with them (0: none yet), and whether the depths are final.
+	// OnDepths is told of the depths of the next steps and those that have just been measured. stepS is the time of a
+	// step with the measured ones, in seconds, 0 when there is none yet; settled says that the depths are final.
 	OnDepths func(next, measured []int, stepS float64, settled bool)
 
 	control *family.Advance

@@ -21,7 +21,7 @@ func TestAdvancingChangesNoBit(t *testing.T) {
 		want := train(t, c)
 		var seen [][]int
 		settled := false
-		a := &Advancing{Plan: c.Plan, Model: c.Model, Clip: c.Clip > 0, Every: 3, Patience: 9,
+		a := &Advancing{Plan: c.Plan, Model: c.Model, Clip: c.Train.Clip > 0, Every: 3, Patience: 9,
 			Fits: func(k []int) bool { return k[0] <= 6 },
 			OnDepths: func(next, _ []int, stepS float64, last bool) {
 				if stepS < 0 || settled {

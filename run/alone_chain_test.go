@@ -251,8 +251,8 @@ func near(what string, got, want []float64, tolerance float64) error {
 	return nil
 }
 
-// nearTo says where weights of a run are farther than tolerance, of the largest number of each parameter and
-// of 1 at least, from those that are right.
+// nearTo says where a run's weights are farther than tolerance from those that are right. The tolerance is relative
+// to the largest number of each parameter, and to 1 at least.
 func (v values) nearTo(got map[string]process.Weight, tolerance float64) error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		want := v[name]

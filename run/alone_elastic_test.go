@@ -118,8 +118,8 @@ func (a *averaging) running(pipelines int) values {
 	return out
 }
 
-// Elastic averaging moves pipelines and reference as its equations say, in both orders, with every optimizer,
-// and when it goes on with another number of pipelines.
+// Elastic averaging moves pipelines and reference as its equations say. Both orders do so, with every optimizer, and
+// when the run goes on with another number of pipelines.
 func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 	for _, x := range pairings(t) {
 		m := x.chain.model(t)
@@ -127,7 +127,7 @@ func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 			for i, optimizer := range optimizers {
 				config := func(steps, pipelines int) Config {
 					c := basic(t, x.engine, m, planOf(m, evenCuts(len(m.Layers), 1+i%3), 6, 2, "elastic"), 3, steps)
-					c.Optimizer, c.Rate, c.Clip = optimizer, rates[i%len(rates)], []float64{0, 0.4}[i%2]
+					c.Train.Optimizer, c.Train.Rate, c.Train.Clip = optimizer, rates[i%len(rates)], []float64{0, 0.4}[i%2]
 					c.Plan.Weights = string(schedule.Elastic)
 					c.Plan.Elastic = &plan.Elastic{
 						Pipelines: pipelines,
@@ -155,7 +155,7 @@ func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 					continue
 				}
 				again := config(10, 5-pipelines)
-				again.Resume, again.AverageResumed = first.Checkpoint.Dir, true
+				again.Resume.At, again.Resume.Averaged = first.Checkpoint.Dir, true
 				if err := twin.train(4, *again.Plan.Elastic); err != nil {
 					t.Fatal(err)
 				}

@@ -49,7 +49,7 @@ func pairings(t *testing.T) []pairing {
 func replicatedStream(t *testing.T, e engine.Engine, m *model.Model, policy schedule.Policy, replicas []int,
 	microBatch, steps int, again bool) Config {
 	config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), microBatch, 1, "1f1b-rr"), 3, steps)
-	config.Optimizer.Momentum = 0.9
+	config.Train.Optimizer.Momentum = 0.9
 	config.Plan.Weights = string(policy)
 	on(config.Plan, replicas...)
 	for i := range config.Plan.Stages {
@@ -58,8 +58,8 @@ func replicatedStream(t *testing.T, e engine.Engine, m *model.Model, policy sche
 	return config
 }
 
-// Each stage of 1F1B-RR steps by the mean over its own replicas' minibatches (PipeDream §3.2, §3.3), whatever
-// the other stages have, and at the end of the stream by the mean over those that are left.
+// Each stage of 1F1B-RR steps by the mean over its own replicas' minibatches (PipeDream §3.2, §3.3). What other
+// stages have changes nothing, and at the end of the stream the mean is over those that are left.
 func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
 	c := denseChain()
 	m := c.model(t)
@@ -75,7 +75,7 @@ func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
 							continue
 						}
 						config := replicatedStream(t, e, m, policy, replicas, 3, steps, again)
-						config.Rate.Base = 0.3
+						config.Train.Rate.Base = 0.3
 						twin := newAlone(c, config)
 						if err := twin.train(steps, 0); err != nil {
 							t.Fatal(err)
@@ -154,10 +154,10 @@ func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 			}
 			m := c.model(t)
 			config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(x.replicas)), 2, x.micros, "1f1b-rr"), 3, 13)
-			config.Optimizer, config.Rate, config.EvalEvery = optimizer, rates[i%len(rates)], []int{0, 5}[i%2]
+			config.Train.Optimizer, config.Train.Rate, config.Train.EvalEvery = optimizer, rates[i%len(rates)], []int{0, 5}[i%2]
 			config.Plan.Weights = string(x.policy)
 			if together {
-				config.Clip = 0.4
+				config.Train.Clip = 0.4
 			}
 			on(config.Plan, x.replicas...)
 			if err := asAlone(t, c, config, tolerance(e)); err != nil {
@@ -174,7 +174,8 @@ func TestAsynchronousReplicasStepAsTheirEquationSays(t *testing.T) {
 		for replicas := 2; replicas <= 3; replicas++ {
 			for i, optimizer := range optimizers {
 				config := basic(t, x.engine, m, planOf(m, nil, 9, 1, "dp"), 3, 9)
-				config.Optimizer, config.Rate, config.Clip = optimizer, rates[i%len(rates)], []float64{0, 0.4}[i%2]
+				config.Train.Optimizer, config.Train.Rate = optimizer, rates[i%len(rates)]
+				config.Train.Clip = []float64{0, 0.4}[i%2]
 				asynchronous(&config, replicas, replicas+i)
 				if err := asAlone(t, x.chain, config, x.limit); err != nil {
 					t.Errorf("%s, %d replicas, %+v: %v", x.engine.Name(), replicas, optimizer, err)
@@ -193,7 +194,7 @@ func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 	for i, optimizer := range optimizers {
 		at := func(steps int, policy schedule.Policy, replicas ...int) Config {
 			config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 2, 1, "1f1b-rr"), 3, steps)
-			config.Optimizer, config.Rate, config.Plan.Weights = optimizer, rates[i%len(rates)], string(policy)
+			config.Train.Optimizer, config.Train.Rate, config.Plan.Weights = optimizer, rates[i%len(rates)], string(policy)
 			on(config.Plan, replicas...)
 			return config
 		}
@@ -207,15 +208,15 @@ func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 			at(19, schedule.Latest, 2),
 		} {
 			if k > 0 {
-				next.Resume = dir
+				next.Resume.At = dir
 				twin.resume(next.Plan)
 			}
 			next.Checkpoint.Dir = dir
-			if err := twin.train(next.Steps-twin.done, 0); err != nil {
+			if err := twin.train(next.Train.Steps-twin.done, 0); err != nil {
 				t.Fatal(err)
 			}
 			if err := twin.weights().nearTo(train(t, next).Weights, tolerance(e)); err != nil {
-				t.Fatalf("%+v, %d steps done: %v", optimizer, next.Steps, err)
+				t.Fatalf("%+v, %d steps done: %v", optimizer, next.Train.Steps, err)
 			}
 		}
 	}
@@ -233,7 +234,7 @@ func TestTiedStagesOfAStreamUpdateTogether(t *testing.T) {
 	)
 	m := c.model(t)
 	config := basic(t, e, m, planOf(m, []int{0, 2}, 2, 1, "1f1b-rr"), 3, 13)
-	config.Optimizer.Momentum = 0.9
+	config.Train.Optimizer.Momentum = 0.9
 	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest} {
 		config.Plan.Weights = string(policy)
 		on(config.Plan, 2, 1, 1)

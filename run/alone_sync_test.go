@@ -44,12 +44,12 @@ func asAlone(t *testing.T, c chain, config Config, tolerance float64) error {
 func clippedAlone(t *testing.T, c chain, config Config, tolerance float64) (clipped int, err error) {
 	t.Helper()
 	config.Data.Test = noise{model: config.Model, classes: 3, rows: 1 << 10, seed: 11}
-	config.EvalRows = 7
+	config.Train.EvalRows = 7
 	twin := newAlone(c, config)
-	if err := twin.train(config.Steps, config.EvalEvery); err != nil {
+	if err := twin.train(config.Train.Steps, config.Train.EvalEvery); err != nil {
 		return clipped, err
 	}
-	clipped = over(twin.norms, config.Clip)
+	clipped = over(twin.norms, config.Train.Clip)
 	got := train(t, config)
 	if err := twin.weights().nearTo(got.Weights, tolerance); err != nil {
 		return clipped, err
@@ -61,16 +61,17 @@ func clippedAlone(t *testing.T, c chain, config Config, tolerance float64) (clip
 	if err := near("losses", losses(got.Timeline), twin.losses, tolerance); err != nil {
 		return clipped, err
 	}
-	if config.EvalEvery > 0 && len(got.Timeline.Evaluations) != (config.Steps+config.EvalEvery-1)/config.EvalEvery {
+	if config.Train.EvalEvery > 0 &&
+		len(got.Timeline.Evaluations) != (config.Train.Steps+config.Train.EvalEvery-1)/config.Train.EvalEvery {
 		return clipped, fmt.Errorf("evaluated %d times", len(got.Timeline.Evaluations))
 	}
-	loss, correct, err := twin.evaluate(config.Data.Test, config.EvalRows, twin.shown(), running)
+	loss, correct, err := twin.evaluate(config.Data.Test, config.Train.EvalRows, twin.shown(), running)
 	if err != nil {
 		return clipped, err
 	}
 	e := got.Timeline.Evaluations[len(got.Timeline.Evaluations)-1]
-	if e.Correct != correct || e.Samples != config.EvalRows {
-		return clipped, fmt.Errorf("%d of %d right; want %d of %d", e.Correct, e.Samples, correct, config.EvalRows)
+	if e.Correct != correct || e.Samples != config.Train.EvalRows {
+		return clipped, fmt.Errorf("%d of %d right; want %d of %d", e.Correct, e.Samples, correct, config.Train.EvalRows)
 	}
 	return clipped, near("the evaluation", []float64{e.Loss}, []float64{loss}, tolerance)
 }
@@ -94,23 +95,24 @@ func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 				}
 				m := c.model(t)
 				config := basic(t, e, m, randomPlan(g, m), 3, 10)
-				config.Optimizer, config.Rate = optimizers[ran%len(optimizers)], rates[g.IntN(len(rates))]
-				config.Clip = []float64{0, 0.3, 1}[g.IntN(3)]
+				config.Train.Optimizer, config.Train.Rate = optimizers[ran%len(optimizers)], rates[g.IntN(len(rates))]
+				config.Train.Clip = []float64{0, 0.3, 1}[g.IntN(3)]
 				if !config.placed(f, g) {
 					continue
 				}
 				if f.AdmitsPolicy(schedule.Elastic) {
 					config.Plan.Weights, config.Plan.Elastic = string(schedule.Elastic), plan.NewElastic(1)
 				}
-				config.Plan.PostValidate = config.Clip > 0 && g.IntN(2) == 0 && !f.AdmitsPolicy(schedule.Elastic)
-				if _, err := programs.Build(config.Plan, m.TiedLayers(), config.Clip > 0, 1); err != nil {
+				config.Plan.PostValidate = config.Train.Clip > 0 && g.IntN(2) == 0 && !f.AdmitsPolicy(schedule.Elastic)
+				if _, err := programs.Build(config.Plan, m.TiedLayers(), config.Train.Clip > 0, 1); err != nil {
 					continue
 				}
 				n, err := clippedAlone(t, c, config, tolerance(e))
 				if err != nil {
-					t.Fatalf("seed %d: %v\n%+v\n%+v %+v clip %v", seed, err, *config.Plan, config.Optimizer, config.Rate, config.Clip)
+					t.Fatalf("seed %d: %v\n%+v\n%+v %+v clip %v", seed, err, *config.Plan, config.Train.Optimizer,
+						config.Train.Rate, config.Train.Clip)
 				}
-				if n > 0 && n < config.Steps {
+				if n > 0 && n < config.Train.Steps {
 					clipped++
 				}
 				if ran++; ran >= len(optimizers) && clipped > 0 {
@@ -150,8 +152,8 @@ func TestReplicasOfAStepTrainOnItsMean(t *testing.T) {
 			for _, replicas := range [][]int{{3}, {1, 2}, {3, 2}, {2, 1, 3}} {
 				for i, optimizer := range optimizers {
 					config := basic(t, x.engine, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 13, 4, "afab"), 3, 6)
-					config.Optimizer, config.Rate, config.Clip = optimizer, rates[i%len(rates)], 0.5
-					config.Plan.Replication, config.PerSlice = string(how), true
+					config.Train.Optimizer, config.Train.Rate, config.Train.Clip = optimizer, rates[i%len(rates)], 0.5
+					config.Plan.Replication, config.Train.PerSlice = string(how), true
 					on(config.Plan, replicas...)
 					if err := asAlone(t, x.chain, config, x.limit); err != nil {
 						t.Errorf("%s, %s %v, %+v: %v", x.engine.Name(), how, replicas, optimizer, err)

@@ -41,10 +41,10 @@ func newAlone(c chain, of Config) *alone {
 	a := &alone{
 		chain: c, policy: schedule.Policy(p.Weights), split: p.Replication == string(schedule.Split),
 		micros: p.MicroBatches, rows: p.MicroBatch,
-		clip: of.Clip, rate: of.Rate, optimizer: of.Optimizer, data: of.Data.Train,
+		clip: of.Train.Clip, rate: of.Train.Rate, optimizer: of.Train.Optimizer, data: of.Data.Train,
 		statistics: statistics{}, counts: values{}, apart: p.Schedule == "dp-async",
 	}
-	a.cut(p, c.initial(of.Model, of.Seed, of.Engine.Float()), memories{})
+	a.cut(p, c.initial(of.Model, of.Train.Seed, of.Engine.Float()), memories{})
 	return a
 }
 

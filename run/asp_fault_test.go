@@ -21,7 +21,7 @@ func TestASPWithoutAProcess(t *testing.T) {
 	for _, lost := range []int{1, 2} {
 		c := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(9, 67)))
 		served(&c, 2)
-		c.Plan.Staleness, c.Steps, c.KeepSteps = nil, 4000, 1
+		c.Plan.Staleness, c.Train.Steps, c.Keep.Steps = nil, 4000, 1
 		w := worlds{of: []int{0, 1, 2}, carriers: tcp.New, overTCP: true}
 		links := make(chan control.Link, 2)
 		w.links = func(p int, l control.Link) {
@@ -48,7 +48,7 @@ func TestASPWithoutAProcess(t *testing.T) {
 func TestASPEndsAtALossThatIsNoNumber(t *testing.T) {
 	c := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(10, 68)))
 	served(&c, 2)
-	c.Plan.Staleness, c.Steps, c.Clip = nil, 40, 0
+	c.Plan.Staleness, c.Train.Steps, c.Train.Clip = nil, 40, 0
 	c.Data.Train = poisoned{c.Data.Train.(noise), 21}
 	c.Checkpoint = Checkpointing{Dir: t.TempDir(), Every: 10}
 	_, err := Train(t.Context(), c)
@@ -56,14 +56,14 @@ func TestASPEndsAtALossThatIsNoNumber(t *testing.T) {
 	if !errors.As(err, &loss) || loss.Step != 21 {
 		t.Fatalf("got %v, want the loss of step 21", err)
 	}
-	c.Data.Train, c.Resume, c.Steps = c.Data.Train.(poisoned).noise, c.Checkpoint.Dir, 24
+	c.Data.Train, c.Resume.At, c.Train.Steps = c.Data.Train.(poisoned).noise, c.Checkpoint.Dir, 24
 	if got := train(t, c); got.Timeline.Steps[0].Step != 20 || got.Steps != 24 {
 		t.Errorf("it goes on with step %d", got.Timeline.Steps[0].Step)
 	}
 }
 
-// A worker that dies, one that trains or the one that holds the weights, by an error or by a bug of ours, stops the run
-// at once. The error says which; nothing leaks; the checkpoint before is whole, and the run goes on from it.
+// A worker that dies stops the run at once: one that trains or the one that holds the weights, by an error or by a
+// bug of ours. The error says which; nothing leaks; the checkpoint before is whole, and the run goes on from it.
 func TestAWorkerThatDiesUnderASP(t *testing.T) {
 	const trainers, every, steps = 2, 4, 24
 	after := func(n int) func(string, []any) bool {
@@ -105,7 +105,7 @@ func TestAWorkerThatDiesUnderASP(t *testing.T) {
 				t.Fatalf("%s on worker %d: no checkpoint: %v", name, worker, err)
 			}
 			again := config(dir)
-			again.Resume = path
+			again.Resume.At = path
 			got := train(t, again)
 			order := got.Timeline.Applied
 			if got.Steps != steps || len(order) == 0 || order[0].Step%every >= trainers || order[0].Version%every != 0 {
@@ -120,7 +120,7 @@ func TestAWorkerThatDiesUnderASP(t *testing.T) {
 func TestASPRefusals(t *testing.T) {
 	fine := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(8, 66)))
 	served(&fine, 2)
-	fine.Plan.Staleness, fine.Steps = nil, 4
+	fine.Plan.Staleness, fine.Train.Steps = nil, 4
 	order := train(t, fine).Timeline.Applied
 	norm := fine
 	norm.Model = build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4}, "batch_norm": true})
@@ -136,20 +136,20 @@ func TestASPRefusals(t *testing.T) {
 		{"staleness -1", func(c *Config) { c.Plan.Staleness = new(-1) }},
 		{"an order of updates to replay, with weights 2bw", func(c *Config) {
 			asynchronous(c, 3, 3)
-			c.Replay = order
+			c.Train.Replay = order
 		}},
-		{"has steps 1 to 4; this run does steps 1 to 5", func(c *Config) { c.Steps, c.Replay = 5, order }},
+		{"has steps 1 to 4; this run does steps 1 to 5", func(c *Config) { c.Train.Steps, c.Train.Replay = 5, order }},
 		{"goes on across steps 1 to 2, around which", func(c *Config) {
-			c.Data.Test, c.EvalEvery = c.Data.Train, 2
-			c.Replay = []trace.Applied{{Step: 0}, {Step: 2, Version: 1}, {Step: 1}, {Step: 3, Version: 3}}
+			c.Data.Test, c.Train.EvalEvery = c.Data.Train, 2
+			c.Train.Replay = []trace.Applied{{Step: 0}, {Step: 2, Version: 1}, {Step: 1}, {Step: 3, Version: 3}}
 		}},
 		{"goes by weights of 9 updates", func(c *Config) {
-			c.Replay = slices.Clone(order)
-			c.Replay[1].Version = 9
+			c.Train.Replay = slices.Clone(order)
+			c.Train.Replay[1].Version = 9
 		}},
 		{"the next one of worker", func(c *Config) {
-			c.Replay = slices.Clone(order)
-			c.Replay[slices.IndexFunc(order, func(a trace.Applied) bool { return a.Step == 3 })].Step = 1
+			c.Train.Replay = slices.Clone(order)
+			c.Train.Replay[slices.IndexFunc(order, func(a trace.Applied) bool { return a.Step == 3 })].Step = 1
 		}},
 	} {
 		config := fine

@@ -32,8 +32,8 @@ func servedConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 		c.Plan.Staleness = new(g.IntN(4))
 	}
 	c.Plan.Stages[0].Recompute = anyRecompute(g)
-	c.Steps = 1 + g.IntN(20)
-	c.KeepSteps = c.Steps
+	c.Train.Steps = 1 + g.IntN(20)
+	c.Keep.Steps = c.Train.Steps
 	return c
 }
 
@@ -96,8 +96,8 @@ func ofPlan(t testing.TB, c Config, p *schedule.Program, got *Result) map[string
 
 // stale holds an order to what it must be, from one drain to the next by itself: every so many steps there is one.
 func stale(c Config, order []trace.Applied, every int) error {
-	if len(order) != c.Steps {
-		return fmt.Errorf("%d updates of %d steps", len(order), c.Steps)
+	if len(order) != c.Train.Steps {
+		return fmt.Errorf("%d updates of %d steps", len(order), c.Train.Steps)
 	}
 	for base := 0; base < len(order); base += every {
 		var own []trace.Applied
@@ -151,18 +151,18 @@ func TestASPEqualsItsRecord(t *testing.T) {
 		g := rand.New(rand.NewPCG(seed, 61))
 		c := servedConfig(t, e, g)
 		if seed%4 == 0 {
-			c.Carriers = haste(g)
+			c.Wire.Carriers = haste(g)
 		}
-		c.KeepSteps = 1 + g.IntN(c.Steps) // steps end in no order, and few are kept
+		c.Keep.Steps = 1 + g.IntN(c.Train.Steps) // steps end in no order, and few are kept
 		got := train(t, c)
 		order := got.Timeline.Applied
-		if err := stale(c, order, c.Steps+1); err != nil {
+		if err := stale(c, order, c.Train.Steps+1); err != nil {
 			t.Fatalf("seed %d: %v\n%v", seed, err, order)
 		}
 		if err := equalCase(c, applied(t, c, order), got.Weights); err != nil {
-			t.Fatalf("seed %d: the twin: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Steps)
+			t.Fatalf("seed %d: the twin: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Train.Steps)
 		}
-		c.Carriers, c.Replay, c.KeepSteps = nil, order, c.Steps
+		c.Wire.Carriers, c.Train.Replay, c.Keep.Steps = nil, order, c.Train.Steps
 		again := train(t, c)
 		if err := equalCase(c, again.Weights, got.Weights); err != nil || !slices.Equal(again.Timeline.Applied, order) {
 			t.Fatalf("seed %d: the replay: %v\n%v\n%v", seed, err, again.Timeline.Applied, order)
@@ -172,8 +172,8 @@ func TestASPEqualsItsRecord(t *testing.T) {
 
 // orderOf is what a run says that it did, and the run that replays it.
 func orderOf(c Config, got *Result) (order []trace.Applied, replay Config) {
-	c.Carriers, c.World, c.Replay, c.Hooks = nil, nil, got.Timeline.Applied, Hooks{}
-	return c.Replay, c
+	c.Wire.Carriers, c.Machine.World, c.Train.Replay, c.Hooks = nil, nil, got.Timeline.Applied, Hooks{}
+	return c.Train.Replay, c
 }
 
 // The workers may be in any processes, on any carrier, and the run may save and evaluate as it goes on: it leaves the
@@ -183,12 +183,12 @@ func TestASPOverProcesses(t *testing.T) {
 	eachSeed(t, cases(24, 120), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 62))
 		c := servedConfig(t, e, g)
-		c.Steps = 4 + g.IntN(12)
-		c.KeepSteps = c.Steps
-		every := c.Steps + 1
+		c.Train.Steps = 4 + g.IntN(12)
+		c.Keep.Steps = c.Train.Steps
+		every := c.Train.Steps + 1
 		if seed%3 == 0 {
 			every = 1 + g.IntN(5)
-			c.Data.Test, c.EvalRows, c.EvalEvery = c.Data.Train, 7, every
+			c.Data.Test, c.Train.EvalRows, c.Train.EvalEvery = c.Data.Train, 7, every
 		}
 		workers := len(c.Plan.Devices())
 		got := in(g, workers, 1+g.IntN(workers)).train(t.Context(), t, c).whole(t)
@@ -197,7 +197,7 @@ func TestASPOverProcesses(t *testing.T) {
 			t.Fatalf("seed %d: %v\n%v", seed, err, order)
 		}
 		if err := equalCase(c, applied(t, c, order), got.Weights); err != nil {
-			t.Fatalf("seed %d: the twin: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Steps)
+			t.Fatalf("seed %d: the twin: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Train.Steps)
 		}
 		again := train(t, replay)
 		if err := sameRun(again, got); err != nil {
@@ -212,12 +212,12 @@ func TestASPTakesWhatIsThere(t *testing.T) {
 	e := testEngine(t)
 	base := servedConfig(t, e, rand.New(rand.NewPCG(5, 63)))
 	served(&base, 2)
-	base.Steps, base.KeepSteps = 8, 8
+	base.Train.Steps, base.Keep.Steps = 8, 8
 	var orders [][]trace.Applied
 	var weights []map[string]process.Weight
 	for far := range 2 {
 		c := base
-		c.Carriers = shaped(func(from, to int) shape.Link {
+		c.Wire.Carriers = shaped(func(from, to int) shape.Link {
 			if from == far || to == far {
 				return shape.Link{Latency: 40 * time.Millisecond, BytesPerSecond: 1e9}
 			}
@@ -242,8 +242,8 @@ func TestASPTakesWhatIsThere(t *testing.T) {
 func TestASPWithoutStalenessGoesInRounds(t *testing.T) {
 	c := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(6, 64)))
 	served(&c, 3)
-	c.Plan.Staleness, c.Steps = new(0), 12
-	c.Carriers = haste(rand.New(rand.NewPCG(7, 64)))
+	c.Plan.Staleness, c.Train.Steps = new(0), 12
+	c.Wire.Carriers = haste(rand.New(rand.NewPCG(7, 64)))
 	for k, a := range train(t, c).Timeline.Applied {
 		if a.Version != k/3*3 || a.Step/3 != k/3 {
 			t.Errorf("update %d is of step %d, with the weights behind %d", k, a.Step, a.Version)
@@ -258,7 +258,7 @@ func TestASPIsStoppedAndResumed(t *testing.T) {
 	for seed := range cases(12, 60) {
 		g := rand.New(rand.NewPCG(seed, 65))
 		c := servedConfig(t, e, g)
-		c.Steps, c.KeepSteps = 40, 40
+		c.Train.Steps, c.Keep.Steps = 40, 40
 		c.Checkpoint.Dir = t.TempDir()
 		ctx, cancel := context.WithCancel(t.Context())
 		at := g.IntN(20)
@@ -275,23 +275,23 @@ func TestASPIsStoppedAndResumed(t *testing.T) {
 		}
 		order := stopped.Timeline.Applied
 		shorter := c
-		shorter.Steps, shorter.Checkpoint = stopped.Steps, Checkpointing{}
+		shorter.Train.Steps, shorter.Checkpoint = stopped.Steps, Checkpointing{}
 		if err := equalCase(c, applied(t, shorter, order), stopped.Weights); err != nil {
 			t.Fatalf("seed %d: stopped behind %d steps: %v", seed, stopped.Steps, err)
 		}
-		if stopped.Steps == c.Steps {
+		if stopped.Steps == c.Train.Steps {
 			continue
 		}
 		stops++
 		second := c
-		second.Resume = c.Checkpoint.Dir
+		second.Resume.At = c.Checkpoint.Dir
 		got := train(t, second)
 		all := slices.Concat(order, got.Timeline.Applied)
 		if err := equalCase(c, applied(t, c, all), got.Weights); err != nil {
 			t.Fatalf("seed %d: resumed behind %d steps: %v", seed, stopped.Steps, err)
 		}
 		replay := c
-		replay.Checkpoint, replay.Replay = Checkpointing{}, all
+		replay.Checkpoint, replay.Train.Replay = Checkpointing{}, all
 		if err := sameWeights(train(t, replay).Weights, got.Weights); err != nil {
 			t.Fatalf("seed %d: the replay of both: %v", seed, err)
 		}
@@ -317,7 +317,7 @@ func TestTorchASP(t *testing.T) {
 		t.Run(family.name, func(t *testing.T) {
 			m := build(t, family.name, family.settings)
 			c := basic(t, e, m, planOf(m, nil, 3, 1, "dp"), family.classes, 11)
-			c.Clip = 0.5
+			c.Train.Clip = 0.5
 			served(&c, 3)
 			c.Plan.Stages[0].Recompute = plan.AtBoundary(family.name == "mlp")
 			got := train(t, c)

@@ -14,9 +14,9 @@ func BenchmarkGPTTwoWorkers(b *testing.B) {
 	e := torchEngine(b)
 	m := build(b, "gpt", map[string]any{"layers": 8, "width": 256, "heads": 8, "context": 128, "vocabulary": 256})
 	c := basic(b, e, m, planOf(m, []int{8}, 4, 16, "1f1b"), 256, max(b.N, 4))
-	c.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
-	c.Rate.Base = 1e-3
-	c.KeepWeights, c.KeepSteps = false, 1<<20
+	c.Train.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
+	c.Train.Rate.Base = 1e-3
+	c.Keep.Weights, c.Keep.Steps = false, 1<<20
 	b.ResetTimer()
 	res := train(b, c)
 	var ratios, seconds []float64

@@ -25,7 +25,7 @@ func TestBesideWithoutAProcess(t *testing.T) {
 		c.Plan = planOf(c.Model, evenCuts(len(c.Model.Layers), 3), 2, 2, "elastic")
 		c.Plan.Weights, c.Plan.Elastic = "elastic", plan.NewElastic(2)
 		c.Plan.Elastic.Reference = plan.Beside
-		c.Steps, c.KeepSteps = 4000, 1
+		c.Train.Steps, c.Keep.Steps = 4000, 1
 		c.Engine = &tardy{ref.New(), 4, time.Millisecond}
 		w := worlds{of: []int{0, 1, 2}, carriers: tcp.New, overTCP: true}
 		links := make(chan control.Link, 2)
@@ -52,7 +52,7 @@ func TestBesideWithoutAProcess(t *testing.T) {
 // A loss that is no number ends the run before its gradients are used, on any pipeline; what was saved stays.
 func TestBesideEndsAtALossThatIsNoNumber(t *testing.T) {
 	c := besideConfig(t, rand.New(rand.NewPCG(10, 78)))
-	c.Steps, c.Clip = 40, 0
+	c.Train.Steps, c.Train.Clip = 40, 0
 	c.Engine = &tardy{ref.New(), 5, time.Millisecond}
 	n := c.Plan.Elastic.Pipelines
 	c.Data.Train = poisoned{c.Data.Train.(noise), 21*n + 1}
@@ -62,7 +62,7 @@ func TestBesideEndsAtALossThatIsNoNumber(t *testing.T) {
 	if !errors.As(err, &loss) || loss.Step != 21 || r.Leaked != 0 {
 		t.Fatalf("got %v, want the loss of step 21", err)
 	}
-	c.Data.Train, c.Resume, c.Steps = c.Data.Train.(poisoned).noise, c.Checkpoint.Dir, 24
+	c.Data.Train, c.Resume.At, c.Train.Steps = c.Data.Train.(poisoned).noise, c.Checkpoint.Dir, 24
 	if got := train(t, c); got.Timeline.Steps[0].Step != 20 || got.Steps != 24 || got.Timeline.Seen[0].Version != 20 {
 		t.Errorf("it goes on with step %d and %+v", got.Timeline.Steps[0].Step, got.Timeline.Seen[0])
 	}
@@ -99,8 +99,9 @@ func (d dyingDevice) Beside(threads int) (engine.Device, error) {
 	return &failingDevice{dev, &failing{when: d.of.when, dies: d.of.dies}}, err
 }
 
-// A reference that dies beside its pipelines, by an error or by a bug of ours, and one whose device does not open, stop
-// the run at once. The error says which worker and which stage; nothing leaks; and the checkpoint before is whole.
+// A reference that dies beside its pipelines stops the run at once, by an error or by a bug of ours. So does one
+// whose device does not open. The error says which worker and which stage; nothing leaks; and the checkpoint before
+// is whole.
 func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 	for name, f := range map[string]struct {
 		with dyingBeside
@@ -142,7 +143,7 @@ func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 			}
 			again := faultyConfig(t)
 			again.Plan.Elastic.Reference = plan.Beside
-			again.Resume = path
+			again.Resume.At = path
 			if got := train(t, again); got.Steps != 6 {
 				t.Errorf("resumed from it, it ends behind %d steps", got.Steps)
 			}

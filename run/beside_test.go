@@ -33,7 +33,7 @@ func besideConfig(t testing.TB, g *rand.Rand) Config {
 	for i := range c.Plan.Stages {
 		c.Plan.Stages[i].Devices = []int{i}
 	}
-	c.Steps = 1 + g.IntN(12)
+	c.Train.Steps = 1 + g.IntN(12)
 	return c
 }
 
@@ -99,7 +99,7 @@ func besideTwin(t testing.TB, c Config, seen []trace.Seen) map[string]process.We
 // recordedBeside holds a record to what it must be: every update of every pipeline on every stage, none of which saw
 // more than the iterations in front of its own had left, and none less than one before it on its stage.
 func recordedBeside(c Config, seen []trace.Seen) error {
-	if want := c.Steps * len(c.Plan.Stages) * c.Plan.Elastic.Pipelines; len(seen) != want {
+	if want := c.Train.Steps * len(c.Plan.Stages) * c.Plan.Elastic.Pipelines; len(seen) != want {
 		return fmt.Errorf("%d updates, want %d", len(seen), want)
 	}
 	least := map[[2]int]int{}
@@ -122,8 +122,8 @@ func staleOnes(seen []trace.Seen) (n int) {
 	return n
 }
 
-// With the reference beside its pipelines a run leaves the bits of the paper's equations with the references that it
-// records, and of its own replay, however late the reference is.
+// With the reference beside its pipelines a run has the bits of the paper's equations with the references that it
+// recorded. Its own replay has them too, however late the reference is.
 func TestBesideEqualsItsRecord(t *testing.T) {
 	stale := 0
 	eachSeed(t, cases(100, 400), func(t *testing.T, seed uint64) {
@@ -133,9 +133,9 @@ func TestBesideEqualsItsRecord(t *testing.T) {
 			c.Engine = &tardy{c.Engine, seed, 2 * time.Millisecond}
 		}
 		if seed%5 == 0 {
-			c.Carriers = haste(g)
+			c.Wire.Carriers = haste(g)
 		}
-		c.KeepSteps = 1 + g.IntN(c.Steps)
+		c.Keep.Steps = 1 + g.IntN(c.Train.Steps)
 		got := train(t, c)
 		seen := got.Timeline.Seen
 		if err := recordedBeside(c, seen); err != nil {
@@ -147,7 +147,7 @@ func TestBesideEqualsItsRecord(t *testing.T) {
 		if err := equalCase(twin, besideTwin(t, twin, seen), got.Weights); err != nil {
 			t.Fatalf("seed %d: the twin: %v\n%+v", seed, err, *c.Plan.Elastic)
 		}
-		c.Engine, c.Carriers, c.ReplaySeen = ref.New(), nil, seen
+		c.Engine, c.Wire.Carriers, c.Train.ReplaySeen = ref.New(), nil, seen
 		again := train(t, c)
 		if err := sameWeights(again.Weights, got.Weights); err != nil || !slices.Equal(again.Timeline.Seen, seen) {
 			t.Fatalf("seed %d: the replay: %v\n%v\n%v", seed, err, again.Timeline.Seen, seen)
@@ -162,10 +162,10 @@ func TestBesideEqualsItsRecord(t *testing.T) {
 func TestBesideSeenAtOnceIsInline(t *testing.T) {
 	for seed := range uint64(10) {
 		c := besideConfig(t, rand.New(rand.NewPCG(seed, 72)))
-		for step := range c.Steps {
+		for step := range c.Train.Steps {
 			for s := range c.Plan.Stages {
 				for p := range c.Plan.Elastic.Pipelines {
-					c.ReplaySeen = append(c.ReplaySeen, trace.Seen{Step: step, Stage: s, Pipeline: p, Version: step})
+					c.Train.ReplaySeen = append(c.Train.ReplaySeen, trace.Seen{Step: step, Stage: s, Pipeline: p, Version: step})
 				}
 			}
 		}
@@ -174,7 +174,7 @@ func TestBesideSeenAtOnceIsInline(t *testing.T) {
 		e.Reference = plan.Inline
 		pl := *c.Plan
 		pl.Elastic = &e
-		inline.Plan, inline.ReplaySeen = &pl, nil
+		inline.Plan, inline.Train.ReplaySeen = &pl, nil
 		if err := sameWeights(train(t, c).Weights, train(t, inline).Weights); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
@@ -187,9 +187,9 @@ func TestBesideOverProcesses(t *testing.T) {
 	eachSeed(t, cases(24, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 73))
 		c := besideConfig(t, g)
-		c.Steps = 4 + g.IntN(10)
+		c.Train.Steps = 4 + g.IntN(10)
 		if seed%3 == 0 {
-			c.Data.Test, c.EvalRows, c.EvalEvery = c.Data.Train, 7, 1+g.IntN(5)
+			c.Data.Test, c.Train.EvalRows, c.Train.EvalEvery = c.Data.Train, 7, 1+g.IntN(5)
 		}
 		if seed%2 == 0 {
 			c.Engine = &tardy{c.Engine, seed, time.Millisecond}
@@ -204,7 +204,7 @@ func TestBesideOverProcesses(t *testing.T) {
 		if err := equalCase(twin, besideTwin(t, twin, got.Timeline.Seen), got.Weights); err != nil {
 			t.Fatalf("seed %d: the twin: %v", seed, err)
 		}
-		c.Carriers, c.World, c.Hooks, c.ReplaySeen = nil, nil, Hooks{}, got.Timeline.Seen
+		c.Wire.Carriers, c.Machine.World, c.Hooks, c.Train.ReplaySeen = nil, nil, Hooks{}, got.Timeline.Seen
 		c.Engine = ref.New()
 		if err := sameWeights(train(t, c).Weights, got.Weights); err != nil {
 			t.Fatalf("seed %d: the replay: %v", seed, err)
@@ -218,7 +218,7 @@ func TestBesideIsStoppedAndResumed(t *testing.T) {
 	for seed := range cases(12, 60) {
 		g := rand.New(rand.NewPCG(seed, 74))
 		c := besideConfig(t, g)
-		c.Steps, c.KeepSteps = 40, 40
+		c.Train.Steps, c.Keep.Steps = 40, 40
 		if seed%2 == 0 {
 			c.Engine = &tardy{c.Engine, seed, 2 * time.Millisecond}
 		}
@@ -236,12 +236,12 @@ func TestBesideIsStoppedAndResumed(t *testing.T) {
 		if err != nil || stopped.Steps <= at || stopped.Leaked != 0 {
 			t.Fatalf("seed %d: it did not end as it should: %v", seed, err)
 		}
-		if stopped.Steps == c.Steps {
+		if stopped.Steps == c.Train.Steps {
 			continue
 		}
 		stops++
 		second := c
-		second.Resume = c.Checkpoint.Dir
+		second.Resume.At = c.Checkpoint.Dir
 		got := train(t, second)
 		all := slices.Concat(stopped.Timeline.Seen, got.Timeline.Seen)
 		if err := recordedBeside(c, all); err != nil {
@@ -251,7 +251,7 @@ func TestBesideIsStoppedAndResumed(t *testing.T) {
 		if err := equalCase(c, besideTwin(t, c, all), got.Weights); err != nil {
 			t.Fatalf("seed %d: stopped behind %d steps and resumed: %v", seed, stopped.Steps, err)
 		}
-		c.ReplaySeen = all
+		c.Train.ReplaySeen = all
 		if err := sameWeights(train(t, c).Weights, got.Weights); err != nil {
 			t.Fatalf("seed %d: the replay of both: %v", seed, err)
 		}
@@ -277,13 +277,13 @@ func TestTorchBeside(t *testing.T) {
 		c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 2), 2, 3, "elastic"), family.classes, 12)
 		c.Plan.Weights, c.Plan.Elastic = "elastic", plan.NewElastic(3)
 		c.Plan.Elastic.Reference = plan.Beside
-		c.Optimizer, _ = optim.Default(optim.AdamW)
-		c.Rate.Base, c.Clip = 0.01, 0.5
+		c.Train.Optimizer, _ = optim.Default(optim.AdamW)
+		c.Train.Rate.Base, c.Train.Clip = 0.01, 0.5
 		got := train(t, c)
 		if err := recordedBeside(c, got.Timeline.Seen); err != nil {
 			t.Error(err)
 		}
-		c.ReplaySeen = got.Timeline.Seen
+		c.Train.ReplaySeen = got.Timeline.Seen
 		if err := sameWeights(train(t, c).Weights, got.Weights); err != nil {
 			t.Errorf("%s: the replay: %v", family.name, err)
 		}
@@ -295,11 +295,11 @@ func TestTorchBeside(t *testing.T) {
 func TestBesideOnLateDevices(t *testing.T) {
 	for _, without := range []process.Wait{"", process.WaitSteps} {
 		c := besideConfig(t, rand.New(rand.NewPCG(3, 75)))
-		c.Steps = 10
+		c.Train.Steps = 10
 		c.Engine, c.without = ref.Lazy(ref.Lateness{Seed: 5, OneIn: 1, Most: 400 * time.Microsecond}), without
 		got, err := Train(t.Context(), c)
 		if err == nil {
-			c.Engine, c.without, c.ReplaySeen = ref.New(), "", got.Timeline.Seen
+			c.Engine, c.without, c.Train.ReplaySeen = ref.New(), "", got.Timeline.Seen
 			err = sameWeights(train(t, c).Weights, got.Weights)
 		}
 		if (err == nil) != (without == "") {
@@ -311,7 +311,7 @@ func TestBesideOnLateDevices(t *testing.T) {
 // What a run with the reference beside its pipelines cannot do is refused by name.
 func TestBesideRefusals(t *testing.T) {
 	fine := besideConfig(t, rand.New(rand.NewPCG(8, 76)))
-	fine.Steps = 4
+	fine.Train.Steps = 4
 	seen := train(t, fine).Timeline.Seen
 	tied := waiting(t)
 	tied.Plan.Schedule, tied.Plan.Weights, tied.Plan.Elastic = "elastic", "elastic", plan.NewElastic(2)
@@ -333,19 +333,19 @@ func TestBesideRefusals(t *testing.T) {
 		}},
 		{"no reference beside pipelines", func(c *Config) {
 			c.Plan.Elastic = plan.NewElastic(2)
-			c.ReplaySeen = seen
+			c.Train.ReplaySeen = seen
 		}},
-		{"the recorded order of", func(c *Config) { c.Steps, c.ReplaySeen = 5, seen }},
+		{"the recorded order of", func(c *Config) { c.Train.Steps, c.Train.ReplaySeen = 5, seen }},
 		{"the order to replay goes on across step 2", func(c *Config) {
-			c.Data.Test, c.EvalEvery = c.Data.Train, 2
-			c.ReplaySeen = slices.Clone(seen)
-			for i := range c.ReplaySeen {
-				c.ReplaySeen[i].Version = 0
+			c.Data.Test, c.Train.EvalEvery = c.Data.Train, 2
+			c.Train.ReplaySeen = slices.Clone(seen)
+			for i := range c.Train.ReplaySeen {
+				c.Train.ReplaySeen[i].Version = 0
 			}
 		}},
 		{"saw the reference behind 3 updates", func(c *Config) {
-			c.ReplaySeen = slices.Clone(seen)
-			c.ReplaySeen[0].Version = 3
+			c.Train.ReplaySeen = slices.Clone(seen)
+			c.Train.ReplaySeen[0].Version = 3
 		}},
 	} {
 		config := fine

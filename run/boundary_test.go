@@ -35,7 +35,7 @@ func roundedTwin(t *testing.T, c Config) map[string]process.Weight {
 	case schedule.Elastic:
 		return averagedWeights(t, c)
 	default:
-		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps)
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestTorchRoundsAtBoundaries(t *testing.T) {
 		for name, carriers := range map[string]func(int) ([]wire.Carrier, error){
 			"": wire.InProcess, "pipe": others["pipe"], "tcp": others["tcp"], "blocking": others["blocking"],
 		} {
-			c.Carriers = carriers
+			c.Wire.Carriers = carriers
 			got := train(t, c)
 			if err := equalCase(c, want, got.Weights); err != nil {
 				t.Errorf("%s over %q: %v", format, name, err)
@@ -147,7 +147,7 @@ func TestRoundingSurvivesAllElse(t *testing.T) {
 		c.Engine = testEngine(t)
 		want := roundedTwin(t, c)
 		tight := c
-		tight.Slots = 2
+		tight.Wire.Slots = 2
 		if err := equalCase(c, want, train(t, tight).Weights); err != nil {
 			t.Errorf("%s, 2 slots: %v", format, err)
 		}
@@ -158,10 +158,10 @@ func TestRoundingSurvivesAllElse(t *testing.T) {
 		}
 		dir := t.TempDir()
 		first := c
-		first.Steps, first.Checkpoint.Dir = 3, dir
+		first.Train.Steps, first.Checkpoint.Dir = 3, dir
 		train(t, first)
 		second := c
-		second.Resume, second.Checkpoint.Dir = dir, dir
+		second.Resume.At, second.Checkpoint.Dir = dir, dir
 		if err := equalCase(c, want, train(t, second).Weights); err != nil {
 			t.Errorf("%s, resumed: %v", format, err)
 		}
@@ -171,8 +171,8 @@ func TestRoundingSurvivesAllElse(t *testing.T) {
 // An evaluation is of the weights, whatever boundaries training has.
 func TestEvaluationsRoundNothing(t *testing.T) {
 	c := small(t, 3, 1)
-	c.Rate.Base, c.Rate.Warmup = 0, 0
-	c.Data.Test, c.EvalRows = noise{model: c.Model, classes: 4, rows: 16, seed: 9}, 16
+	c.Train.Rate.Base, c.Train.Rate.Warmup = 0, 0
+	c.Data.Test, c.Train.EvalRows = noise{model: c.Model, classes: 4, rows: 16, seed: 9}, 16
 	want := train(t, c).Timeline.Evaluations[0].Loss
 	if got := train(t, withBoundary(c, packing.I8)).Timeline.Evaluations[0].Loss; got != want {
 		t.Errorf("the evaluation is %v with i8, %v without", got, want)
@@ -205,7 +205,7 @@ func TestNumbersBeyondAFormat(t *testing.T) {
 	}
 	c := basic(t, testEngine(t), m, planOf(m, []int{0}, 2, 2, "1f1b"), 3, 2)
 	c.Data.Train = scaled{c.Data.Train.(noise), 1e7}
-	c.Rate.Base = 1e-12
+	c.Train.Rate.Base = 1e-12
 	got := train(t, withBoundary(c, packing.F16))
 	if r := got.Timeline.Rounded[0]; r.Kind != "SF" || r.Beyond < 4 {
 		t.Errorf("%+v; some activations are larger than 65504", r)

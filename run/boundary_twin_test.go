@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// crosses rounds what stage from has made of a micro-batch where it goes to another worker on stage to, number by
-// number, as package packing's comment defines it and by none of its code.
+// crosses rounds the output of stage from for a micro-batch that goes to another worker, on stage to. It does so
+// number by number, as package packing's comment defines it, and by none of its code.
 func (w *twin) crosses(all whole, id, from, to int) {
 	f := w.c.Plan.Boundary
 	if !f.Packs() {

@@ -8,7 +8,7 @@ import (
 // A run knows of each step how long each worker computed, though it keeps the events of the last ones alone.
 func TestWhatWorkersComputedIsKnownOfEveryStep(t *testing.T) {
 	c := small(t, 3, 20)
-	c.KeepSteps = 4
+	c.Keep.Steps = 4
 	tl := train(t, c).Timeline
 	if len(tl.Computed) != 20 || len(tl.Kept(0)) != 4 {
 		t.Fatalf("%d steps are known and %d kept; want 20 and 4", len(tl.Computed), len(tl.Kept(0)))

@@ -39,7 +39,7 @@ func carrierOf(c *Config) string {
 		panic(err)
 	}
 	h := fnv.New32a()
-	fmt.Fprintf(h, "%s %d %d %v", plan, c.Seed, c.Steps, c.Optimizer)
+	fmt.Fprintf(h, "%s %d %d %v", plan, c.Train.Seed, c.Train.Steps, c.Train.Optimizer)
 	return map[uint32]string{0: "pipe", 1: "blocking", 2: "tcp"}[h.Sum32()%10]
 }
 

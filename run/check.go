@@ -18,18 +18,18 @@ func (c Config) Check() error {
 	if err != nil {
 		return err
 	}
-	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1)
+	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1)
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
 	if err := c.runnable(p); err != nil {
 		return err
 	}
-	if c.Resume == "" {
+	if c.Resume.At == "" {
 		return nil
 	}
-	if c.From != nil {
-		return c.fits(c.From)
+	if c.Resume.Open != nil {
+		return c.fits(c.Resume.Open)
 	}
 	from, err := openCheckpoint(c)
 	if err != nil {
@@ -38,8 +38,8 @@ func (c Config) Check() error {
 	return from.Close()
 }
 
-// runnable refuses a Program that cannot run to its end, or not on this plan's workers, and one whose sums do
-// not ascend, before anything of it begins.
+// runnable refuses a Program that cannot run to its end, or not on this plan's workers. It also refuses one whose
+// sums do not ascend, before anything of it begins.
 func (c Config) runnable(p *schedule.Program) error {
 	if _, err := check.Check(p); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (c Config) runnable(p *schedule.Program) error {
 
 // ordered refuses a Program whose sums do not ascend, unless any order will do.
 func (c Config) ordered(p *schedule.Program) error {
-	if c.AnyOrder {
+	if c.Train.AnyOrder {
 		return nil
 	}
 	if wrong := check.OutOfOrder(p, c.Model.NormalisesMicroBatches() != nil); wrong != nil {
@@ -88,7 +88,7 @@ func executable(p *schedule.Program, of *plan.Plan) error {
 	return nil
 }
 
-// CheckPlan refuses plans that Train cannot carry out on this model; perSlice is Config.PerSlice.
+// CheckPlan refuses plans that Train cannot carry out on this model; perSlice is Training.PerSlice.
 func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
 	if id := m.ID(); p.ModelID != "" && p.ModelID != id {
 		return fmt.Errorf("run: the plan is for model %s (%s); this is %s (%s)", p.Model, p.ModelID, m.Name, id)

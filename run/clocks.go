@@ -12,18 +12,18 @@ import (
 const readings = 8
 
 // sinceS is a moment on the leader's clock.
-func (l *leader) sinceS(t time.Time) float64 { return t.Sub(l.began).Seconds() }
+func (p *peers) sinceS(t time.Time) float64 { return t.Sub(p.began).Seconds() }
 
 // readClocks asks all processes for the time on their clocks, unless there is one alone or the run has failed.
 func (l *leader) readClocks() {
-	if len(l.links) == 1 || !l.state.Ready() {
+	if len(l.peers.links) == 1 || !l.state.Ready() {
 		return
 	}
 	for range readings {
 		for l.state.Asked() {
 			l.await()
 		}
-		l.told = time.Now()
+		l.silence.told = time.Now()
 		l.tell(l.state.Beat())
 	}
 	for l.state.Asked() {
@@ -34,18 +34,18 @@ func (l *leader) readClocks() {
 // placed writes into a Timeline where its workers are, in a run that says so.
 func (l *leader) placed(t *trace.Timeline) {
 	w := l.job.World
-	if n := len(l.links); n == 1 && w.Hosts == nil {
+	if n := len(l.peers.links); n == 1 && w.Hosts == nil {
 		return
 	}
-	t.Processes, t.Places = make([]trace.Process, len(l.links)), make([]trace.Place, len(w.Workers))
+	t.Processes, t.Places = make([]trace.Process, len(l.peers.links)), make([]trace.Place, len(w.Workers))
 	for k, at := range w.Workers {
 		t.Places[k] = trace.Place{Process: at.Process, Device: at.Device}
 	}
-	now := l.sinceS(time.Now())
+	now := l.peers.sinceS(time.Now())
 	for i := range t.Processes {
 		p := &t.Processes[i]
 		p.Host = w.HostOf(i)
-		p.OffsetS, p.Drift, p.ErrorS = l.clocks[i].Line(now)
+		p.OffsetS, p.Drift, p.ErrorS = l.peers.clocks[i].Line(now)
 	}
 }
 

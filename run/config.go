@@ -37,9 +37,9 @@ type Checkpointing struct {
 	// ByStage has stages of a stream save themselves every so many steps, each behind its own last update, and nothing
 	// is drained for it; see Checkpoints in the package's description.
 	ByStage bool
-	// Claim is called where the folder is another than the leader's, in the first of the processes that have it, before
-	// anything there is changed, and calls arrange, which sets aside what is there; nil: nobody is asked. An error of it
-	// ends the run.
+	// Claim asks whether the run may use a checkpoint folder that is not the leader's; nil: nobody is asked. It is
+	// called in the first of the processes that have the folder, before anything there is changed, and calls arrange,
+	// which sets aside what is there. Its error ends the run.
 	Claim func(arrange func() error) error
 }
 
@@ -54,18 +54,19 @@ type Hooks struct {
 	OnQuiet func(quiet time.Duration, chain []string)
 	// OnPart is called, in any process, when its own part of a step stands. It must not take long: workers wait for it.
 	OnPart func(step int)
-	// OnPace is called when a worker has become a straggler, or is none any more, and once when the workers are slower
-	// than their profiles alike.
+	// OnPace is called when a worker becomes a straggler, or is one no longer. It is called once when the workers are
+	// slower than their profiles alike.
 	OnPace func(Pace)
-	// OnLate is called when a step has taken far longer than others so far, and again each time when it has taken twice
-	// as long as then: for how long, how long others take, and what each worker is at or waits for, as OnQuiet.
+	// OnLate is called when a step takes far longer than others so far. It is called again each time when the step has
+	// taken twice as long as then. late is how long it has taken, usual how long others take, and chain what each
+	// worker is at or waits for, as in OnQuiet.
 	OnLate func(late, usual time.Duration, chain []string)
 	// WantsTrace is asked about each step that stands, and must return at once. Where it says yes OnTrace is called with
 	// the Timeline of that step, unless nobody has it any more or it is too long. With neither nothing is done.
 	WantsTrace func(step int) bool
 	OnTrace    func(*trace.Timeline)
-	// OnTaken is called before the first step where another run has bound its workers to this
-	// processor, among others, so that this one's are bound to none.
+	// OnTaken is called before the first step where another run has bound its workers to this processor, among others.
+	// This run's are then bound to none.
 	OnTaken func(processor int)
 }
 
@@ -88,6 +89,90 @@ type Pace struct {
 	Text string // the same in a sentence
 }
 
+// Training says how long a model is trained, by which updates, and how often it is evaluated.
+type Training struct {
+	Steps     int // in all, those before a resumed checkpoint included
+	Optimizer optim.Settings
+	Rate      optim.Rate
+	// RateFactor is what Rate was multiplied by, by the rule RateScale, for checkpoints to record. 0 is 1.
+	RateScale  string
+	RateFactor float64
+	Clip       float64 // limit of the gradients' global norm; 0: none
+	Seed       uint64  // of first values and dropout masks
+	// PerSlice admits layers that normalise over a micro-batch where replicas split micro-batches: each replica then
+	// normalises over its own slice. Without it such a plan is refused.
+	PerSlice bool
+	// AnyOrder admits Programs that sum gradients in another order than that of micro-batches. Without it they are
+	// refused, as their bits are not those of one worker.
+	AnyOrder bool
+
+	EvalEvery int // steps between two evaluations; 0: only at the end, if there is test data
+	EvalRows  int // of the test data; 0: all
+
+	// Replay, of weight policy asp, makes the updates in the order that another run recorded: its Timeline.Applied, which
+	// has all steps of this run. The weights then have the same bits. nil: in the order in which gradients arrive.
+	Replay []trace.Applied
+	// ReplaySeen does the same for elastic averaging with the reference beside the pipelines: the other run's
+	// Timeline.Seen.
+	ReplaySeen []trace.Seen
+}
+
+// Machine says where the workers are, and what those of this process compute with.
+type Machine struct {
+	World *process.World // nil: all workers are in this process
+	// Place is what the run may change of its process, and of the processors that it has; nil: nothing.
+	Place            *place.Policy
+	ThreadsPerWorker int // of one operator; 0: 1
+	Cores            int // that the workers of this process share; 0: each has its own
+	// Ahead is how many computations may be queued on a device when it is given the next one; 0: none. It is for devices
+	// that return before they have computed anything, and shared cores require 0.
+	Ahead int
+}
+
+// Wire says how workers send each other messages, and who sums gradients over replicas.
+type Wire struct {
+	// Carriers makes what messages between the workers go over; nil: wire.InProcess. The run closes them.
+	Carriers func(workers int) ([]wire.Carrier, error)
+	// Slots is how many messages from one worker to another may be in flight or wait to be received; 0: as many as
+	// the Program can have there in any timing (check.InFlight). A Program that would block with so few is refused.
+	Slots int
+	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: schedule.BucketBytes.
+	BucketBytes int64
+	// Meet has another library sum gradients over replicas, in an order of its own: all replicas are left with
+	// the same bits, but not with those of one worker. nil: in rank order.
+	Meet process.Meet
+}
+
+// Resuming says which checkpoint a run goes on from. The zero value is a run from the start.
+type Resuming struct {
+	At string // a checkpoint, or a directory of them
+	// Open is what At names, where that is open already or on several hosts; Train closes it. nil: Train opens it.
+	Open *checkpoint.Checkpoint
+	// Averaged admits a checkpoint of another number of pipelines than the run's: all begin at the reference, with the
+	// average of the optimizer states. Without it such a checkpoint is refused.
+	Averaged bool
+}
+
+// Watching says when workers are taken for slow, late or stalled.
+type Watching struct {
+	// ProfileS is how long each worker should compute in a step, in seconds, by which stragglers are found; nil: nobody
+	// looks for any, nor under asp, where each worker goes at its own pace.
+	ProfileS []float64
+	// StallAfter is how long a run waits while nothing happens: while all workers wait, while a process gets ready or
+	// carries out an order, while it answers or leaves; 0: 5 minutes. Bytes that move are something that happens, so
+	// that slow links and disks may take longer. A run in which no worker can ever go on ends at once.
+	StallAfter time.Duration
+	// LateAfter is how long a step takes at least before Hooks.OnLate is called; 0: 5 seconds.
+	LateAfter time.Duration
+}
+
+// Keeping says what the Result has of a run beside its numbers.
+type Keeping struct {
+	Steps    int            // last steps whose events are kept in full; 0: 8
+	WantStep func(int) bool // further steps to keep in full
+	Weights  bool           // the final parameters and buffers
+}
+
 // Config is a training run.
 type Config struct {
 	Model  *model.Model
@@ -95,82 +180,25 @@ type Config struct {
 	Engine engine.Engine
 	Data   Data
 
-	Optimizer optim.Settings
-	Rate      optim.Rate
-	// RateFactor is what Rate was multiplied by, by the rule RateScale: checkpoints say so. 0 is 1.
-	RateScale  string
-	RateFactor float64
-	Clip       float64 // limit of the gradients' global norm; 0: none
-	Seed       uint64
-	// PerSlice lets layers that normalise over a micro-batch do so over each replica's slice
-	// of it, where replicas split micro-batches; without it such a plan is refused.
-	PerSlice bool
-	// AnyOrder lets Programs run whose sums do not ascend; without it they are refused, as their bits
-	// are not those of one worker.
-	AnyOrder bool
-	Steps    int // in all, those before a resumed checkpoint included
-
-	ThreadsPerWorker int // of one operator; 0: 1
-	Cores            int // that the workers of this process share; 0: each has its own
-	// Ahead is how many computations a device may have to do yet when it is given the next one; 0: none. It is
-	// for devices that return before they have done anything, and cores that are shared require 0.
-	Ahead int
-	World *process.World // where the workers are; nil: all in this process
-	// Class says what kind of error one is, which those of the other processes are told (control.Failed); nil: none.
-	Class func(error) string
-	// Place is what the run may change of its process, and of the processors it has; nil: nothing.
-	Place *place.Policy
-
-	EvalEvery int // steps between two evaluations; 0: only at the end, if there is test data
-	EvalRows  int // of the test data; 0: all
-	// Checkpoint periods, like EvalEvery, are drains in the Programs, whether or not anybody stops there.
+	Train   Training
+	Machine Machine
+	Wire    Wire
+	// Checkpoint periods, like Train.EvalEvery, are drains in the Programs, whether or not anybody stops there.
 	Checkpoint Checkpointing
-	Resume     string // a checkpoint, or a directory of them, to go on from; empty: from the start
-	// From is what Resume names, where that is open already or on several hosts; Train closes it. nil: Train opens it.
-	From *checkpoint.Checkpoint
-	// Meet has another library sum gradients over replicas, in an order of its own: all replicas are left with
-	// the same bits, but not with those of one worker. nil: in rank order.
-	Meet process.Meet
-	// AverageResumed has a run go on from a checkpoint of another number of pipelines than its
-	// own: all begin at the reference, with the average of the optimizer states. Without
-	// it such a checkpoint is refused.
-	AverageResumed bool
+	Resume     Resuming
+	Watch      Watching
+	Keep       Keeping
+	Hooks      Hooks
 
-	Hooks Hooks
-	// ProfileS is how long each worker is to compute in a step, in seconds, which stragglers are told by; nil, or where
-	// each worker goes its own way (asp): nobody is looked at.
-	ProfileS []float64
-	// Begin is called once, when workers and the first Program are ready, and no step has been taken. An error
-	// of it ends the run, as one of its own would.
-	Begin     func() error
-	KeepSteps int            // last steps whose events are kept in full; 0: 8
-	WantStep  func(int) bool // further steps to keep in full
-	// StallAfter is how long nothing may happen while everybody waits, or in a process that gets ready or carries out an
-	// order, and how long one may take to answer and to leave; 0: 5 minutes. That bytes move is something that happens,
-	// so that slow links and disks may take as long as they do. That nobody can ever move is noticed at once.
-	StallAfter time.Duration
-	// LateAfter is how long a step takes at least before Hooks.OnLate is called; 0: 5 seconds.
-	LateAfter time.Duration
-	// KeepWeights has the Result carry the final parameters and buffers.
-	KeepWeights bool
-
-	// Carriers makes what messages between the workers go over; nil: wire.InProcess. The run closes them.
-	Carriers func(workers int) ([]wire.Carrier, error)
-	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: schedule.BucketBytes.
-	BucketBytes int64
-	// Slots is how many messages from one worker to another may be on their way or lie there untaken; 0: as many
-	// as the Program can have there in any timing (check.InFlight). A Program that would block with so few is
-	// refused.
-	Slots int
 	// Next is asked at every boundary between Programs for the lowered Program of the next
 	// `steps` steps at most (its Repeat times its Period); nil: the plan's own schedule. The
 	// Timeline is that of the run so far.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
-	// Replay, of weight policy asp, has the run make its updates in an order that has happened: Timeline.Applied of
-	// another one, with all steps of this one. The weights have the same bits then. nil: as it happens.
-	Replay []trace.Applied
-	// ReplaySeen, of elastic averaging with the reference beside the pipelines, is the same: Timeline.Seen of another run.
-	ReplaySeen []trace.Seen
+	// Begin is called once, when workers and the first Program are ready, and no step has been taken. Its error ends the
+	// run as one of the run's own would.
+	Begin func() error
+	// Class names the kind of an error for the other processes (control.Failed); nil: none.
+	Class func(error) string
 
 	without process.Wait // left out, by a test
 	unit    int          // steps by whose multiples a Program may end (StopUnit); filled in
@@ -213,9 +241,9 @@ func (c Config) filled() (Config, error) {
 	c.longest = cmp.Or(c.longest, maxRepeat)
 	// Programs are the leader's: other processes know no schedule that was read from a file. With Next they are none of
 	// the plan's.
-	leads := c.World == nil || c.World.Rank == 0
+	leads := c.Machine.World == nil || c.Machine.World.Rank == 0
 	if leads && (c.Next == nil || c.Checkpoint.ByStage) {
-		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1)
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1)
 		if err != nil {
 			return c, fmt.Errorf("run: %w", err)
 		}
@@ -224,13 +252,13 @@ func (c Config) filled() (Config, error) {
 		}
 		c.unit, c.longest = p.StopUnit(), longest(p, c.longest)
 	}
-	if err := steppable(c.Optimizer, c.Plan, c.Model); err != nil {
+	if err := steppable(c.Train.Optimizer, c.Plan, c.Model); err != nil {
 		return c, err
 	}
-	if c.World == nil {
-		c.World = process.Alone(len(c.Plan.Devices()))
+	if c.Machine.World == nil {
+		c.Machine.World = process.Alone(len(c.Plan.Devices()))
 	}
-	if err := c.World.Check(len(c.Plan.Devices())); err != nil {
+	if err := c.Machine.World.Check(len(c.Plan.Devices())); err != nil {
 		return c, err
 	}
 	c.defaults()
@@ -242,77 +270,77 @@ func (c *Config) contradicts() error {
 	switch {
 	case c.Model == nil || c.Plan == nil || c.Engine == nil || c.Data.Train == nil:
 		return fmt.Errorf("run: a run needs a model, a plan, an engine and training data")
-	case c.Steps < 1:
-		return fmt.Errorf("run: %d steps; a run has at least 1", c.Steps)
-	case !(c.Clip >= 0):
-		return fmt.Errorf("run: gradients are clipped to %v; the limit must be above 0, or 0 for none", c.Clip)
-	case c.EvalEvery < 0 || c.Checkpoint.Every < 0 || c.Checkpoint.Keep < 0:
+	case c.Train.Steps < 1:
+		return fmt.Errorf("run: %d steps; a run has at least 1", c.Train.Steps)
+	case !(c.Train.Clip >= 0):
+		return fmt.Errorf("run: gradients are clipped to %v; the limit must be above 0, or 0 for none", c.Train.Clip)
+	case c.Train.EvalEvery < 0 || c.Checkpoint.Every < 0 || c.Checkpoint.Keep < 0:
 		return fmt.Errorf("run: evaluate every %d steps, checkpoint every %d and keep %d: none may be negative",
-			c.EvalEvery, c.Checkpoint.Every, c.Checkpoint.Keep)
-	case c.BucketBytes < 0:
+			c.Train.EvalEvery, c.Checkpoint.Every, c.Checkpoint.Keep)
+	case c.Wire.BucketBytes < 0:
 		return fmt.Errorf("run: gradients are summed %d bytes at once; give more than 0, or 0 for the usual",
-			c.BucketBytes)
-	case c.StallAfter < 0 || c.KeepSteps < 0 || c.EvalRows < 0:
-		return fmt.Errorf("run: a stall after %v, %d steps kept, %d rows evaluated: none may be negative", c.StallAfter,
-			c.KeepSteps, c.EvalRows)
-	case c.ThreadsPerWorker < 0 || c.Cores < 0 || c.Slots < 0 || c.Ahead < 0:
+			c.Wire.BucketBytes)
+	case c.Watch.StallAfter < 0 || c.Keep.Steps < 0 || c.Train.EvalRows < 0:
+		return fmt.Errorf("run: a stall after %v, %d steps kept, %d rows evaluated: none may be negative", c.Watch.StallAfter,
+			c.Keep.Steps, c.Train.EvalRows)
+	case c.Machine.ThreadsPerWorker < 0 || c.Machine.Cores < 0 || c.Wire.Slots < 0 || c.Machine.Ahead < 0:
 		return fmt.Errorf("run: %d threads a worker, %d cores, %d slots an edge and %d computations ahead: none may be "+
 			"negative",
-			c.ThreadsPerWorker, c.Cores, c.Slots, c.Ahead)
-	case len(c.ProfileS) > 0 && len(c.ProfileS) != len(c.Plan.Devices()):
-		return fmt.Errorf("run: profiles of %d workers; the plan has %d", len(c.ProfileS), len(c.Plan.Devices()))
-	case c.Replay != nil && !schedule.Policy(c.Plan.Weights).Served():
+			c.Machine.ThreadsPerWorker, c.Machine.Cores, c.Wire.Slots, c.Machine.Ahead)
+	case len(c.Watch.ProfileS) > 0 && len(c.Watch.ProfileS) != len(c.Plan.Devices()):
+		return fmt.Errorf("run: profiles of %d workers; the plan has %d", len(c.Watch.ProfileS), len(c.Plan.Devices()))
+	case c.Train.Replay != nil && !schedule.Policy(c.Plan.Weights).Served():
 		return fmt.Errorf("run: an order of updates to replay, with weights %s; it is of weights %s", c.Plan.Weights,
 			schedule.ASP)
-	case c.ReplaySeen != nil && !c.Plan.Elastic.Besides():
+	case c.Train.ReplaySeen != nil && !c.Plan.Elastic.Besides():
 		return fmt.Errorf("run: an order of a reference's updates to replay, and no reference beside pipelines; it is " +
 			"of weights elastic with the reference beside")
-	case c.ReplaySeen != nil && c.Next != nil:
+	case c.Train.ReplaySeen != nil && c.Next != nil:
 		return fmt.Errorf("run: an order of a reference's updates to replay, and depths that are decided as the run " +
 			"goes on; replay with the plan's own depths (advance 0)")
-	case c.EvalEvery > 0 && c.Data.Test == nil:
-		return fmt.Errorf("run: evaluation every %d steps without test data", c.EvalEvery)
+	case c.Train.EvalEvery > 0 && c.Data.Test == nil:
+		return fmt.Errorf("run: evaluation every %d steps without test data", c.Train.EvalEvery)
 	}
 	return nil
 }
 
 // trains refuses a plan, an optimizer and a rate that the engine does not train the model with.
 func (c *Config) trains() error {
-	if c.Place != nil {
-		if err := c.Place.Bind.Check(); err != nil {
+	if c.Machine.Place != nil {
+		if err := c.Machine.Place.Bind.Check(); err != nil {
 			return fmt.Errorf("run: %w", err)
 		}
 	}
-	if err := c.Optimizer.Check(); err != nil {
+	if err := c.Train.Optimizer.Check(); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
-	if err := c.Rate.Check(); err != nil {
+	if err := c.Train.Rate.Check(); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
 	if c.Engine.Float() == engine.Float32 {
-		if err := optim.FitFloat32(c.Optimizer, c.Rate); err != nil {
+		if err := optim.FitFloat32(c.Train.Optimizer, c.Train.Rate); err != nil {
 			return fmt.Errorf("run: %w", err)
 		}
 	}
-	return CheckPlan(c.Plan, c.Model, c.PerSlice)
+	return CheckPlan(c.Plan, c.Model, c.Train.PerSlice)
 }
 
 // defaults gives what is not said its usual value.
 func (c *Config) defaults() {
-	c.ThreadsPerWorker = max(c.ThreadsPerWorker, 1)
-	c.KeepSteps = cmp.Or(c.KeepSteps, defaultKeepSteps)
-	c.StallAfter = cmp.Or(c.StallAfter, defaultStallAfter)
-	c.BucketBytes = cmp.Or(c.BucketBytes, schedule.BucketBytes)
-	if c.LateAfter <= 0 {
-		c.LateAfter = defaultLateAfter
+	c.Machine.ThreadsPerWorker = max(c.Machine.ThreadsPerWorker, 1)
+	c.Keep.Steps = cmp.Or(c.Keep.Steps, defaultKeepSteps)
+	c.Watch.StallAfter = cmp.Or(c.Watch.StallAfter, defaultStallAfter)
+	c.Wire.BucketBytes = cmp.Or(c.Wire.BucketBytes, schedule.BucketBytes)
+	if c.Watch.LateAfter <= 0 {
+		c.Watch.LateAfter = defaultLateAfter
 	}
 	if c.decide == nil {
 		c.decide = func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) {
 			return machine.NewProcess(p, workers, o)
 		}
 	}
-	if c.Carriers == nil {
-		c.Carriers = usual(c)
+	if c.Wire.Carriers == nil {
+		c.Wire.Carriers = usual(c)
 	}
 }
 

@@ -172,8 +172,8 @@ func joinRows(all map[string]process.Weight) {
 	}
 }
 
-// Stages that divide layers train in a stream as its paper says, each with its rows at its own versions of the weights,
-// under every policy, with recompute, replicas and every optimizer that steps numbers one by one.
+// Stages that divide layers train in a stream as the stream's paper says. Each has its rows at its own versions of
+// the weights, under every policy, with recompute, replicas and every optimizer that steps numbers one by one.
 func TestDividedLayersInAStream(t *testing.T) {
 	e := testEngine(t)
 	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest, schedule.DoubleBuffered} {
@@ -195,24 +195,24 @@ func TestDividedLayersInAStream(t *testing.T) {
 				c := denseChain()
 				m := c.model(t)
 				config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(x.replicas)), 2, 1, "1f1b-rr"), 3, 13)
-				config.Optimizer, config.Rate = optimizer, rates[k%len(rates)]
+				config.Train.Optimizer, config.Train.Rate = optimizer, rates[k%len(rates)]
 				config.Plan.Weights = string(policy)
 				on(config.Plan, x.replicas...)
 				divide(config.Plan, len(m.Layers), x.at...)
 				for s := range config.Plan.Stages {
 					config.Plan.Stages[s].Recompute = x.again
 				}
-				if _, err := programs.Build(config.Plan, nil, false, config.Steps); err != nil {
+				if _, err := programs.Build(config.Plan, nil, false, config.Train.Steps); err != nil {
 					if policy != schedule.DoubleBuffered { // which two versions do not do for
 						t.Fatal(err)
 					}
 					continue
 				}
 				twin := newAlone(c, config)
-				parts, own, weights := c.inParts(config.Plan, x.at, c.initial(m, config.Seed, e.Float()))
+				parts, own, weights := c.inParts(config.Plan, x.at, c.initial(m, config.Train.Seed, e.Float()))
 				twin.chain = parts
 				twin.cut(own, weights, memories{values{}, values{}})
-				if err := twin.train(config.Steps, 0); err != nil {
+				if err := twin.train(config.Train.Steps, 0); err != nil {
 					t.Fatal(err)
 				}
 				got := train(t, config)

@@ -116,10 +116,10 @@ func TestDividedLayersTrainAsWholeOnes(t *testing.T) {
 				c := denseChain()
 				m := c.model(t)
 				config := basic(t, e, m, randomPlan(g, m), 3, 6)
-				config.Optimizer, config.Rate = optimizers[ran%len(optimizers)], rates[g.IntN(len(rates))]
-				config.Clip, config.EvalEvery = []float64{0, 0.3, 1}[g.IntN(3)], []int{0, 4}[g.IntN(2)]
-				if config.Optimizer.Kind == optim.LARS {
-					config.Optimizer = optim.Settings{Kind: optim.SGD, Momentum: 0.5}
+				config.Train.Optimizer, config.Train.Rate = optimizers[ran%len(optimizers)], rates[g.IntN(len(rates))]
+				config.Train.Clip, config.Train.EvalEvery = []float64{0, 0.3, 1}[g.IntN(3)], []int{0, 4}[g.IntN(2)]
+				if config.Train.Optimizer.Kind == optim.LARS {
+					config.Train.Optimizer = optim.Settings{Kind: optim.SGD, Momentum: 0.5}
 				}
 				if !config.placed(f, g) {
 					continue
@@ -130,12 +130,12 @@ func TestDividedLayersTrainAsWholeOnes(t *testing.T) {
 				if f.AdmitsPolicy(schedule.Elastic) {
 					config.Plan.Weights, config.Plan.Elastic = string(schedule.Elastic), plan.NewElastic(1)
 				}
-				config.Plan.PostValidate = config.Clip > 0 && g.IntN(2) == 0 && !f.AdmitsPolicy(schedule.Elastic)
-				if _, err := programs.Build(config.Plan, m.TiedLayers(), config.Clip > 0, 1); err != nil {
+				config.Plan.PostValidate = config.Train.Clip > 0 && g.IntN(2) == 0 && !f.AdmitsPolicy(schedule.Elastic)
+				if _, err := programs.Build(config.Plan, m.TiedLayers(), config.Train.Clip > 0, 1); err != nil {
 					continue
 				}
 				if err := asAlone(t, c, config, tolerance(e)); err != nil {
-					t.Fatalf("seed %d: %v\n%+v\n%+v clip %v", seed, err, *config.Plan, config.Optimizer, config.Clip)
+					t.Fatalf("seed %d: %v\n%+v\n%+v clip %v", seed, err, *config.Plan, config.Train.Optimizer, config.Train.Clip)
 				}
 				for i := range config.Plan.Stages[1:] {
 					if config.Plan.Shares(i) && config.Plan.Shares(i+1) {
@@ -160,8 +160,8 @@ func dividedPlans(m *model.Model) []*plan.Plan {
 	}
 }
 
-// Replicas of stages that divide a layer, as many or others, that split micro-batches or take them in turn, train on
-// the mean over the batch.
+// Replicas of stages that divide a layer train on the mean over the batch. Stages have as many replicas or others,
+// which split micro-batches or take them in turn.
 func TestReplicasThatDivideLayersTrainOnTheMean(t *testing.T) {
 	e, c := testEngine(t), denseChain()
 	m := c.model(t)
@@ -169,7 +169,7 @@ func TestReplicasThatDivideLayersTrainOnTheMean(t *testing.T) {
 		for i, replicas := range [][]int{{2, 2}, {1, 2}, {3, 1}, {2, 1, 3}, {2, 2, 2}} {
 			config := basic(t, e, m, dividedPlans(m)[len(replicas)-2], 3, 6)
 			config.Plan.MicroBatch = 7
-			config.Optimizer, config.Clip, config.Plan.Replication = optimizers[i%4], 0.5, string(how)
+			config.Train.Optimizer, config.Train.Clip, config.Plan.Replication = optimizers[i%4], 0.5, string(how)
 			on(config.Plan, replicas...)
 			if err := asAlone(t, c, config, tolerance(e)); err != nil {
 				t.Errorf("%s %v: %v", how, replicas, err)
@@ -185,7 +185,7 @@ func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	m := denseChain().model(t)
 	config := func(p *plan.Plan) Config {
 		c := basic(t, e, m, p, 3, 6)
-		c.Optimizer, c.Clip = optimizers[1], 0.5
+		c.Train.Optimizer, c.Train.Clip = optimizers[1], 0.5
 		c.Plan.Schedule, c.Plan.Weights, c.Plan.Elastic = "elastic", "elastic", plan.NewElastic(3)
 		return c
 	}
@@ -196,9 +196,9 @@ func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	}
 	c.Plan.Elastic.Reference = plan.Beside
 	happened := train(t, c)
-	c.ReplaySeen = happened.Timeline.Seen
-	if err := sameWeights(happened.Weights, train(t, c).Weights); err != nil || len(c.ReplaySeen) == 0 {
-		t.Errorf("replayed: %d updates seen, %v", len(c.ReplaySeen), err)
+	c.Train.ReplaySeen = happened.Timeline.Seen
+	if err := sameWeights(happened.Weights, train(t, c).Weights); err != nil || len(c.Train.ReplaySeen) == 0 {
+		t.Errorf("replayed: %d updates seen, %v", len(c.Train.ReplaySeen), err)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestFrozenPartsOfDividedLayers(t *testing.T) {
 				t.Fatal(err)
 			}
 			config := basic(t, e, m, dividedPlans(m)[i], 3, 4)
-			config.Optimizer = optimizers[3]
+			config.Train.Optimizer = optimizers[3]
 			got := train(t, config)
 			config.Plan = planOf(m, []int{1}, 2, 4, "1f1b")
 			err := nearWeights(got.Weights, train(t, config).Weights, 1e-12)
@@ -239,7 +239,7 @@ func TestDividedLayersAreSavedAndResumed(t *testing.T) {
 		}
 		at := func(p *plan.Plan, steps int) Config {
 			config := basic(t, e, m, p, 3, steps)
-			config.Optimizer, config.Rate = optimizer, rates[i%len(rates)]
+			config.Train.Optimizer, config.Train.Rate = optimizer, rates[i%len(rates)]
 			return config
 		}
 		want := train(t, at(whole, 12))
@@ -248,7 +248,7 @@ func TestDividedLayersAreSavedAndResumed(t *testing.T) {
 			next := at(p, 3*(k+1))
 			next.Checkpoint.Dir = dir
 			if k > 0 {
-				next.Resume = dir
+				next.Resume.At = dir
 			}
 			got := train(t, next)
 			if k == 3 {
@@ -295,14 +295,14 @@ func TestDividedLayersAreSavedAndResumed(t *testing.T) {
 	}
 }
 
-// In processes over TCP, and on devices that are late, a plan of divided layers leaves the bits that it leaves in one
-// process on prompt devices.
+// A plan of divided layers leaves the bits that it leaves in one process on prompt devices. It runs in processes
+// over TCP, and on devices that are late.
 func TestDividedLayersInProcessesAndOnLateDevices(t *testing.T) {
 	m := denseChain().model(t)
 	for i, p := range dividedPlans(m) {
 		config := basic(t, ref.New(), m, p, 3, 5)
-		config.Optimizer, config.Clip = optimizers[1], 0.5
-		config.Data.Test, config.EvalEvery, config.EvalRows = noise{model: m, classes: 3, rows: 16, seed: 9}, 2, 9
+		config.Train.Optimizer, config.Train.Clip = optimizers[1], 0.5
+		config.Data.Test, config.Train.EvalEvery, config.Train.EvalRows = noise{model: m, classes: 3, rows: 16, seed: 9}, 2, 9
 		want, err := Train(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
@@ -313,7 +313,8 @@ func TestDividedLayersInProcessesAndOnLateDevices(t *testing.T) {
 			t.Errorf("plan %d over TCP: %v", i, err)
 		}
 		for _, ahead := range []int{0, 2} {
-			config.Engine, config.Ahead = ref.Lazy(ref.Lateness{Seed: uint64(i), OneIn: 3, Most: 50 * time.Microsecond}), ahead
+			config.Engine, config.Machine.Ahead = ref.Lazy(ref.Lateness{Seed: uint64(i), OneIn: 3,
+				Most: 50 * time.Microsecond}), ahead
 			got, err := Train(t.Context(), config)
 			if err == nil {
 				err = sameRun(want, got)
@@ -332,7 +333,8 @@ func TestDividedLayersSaveWithoutADrain(t *testing.T) {
 	for seed := uint64(0); seed < 120 && ran < 24; seed++ {
 		g := rand.New(rand.NewPCG(seed, 73))
 		c, every, ok := epochConfig(t, g, streamPolicies[seed%uint64(len(streamPolicies))])
-		if !ok || c.Optimizer.Kind == optim.LARS || len(c.Model.TiedLayers()) > 0 || divideSome(g, c.Model, c.Plan) == 0 ||
+		if !ok || c.Train.Optimizer.Kind == optim.LARS || len(c.Model.TiedLayers()) > 0 || divideSome(g, c.Model,
+			c.Plan) == 0 ||
 			c.Check() != nil {
 			continue
 		}
@@ -343,7 +345,7 @@ func TestDividedLayersSaveWithoutADrain(t *testing.T) {
 		}
 		_, end := drained(t, c, every)
 		again := c.saves(t.TempDir(), every)
-		again.Resume = filepath.Join(saving.Checkpoint.Dir, checkpoint.NameOf(every))
+		again.Resume.At = filepath.Join(saving.Checkpoint.Dir, checkpoint.NameOf(every))
 		if err := sameWeights(end.Weights, train(t, again).Weights); err != nil {
 			t.Fatalf("seed %d: resumed behind %d: %v\n%+v", seed, every, err, *c.Plan)
 		}

@@ -17,9 +17,9 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// On torch dense and convolutional layers, with batch norm and activations behind their products, train by parts to
-// what whole ones do, to 1e-5 of each parameter's largest number; and what crosses each border, there and back, is the
-// bytes that the simulator counts.
+// On torch, divided dense and convolutional layers train to what whole ones do, to 1e-5 of each parameter's largest
+// number. They have batch norm and activations behind their products. What crosses each border, there and back, is
+// the bytes that the simulator counts.
 func TestTorchDividedLayers(t *testing.T) {
 	e := torchEngine(t)
 	for _, x := range []struct {
@@ -38,7 +38,7 @@ func TestTorchDividedLayers(t *testing.T) {
 		m := build(t, x.family, x.settings)
 		for _, family := range []string{"1f1b", "afab", "zb-h1"} {
 			config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 3), 4, 4, family), 10, 4)
-			config.Optimizer.Momentum, config.Rate.Base, config.Clip = 0.9, 0.05, 1
+			config.Train.Optimizer.Momentum, config.Train.Rate.Base, config.Train.Clip = 0.9, 0.05, 1
 			want := train(t, config)
 			var at []border
 			for i, name := range x.at {
@@ -73,8 +73,8 @@ func TestTorchDividedLayers(t *testing.T) {
 	}
 }
 
-// sendsWhatIsCounted holds the bytes that a run of three stages sent from each to its neighbours, 4 micro-batches of 4
-// samples a step for 4 steps, against those that the simulator counts.
+// sendsWhatIsCounted compares the bytes that each of three stages sent to its neighbours with those that the
+// simulator counts. The run has 4 steps of 4 micro-batches of 4 samples.
 func sendsWhatIsCounted(c Config, got *Result) error {
 	p, err := profile.Analytic(c.Model, map[string]cluster.DeviceType{"cpu": {PeakFLOPS: 1e9,
 		MemoryBandwidthBytesPerSecond: 1e9}}, []int{4}, "sgd", 1)
@@ -121,7 +121,7 @@ func TestWhatDividesNoLayer(t *testing.T) {
 			"part 1 of [0.05 0.95] is none of its 6 features"},
 		{"a weight that layers share", tied, border{2, 0.5}, nil, `layer "n2" cannot be divided between stages: layers n0 ` +
 			"and n2 share n0.weight, of which each stage would have rows"},
-		{"lars", m, border{1, 0.5}, func(c *Config) { c.Optimizer = optim.Settings{Kind: optim.LARS, Trust: 0.1} },
+		{"lars", m, border{1, 0.5}, func(c *Config) { c.Train.Optimizer = optim.Settings{Kind: optim.LARS, Trust: 0.1} },
 			"lars steps a weight by its norm, and stages 0 and 1 have rows of that of layer conv0.1 each; take another " +
 				"optimizer, or plan without divided layers, for the bapipe planner with --set fractions=off"},
 		{"stages that step at different times", m, border{1, 0.5}, func(c *Config) {
@@ -155,7 +155,7 @@ func TestImportedLayersAreDivided(t *testing.T) {
 				continue
 			}
 			config := basic(t, e, m, planOf(m, []int{l - 1}, batch/2, 2, "1f1b"), 0, 3)
-			config.Data.Train, config.Rate.Base = recorded{m, numbers}, 0.01
+			config.Data.Train, config.Train.Rate.Base = recorded{m, numbers}, 0.01
 			want := train(t, config)
 			divide(config.Plan, len(m.Layers), border{l, float64(max(1, f.Count/3)) / float64(f.Count)})
 			if err := nearWeights(train(t, config).Weights, want.Weights, 1e-5); err != nil {

@@ -22,10 +22,10 @@
 // Timeline has the line of each process and its error. While the run goes on, steps are marked by the reading that is
 // best by then, and those whose events are kept are marked anew at the end.
 //
-// Config.ProfileS is how long each worker is to compute in a step. With it the run names stragglers (run/pace) to
+// Config.Watch.ProfileS is how long each worker is to compute in a step. With it the run names stragglers (run/pace) to
 // Hooks.OnPace and in the Timeline.
 //
-// What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Place
+// What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Machine.Place
 // says: nothing, unless asked.
 //
 // A device may do what it is told later (package engine). Then an instruction is issued when the worker has
@@ -66,10 +66,10 @@
 // weights of each minibatch from it and give it gradients, in messages like any other, so that they may be in any
 // processes. A step is a minibatch of one worker: two processes at most have a part of it, and steps end in no order;
 // the leader says that they are whole in their order. The server notes each update with its number and that of the
-// weights which its gradients were computed with; Timeline.Applied is these, of all steps, and Config.Replay has a run
-// make its updates in such an order, to the same bits. Evaluations, checkpoints and what a run leaves are the server's.
-// Programs end there, and each begins with weights sent anew. Layers with running statistics are refused: each worker
-// would have its own.
+// weights which its gradients were computed with; Timeline.Applied is these, of all steps, and Train.Replay of Config
+// has a run make its updates in such an order, to the same bits. Evaluations, checkpoints and what a run leaves are
+// the server's. Programs end there, and each begins with weights sent anew. Layers with running statistics are
+// refused: each worker would have its own.
 //
 // # Ends
 //
@@ -77,14 +77,14 @@
 // with its stack, and when nobody can move, or nothing has happened for a set time, the
 // error says who waits for what.
 //
-// A process is lost whose Link ends or is silent (package control), to one of whose workers a connection ends, or to
-// itself while files are read from it, that does not answer or leave within Config.StallAfter, or in which nothing
-// happens for so long while it gets ready or carries out an order; bytes that move are something that happens. The
-// error, a control.LostError, says which and what it has not done, on every process that is left. These wait a moment
-// for their own devices, and no longer: whatever a device holds that has not come back by then is not given back under
-// it, and the host process is to end. So it is where a device of the leader's own process hangs as it opens or at the
-// end.
+// A process counts as lost when its Link ends or is silent (package control); when a connection ends to one of its
+// workers, or to itself while files are read from it; when it does not answer or leave within Config.Watch.StallAfter;
+// or when nothing happens for so long while it gets ready or carries out an order. Bytes that move are something that
+// happens. The error, a control.LostError, says which process and what it has not done, on every process that is left.
+// These wait a moment for their own devices, and no longer: whatever a device holds that has not come back by then is
+// not given back under it, and the host process is to end. So it is where a device of the leader's own process hangs as
+// it opens or at the end.
 //
 // A device that hangs while the run goes on cannot be told from one that is slow: Hooks.OnQuiet says so. A run that
-// is to stop ends, with an error, once nothing has happened for Config.StallAfter.
+// is to stop ends, with an error, once nothing has happened for Config.Watch.StallAfter.
 package run

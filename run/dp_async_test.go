@@ -23,27 +23,27 @@ func asyncConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 	replicas := 2 + g.IntN(3)
 	asynchronous(&c, replicas, replicas+g.IntN(2*replicas))
 	c.Plan.Stages[0].Recompute = anyRecompute(g)
-	c.Steps = 1 + g.IntN(8)
-	c.KeepSteps = c.Steps
+	c.Train.Steps = 1 + g.IntN(8)
+	c.Keep.Steps = c.Train.Steps
 	return c
 }
 
-// Asynchronous data parallelism leaves the bits of w(k+1) = w(k) - lr grad f_k(w(k-1)), gradients
-// summed in rank order, clipped or not, however long messages take.
+// Asynchronous data parallelism leaves the bits of w(k+1) = w(k) - lr grad f_k(w(k-1)). Gradients are summed in rank
+// order, clipped or not, however long messages take.
 func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(32, 80) {
 		g := rand.New(rand.NewPCG(seed, 32))
 		c := asyncConfig(t, e, g)
 		if seed%8 == 0 {
-			c.Carriers = shaped(func(from, to int) shape.Link {
+			c.Wire.Carriers = shaped(func(from, to int) shape.Link {
 				return shape.Link{Latency: time.Duration(g.IntN(300)) * time.Microsecond, BytesPerSecond: 1e6}
 			})
 		}
 		got := train(t, c)
 		want := sequential(t, c, equation(schedule.DoubleBuffered, 1, c.Plan.MicroBatches))
 		if err := equalCase(c, want, got.Weights); err != nil {
-			t.Fatalf("seed %d: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Steps)
+			t.Fatalf("seed %d: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Train.Steps)
 		}
 		checkOrder(t, c, got)
 	}
@@ -55,7 +55,7 @@ func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 	for seed := range cases(8, 20) {
 		g := rand.New(rand.NewPCG(seed, 33))
 		c := asyncConfig(t, e, g)
-		c.Steps = 30
+		c.Train.Steps = 30
 		stopsAsAShorterRun(t, seed, c, g.IntN(12))
 	}
 }
@@ -78,7 +78,7 @@ func TestTorchAsynchronousDataParallelism(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", family.name, replicas), func(t *testing.T) {
 				m := build(t, family.name, family.settings)
 				c := basic(t, e, m, planOf(m, nil, 3, 1, "dp"), family.classes, 5)
-				c.Clip = 0.5
+				c.Train.Clip = 0.5
 				asynchronous(&c, replicas, 2*replicas-1)
 				c.Plan.Stages[0].Recompute = plan.AtBoundary(replicas == 3)
 				got := train(t, c)

@@ -60,7 +60,7 @@ func nth(n int, op string, last float64) func(string, []any) bool {
 // are numbers that no other operator multiplies by.
 func faultyConfig(t testing.TB) Config {
 	c := small(t, 2, 6)
-	c.Engine, c.Optimizer = ref.New(), optim.Settings{Kind: optim.SGD, Momentum: 0.9}
+	c.Engine, c.Train.Optimizer = ref.New(), optim.Settings{Kind: optim.SGD, Momentum: 0.9}
 	c.Plan.Schedule, c.Plan.Weights = "elastic", "elastic"
 	c.Plan.Elastic = &plan.Elastic{Pipelines: 3, Alpha: 0.3125, Order: plan.DiluteFirst}
 	c.Checkpoint = Checkpointing{Dir: t.TempDir(), Every: 2}
@@ -115,7 +115,7 @@ func TestAQueueWhosePeerDied(t *testing.T) {
 				t.Fatalf("the latest checkpoint is %q, %v; want that of step 2", path, err)
 			}
 			whole, again := faultyConfig(t), faultyConfig(t)
-			again.Resume = path
+			again.Resume.At = path
 			if err := sameWeights(train(t, whole).Weights, train(t, again).Weights); err != nil {
 				t.Errorf("resumed from it: %v", err)
 			}
@@ -127,7 +127,7 @@ func TestAQueueWhosePeerDied(t *testing.T) {
 // go on, and the run says what every worker waits for.
 func TestAPipelineWhosePeerIsGone(t *testing.T) {
 	c := faultyConfig(t)
-	c.Carriers, c.StallAfter = losing, 300*time.Millisecond
+	c.Wire.Carriers, c.Watch.StallAfter = losing, 300*time.Millisecond
 	_, err := Train(t.Context(), c)
 	if err == nil {
 		t.Fatal("the run did not stop")

@@ -31,7 +31,7 @@ func settingsOf(t testing.TB) []optim.Settings {
 // pipelinesConfig is a run of so many pipelines, plain 1F1B for one.
 func pipelinesConfig(t testing.TB, n, steps int, o optim.Settings) Config {
 	c := small(t, 2, steps)
-	c.Engine, c.Optimizer = ref.New(), o
+	c.Engine, c.Train.Optimizer = ref.New(), o
 	if n > 1 {
 		c.Plan.Schedule, c.Plan.Weights, c.Plan.Elastic = "elastic", "elastic", plan.NewElastic(n)
 	}
@@ -49,12 +49,12 @@ func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 				half := train(t, first)
 
 				again := pipelinesConfig(t, n[1], 8, o)
-				again.Resume = half.Checkpoint
+				again.Resume.At = half.Checkpoint
 				if _, err := Train(context.Background(), again); err == nil ||
 					!strings.Contains(err.Error(), fmt.Sprintf("pipelines side by side is %d; this run has %d", n[0], n[1])) {
 					t.Fatalf("unasked: %v", err)
 				}
-				again.AverageResumed = true
+				again.Resume.Averaged = true
 				got := train(t, again)
 
 				twin := first
@@ -64,9 +64,9 @@ func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 				}
 
 				part := pipelinesConfig(t, n[1], 5, o)
-				part.Resume, part.AverageResumed = half.Checkpoint, true
+				part.Resume.At, part.Resume.Averaged = half.Checkpoint, true
 				rest := pipelinesConfig(t, n[1], 8, o)
-				rest.Resume = train(t, part).Checkpoint
+				rest.Resume.At = train(t, part).Checkpoint
 				if err := sameWeights(got.Weights, train(t, rest).Weights); err != nil {
 					t.Errorf("resumed once more: %v", err)
 				}
@@ -135,7 +135,7 @@ func TestTorchElasticGoesOn(t *testing.T) {
 	config := func(o optim.Settings, pipelines, steps int) Config {
 		c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 2), 2, 3, "elastic"), 10, steps)
 		c.Plan.Weights, c.Plan.Elastic = "elastic", plan.NewElastic(pipelines)
-		c.Optimizer, c.Rate.Base = o, 0.01
+		c.Train.Optimizer, c.Train.Rate.Base = o, 0.01
 		c.Checkpoint = Checkpointing{Dir: t.TempDir(), Every: 3}
 		return c
 	}
@@ -143,7 +143,7 @@ func TestTorchElasticGoesOn(t *testing.T) {
 		whole := train(t, config(o, 2, 6))
 		half := train(t, config(o, 2, 3))
 		again := config(o, 2, 6)
-		again.Resume = half.Checkpoint
+		again.Resume.At = half.Checkpoint
 		if err := sameWeights(whole.Weights, train(t, again).Weights); err != nil {
 			t.Errorf("%s %v: %v", o.Kind, o.Momentum, err)
 		}
@@ -152,8 +152,8 @@ func TestTorchElasticGoesOn(t *testing.T) {
 		}
 		for _, n := range []int{1, 4} {
 			other := config(o, n, 4)
-			other.Resume, other.AverageResumed, other.Rate.Base = half.Checkpoint, true, 0
-			other.Optimizer.WeightDecay = 0
+			other.Resume.At, other.Resume.Averaged, other.Train.Rate.Base = half.Checkpoint, true, 0
+			other.Train.Optimizer.WeightDecay = 0
 			got := train(t, other).Weights
 			for name, w := range half.Weights {
 				if statistics[name] {

@@ -21,7 +21,7 @@ func elasticConfig(t testing.TB, g *rand.Rand) Config {
 	for i := range c.Plan.Stages {
 		c.Plan.Stages[i].Warmup = 0
 	}
-	c.Steps = 1 + g.IntN(6)
+	c.Train.Steps = 1 + g.IntN(6)
 	return c
 }
 
@@ -37,8 +37,8 @@ func TestElasticEqualsItsEquations(t *testing.T) {
 		if err := equalCase(c, r.Weights, averagedWeights(t, c)); err != nil {
 			t.Errorf("seed %d, %+v on %d stages: %v", seed, *c.Plan.Elastic, len(c.Plan.Stages), err)
 		}
-		if r.Steps != c.Steps || len(losses(r.Timeline)) != c.Steps {
-			t.Errorf("seed %d: %d steps and %d losses, want %d", seed, r.Steps, len(losses(r.Timeline)), c.Steps)
+		if r.Steps != c.Train.Steps || len(losses(r.Timeline)) != c.Train.Steps {
+			t.Errorf("seed %d: %d steps and %d losses, want %d", seed, r.Steps, len(losses(r.Timeline)), c.Train.Steps)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestElasticReportsTheAverage(t *testing.T) {
 	c := small(t, 2, 12)
 	c.Engine = ref.New()
 	c.Plan.Schedule, c.Plan.Weights, c.Plan.Elastic = "elastic", "elastic", plan.NewElastic(3)
-	c.Data.Test, c.EvalEvery, c.EvalRows = noise{model: c.Model, classes: 3, rows: 16, seed: 9}, 4, 16
+	c.Data.Test, c.Train.EvalEvery, c.Train.EvalRows = noise{model: c.Model, classes: 3, rows: 16, seed: 9}, 4, 16
 	r := train(t, c)
 	all := r.Timeline.Evaluations
 	if len(all) != 3 || all[0].Step != 3 {
@@ -64,8 +64,8 @@ func TestElasticReportsTheAverage(t *testing.T) {
 	if last := train(t, c).Timeline.Evaluations[2]; last.Apart == nil || *last.Apart < 1e-6 {
 		t.Errorf("in the printed order it is %v", last.Apart)
 	}
-	c = pipelinesConfig(t, 1, 4, c.Optimizer)
-	c.Data.Test, c.EvalRows = noise{model: c.Model, classes: 3, rows: 16, seed: 9}, 16
+	c = pipelinesConfig(t, 1, 4, c.Train.Optimizer)
+	c.Data.Test, c.Train.EvalRows = noise{model: c.Model, classes: 3, rows: 16, seed: 9}, 16
 	if last := train(t, c).Timeline.Evaluations[0]; last.Apart != nil {
 		t.Errorf("one pipeline has no reference, and it is %v from the average", *last.Apart)
 	}
@@ -78,16 +78,16 @@ func TestElasticGoesOn(t *testing.T) {
 		c := small(t, 2, 10)
 		c.Engine = ref.New()
 		c.Plan.Schedule, c.Plan.Weights, c.Plan.Elastic = "elastic", "elastic", plan.NewElastic(2)
-		c.Optimizer, _ = optim.Default(optim.Adam)
+		c.Train.Optimizer, _ = optim.Default(optim.Adam)
 		c.Checkpoint = Checkpointing{Dir: t.TempDir(), Every: 5}
 		return c
 	}
 	whole := train(t, fresh())
 	first := fresh()
-	first.Steps = 5
+	first.Train.Steps = 5
 	half := train(t, first)
 	again := fresh()
-	again.Resume = half.Checkpoint
+	again.Resume.At = half.Checkpoint
 	if err := sameWeights(whole.Weights, train(t, again).Weights); err != nil {
 		t.Error(err)
 	}
@@ -116,8 +116,8 @@ func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 			m := build(t, family.name, family.settings)
 			c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 2, 3, "elastic"), family.classes, 7)
 			c.Plan.Weights, c.Plan.Elastic = "elastic", plan.NewElastic(3)
-			c.Optimizer, _ = optim.Default(optim.AdamW)
-			c.Rate.Base, c.Clip = 0.01, 0.5
+			c.Train.Optimizer, _ = optim.Default(optim.AdamW)
+			c.Train.Rate.Base, c.Train.Clip = 0.01, 0.5
 			got := train(t, c).Weights
 			if want == nil {
 				want = got
@@ -135,7 +135,7 @@ func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
 	for seed := range cases(6, 12) {
 		g := rand.New(rand.NewPCG(seed, 21))
 		c := elasticConfig(t, g)
-		c.Steps = 30
+		c.Train.Steps = 30
 		at := g.IntN(20)
 		ctx, cancel := context.WithCancel(t.Context())
 		c.Hooks.OnStep = func(s StepReport) {
@@ -151,7 +151,7 @@ func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
 		if stopped.Steps <= at {
 			t.Fatalf("seed %d: %d steps done when told to stop behind step %d", seed, stopped.Steps, at)
 		}
-		c.Hooks.OnStep, c.Steps = nil, stopped.Steps
+		c.Hooks.OnStep, c.Train.Steps = nil, stopped.Steps
 		if err := sameWeights(train(t, c).Weights, stopped.Weights); err != nil {
 			t.Errorf("seed %d, %d steps: %v", seed, stopped.Steps, err)
 		}

@@ -75,7 +75,7 @@ func (a *averaged) run() (map[string]process.Weight, error) {
 		return nil, err
 	}
 	done := 0
-	for _, l := range append([]leg{{c.Plan.Elastic, c.Steps}}, a.later...) {
+	for _, l := range append([]leg{{c.Plan.Elastic, c.Train.Steps}}, a.later...) {
 		if done > 0 {
 			if err := a.regroup(l.elastic.Pipelines, done); err != nil {
 				return nil, err
@@ -103,7 +103,7 @@ func (a *averaged) open(pipelines, before int) error {
 	if a.c.Plan.Boundary.Packs() { // what crosses is not what was made
 		c.Plan.Stages = a.c.Plan.Stages
 	}
-	c.Steps = 1 << 20
+	c.Train.Steps = 1 << 20
 	for range pipelines {
 		x := newTwin(c, func(int, int, int, bool) int { return 0 })
 		x.before = before

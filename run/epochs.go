@@ -38,6 +38,35 @@ func (e *epochs) of(steps int) *epoch {
 	return e.written[steps]
 }
 
+// next is the first epoch, if it is whole: so many stages have written themselves, and its loss is known.
+func (e *epochs) next(stages int) *epoch {
+	var first *epoch
+	for _, w := range e.written {
+		if first == nil || w.steps < first.steps {
+			first = w
+		}
+	}
+	if first == nil || first.loss == nil || len(first.saved.Files) < stages {
+		return nil
+	}
+	return first
+}
+
+// drafts are the names of what stages may have begun to write and what will not be whole: of the Program under way all
+// that are not checkpoints yet, since a stage says that it has saved once it has written all, and not as it begins.
+//
+// One that is being committed is among them where all processes have one folder, which has it as either. With
+// several folders it is left: while nobody knows whether the leader's is whole, it may need the others (save does the
+// same), and the next run adopts or removes it.
+func (s *saves) drafts() (all []string) {
+	for _, steps := range s.epochs.due {
+		if e := s.epochs.sealing; steps > s.at && (!s.others || e == nil || e.steps != steps) {
+			all = append(all, checkpoint.DraftName(steps, s.run))
+		}
+	}
+	return all
+}
+
 // byStage refuses to have stages save themselves where that is not what a run that drains there would have saved, or
 // is that anyway.
 func (c Config) byStage(p *schedule.Program) error {
@@ -59,9 +88,9 @@ func (c Config) byStage(p *schedule.Program) error {
 		return refuse("with weights %s one worker holds the weights, and saves them by itself", p.Weights)
 	case every%p.StopUnit() != 0:
 		return refuse("every %d steps; stages update for %d at once: give a multiple", every, p.StopUnit())
-	case c.EvalEvery%p.StopUnit() != 0:
+	case c.Train.EvalEvery%p.StopUnit() != 0:
 		return refuse("evaluation every %d steps (eval-every) drains between them; stages update for %d at once: give a "+
-			"multiple", c.EvalEvery, p.StopUnit())
+			"multiple", c.Train.EvalEvery, p.StopUnit())
 	}
 	if layer, statistic := running(c.Model); layer != "" {
 		return refuse("layer %s has running statistics (%s), which move with forwards of the next steps before its update: "+
@@ -89,14 +118,14 @@ func (l *leader) stagesSave() bool {
 
 // saving is a Program of the next steps in which stages save themselves, where this run has them do so in it.
 func (l *leader) saving(p *schedule.Program) (*schedule.Program, error) {
-	l.epochs.due = nil
+	l.saves.epochs.due = nil
 	if !l.stagesSave() {
 		return p, nil
 	}
 	every := l.config.Checkpoint.Every
 	var ends []int
 	for at := (l.done/every + 1) * every; at <= l.done+p.Minibatches(); at += every {
-		ends, l.epochs.due = append(ends, at-l.done), append(l.epochs.due, at)
+		ends, l.saves.epochs.due = append(ends, at-l.done), append(l.saves.epochs.due, at)
 	}
 	if len(ends) == 0 {
 		return p, nil
@@ -110,12 +139,12 @@ func (l *leader) saving(p *schedule.Program) (*schedule.Program, error) {
 
 // stageSaved takes what a process's stages have written of an epoch.
 func (l *leader) stageSaved(from int, part control.Saved) error {
-	if part.Steps <= l.done || part.Steps > l.done+l.length || !l.stagesSave() ||
+	if part.Steps <= l.done || part.Steps > l.done+l.under.length || !l.stagesSave() ||
 		!divides(l.config.Checkpoint.Every, part.Steps) {
 		return fmt.Errorf("run: %s has saved what %d steps have left, in a program of steps %d to %d",
-			l.job.World.Name(from), part.Steps, l.done+1, l.done+l.length)
+			l.job.World.Name(from), part.Steps, l.done+1, l.done+l.under.length)
 	}
-	l.adds(&l.epochs.of(part.Steps).saved, from, part)
+	l.adds(&l.saves.epochs.of(part.Steps).saved, from, part)
 	return nil
 }
 
@@ -123,46 +152,33 @@ func (l *leader) stageSaved(from int, part control.Saved) error {
 // to be finite. Of each order it waits for nobody: it is called again whenever something has been heard.
 func (l *leader) seal() error {
 	for l.failure() == nil && !l.state.Ordered() {
-		e := l.epochs.sealing
+		epochs := &l.saves.epochs
+		e := epochs.sealing
 		if e == nil {
-			if e = l.nextEpoch(); e == nil {
+			if e = epochs.next(len(l.config.Plan.Stages)); e == nil {
 				return nil
 			}
 			var err error
 			if e.orders, err = l.ordersOf(e); err != nil {
 				return err
 			}
-			delete(l.epochs.written, e.steps)
-			l.epochs.sealing = e
+			delete(epochs.written, e.steps)
+			epochs.sealing = e
 			l.tell(l.state.Order(e.orders[0]))
 			continue
 		}
 		if refused := l.state.Refused(); refused != nil {
-			l.epochs.sealing, l.epochs.of(e.steps).saved = nil, e.saved // it is a draft still
+			epochs.sealing, epochs.of(e.steps).saved = nil, e.saved // it is a draft still
 			return process.ErrorOf(l.job.World, refused)
 		}
 		if e.orders = e.orders[1:]; len(e.orders) > 0 {
 			l.tell(l.state.Order(e.orders[0]))
 			continue
 		}
-		l.epochs.sealing = nil
+		epochs.sealing = nil
 		l.sealed(e.steps)
 	}
 	return nil
-}
-
-// nextEpoch is the first one, if it is whole.
-func (l *leader) nextEpoch() *epoch {
-	var first *epoch
-	for _, e := range l.epochs.written {
-		if first == nil || e.steps < first.steps {
-			first = e
-		}
-	}
-	if first == nil || first.loss == nil || len(first.saved.Files) < len(l.config.Plan.Stages) {
-		return nil
-	}
-	return first
 }
 
 // ordersOf is what commits an epoch: the leader's own folder first, then those of others.
@@ -171,9 +187,9 @@ func (l *leader) ordersOf(e *epoch) ([]control.Body, error) {
 	if err != nil {
 		return nil, err
 	}
-	commit := control.Commit{Draft: checkpoint.DraftName(e.steps, l.run), Manifest: string(manifest)}
+	commit := control.Commit{Draft: checkpoint.DraftName(e.steps, l.saves.run), Manifest: string(manifest)}
 	orders := []control.Body{commit}
-	if l.others {
+	if l.saves.others {
 		commit.Others = true
 		orders = append(orders, commit)
 	}
@@ -182,20 +198,21 @@ func (l *leader) ordersOf(e *epoch) ([]control.Body, error) {
 
 // sealed notes that a checkpoint is whole.
 func (l *leader) sealed(steps int) {
-	l.checkpoint, l.savedAt = filepath.Join(l.config.Checkpoint.Dir, checkpoint.NameOf(steps)), steps
+	l.saves.last, l.saves.at = filepath.Join(l.config.Checkpoint.Dir, checkpoint.NameOf(steps)), steps
 	if f := l.config.Hooks.OnCheckpoint; f != nil {
-		path := l.checkpoint
+		path := l.saves.last
 		l.hooks.add(func() { f(path, steps) })
 	}
 }
 
 // sealAll waits until all epochs of a Program that is over are checkpoints.
 func (l *leader) sealAll() error {
-	for l.epochs.sealing != nil || len(l.epochs.written) > 0 {
+	epochs := &l.saves.epochs
+	for epochs.sealing != nil || len(epochs.written) > 0 {
 		if err := l.failure(); err != nil {
 			return err
 		}
-		if !l.state.Ordered() && l.epochs.sealing == nil && l.nextEpoch() == nil {
+		if !l.state.Ordered() && epochs.sealing == nil && epochs.next(len(l.config.Plan.Stages)) == nil {
 			return fmt.Errorf("run: stages have not all saved themselves behind step %d", l.done)
 		}
 		l.await()
@@ -203,20 +220,6 @@ func (l *leader) sealAll() error {
 	if err := l.failure(); err != nil {
 		return err
 	}
-	l.epochs.due = nil // those behind a stop were not begun
+	epochs.due = nil // those behind a stop were not begun
 	return nil
-}
-
-// drafts are the names of what stages may have begun to write and what will not be whole: of the Program under way all
-// that are not checkpoints yet, since a stage says that it has saved once it has written all, and not as it begins. One
-// that is being committed is among them where all processes have one folder, which has it as either. With
-// several folders it is left: while nobody knows whether the leader's is whole, it may need the others (save does the
-// same), and the next run adopts or removes it.
-func (l *leader) drafts() (all []string) {
-	for _, steps := range l.epochs.due {
-		if e := l.epochs.sealing; steps > l.savedAt && (!l.others || e == nil || e.steps != steps) {
-			all = append(all, checkpoint.DraftName(steps, l.run))
-		}
-	}
-	return all
 }

@@ -12,7 +12,7 @@ import (
 // inTurn is a stream whose first stage has so many replicas in turn, one micro-batch a step.
 func inTurn(t *testing.T, replicas, steps int) Config {
 	c := small(t, 2, steps)
-	c.Clip = 0
+	c.Train.Clip = 0
 	c.Plan.Schedule, c.Plan.Weights, c.Plan.MicroBatches = "1f1b-rr", "stash", 1
 	c.Plan.Stages[0].Devices, c.Plan.Stages[1].Devices = nil, []int{replicas}
 	for d := range replicas {
@@ -26,17 +26,17 @@ func inTurn(t *testing.T, replicas, steps int) Config {
 func TestStagesSaveInProgramsBehindOthers(t *testing.T) {
 	for name, set := range map[string]func(c *Config){
 		"programs of 11 steps at most": func(c *Config) { c.longest = 11 },
-		"evaluations":                  func(c *Config) { c.Data.Test, c.EvalEvery = c.Data.Train, 9 },
+		"evaluations":                  func(c *Config) { c.Data.Test, c.Train.EvalEvery = c.Data.Train, 9 },
 		"resumed": func(c *Config) {
 			first := *c
-			first.Steps, first.Checkpoint = 9, Checkpointing{Dir: t.TempDir()}
+			first.Train.Steps, first.Checkpoint = 9, Checkpointing{Dir: t.TempDir()}
 			train(t, first)
-			c.Resume = first.Checkpoint.Dir
+			c.Resume.At = first.Checkpoint.Dir
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := inTurn(t, 3, 31)
-			c.EvalRows = 4
+			c.Train.EvalRows = 4
 			set(&c)
 			never := train(t, c)
 			saving := c.saves(t.TempDir(), 6)
@@ -47,7 +47,7 @@ func TestStagesSaveInProgramsBehindOthers(t *testing.T) {
 				t.Error(err)
 			}
 			want := []int{6, 12, 18, 24, 30, 31}
-			if c.Resume != "" {
+			if c.Resume.At != "" {
 				want = want[1:]
 			}
 			if !slices.Equal(saved, want) {
@@ -69,25 +69,25 @@ func TestStagesSaveBehindTheLongestProgram(t *testing.T) {
 	}
 }
 
-// Where a Program would begin in the middle of a group, with an evaluation or the step that a run goes on from, the
-// run is refused before it begins.
+// A run is refused before it begins where a Program would begin in the middle of a group. An evaluation, or the step
+// that the run goes on from, may be the cause.
 func TestStagesDoNotSaveBehindPartOfAGroup(t *testing.T) {
 	c := inTurn(t, 2, 16).saves(t.TempDir(), 4)
-	c.Data.Test, c.EvalEvery = c.Data.Train, 3
+	c.Data.Test, c.Train.EvalEvery = c.Data.Train, 3
 	want := "evaluation every 3 steps (eval-every) drains between them; stages update for 2 at once: give a multiple"
 	if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v; wanted %q", err, want)
 	}
-	c.Data.Test, c.EvalEvery = nil, 0
+	c.Data.Test, c.Train.EvalEvery = nil, 0
 	first := c
-	first.Steps, first.Checkpoint = 7, Checkpointing{Dir: t.TempDir()}
+	first.Train.Steps, first.Checkpoint = 7, Checkpointing{Dir: t.TempDir()}
 	train(t, first)
-	c.Resume = first.Checkpoint.Dir
+	c.Resume.At = first.Checkpoint.Dir
 	want = "steps is 7; this run has save mode stage, and stages that update for 2 at once: go on from a multiple"
 	if err := c.Check(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v; wanted %q", err, want)
 	}
-	if c.Steps = 7; c.Check() != nil {
+	if c.Train.Steps = 7; c.Check() != nil {
 		t.Error(c.Check()) // nothing is left to train
 	}
 }
@@ -96,7 +96,7 @@ func TestStagesDoNotSaveBehindPartOfAGroup(t *testing.T) {
 // at least 6 instructions for each.
 func TestLongProgramsAreBoundedByInstructions(t *testing.T) {
 	c := small(t, 2, 9)
-	c.Clip, c.Plan.MicroBatches = 0, 1024
+	c.Train.Clip, c.Plan.MicroBatches = 0, 1024
 	for schedule, bounded := range map[string]bool{"1f1b": false, "1f1b-rr": true} {
 		if c.Plan.Schedule = schedule; bounded {
 			c.Plan.Weights = "stash"
@@ -121,18 +121,18 @@ func TestDraftsThatNobodyHasSpokenOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &leader{config: &c, run: 7, savedAt: -1}
+	l := &leader{config: &c, saves: saves{run: 7, at: -1}}
 	if _, err := l.saving(p); err != nil {
 		t.Fatal(err)
 	}
-	l.savedAt, l.epochs.sealing = 8, &epoch{steps: 12}
+	l.saves.at, l.saves.epochs.sealing = 8, &epoch{steps: 12}
 	for others, want := range map[bool][]int{false: {12, 16, 20}, true: {16, 20}} {
-		l.others = others
+		l.saves.others = others
 		var names []string
 		for _, steps := range want {
 			names = append(names, checkpoint.DraftName(steps, 7))
 		}
-		if got := l.drafts(); !slices.Equal(got, names) {
+		if got := l.saves.drafts(); !slices.Equal(got, names) {
 			t.Errorf("other folders: %v: %v; wanted %v", others, got, names)
 		}
 	}

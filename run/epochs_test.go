@@ -26,16 +26,16 @@ func epochConfig(t testing.TB, g *rand.Rand, policy schedule.Policy) (c Config, 
 	if g.IntN(4) == 0 && policy == schedule.DoubleBuffered {
 		c = asyncConfig(t, ref.New(), g)
 	} else if g.IntN(2) == 0 {
-		replicate(&c, g, c.Clip > 0 || g.IntN(2) == 0)
+		replicate(&c, g, c.Train.Clip > 0 || g.IntN(2) == 0)
 	}
-	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1)
+	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1)
 	if err != nil {
 		return c, 0, false
 	}
 	every = p.StopUnit() * (1 + g.IntN(3))
-	c.Steps = every*(2+g.IntN(2)) + g.IntN(every+1)/p.StopUnit()*p.StopUnit()
-	c.KeepSteps = c.Steps
-	if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps); err != nil || every > 48 {
+	c.Train.Steps = every*(2+g.IntN(2)) + g.IntN(every+1)/p.StopUnit()*p.StopUnit()
+	c.Keep.Steps = c.Train.Steps
+	if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps); err != nil || every > 48 {
 		return c, 0, false
 	}
 	return c, every, true
@@ -51,17 +51,17 @@ func (c Config) saves(dir string, every int) Config {
 func drained(t *testing.T, c Config, steps int) (there, end *Result) {
 	t.Helper()
 	first := c
-	first.Steps, first.Checkpoint = steps, Checkpointing{Dir: t.TempDir()}
+	first.Train.Steps, first.Checkpoint = steps, Checkpointing{Dir: t.TempDir()}
 	there = train(t, first)
-	if steps == c.Steps {
+	if steps == c.Train.Steps {
 		return there, there
 	}
 	second := c
-	second.Resume, second.Checkpoint = first.Checkpoint.Dir, Checkpointing{}
+	second.Resume.At, second.Checkpoint = first.Checkpoint.Dir, Checkpointing{}
 	return there, train(t, second)
 }
 
-// A save without a drain does not change the bits of the run, and who goes on from it leaves the bits of a run that
+// A save without a drain does not change the bits of the run. Who goes on from it leaves the bits of a run that
 // drained there: of every policy, of straight and replicated stages, in one process and in several.
 func TestStagesSaveWithoutADrain(t *testing.T) {
 	ran := map[schedule.Policy]int{}
@@ -76,7 +76,7 @@ func TestStagesSaveWithoutADrain(t *testing.T) {
 		mu.Lock()
 		ran[policy]++
 		mu.Unlock()
-		about := fmt.Sprintf("seed %d, %s, every %d of %d steps, %+v", seed, policy, every, c.Steps, *c.Plan)
+		about := fmt.Sprintf("seed %d, %s, every %d of %d steps, %+v", seed, policy, every, c.Train.Steps, *c.Plan)
 		never := train(t, c)
 		saving := c.saves(t.TempDir(), every)
 		var order []int
@@ -94,23 +94,23 @@ func TestStagesSaveWithoutADrain(t *testing.T) {
 			t.Fatalf("%s: losses %v; without saving %v", about, b, a)
 		}
 		var want []int
-		for at := every; at <= c.Steps; at += every {
+		for at := every; at <= c.Train.Steps; at += every {
 			want = append(want, at)
 		}
-		if want[len(want)-1] != c.Steps {
-			want = append(want, c.Steps)
+		if want[len(want)-1] != c.Train.Steps {
+			want = append(want, c.Train.Steps)
 		}
 		if !slices.Equal(order, want) {
 			t.Fatalf("%s: saved behind %v, wanted %v", about, order, want)
 		}
-		at := every * (1 + g.IntN(c.Steps/every))
-		if at == c.Steps {
+		at := every * (1 + g.IntN(c.Train.Steps/every))
+		if at == c.Train.Steps {
 			at = every
 		}
 		there, end := drained(t, c, at)
 		again := c.saves(t.TempDir(), every)
-		again.Resume = filepath.Join(saving.Checkpoint.Dir, checkpoint.NameOf(at))
-		if from, err := checkpoint.Open(again.Resume); err != nil || from.Manifest.Loss != there.Loss {
+		again.Resume.At = filepath.Join(saving.Checkpoint.Dir, checkpoint.NameOf(at))
+		if from, err := checkpoint.Open(again.Resume.At); err != nil || from.Manifest.Loss != there.Loss {
 			t.Fatalf("%s: checkpoint %d: %v, loss not %v", about, at, err, there.Loss)
 		} else if err := from.Close(); err != nil {
 			t.Fatal(err)
@@ -140,14 +140,14 @@ func TestLateDevicesSaveWithoutADrain(t *testing.T) {
 		}
 		_, end := drained(t, c, every)
 		saving := c.saves(t.TempDir(), every)
-		saving.Engine, saving.Ahead = ref.Lazy(lateness(seed)), g.IntN(3)
+		saving.Engine, saving.Machine.Ahead = ref.Lazy(lateness(seed)), g.IntN(3)
 		never := train(t, c)
 		if got := train(t, saving); sameWeights(never.Weights, got.Weights) != nil {
 			t.Fatalf("seed %d: %v", seed, sameWeights(never.Weights, got.Weights))
 		}
 		again := c
-		again.Resume = filepath.Join(saving.Checkpoint.Dir, checkpoint.NameOf(every))
-		again.Engine, again.Ahead = saving.Engine, saving.Ahead
+		again.Resume.At = filepath.Join(saving.Checkpoint.Dir, checkpoint.NameOf(every))
+		again.Engine, again.Machine.Ahead = saving.Engine, saving.Machine.Ahead
 		if got := train(t, again); sameWeights(end.Weights, got.Weights) != nil {
 			t.Fatalf("seed %d, resumed behind %d: %v", seed, every, sameWeights(end.Weights, got.Weights))
 		}
@@ -163,9 +163,9 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 	for ok := false; !ok || len(c.Plan.Stages) < 3; {
 		c, every, ok = epochConfig(t, g, schedule.Stash)
 	}
-	c.Steps = 3 * every
+	c.Train.Steps = 3 * every
 	ends := map[int]*Result{}
-	for at := every; at <= c.Steps; at += every {
+	for at := every; at <= c.Train.Steps; at += every {
 		_, ends[at] = drained(t, c, at)
 	}
 	saving := c.saves(filepath.Join(t.TempDir(), "checkpoints"), every)
@@ -190,17 +190,17 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 	tried := map[int]int{}
 	for state, dir := range states {
 		newest := 0
-		for at := every; at <= c.Steps; at += every {
+		for at := every; at <= c.Train.Steps; at += every {
 			if strings.Contains(state, checkpoint.NameOf(at)+"/manifest.json") {
 				newest = at
 			}
 		}
 		tried[newest]++
-		if newest == 0 || newest == c.Steps {
+		if newest == 0 || newest == c.Train.Steps {
 			continue
 		}
 		again := c.saves(dir, every)
-		again.Resume = dir
+		again.Resume.At = dir
 		got := train(t, again)
 		if got.Timeline.Steps[0].Step != newest {
 			t.Fatalf("of %s step %d is gone on from, not %d", state, got.Timeline.Steps[0].Step, newest)
@@ -234,8 +234,8 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// A run that is told to stop ends as a shorter one, saves there, leaves as many checkpoints as are to be kept and no
-// draft; so does one whose epochs are shorter than its pipeline is deep.
+// A run that is told to stop ends as a shorter one and saves there. It leaves as many checkpoints as are to be kept
+// and no draft; so does one whose epochs are shorter than its pipeline is deep.
 func TestARunWhoseStagesSaveStops(t *testing.T) {
 	for seed := range cases(12, 40) {
 		g := rand.New(rand.NewPCG(seed, 74))
@@ -244,7 +244,7 @@ func TestARunWhoseStagesSaveStops(t *testing.T) {
 			continue
 		}
 		c = c.saves(t.TempDir(), every)
-		c.Checkpoint.Keep, c.Steps = 2, 6*every
+		c.Checkpoint.Keep, c.Train.Steps = 2, 6*every
 		at := g.IntN(5 * every)
 		stopsAsAShorterRun(t, seed, c, at)
 		left, err := os.ReadDir(c.Checkpoint.Dir)
@@ -268,7 +268,7 @@ func TestAStageThatCannotSaveEndsTheRun(t *testing.T) {
 		c, every, ok = epochConfig(t, g, schedule.Stash)
 	}
 	c = c.saves(t.TempDir(), every)
-	c.Steps = 3 * every
+	c.Train.Steps = 3 * every
 	why := errors.New("no more room")
 	c.Engine = savingEngine{c.Engine, c.Checkpoint.Dir, func(_ int, drafts []string) error {
 		if slices.ContainsFunc(drafts, func(d string) bool { return strings.Contains(d, checkpoint.NameOf(2*every)) }) {
@@ -308,7 +308,7 @@ func TestWhereStagesDoNotSaveThemselves(t *testing.T) {
 		},
 	} {
 		c := small(t, 2, 9)
-		c.Clip = 0
+		c.Train.Clip = 0
 		c = c.saves(t.TempDir(), 3)
 		spoil(&c)
 		if _, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
-// randomModel is a DAG of dense layers, sums, dropouts with skips over any distance,
-// layers whose output nobody reads, and weights tied over any distance.
+// randomModel is a DAG of dense layers, sums, and dropouts with skips over any distance. It has layers whose output
+// nobody reads, and weights tied over any distance.
 func randomModel(t testing.TB, g *rand.Rand) *model.Model {
 	width := 2 + g.IntN(3)
 	var b strings.Builder
@@ -100,15 +100,15 @@ func randomConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 	m := randomModel(t, g)
 	c := basic(t, e, m, randomPlan(g, m), 3, 1+g.IntN(3))
 	c.Data.Train = noise{model: m, classes: 3, rows: 1 << 20, seed: g.Uint64()}
-	c.Optimizer, c.Seed, c.KeepSteps = randomOptimizer(g), g.Uint64(), c.Steps
+	c.Train.Optimizer, c.Train.Seed, c.Keep.Steps = randomOptimizer(g), g.Uint64(), c.Train.Steps
 	if g.IntN(2) == 0 {
-		c.Clip = []float64{0.01, 0.3, 10}[g.IntN(3)]
+		c.Train.Clip = []float64{0.01, 0.3, 10}[g.IntN(3)]
 	}
 	return c
 }
 
-// Cutting a model into stages and scheduling them in any order changes no bit of any
-// weight, and what ran is what the Program says.
+// Cutting a model into stages and scheduling them in any order changes no bit of any weight. What ran is what the
+// Program says.
 func TestAnyPipelineEqualsOneWorker(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, 500, func(t *testing.T, seed uint64) {
@@ -133,22 +133,22 @@ func TestDelaysChangeNothing(t *testing.T) {
 		c := randomConfig(t, e, g)
 		want := reference(t, c)
 		c.Engine = slowEngine{Engine: e, seed: seed}
-		c.Carriers = shaped(func(from, to int) shape.Link {
+		c.Wire.Carriers = shaped(func(from, to int) shape.Link {
 			return shape.Link{Latency: time.Duration(g.IntN(400)) * time.Microsecond, BytesPerSecond: 1e6}
 		})
-		c.Cores = g.IntN(3)
+		c.Machine.Cores = g.IntN(3)
 		got := train(t, c)
 		if err := equalCase(c, want, got.Weights); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		checkOrder(t, c, got)
-		if len(c.Plan.Stages) > 1 && c.Plan.Stages[0].Warmup > 1 && c.Cores != 1 {
+		if len(c.Plan.Stages) > 1 && c.Plan.Stages[0].Warmup > 1 && c.Machine.Cores != 1 {
 			could.Add(1)
 			if overlapped(got) {
 				did.Add(1)
 			}
 		}
-		if c.Cores == 1 && overlapped(got) {
+		if c.Machine.Cores == 1 && overlapped(got) {
 			t.Fatalf("seed %d: two workers computed at once on one core", seed)
 		}
 	})
@@ -161,7 +161,7 @@ func TestDelaysChangeNothing(t *testing.T) {
 // step marks with the steps.
 func checkOrder(t *testing.T, c Config, r *Result) {
 	t.Helper()
-	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps)
+	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,8 +195,9 @@ func checkOrder(t *testing.T, c Config, r *Result) {
 			t.Fatalf("worker %d did\n%v; the program says\n%v", w, got, want)
 		}
 	}
-	if len(r.Timeline.Steps) != c.Steps || len(r.Timeline.Losses) != c.Steps || r.Steps != c.Steps {
-		t.Errorf("%d steps marked, %d losses, %d done of %d", len(r.Timeline.Steps), len(r.Timeline.Losses), r.Steps, c.Steps)
+	if len(r.Timeline.Steps) != c.Train.Steps || len(r.Timeline.Losses) != c.Train.Steps || r.Steps != c.Train.Steps {
+		t.Errorf("%d steps marked, %d losses, %d done of %d", len(r.Timeline.Steps), len(r.Timeline.Losses), r.Steps,
+			c.Train.Steps)
 	}
 }
 

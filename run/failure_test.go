@@ -116,7 +116,7 @@ func TestAFailingWorkerStopsTheOthers(t *testing.T) {
 
 func TestADeviceThatDoesNotOpenEndsTheRun(t *testing.T) {
 	c := small(t, 3, 5)
-	c.ThreadsPerWorker = 1
+	c.Machine.ThreadsPerWorker = 1
 	c.Engine = closedEngine{c.Engine}
 	if _, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), "no device 2") {
 		t.Error(err)
@@ -172,7 +172,7 @@ func TestANaNLossStopsAndKeepsTheLastGoodCheckpoint(t *testing.T) {
 func TestANaNLossOfAnEvaluationStops(t *testing.T) {
 	c := small(t, 3, 20)
 	c.Data.Test = poisoned{c.Data.Train.(noise), 0}
-	c.EvalEvery, c.EvalRows = 4, 8
+	c.Train.EvalEvery, c.Train.EvalRows = 4, 8
 	c.Checkpoint.Dir = t.TempDir()
 	res, err := Train(t.Context(), c)
 	var loss *process.LossError
@@ -188,8 +188,8 @@ func TestANaNLossOfAnEvaluationStops(t *testing.T) {
 // With weights of 1e60 the loss of four layers is a number and the squares of gradients are not.
 func TestAGradientNormThatIsNotFiniteStops(t *testing.T) {
 	c := small(t, 2, 3)
-	c.Optimizer, c.Clip = optim.Settings{Kind: optim.SGD}, 1
-	c.Rate = optim.Rate{Kind: optim.Constant, Base: 1e60}
+	c.Train.Optimizer, c.Train.Clip = optim.Settings{Kind: optim.SGD}, 1
+	c.Train.Rate = optim.Rate{Kind: optim.Constant, Base: 1e60}
 	if _, err := Train(t.Context(), c); !errors.Is(err, process.ErrNotFinite) ||
 		!strings.Contains(err.Error(), "the gradient norm of step 2 is +Inf on stage") {
 		t.Error(err)
@@ -202,9 +202,9 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 	if c.Engine.Float() == engine.Float64 {
 		huge = 1e200
 	}
-	c.Optimizer, c.Clip = optim.Settings{Kind: optim.SGD, WeightDecay: huge}, 0
-	c.Rate = optim.Rate{Kind: optim.Constant, Base: huge}
-	c.Steps = 1
+	c.Train.Optimizer, c.Train.Clip = optim.Settings{Kind: optim.SGD, WeightDecay: huge}, 0
+	c.Train.Rate = optim.Rate{Kind: optim.Constant, Base: huge}
+	c.Train.Steps = 1
 	c.Checkpoint.Dir = t.TempDir()
 	_, err := Train(t.Context(), c)
 	if !errors.Is(err, process.ErrNotFinite) || !strings.Contains(err.Error(), "after 1 steps") {
@@ -218,8 +218,8 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 // missing loses every activation on its way: the run must not wait for ever.
 func TestNothingHappeningIsAStall(t *testing.T) {
 	c := small(t, 2, 3)
-	c.Carriers = losing
-	c.StallAfter = 300 * time.Millisecond
+	c.Wire.Carriers = losing
+	c.Watch.StallAfter = 300 * time.Millisecond
 	_, err := Train(t.Context(), c)
 	var stall *machine.StallError
 	said := regexp.MustCompile(`^run: program \S+ has stalled: nothing has happened for \d+\S*s
@@ -241,15 +241,15 @@ func TestRefusals(t *testing.T) {
 		says   string
 	}{
 		{"no model", func(c *Config) { c.Model = nil }, "needs a model"},
-		{"no steps", func(c *Config) { c.Steps = 0 }, "0 steps"},
-		{"clip", func(c *Config) { c.Clip = -1 }, "clipped to -1"},
-		{"clip to no number", func(c *Config) { c.Clip = math.NaN() }, "clipped to NaN"},
-		{"stall", func(c *Config) { c.StallAfter = -time.Second }, "a stall after -1s"},
-		{"steps kept", func(c *Config) { c.KeepSteps = -1 }, "-1 steps kept"},
-		{"rows evaluated", func(c *Config) { c.EvalRows = -1 }, "-1 rows evaluated"},
-		{"optimizer", func(c *Config) { c.Optimizer.Kind = "lion" }, `"lion"`},
-		{"rate", func(c *Config) { c.Rate.Base = -1 }, "give a learning rate, 0 or more"},
-		{"evaluation without data", func(c *Config) { c.EvalEvery = 1 }, "without test data"},
+		{"no steps", func(c *Config) { c.Train.Steps = 0 }, "0 steps"},
+		{"clip", func(c *Config) { c.Train.Clip = -1 }, "clipped to -1"},
+		{"clip to no number", func(c *Config) { c.Train.Clip = math.NaN() }, "clipped to NaN"},
+		{"stall", func(c *Config) { c.Watch.StallAfter = -time.Second }, "a stall after -1s"},
+		{"steps kept", func(c *Config) { c.Keep.Steps = -1 }, "-1 steps kept"},
+		{"rows evaluated", func(c *Config) { c.Train.EvalRows = -1 }, "-1 rows evaluated"},
+		{"optimizer", func(c *Config) { c.Train.Optimizer.Kind = "lion" }, `"lion"`},
+		{"rate", func(c *Config) { c.Train.Rate.Base = -1 }, "give a learning rate, 0 or more"},
+		{"evaluation without data", func(c *Config) { c.Train.EvalEvery = 1 }, "without test data"},
 		{"plan of another model", func(c *Config) { c.Plan.ModelID = "x" }, "is for model"},
 		{"plan with a hole", func(c *Config) { c.Plan.Stages[1].FirstLayer++ }, "must begin with layer"},
 		{"plan that ends early", func(c *Config) { c.Plan.Stages[1].LastLayer-- }, "ends with layer"},
@@ -257,14 +257,14 @@ func TestRefusals(t *testing.T) {
 		{"split", func(c *Config) { c.Plan.Replication = "split"; c.Plan.Stages[1].Devices = []int{1, 2, 3} },
 			"over 3 replicas"},
 		{"weights", func(c *Config) { c.Plan.Weights = "stash" }, `"stash"`},
-		{"no such checkpoint", func(c *Config) { c.Resume = filepath.Join(dir, "none") }, "none"},
-		{"checkpoint of another seed", func(c *Config) { c.Resume = dir; c.Seed = 9 }, "seed is 1; this run has 9"},
-		{"checkpoint of another batch", func(c *Config) { c.Resume = dir; c.Plan.MicroBatches = 7 },
+		{"no such checkpoint", func(c *Config) { c.Resume.At = filepath.Join(dir, "none") }, "none"},
+		{"checkpoint of another seed", func(c *Config) { c.Resume.At = dir; c.Train.Seed = 9 }, "seed is 1; this run has 9"},
+		{"checkpoint of another batch", func(c *Config) { c.Resume.At = dir; c.Plan.MicroBatches = 7 },
 			"batch is 6; this run has 14"},
 		{"checkpoint of another optimizer",
-			func(c *Config) { c.Resume = dir; c.Optimizer = optim.Settings{Kind: optim.SGD} }, "optimizer"},
+			func(c *Config) { c.Resume.At = dir; c.Train.Optimizer = optim.Settings{Kind: optim.SGD} }, "optimizer"},
 		{
-			"checkpoint of more steps", func(c *Config) { c.Resume = dir; c.Steps = 1 },
+			"checkpoint of more steps", func(c *Config) { c.Resume.At = dir; c.Train.Steps = 1 },
 			"steps is 2; this run has 1 in all; ask for more",
 		},
 	} {
@@ -276,7 +276,7 @@ func TestRefusals(t *testing.T) {
 	}
 	other := small(t, 2, 9)
 	other.Model = build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
-	other.Plan, other.Resume = planOf(other.Model, nil, 2, 3, "1f1b"), dir
+	other.Plan, other.Resume.At = planOf(other.Model, nil, 2, 3, "1f1b"), dir
 	if _, err := Train(t.Context(), other); err == nil || !strings.Contains(err.Error(), "model is mlp") {
 		t.Error(err)
 	}

@@ -26,8 +26,8 @@ type familyCase struct {
 	instructions int
 }
 
-// everyFamily is a small run of each family under each of its policies, with replicas where it takes any,
-// validated later where it can be.
+// everyFamily is a small run of each family under each of its policies. There are replicas where it takes any, and
+// updates validated later where they can be.
 func everyFamily(t testing.TB, steps int) []familyCase {
 	t.Helper()
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4}, "classes": 4, "dropout": 0.2})
@@ -59,11 +59,11 @@ func everyFamily(t testing.TB, steps int) []familyCase {
 					pl.Elastic = plan.NewElastic(2)
 				}
 				c := basic(t, testEngine(t), m, pl, 4, steps)
-				c.KeepSteps = steps
+				c.Keep.Steps = steps
 				if shape.validate {
-					c.Clip = 0.5
+					c.Train.Clip = 0.5
 				}
-				p, err := programs.Build(pl, m.TiedLayers(), c.Clip > 0, steps)
+				p, err := programs.Build(pl, m.TiedLayers(), c.Train.Clip > 0, steps)
 				if err != nil {
 					continue // the family does not do this
 				}
@@ -122,8 +122,8 @@ func places(g *rand.Rand, instructions int) []int {
 	return all
 }
 
-// A run that is to stop at any instruction of any family ends with a whole group of steps, and leaves the
-// bits of a run of that length.
+// A run that is stopped at any instruction, of any family, ends with a whole group of steps. It leaves the bits of a
+// run of that length.
 func TestStopAtEveryInstructionOfEveryFamily(t *testing.T) {
 	const steps = 5
 	var stopped atomic.Int64
@@ -151,7 +151,7 @@ func TestStopAtEveryInstructionOfEveryFamily(t *testing.T) {
 			}
 			if want[n] == nil || got.Timeline.Applied != nil {
 				shorter := f.config
-				shorter.Steps, shorter.Replay = n, got.Timeline.Applied
+				shorter.Train.Steps, shorter.Train.Replay = n, got.Timeline.Applied
 				want[n] = train(t, shorter).Weights
 			}
 			if err := sameWeights(want[n], got.Weights); err != nil {
@@ -183,8 +183,8 @@ func (l loud) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b, err
 }
 
-// The update of any one minibatch of any family that validates later is taken back, and the run leaves the
-// bits of one whose updates wait for their norms.
+// The update of any one minibatch is rolled back, in every family that validates later. The run leaves the bits of
+// one whose updates wait for their norms.
 func TestRollbackAtEveryMinibatchOfEveryFamily(t *testing.T) {
 	const steps = 5
 	tried := 0
@@ -197,14 +197,14 @@ func TestRollbackAtEveryMinibatchOfEveryFamily(t *testing.T) {
 				continue
 			}
 			c := f.config
-			c.Data.Train, c.Clip, c.Rate.Base = loud{c.Data.Train.(noise), k}, 3, 0.01
+			c.Data.Train, c.Train.Clip, c.Train.Rate.Base = loud{c.Data.Train.(noise), k}, 3, 0.01
 			norms := map[bool]int{}
 			_, all := sequentially(t, c, synchronous(c))
 			for n, norm := range all {
-				norms[norm > c.Clip == (n == k)]++
+				norms[norm > c.Train.Clip == (n == k)]++
 			}
 			if norms[false] > 0 {
-				t.Fatalf("%s: norms %v are over %v not in step %d alone", f.name, all, c.Clip, k)
+				t.Fatalf("%s: norms %v are over %v not in step %d alone", f.name, all, c.Train.Clip, k)
 			}
 			got := train(t, c)
 			p := *c.Plan

@@ -116,8 +116,8 @@ func basic(t testing.TB, e engine.Engine, m *model.Model, p *plan.Plan, classes,
 	t.Helper()
 	return Config{
 		Model: m, Plan: p, Engine: e, Data: Data{Train: noise{model: m, classes: classes, rows: 1 << 20, seed: 7}},
-		Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant,
-			Base: 0.1}, Seed: 1, Steps: steps, KeepWeights: true,
+		Train: Training{Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant,
+			Base: 0.1}, Seed: 1, Steps: steps}, Keep: Keeping{Weights: true},
 	}
 }
 

@@ -27,8 +27,8 @@ func lying(t *testing.T, dir string) []string {
 	return all
 }
 
-// Processes that have one folder write to it together, those that have others to theirs, and every folder has
-// the manifest of what it has; in each the older checkpoints go, and what a crash has left.
+// Processes that have one folder write to it together, and those that have others to theirs. Every folder has the
+// manifest of what it has; in each the older checkpoints go, and what a crash has left.
 func TestEachFolderKeepsItsCheckpoints(t *testing.T) {
 	want := train(t, small(t, 3, 6))
 	for _, folders := range [][]int{{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {0, 1, 0}, {0, 1, 1}} {
@@ -161,7 +161,7 @@ func TestAProcessWithoutAFolderIsRefused(t *testing.T) {
 	}
 }
 
-// On a host of its own, checkpoints of a training that was given up are set aside, and those of a run that this one
+// On a host of its own, checkpoints of a training that was given up are set aside. Those of a run that this one
 // replaces go once it has a checkpoint of its own there.
 func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 	d := fresh(t, 2)
@@ -198,8 +198,8 @@ func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 	}
 }
 
-// What is told to go on from an older checkpoint loses nothing of a newer one that is whole with the draft of another
-// host, as a crash between two commits leaves it.
+// A run that is told to go on from an older checkpoint loses nothing of a newer one. The newer one is whole with the
+// draft of another host, as a crash between two commits leaves it.
 func TestADraftIsSetAsideOnItsHost(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// Every family under each of its policies, with replicas, slices and updates validated later, trains with a first stage
-// that is wholly frozen to the bits of the sequential program that reads the same versions; elastic averaging to those
-// of its equations.
+// A run whose first stage is wholly frozen has the bits of the sequential program that reads the same versions. That
+// holds of every family under each of its policies, with replicas, slices and updates validated later. Elastic
+// averaging has those of its equations.
 func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 	all, policies := everyFamily(t, 3), map[schedule.Policy]int{}
 	for _, f := range all {
@@ -38,7 +38,7 @@ func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 			t.Fatal(err)
 		}
 		pl.ModelID, c.Model, c.Plan = m.ID(), &m, &pl
-		p, err := programs.Build(&pl, m.TiedLayers(), c.Clip > 0, c.Steps)
+		p, err := programs.Build(&pl, m.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,8 +62,8 @@ func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 	})
 }
 
-// In one step without a limit of the norm, what learns changes as it does where nothing is frozen, to the bit, and
-// what is frozen does not: frozen parameters take part in forwards and in gradients of inputs.
+// In one step without a limit of the norm, what learns changes as it does where nothing is frozen, to the bit. What
+// is frozen does not change: frozen parameters take part in forwards and in gradients of inputs.
 func TestOneStepChangesWhatLearnsAsIfNothingWereFrozen(t *testing.T) {
 	e := torchEngine(t)
 	for name, of := range map[string]struct {
@@ -89,7 +89,7 @@ func TestOneStepChangesWhatLearnsAsIfNothingWereFrozen(t *testing.T) {
 		for _, family := range []string{"1f1b", "zb-h1"} {
 			after := func(m *model.Model, pl *plan.Plan) map[string]process.Weight {
 				c := basic(t, e, m, pl, of.classes, 1)
-				c.Optimizer.Momentum = 0.9
+				c.Train.Optimizer.Momentum = 0.9
 				return train(t, c).Weights
 			}
 			all := after(free, twoWorkers(free, family, schedule.Sync))

@@ -68,8 +68,8 @@ func TestAFrozenBackboneTrainsAsPyTorchDoes(t *testing.T) {
 				})
 				var ran [3]atomic.Int64
 				c := basic(t, backwards{e, &ran}, m, planOf(m, []int{head / 2, head - 1}, 2, 2, how.family), 0, 50)
-				c.Data.Train, c.Optimizer.Momentum, c.Rate.Base = recorded{m, numbers}, 0.9, 0.05
-				c.KeepSteps = 1
+				c.Data.Train, c.Train.Optimizer.Momentum, c.Train.Rate.Base = recorded{m, numbers}, 0.9, 0.05
+				c.Keep.Steps = 1
 				got := train(t, c)
 				likePyTorch(t, got, numbers, 2, 1e-4)
 				if ran[0].Load()+ran[1].Load() != 0 || ran[2].Load() == 0 {

@@ -49,8 +49,8 @@ func TestMemoryOfFrozenLayersIsAsPredicted(t *testing.T) {
 	}
 }
 
-// A frozen embedding that the head shares is on the stages of both, over two stages and over three, and what it takes
-// there is predicted: no copy has a gradient, a state or an older version, and no gradient of it is exchanged.
+// The memory of a frozen embedding that the head shares is predicted, over two stages and over three. It is on the
+// stages of both: no copy has a gradient, a state or an older version, and no gradient of it is exchanged.
 func TestMemoryOfAFrozenTie(t *testing.T) {
 	adam, err := optim.Default(optim.Adam)
 	if err != nil {

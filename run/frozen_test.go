@@ -38,10 +38,10 @@ func freezeSome(g *rand.Rand, m *model.Model) {
 func learnsOnly(t *testing.T, c Config, got *Result) error {
 	t.Helper()
 	still := undivided(c)
-	still.Steps, still.KeepSteps = 1, 0
+	still.Train.Steps, still.Keep.Steps = 1, 0
 	still.Plan.Schedule = "1f1b"
-	still.Rate.Base = 1e-30
-	still.Optimizer.WeightDecay = 0
+	still.Train.Rate.Base = 1e-30
+	still.Train.Optimizer.WeightDecay = 0
 	start := train(t, still).Weights
 	for _, l := range c.Model.Layers {
 		for k, p := range l.Params {
@@ -94,7 +94,7 @@ func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
 			}
 			pl.ModelID = m.ID()
 			c := basic(t, e, m, pl, 3, 2)
-			c.Clip = float64(seed % 2)
+			c.Train.Clip = float64(seed % 2)
 			got := train(t, c)
 			if err := equalCase(c, reference(t, c), got.Weights); err != nil {
 				t.Errorf("%s, seed %d: %v", family, seed, err)
@@ -106,8 +106,8 @@ func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
 	}
 }
 
-// Layers of every kind that a family has, frozen in front and behind, leave one worker's bits on libtorch too, with
-// backwards in halves and with recompute.
+// Layers of every kind, frozen in front and behind, leave one worker's bits on libtorch too. Backwards are in halves
+// and with recompute.
 func TestFrozenLayersOnTorch(t *testing.T) {
 	e := torchEngine(t)
 	for name, c := range map[string]struct {
@@ -144,8 +144,8 @@ func TestFrozenLayersOnTorch(t *testing.T) {
 	}
 }
 
-// Statistics of a frozen beginning are those of its sequential program, where its replicas, which have nothing else to
-// sum, see other micro-batches, and where micro-batches stream through it.
+// Statistics of frozen first layers are those of the sequential program. Their replicas, which have nothing else to
+// sum, see other micro-batches, and micro-batches also stream through them.
 func TestFrozenLayersGatherStatistics(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},
@@ -173,7 +173,7 @@ func TestFrozenLayersGatherStatistics(t *testing.T) {
 			pl.Stages[s].Devices = c.on[s]
 		}
 		config := basic(t, e, m, pl, 10, 4)
-		p, err := programs.Build(pl, m.TiedLayers(), false, config.Steps)
+		p, err := programs.Build(pl, m.TiedLayers(), false, config.Train.Steps)
 		if err != nil {
 			t.Fatal(err)
 		}

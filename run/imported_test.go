@@ -132,10 +132,10 @@ func trainsAsPyTorch(t *testing.T, fuse string, least, most int, names ...string
 			t.Run(fmt.Sprintf("%s/%d", a.Name, micros), func(t *testing.T) {
 				c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 2), batch/micros, micros, "1f1b"), 0, 50)
 				c.Data.Train = data
-				c.Optimizer.Momentum = 0.9
+				c.Train.Optimizer.Momentum = 0.9
 				for _, r := range torchtest.Main() {
 					if r.Name == a.Name {
-						c.Rate.Base = r.Rate
+						c.Train.Rate.Base = r.Rate
 					}
 				}
 				likePyTorch(t, train(t, c), numbers, micros, 1e-3)
@@ -198,7 +198,7 @@ func TestImportedNetworksOverEveryFamily(t *testing.T) {
 					}
 					pl.Stages[0].Recompute = plan.Every(2)
 					c := basic(t, e, m, pl, 7, 4)
-					p, err := programs.Build(pl, m.TiedLayers(), false, c.Steps)
+					p, err := programs.Build(pl, m.TiedLayers(), false, c.Train.Steps)
 					if err != nil || CheckPlan(pl, m, false) != nil {
 						continue // the family does not do this
 					}

@@ -28,13 +28,13 @@ func late(t testing.TB, c Config) Config {
 	}
 	h := fnv.New64a()
 	h.Write([]byte(t.Name()))
-	seed := h.Sum64() + uint64(c.Seed) + uint64(len(c.Plan.Stages))
+	seed := h.Sum64() + uint64(c.Train.Seed) + uint64(len(c.Plan.Stages))
 	if seed%10 != 0 && os.Getenv("MILLRACE_LATE") == "" {
 		return c
 	}
 	c.Engine = ref.Lazy(lateness(seed))
-	if c.Cores == 0 {
-		c.Ahead = int(seed / 10 % 3)
+	if c.Machine.Cores == 0 {
+		c.Machine.Ahead = int(seed / 10 % 3)
 	}
 	return c
 }
@@ -49,7 +49,7 @@ func waiting(t *testing.T) Config {
 	pl := planOf(m, []int{last - 1}, 2, 2, "1f1b")
 	pl.Stages[0].Devices, pl.Stages[1].Devices = []int{0, 1}, []int{2}
 	c := basic(t, ref.New(), m, pl, 4, 2)
-	c.Clip = 0.05
+	c.Train.Clip = 0.05
 	c.Checkpoint.Dir = t.TempDir()
 	return c
 }
@@ -130,7 +130,7 @@ func TestTrainingReadsNoItem(t *testing.T) {
 	if _, err := Train(t.Context(), c); err != nil {
 		t.Error(err)
 	}
-	c.Data.Test, c.EvalRows, c.Checkpoint.Dir = c.Data.Train, 4, t.TempDir()
+	c.Data.Test, c.Train.EvalRows, c.Checkpoint.Dir = c.Data.Train, 4, t.TempDir()
 	if _, err := Train(t.Context(), c); err == nil || !strings.Contains(err.Error(), "an item is read") {
 		t.Errorf("an evaluation reads items: %v", err)
 	}

@@ -1,10 +1,7 @@
 package run
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,59 +12,6 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 )
-
-// leader decides what a run does next, from what the processes say alone. It runs on one goroutine.
-type leader struct {
-	job      *process.Job
-	config   *Config
-	hosts    int  // there are so many
-	bytes    bool // messages between some workers travel as bytes, as they do between processes
-	state    *control.Leader
-	progress *control.Progress
-	links    []control.Link // by process
-	inbox    *inbox
-	hooks    *hookQueue
-	stop     <-chan struct{} // closed when the run is to stop; nil once it is heard
-	beat     *time.Ticker
-	told     time.Time     // when the processes were last told of what they owe an answer to
-	held     func() string // what keeps the leader's own process from leaving
-	hung     error         // it has not left
-	hangs    bool          // a device of some process does, so that nobody is waited for any more
-	quiet    time.Duration // that OnQuiet was last told of
-	late     overdue
-	shown    []*trace.Timeline // by process, of the last Show that is not answered by all
-	began    time.Time         // when the leader's own process's clock was 0
-	clocks   []control.Clock   // by process
-	asked    []time.Time       // by process, at the last Beat
-	records  [][]control.Record
-	left     []control.Left
-
-	watch      *pace.Watch // for stragglers; nil: nobody looks
-	stragglers []trace.Straggler
-	slow       map[int]int // of those of stragglers that are still, by worker
-
-	program *schedule.Program // under way
-	trains  bool              // it is training
-	length  int               // its minibatches
-	whole   int               // those that are
-	tests   []control.Tested  // of an evaluation, by micro-batch
-	apart   float64
-	saved   control.Saved // for a checkpoint
-	run     uint64        // a number of this run, by which its drafts are known
-	draft   string        // of the checkpoint that is being saved, and not yet whole
-	epochs  epochs        // that stages save by themselves
-	others  bool          // processes have other folders of checkpoints than the leader's
-	savedAt int           // steps behind the last one of this run; -1: none yet
-
-	done        int // steps, in all
-	span        int // steps of the next Program, at most
-	loss        float64
-	stopping    bool // no further step is to be begun
-	stopped     bool // and so it was
-	begun       bool // Config.Begin was called, if there is one
-	checkpoint  string
-	evaluations []trace.Evaluation
-}
 
 // inbox is what the leader has yet to look at.
 type inbox struct {
@@ -103,44 +47,18 @@ func (b *inbox) take() []event {
 	return all
 }
 
-// newLeader leads the processes behind the links, on a clock that was 0 when its own process began.
-func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.Link, began time.Time) *leader {
-	of := j.World.WorkersOf()
-	l := &leader{
-		job: j, config: c, state: control.NewLeader(len(of), len(j.World.Workers)), links: links,
-		inbox:    &inbox{more: make(chan struct{}, 1)},
-		progress: control.NewProgress(of, j.Plan.MicroBatches*j.Together()*j.LastReplicas()),
-		stop:     ctx.Done(), beat: time.NewTicker(max(c.StallAfter/8, time.Millisecond)), told: time.Now(),
-		began: began, clocks: make([]control.Clock, len(of)), asked: make([]time.Time, len(of)),
-		records: make([][]control.Record, len(of)), left: make([]control.Left, len(of)), span: c.longest,
-		savedAt: -1, run: rand.Uint64(), late: newOverdue(c.LateAfter), shown: make([]*trace.Timeline, len(of)),
-	}
-	if j.Plan.PostValidate {
-		l.span = 16 * leastRepeat
-	}
-	if j.From != nil {
-		l.done, l.loss = j.From.Manifest.Steps, j.From.Manifest.Loss
-	}
-	l.hosts = len(slices.Compact(slices.Sorted(slices.Values(j.World.Hosts))))
-	l.hooks = newHookQueue(func(err error) { l.inbox.put(event{failed: err}) })
-	for p, link := range links {
-		link.Start(func(m control.Message, err error) { l.inbox.put(event{from: p, m: m, at: time.Now(), broken: err}) })
-	}
-	return l
-}
-
 // tell sends messages to every process that has not left: to its own last, which does at once what it is told.
 func (l *leader) tell(messages []control.Message) {
 	for _, m := range messages {
 		m = m.Shared()
-		for p := len(l.links) - 1; p >= 0; p-- {
+		for p := len(l.peers.links) - 1; p >= 0; p-- {
 			if l.state.HasLeft(p) {
 				continue
 			}
 			if _, beat := m.Body.(control.Beat); beat {
-				l.asked[p] = time.Now()
+				l.peers.asked[p] = time.Now()
 			}
-			if err := l.links[p].Send(m); err != nil { // its text is the same for all
+			if err := l.peers.links[p].Send(m); err != nil { // its text is the same for all
 				l.state.Unsay()
 				l.fail(fmt.Errorf("run: the other processes cannot be told: %w", err))
 				return
@@ -156,9 +74,9 @@ func (l *leader) await() {
 	case <-l.stop:
 		l.stop, l.stopping = nil, true
 		l.tell(l.state.Stop())
-	case <-l.beat.C:
+	case <-l.silence.beat.C:
 		defer l.look() // what has been answered meanwhile is heard first
-	case <-l.late.tick.C:
+	case <-l.silence.late.tick.C:
 		defer l.askWhyLate()
 	}
 	for _, e := range l.inbox.take() {
@@ -193,12 +111,13 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 	case control.Stop:
 		l.stopping = true
 	case control.Record:
-		l.records[from], l.told = append(l.records[from], body), time.Now()
+		l.peers.records[from], l.silence.told = append(l.peers.records[from], body), time.Now()
 	case control.Left:
-		l.left[from] = body
+		l.peers.left[from] = body
 	case control.Needs:
 		if from > 0 {
-			l.clocks[from].Read(control.Reading{AskedS: l.sinceS(l.asked[from]), AtS: body.AtS, HeardS: l.sinceS(at)})
+			l.peers.clocks[from].Read(control.Reading{AskedS: l.peers.sinceS(l.peers.asked[from]), AtS: body.AtS,
+				HeardS: l.peers.sinceS(at)})
 		}
 		if body.Stuck || !l.state.Asked() { // the last that was asked
 			l.judge()
@@ -219,7 +138,7 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 		if body.Steps > 0 {
 			return l.stageSaved(from, body)
 		}
-		l.adds(&l.saved, from, body)
+		l.adds(&l.saves.saved, from, body)
 	case control.Result:
 		return l.tested(body)
 	}
@@ -229,7 +148,7 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 // adds adds what a process has written for a checkpoint.
 func (l *leader) adds(to *control.Saved, from int, part control.Saved) {
 	for _, f := range part.Files {
-		if l.hosts > 1 {
+		if l.peers.hosts > 1 {
 			f.Host = l.job.World.HostOf(from)
 		}
 		to.Files = append(to.Files, f)
@@ -241,11 +160,11 @@ func (l *leader) adds(to *control.Saved, from int, part control.Saved) {
 
 // step takes a process's part of a step, and reports it once it is whole.
 func (l *leader) step(from int, part control.Step) error {
-	if end := l.done + l.length; part.Step < l.done || part.Step >= end {
+	if end := l.done + l.under.length; part.Step < l.done || part.Step >= end {
 		return fmt.Errorf("run: %s says that step %d stands; the program has steps %d to %d", l.job.World.Name(from),
 			trace.StepNumber(part.Step), trace.StepNumber(l.done), end)
 	}
-	f, whole, err := l.progress.Add(from, part, l.clocks[from].OffsetS(l.sinceS(time.Now())))
+	f, whole, err := l.progress.Add(from, part, l.peers.clocks[from].OffsetS(l.peers.sinceS(time.Now())))
 	for ; whole && err == nil; f, whole = l.progress.Next() {
 		l.finished(f)
 	}
@@ -254,13 +173,13 @@ func (l *leader) step(from int, part control.Step) error {
 
 // finished takes a step that is whole.
 func (l *leader) finished(f control.Finished) {
-	l.whole++
+	l.under.whole++
 	l.loss = f.Loss
 	if l.stagesSave() && divides(l.config.Checkpoint.Every, f.Step+1) {
-		l.epochs.of(f.Step + 1).loss = &f.Loss
+		l.saves.epochs.of(f.Step + 1).loss = &f.Loss
 	}
 	l.pace(f)
-	l.late.step(f.TookS)
+	l.silence.late.step(f.TookS)
 	l.trace(f.Step)
 	hook := l.config.Hooks.OnStep
 	if hook == nil {
@@ -307,25 +226,25 @@ func (l *leader) execute(p *schedule.Program, start func(text string, slots int)
 		return 0, err
 	}
 	body := start(p.Text(), slots)
-	l.program, l.whole, l.length = p, 0, p.Minibatches()
-	_, l.trains = body.(control.Load)
-	if l.trains && l.watch == nil && len(l.config.ProfileS) > 0 && !p.Served() {
-		l.watch, l.slow = pace.New(l.config.ProfileS, p.StopUnit()), map[int]int{}
+	l.under.program, l.under.whole, l.under.length = p, 0, p.Minibatches()
+	_, l.under.trains = body.(control.Load)
+	if l.under.trains && l.paces.watch == nil && len(l.config.Watch.ProfileS) > 0 && !p.Served() {
+		l.paces.watch, l.paces.slow = pace.New(l.config.Watch.ProfileS, p.StopUnit()), map[int]int{}
 	}
 	if p.Served() {
 		l.progress.Expect(l.done, p.Trainers(), l.partsOf(p))
 	}
-	l.late.begin()
+	l.silence.late.begin()
 	l.tell(l.state.Begin(body, p.StopUnit()))
 	for l.state.Under() {
 		l.await()
 	}
 	if err := l.failure(); err != nil {
-		return l.whole, err
+		return l.under.whole, err
 	}
 	n, refused := l.state.Outcome()
 	if refused != nil {
-		return l.whole, process.ErrorOf(l.job.World, refused)
+		return l.under.whole, process.ErrorOf(l.job.World, refused)
 	}
 	return n, nil
 }
@@ -345,17 +264,17 @@ func (l *leader) order(body control.Body) error {
 // dismiss has all processes leave, and waits until they have or are lost.
 func (l *leader) dismiss() {
 	l.readClocks()
-	l.told = time.Now()
-	l.tell(l.state.Leave(control.Leave{Stopped: l.stopped, Draft: l.draft, Drafts: l.drafts()}))
+	l.silence.told = time.Now()
+	l.tell(l.state.Leave(control.Leave{Stopped: l.stopped, Draft: l.saves.draft, Drafts: l.saves.drafts()}))
 	for hurries := false; !l.state.Gone(); {
-		if patience := l.patience(); patience < l.config.StallAfter && !hurries {
+		if patience := l.patience(); patience < l.config.Watch.StallAfter && !hurries {
 			hurries = true
-			l.beat.Reset(max(patience/8, time.Millisecond))
+			l.silence.beat.Reset(max(patience/8, time.Millisecond))
 		}
 		l.await()
 	}
-	l.beat.Stop()
-	l.late.tick.Stop()
+	l.silence.beat.Stop()
+	l.silence.late.tick.Stop()
 	l.hooks.close()
 	for _, e := range l.inbox.take() { // a hook's, behind the last step
 		if e.failed != nil {
@@ -368,7 +287,7 @@ func (l *leader) dismiss() {
 func (l *leader) timeline() trace.Timeline {
 	t := l.job.Timeline()
 	l.progress.Fill(&t)
-	t.Stragglers = l.stragglers
-	t.Evaluations = append(t.Evaluations, l.evaluations...)
+	t.Stragglers = l.paces.stragglers
+	t.Evaluations = append(t.Evaluations, l.tests.all...)
 	return t
 }

@@ -47,14 +47,14 @@ func (l *deafLink) Send(m control.Message) error {
 func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 	for after := range int64(4) {
 		c := small(t, 3, 10)
-		c.Data.Test, c.EvalEvery = c.Data.Train, 1
-		c.EvalRows = 4
+		c.Data.Test, c.Train.EvalEvery = c.Data.Train, 1
+		c.Train.EvalRows = 4
 		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
 		w.change = func(p int, c *Config) {
 			if p == 0 {
-				deaf := &deafLink{Link: c.World.Links[1]}
+				deaf := &deafLink{Link: c.Machine.World.Links[1]}
 				deaf.left.Store(after)
-				c.World.Links[1] = deaf
+				c.Machine.World.Links[1] = deaf
 			}
 		}
 		out := w.train(t.Context(), t, c)
@@ -103,20 +103,20 @@ func (d hungDevice) Close() int {
 	return d.Device.Close()
 }
 
-// A process that hangs as it opens its devices, or as it leaves, with its link open, is not waited for without
-// end, and the run says which one it is and what it has not done. The others leave as ever.
+// A process that hangs with its link open is given up, as it opens its devices or as it leaves. The run says which
+// one it is and what it has not done; the others leave as ever.
 func TestAHungProcessIsGivenUp(t *testing.T) {
 	free := make(chan struct{})
 	close(free)
 	for _, leaves := range []bool{false, true} {
 		c := small(t, 3, 5)
-		c.KeepSteps, c.StallAfter = 5, 500*time.Millisecond
+		c.Keep.Steps, c.Watch.StallAfter = 5, 500*time.Millisecond
 		given := make(chan struct{})
 		w := worlds{of: []int{0, 1, 2}, carriers: pipe.New}
 		w.change = func(p int, c *Config) {
 			switch {
 			case p == 0:
-				c.World.Links[1] = closeLink{c.World.Links[1], sync.OnceFunc(func() { close(given) })}
+				c.Machine.World.Links[1] = closeLink{c.Machine.World.Links[1], sync.OnceFunc(func() { close(given) })}
 			case p == 1 && leaves:
 				c.Engine = hungEngine{c.Engine, free, given}
 			case p == 1:
@@ -182,7 +182,7 @@ func TestAHungDeviceOfTheLeaderDoesNotHideTheEnd(t *testing.T) {
 		},
 	} {
 		c, given := small(t, 3, 5), make(chan struct{})
-		c.StallAfter = 500 * time.Millisecond
+		c.Watch.StallAfter = 500 * time.Millisecond
 		says := append(spoil(&c, given), "run: a device of rank 0 hangs: ")
 		res, err := Train(t.Context(), c)
 		close(given)
@@ -228,7 +228,7 @@ func TestARunSaysThatADeviceTakesLong(t *testing.T) {
 	whole := train(t, small(t, 3, 2))
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
 		c, free := small(t, 3, 2), make(chan struct{})
-		c.StallAfter = 300 * time.Millisecond
+		c.Watch.StallAfter = 300 * time.Millisecond
 		var said [][]string
 		c.Hooks.OnQuiet = func(quiet time.Duration, chain []string) {
 			if quiet < 300*time.Millisecond*time.Duration(len(said)+1) {
@@ -241,7 +241,7 @@ func TestARunSaysThatADeviceTakesLong(t *testing.T) {
 		w := worlds{of: of, carriers: pipe.New}
 		w.change = func(p int, c *Config) {
 			if p == of[1] {
-				c.Engine = waitingEngine{c.Engine, c.World.Workers[1].Device, free}
+				c.Engine = waitingEngine{c.Engine, c.Machine.World.Workers[1].Device, free}
 			}
 		}
 		if err := sameWeights(whole.Weights, w.train(t.Context(), t, c).whole(t).Weights); err != nil {
@@ -261,13 +261,13 @@ func TestARunSaysThatADeviceTakesLong(t *testing.T) {
 func TestADeviceThatHangsDoesNotKeepARunFromStopping(t *testing.T) {
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
 		c, free := small(t, 3, 1000), make(chan struct{})
-		c.StallAfter = 300 * time.Millisecond
+		c.Watch.StallAfter = 300 * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())
 		c.Hooks.OnQuiet = func(time.Duration, []string) { cancel() }
 		w := worlds{of: of, carriers: pipe.New}
 		w.change = func(p int, c *Config) {
 			if p == of[1] {
-				c.Engine = waitingEngine{c.Engine, c.World.Workers[1].Device, free}
+				c.Engine = waitingEngine{c.Engine, c.Machine.World.Workers[1].Device, free}
 			}
 		}
 		began := time.Now()
@@ -291,10 +291,10 @@ func TestARefusedProcessEndsTheOthers(t *testing.T) {
 	says := map[string]string{"settings": "-1 cores", "checkpoint": "there is no ", "carriers": "no port is left"}
 	for name, spoil := range map[string]func(c *Config){
 		"carriers": func(c *Config) {
-			c.Carriers = func(int) ([]wire.Carrier, error) { return nil, errors.New("no port is left") }
+			c.Wire.Carriers = func(int) ([]wire.Carrier, error) { return nil, errors.New("no port is left") }
 		},
-		"settings":   func(c *Config) { c.Cores = -1 },
-		"checkpoint": func(c *Config) { c.Resume = filepath.Join(t.TempDir(), "none") },
+		"settings":   func(c *Config) { c.Machine.Cores = -1 },
+		"checkpoint": func(c *Config) { c.Resume.At = filepath.Join(t.TempDir(), "none") },
 	} {
 		for refused := range 3 {
 			c := small(t, 3, 10)
@@ -321,7 +321,7 @@ func TestTheLeaderSaysWhatHangs(t *testing.T) {
 	}
 	l.state.Order(control.Prune{})
 	l.giveUp([]int{0}, time.Minute, "it has not carried out a prune")
-	if err := l.hung; err == nil || err.Error() != "run: rank 0 hangs: it has not carried out a prune" {
+	if err := l.silence.hung; err == nil || err.Error() != "run: rank 0 hangs: it has not carried out a prune" {
 		t.Error(err)
 	}
 }
@@ -348,7 +348,7 @@ func TestTheLeaderCutsOffWhoTakesNothing(t *testing.T) {
 	w := worlds{of: []int{0, 1, 2}, carriers: pipe.New, links: func(p int, l control.Link) { cut <- l }}
 	w.change = func(p int, c *Config) {
 		if p == 0 {
-			c.World.Links[1] = stubbornLink{c.World.Links[1], new(atomic.Int32), make(chan struct{})}
+			c.Machine.World.Links[1] = stubbornLink{c.Machine.World.Links[1], new(atomic.Int32), make(chan struct{})}
 		}
 	}
 	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // process 2's, which was made first

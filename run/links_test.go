@@ -33,13 +33,13 @@ func TestTiedGradientsStayOnTheirWorker(t *testing.T) {
 		t.Fatal(x.name)
 	}
 	c := x.config(t, e, evenCuts(len(x.model.Layers), 3), "dp-overlap")
-	c.Clip, c.Plan.Replication, c.Plan.MicroBatches = 0, "round_robin", 4
+	c.Train.Clip, c.Plan.Replication, c.Plan.MicroBatches = 0, "round_robin", 4
 	for s := range c.Plan.Stages {
 		c.Plan.Stages[s].Devices = []int{0, 1}
 	}
 	want := sequential(t, c, synchronous(c))
 	var sent atomic.Int64
-	c.Carriers = func(workers int) ([]wire.Carrier, error) {
+	c.Wire.Carriers = func(workers int) ([]wire.Carrier, error) {
 		all, err := pipe.New(workers)
 		for i := range all {
 			all[i] = tallied{all[i], &sent}
@@ -64,7 +64,7 @@ func TestTiedGradientsStayOnTheirWorker(t *testing.T) {
 			}
 		}
 	}
-	if got, want := sent.Load(), int64(c.Steps)*2*held; got != want {
-		t.Errorf("%d bytes were sent in %d steps; the sums over replicas are %d", got, c.Steps, want)
+	if got, want := sent.Load(), int64(c.Train.Steps)*2*held; got != want {
+		t.Errorf("%d bytes were sent in %d steps; the sums over replicas are %d", got, c.Train.Steps, want)
 	}
 }

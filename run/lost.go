@@ -22,17 +22,20 @@ func (l *leader) lose(process int, err error) {
 func (l *leader) leave(late time.Duration, why string) {
 	l.state.Lose(0)
 	late = late.Round(time.Millisecond)
-	switch name := l.job.World.Name(0); {
+	held, name := l.silence.held, l.job.World.Name(0)
+	var hung error
+	switch {
 	case l.state.Ordered():
-		l.hung = fmt.Errorf("run: %s hangs: %s", name, why)
+		hung = fmt.Errorf("run: %s hangs: %s", name, why)
 	case !l.state.Ready() && l.state.Failed() == nil:
-		l.hung = fmt.Errorf("run: a device of %s hangs: %v behind the beginning of the run %s", name, late, l.held())
+		hung = fmt.Errorf("run: a device of %s hangs: %v behind the beginning of the run %s", name, late, held())
 	case l.lost():
-		l.hung = fmt.Errorf("run: %s did not wait for its devices: %v behind the end of the run %s", name, late, l.held())
+		hung = fmt.Errorf("run: %s did not wait for its devices: %v behind the end of the run %s", name, late, held())
 	default:
-		l.hung = fmt.Errorf("run: a device of %s hangs: %v behind the end of the run %s", name, late, l.held())
+		hung = fmt.Errorf("run: a device of %s hangs: %v behind the end of the run %s", name, late, held())
 	}
-	l.fail(l.hung)
+	l.silence.hung = hung
+	l.fail(hung)
 }
 
 // fail ends the run.
@@ -48,10 +51,10 @@ func (l *leader) lost() bool {
 
 // patience is how long a process may owe something.
 func (l *leader) patience() time.Duration {
-	if l.lost() || l.hangs {
-		return min(process.HurryAfter, l.config.StallAfter)
+	if l.lost() || l.silence.hangs {
+		return min(process.HurryAfter, l.config.Watch.StallAfter)
 	}
-	return l.config.StallAfter
+	return l.config.Watch.StallAfter
 }
 
 // look gives up the processes that have owed something for too long; where none owes an answer it asks them what they
@@ -59,14 +62,14 @@ func (l *leader) patience() time.Duration {
 func (l *leader) look() {
 	patience := l.patience()
 	if what, processes := l.state.Owing(); len(processes) > 0 {
-		if late := time.Since(l.told); late >= patience {
+		if late := time.Since(l.silence.told); late >= patience {
 			l.giveUp(processes, late, fmt.Sprintf("it has not %s within %v", what, late.Round(time.Millisecond)))
 		}
 		return
 	}
 	what, processes := l.state.Still(patience.Seconds())
 	l.giveUp(processes, patience, fmt.Sprintf("it has not %s, and nothing has happened there for %v", what, patience))
-	l.told = time.Now()
+	l.silence.told = time.Now()
 	l.tell(l.state.Beat())
 }
 
@@ -99,9 +102,9 @@ func whenLost(err error, due ...*control.Due) error {
 }
 
 // due is what each process waited for of one that is lost.
-func (l *leader) due() []*control.Due {
+func (p *peers) due() []*control.Due {
 	var all []*control.Due
-	for _, left := range l.left {
+	for _, left := range p.left {
 		all = append(all, left.Due)
 	}
 	return all

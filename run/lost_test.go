@@ -156,11 +156,11 @@ func (c *trickling) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)
 func TestALongMessageIsNoStall(t *testing.T) {
 	c := small(t, 3, 3)
 	want := train(t, c).Weights
-	c.StallAfter = 300 * time.Millisecond
+	c.Watch.StallAfter = 300 * time.Millisecond
 	w := worlds{of: []int{0, 1, 2}, carriers: func(workers int) ([]wire.Carrier, error) {
 		all, err := pipe.New(workers)
 		if err == nil {
-			all[1] = &trickling{Carrier: all[1], peer: 2, late: 4 * c.StallAfter}
+			all[1] = &trickling{Carrier: all[1], peer: 2, late: 4 * c.Watch.StallAfter}
 		}
 		return all, err
 	}}
@@ -168,7 +168,7 @@ func TestALongMessageIsNoStall(t *testing.T) {
 	if err := sameWeights(want, w.train(t.Context(), t, c).whole(t).Weights); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(began); took < 4*c.StallAfter {
+	if took := time.Since(began); took < 4*c.Watch.StallAfter {
 		t.Errorf("it took %v: no message came late", took)
 	}
 }
@@ -216,7 +216,7 @@ func TestAMessageThatCannotBeSentEndsTheRun(t *testing.T) {
 		}
 		w.change = func(p int, c *Config) {
 			if p == by && p > 0 {
-				c.World.Links = []control.Link{spoilt{c.World.Links[0]}}
+				c.Machine.World.Links = []control.Link{spoilt{c.Machine.World.Links[0]}}
 			}
 		}
 		for p, err := range w.train(t.Context(), t, c).errs {
@@ -246,9 +246,9 @@ func (s spoilt) Send(m control.Message) error {
 // What a process is told to do is owed from then on, however long the leader had other things to do before.
 func TestAnOrderIsOwedFromWhenItIsGiven(t *testing.T) {
 	c := small(t, 3, 4)
-	c.StallAfter, c.Checkpoint.Dir = time.Second, t.TempDir()
+	c.Watch.StallAfter, c.Checkpoint.Dir = time.Second, t.TempDir()
 	c.Begin = func() error {
-		time.Sleep(2 * c.StallAfter)
+		time.Sleep(2 * c.Watch.StallAfter)
 		return nil
 	}
 	worlds{of: []int{0, 1, 2}, carriers: pipe.New}.train(t.Context(), t, c).whole(t)

@@ -76,7 +76,7 @@ func (s *sizedModel) held(
 ) (got *Result, most []int64, transit int64, costs sim.Costs) {
 	t.Helper()
 	c := basic(t, torchEngine(t), s.model, pl, s.classes, steps)
-	c.Optimizer, c.Clip = s.optimizer, clip
+	c.Train.Optimizer, c.Train.Clip = s.optimizer, clip
 	p, err := programs.Build(pl, s.model.TiedLayers(), clip > 0, steps)
 	if err != nil {
 		t.Fatal(err)
@@ -160,11 +160,11 @@ func twoWorkers(m *model.Model, family string, policy schedule.Policy) *plan.Pla
 	return pl
 }
 
-// What each worker holds at most is what the simulator says from layers measured one at a time, to the byte
-// but for the messages that lie with it before their turn: of those no run has more than the simulator says,
-// and some have fewer. This is so under every order and policy, with updates that are kept to be taken back,
-// and with halves of backwards. What a convolution takes for a moment varies by some hundred bytes with the
-// memory it finds: a thousandth is allowed for it, and for losses that wait for their backwards.
+// Each worker holds at most the bytes that the simulator predicts from layers measured one at a time. They are equal
+// but for the messages that lie with a worker before their turn: of those no run has more than the simulator says,
+// and some have fewer. This is so under every order and policy, with updates that may be rolled back, and with
+// halves of backwards. The workspace of a convolution varies by some hundred bytes with the memory it finds: a
+// thousandth is allowed for it, and for losses that wait for their backwards.
 func TestMemoryIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model
@@ -208,7 +208,7 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 				pl.MicroBatches = 2
 			}
 			c := basic(t, torchEngine(t), m, pl, sized.classes, 2)
-			c.Optimizer, c.EvalEvery, c.Data.Test = sized.optimizer, 1, noise{model: m, classes: sized.classes,
+			c.Train.Optimizer, c.Train.EvalEvery, c.Data.Test = sized.optimizer, 1, noise{model: m, classes: sized.classes,
 				rows: 9 * sizedMicro, seed: 8}
 			p, err := programs.Build(pl, m.TiedLayers(), false, 2)
 			if err != nil {

@@ -119,7 +119,7 @@ func TestAnotherLibrarySums(t *testing.T) {
 		c := f.config
 		want := train(t, c)
 		ms := &meetings{engine: c.Engine, all: map[string]*meeting{}}
-		c.Meet = ms.meet
+		c.Wire.Meet = ms.meet
 		if err := sameWeights(want.Weights, train(t, c).Weights); err != nil {
 			t.Errorf("%s: %v", f.name, err)
 		}
@@ -136,8 +136,8 @@ func TestAnotherLibrarySums(t *testing.T) {
 	}
 }
 
-// torn is an attendance whose sums fail once a member's process is lost, as those of a library do that has connections
-// of its own.
+// torn is an attendance whose sums fail once a member's process is lost. A library's do that has connections of its
+// own.
 type torn struct {
 	process.Summer
 	lost <-chan struct{}
@@ -161,7 +161,7 @@ func TestALibraryNoticesALossFirst(t *testing.T) {
 		c, lost := small(t, 3, 1000), make(chan struct{})
 		c.Plan = replicated(c.Plan, len(c.Model.Layers), 3)
 		ms := &meetings{engine: c.Engine, all: map[string]*meeting{}}
-		c.Meet = func(ctx context.Context, rank, size int,
+		c.Wire.Meet = func(ctx context.Context, rank, size int,
 			exchange func(context.Context, []byte) ([][]byte, error)) (process.Summer, error) {
 			s, err := ms.meet(ctx, rank, size, exchange)
 			return torn{s, lost}, err
@@ -188,7 +188,8 @@ func TestALibraryNoticesALossFirst(t *testing.T) {
 func TestALibraryThatCannotSum(t *testing.T) {
 	c := small(t, 3, 4)
 	c.Plan = replicated(c.Plan, len(c.Model.Layers), 3)
-	c.Meet = func(context.Context, int, int, func(context.Context, []byte) ([][]byte, error)) (process.Summer, error) {
+	c.Wire.Meet = func(context.Context, int, int, func(context.Context, []byte) ([][]byte, error)) (
+		process.Summer, error) {
 		return nil, errors.New("it has no port")
 	}
 	w := worlds{of: []int{0, 1, 1}, carriers: pipe.New}

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// addedUp is the micro-batches in the order in which a stage of a Program of one step adds their gradients
-// up, of layers whose backwards have halves and of those whose have none.
+// addedUp is the order in which a stage of a Program of one step sums the gradients of its micro-batches. halves is
+// of layers whose backwards have halves, whole of the others.
 func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	p.Walk(p.Placement[0][stage][0], func(in schedule.Instruction) bool {
 		if int(in.Stage) != stage {
@@ -83,7 +83,7 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := basic(t, e, m, pl, 3, 1)
-		c.Rate.Base = 1e3 // the last bit of a gradient is not lost in its weight
+		c.Train.Rate.Base = 1e3 // the last bit of a gradient is not lost in its weight
 		c.Next = func(trace.Timeline, int) (*schedule.Program, error) { return lowered, nil }
 		want := reference(t, c)
 		if ordered {
@@ -101,7 +101,7 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "must come before") || res != nil && res.Steps > 0 {
 			t.Fatalf("seed %d: it is not refused: %v\n%s", seed, err, p.Text())
 		}
-		c.AnyOrder = true
+		c.Train.AnyOrder = true
 		if sameWeights(want, train(t, c).Weights) == nil {
 			t.Fatalf("seed %d: it is refused, and leaves the bits of one worker\n%s", seed, p.Text())
 		}
@@ -155,7 +155,7 @@ func TestForwardsOfBatchNormAscend(t *testing.T) {
 			!strings.Contains(err.Error(), "the statistics of a batch norm take it in behind that of 0F2") {
 			t.Errorf("it is not refused: %v", err)
 		}
-		c.AnyOrder = true
+		c.Train.AnyOrder = true
 		if sameWeights(want, train(t, c).Weights) == nil {
 			t.Error("forwards in another order left the same statistics")
 		}

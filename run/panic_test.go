@@ -86,7 +86,7 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 			c.Next = func(trace.Timeline, int) (*schedule.Program, error) { panic("nothing is next") }
 		},
 		"load": func(c *Config) {
-			c.EvalEvery, c.Data.Test = 2, noise{model: c.Model, classes: 4, rows: 8, seed: 3}
+			c.Train.EvalEvery, c.Data.Test = 2, noise{model: c.Model, classes: 4, rows: 8, seed: 3}
 			c.decide = func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) {
 				m, err := machine.NewProcess(p, workers, o)
 				g := &brittleGate{Gate: m, method: "Load"}

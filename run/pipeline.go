@@ -17,7 +17,7 @@ func TrainPipeline(e engine.Engine, on *place.Policy) func(context.Context, meas
 	return func(ctx context.Context, of measure.Pipeline) (*trace.Timeline, error) {
 		m := of.Model
 		res, err := Train(ctx, Config{
-			Model: m, Engine: e, Place: on, Data: Data{Train: of.Samples},
+			Model: m, Engine: e, Machine: Machine{Place: on}, Data: Data{Train: of.Samples},
 			Plan: &plan.Plan{
 				Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: string(schedule.RoundRobin),
 				MicroBatch: 1, MicroBatches: of.MicroBatches, Schedule: "1f1b", Weights: string(schedule.Sync),
@@ -26,8 +26,9 @@ func TrainPipeline(e engine.Engine, on *place.Policy) func(context.Context, meas
 					{FirstLayer: of.Cut, LastLayer: len(m.Layers) - 1, Devices: []int{1}, Warmup: 1},
 				},
 			},
-			Optimizer: optim.Settings{Kind: optim.SGD}, Rate: optim.Rate{Kind: optim.Constant, Base: 1e-6},
-			Steps: of.Steps, KeepSteps: of.Steps,
+			Train: Training{Optimizer: optim.Settings{Kind: optim.SGD},
+				Rate: optim.Rate{Kind: optim.Constant, Base: 1e-6}, Steps: of.Steps},
+			Keep: Keeping{Steps: of.Steps},
 		})
 		if err != nil {
 			return nil, err

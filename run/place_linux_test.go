@@ -28,7 +28,7 @@ func TestARunSaysThatProcessorsAreTaken(t *testing.T) {
 	c := basic(t, ref.New(), m, pl, 3, 2)
 	var told []int
 	c.Hooks.OnTaken = func(processor int) { told = append(told, processor) }
-	c.Place = &place.Policy{}
+	c.Machine.Place = &place.Policy{}
 	train(t, c)
 	alone, err := (&place.Policy{}).Take(workers, 0, 1)
 	if err != nil {
@@ -39,13 +39,13 @@ func TestARunSaysThatProcessorsAreTaken(t *testing.T) {
 		t.Errorf("told that the processors %v are taken; taken: %v, %d", told, taken, p)
 	}
 	for _, none := range []*place.Policy{nil, {Bind: place.Never}} {
-		told, c.Place = nil, none
+		told, c.Machine.Place = nil, none
 		train(t, c)
 		if len(told) > 0 {
 			t.Errorf("who binds to none is told that %v are taken", told)
 		}
 	}
-	c.Place = &place.Policy{Bind: "sometimes"}
+	c.Machine.Place = &place.Policy{Bind: "sometimes"}
 	if _, err := Train(t.Context(), c); err == nil {
 		t.Error("bound sometimes")
 	}
@@ -66,7 +66,7 @@ func TestEveryProcessBindsItsOwnWorkers(t *testing.T) {
 	}
 	c := basic(t, ref.New(), m, pl, 3, 2)
 	alone := train(t, c)
-	c.Place = &place.Policy{Bind: place.Always}
+	c.Machine.Place = &place.Policy{Bind: place.Always}
 	if err := sameWeights(alone.Weights, w.train(t.Context(), t, c).whole(t).Weights); err != nil {
 		t.Error(err)
 	}

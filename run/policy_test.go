@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// equation is the version of its weights that a micro-batch goes through on a stage of a
-// straight pipeline of S stages, i counted from 0 (schedule.Policy). t is its minibatch.
+// equation is the version of its weights that a micro-batch reads on stage i of a straight pipeline of S stages
+// (schedule.Policy). i counts from 0, and t is its minibatch.
 func equation(policy schedule.Policy, stages, perMinibatch int) reads {
 	return func(i, micro, _ int, back bool) int {
 		t := micro / perMinibatch
@@ -54,9 +54,9 @@ func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.P
 	}
 	c := basic(t, e, m, p, 3, 1+g.IntN(3*stages+4))
 	c.Data.Train = noise{model: m, classes: 3, rows: 1 << 20, seed: g.Uint64()}
-	c.Optimizer, c.Seed, c.KeepSteps = randomOptimizer(g), g.Uint64(), c.Steps
+	c.Train.Optimizer, c.Train.Seed, c.Keep.Steps = randomOptimizer(g), g.Uint64(), c.Train.Steps
 	if g.IntN(3) == 0 {
-		c.Clip = []float64{0.01, 0.3, 10}[g.IntN(3)]
+		c.Train.Clip = []float64{0.01, 0.3, 10}[g.IntN(3)]
 	}
 	return c
 }
@@ -75,7 +75,7 @@ func TestStreamsEqualTheirEquations(t *testing.T) {
 			got := train(t, c)
 			want := sequential(t, c, equation(policy, len(c.Plan.Stages), c.Plan.MicroBatches))
 			if err := equalCase(c, want, got.Weights); err != nil {
-				t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Steps)
+				t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Train.Steps)
 			}
 			checkOrder(t, c, got)
 		})
@@ -124,8 +124,8 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 		g := rand.New(rand.NewPCG(seed, 12))
 		policy := streamPolicies[g.IntN(len(streamPolicies))]
 		c := streamConfig(t, e, g, policy)
-		replicate(&c, g, c.Clip > 0 || g.IntN(2) == 0)
-		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps)
+		replicate(&c, g, c.Train.Clip > 0 || g.IntN(2) == 0)
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
 		if err != nil {
 			continue // depths, replicas and weights that do not go together
 		}
@@ -133,7 +133,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 		got := train(t, c)
 		want := sequential(t, c, versionsOf(p))
 		if err := equalCase(c, want, got.Weights); err != nil {
-			t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Steps)
+			t.Fatalf("%s, seed %d: %v\n%+v\nsteps %d", policy, seed, err, *c.Plan, c.Train.Steps)
 		}
 		checkOrder(t, c, got)
 	}
@@ -144,8 +144,8 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Pipelines of another depth than NOAM (PipeDream §5.5), deeper and shallower, hold as many minibatches and leave the
-// bits of the sequential program with the versions that these find.
+// Pipelines deeper or shallower than NOAM (PipeDream §5.5) hold as many minibatches as they are deep. They leave the
+// bits of the sequential program with the versions that these read.
 func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	deeper, shallower := 0, 0
@@ -157,9 +157,9 @@ func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 			c.Plan.Stages[i].Warmup = k
 		}
 		first := c.Plan.Stages[0].Warmup
-		c.Steps = first + g.IntN(3*stages+4)
-		c.KeepSteps = c.Steps
-		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps)
+		c.Train.Steps = first + g.IntN(3*stages+4)
+		c.Keep.Steps = c.Train.Steps
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
 		if err != nil {
 			continue // a norm over stages that are too far apart
 		}
@@ -171,7 +171,7 @@ func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 		}
 		got := train(t, c)
 		if err := equalCase(c, sequential(t, c, versionsOf(p)), got.Weights); err != nil {
-			t.Fatalf("seed %d: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Steps)
+			t.Fatalf("seed %d: %v\n%+v\nsteps %d", seed, err, *c.Plan, c.Train.Steps)
 		}
 		checkOrder(t, c, got)
 		if in := got.Timeline.PeakActivations[0]; in != first {
@@ -183,8 +183,8 @@ func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Synchronous pipelines with any number of replicas on each stage, split or in turn, leave
-// the bits of a program that adds in the stated order.
+// Synchronous pipelines leave the bits of a program that sums in the stated order. Stages have any number of
+// replicas, split or in turn.
 func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {
@@ -229,7 +229,7 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 				if f.AdmitsPolicy(schedule.Elastic) { // of one pipeline, which is plain training
 					c.Plan.Weights, c.Plan.Elastic = string(schedule.Elastic), plan.NewElastic(1)
 				}
-				if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1); err != nil {
+				if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1); err != nil {
 					continue
 				}
 				ran++
@@ -314,11 +314,11 @@ func TestAStoppedStreamIsAShorterOne(t *testing.T) {
 	for seed := range cases(16, 40) {
 		g := rand.New(rand.NewPCG(seed, 15))
 		c := streamConfig(t, e, g, streamPolicies[g.IntN(len(streamPolicies))])
-		c.Steps = 40
+		c.Train.Steps = 40
 		if g.IntN(2) == 0 {
 			replicate(&c, g, true)
 		}
-		if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, c.Steps); err != nil {
+		if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps); err != nil {
 			continue
 		}
 		stopsAsAShorterRun(t, seed, c, g.IntN(20))
@@ -354,11 +354,11 @@ func stopsAsAShorterRun(t *testing.T, seed uint64, c Config, at int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if stopped.Steps <= at || stopped.Steps > c.Steps || stopped.Leaked != 0 {
+	if stopped.Steps <= at || stopped.Steps > c.Train.Steps || stopped.Leaked != 0 {
 		t.Fatalf("seed %d: %d steps done when told to stop behind step %d; %d handles leaked", seed, stopped.Steps, at,
 			stopped.Leaked)
 	}
-	c.Hooks.OnStep, c.Steps = nil, stopped.Steps
+	c.Hooks.OnStep, c.Train.Steps = nil, stopped.Steps
 	if err := sameWeights(train(t, c).Weights, stopped.Weights); err != nil {
 		t.Errorf("seed %d, %d steps: %v\n%+v", seed, stopped.Steps, err, *c.Plan)
 	}

@@ -29,7 +29,7 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 3, micros, "1f1b-rr"), net.classes, 9)
 					c.Plan.Weights = string(policy)
 					c.Plan.Stages[0].Recompute = plan.AtBoundary(stages == 3)
-					c.Optimizer.Momentum, c.Clip = 0.9*float64(i%2), 0.5
+					c.Train.Optimizer.Momentum, c.Train.Clip = 0.9*float64(i%2), 0.5
 					got := train(t, c)
 					if err := equalCase(c, sequential(t, c, equation(policy, stages, micros)), got.Weights); err != nil {
 						t.Error(err)
@@ -64,7 +64,7 @@ func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%v", net.name, how, replicas), func(t *testing.T) {
 					m := build(t, net.name, net.settings)
 					c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), 5, 4, "afab"), net.classes, 2)
-					c.Plan.Replication, c.PerSlice = string(how), how == schedule.Split
+					c.Plan.Replication, c.Train.PerSlice = string(how), how == schedule.Split
 					for i := range replicas {
 						c.Plan.Stages[i].Devices = replicas[i]
 					}
@@ -78,8 +78,8 @@ func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Replicas add in another order than one worker, and after one step of plain SGD every
-// parameter is as near to one worker's as the type allows.
+// After one step of plain SGD every parameter is as near to one worker's as the type allows. Replicas add in another
+// order than one worker.
 func TestReplicasAreNearOneWorker(t *testing.T) {
 	for _, x := range []struct {
 		engine engine.Engine
@@ -138,7 +138,7 @@ func TestTorchEveryOrderEqualsOneWorker(t *testing.T) {
 			}
 			m := build(t, net.name, net.settings)
 			c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 2, 4, "1f1b"), net.classes, 2)
-			c.Clip = 0.5
+			c.Train.Clip = 0.5
 			if !c.placed(f, rand.New(rand.NewPCG(1, 16))) {
 				continue
 			}

@@ -101,7 +101,7 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Carriers = func(int) ([]wire.Carrier, error) { return carriers, nil }
+	c.Wire.Carriers = func(int) ([]wire.Carrier, error) { return carriers, nil }
 	places, devices := make([]process.Location, len(w.of)), make([]int, n)
 	for k, p := range w.of {
 		places[k] = process.Location{Process: p, Device: devices[p]}
@@ -116,13 +116,13 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 	for p := n - 1; p >= 0; p-- {
 		one := c
 		if w.near {
-			one.Carriers = func(workers int) ([]wire.Carrier, error) { return w.within(p, carriers) }
+			one.Wire.Carriers = func(workers int) ([]wire.Carrier, error) { return w.within(p, carriers) }
 		}
-		one.World = &process.World{Rank: p, Workers: places, Hosts: hosts, Links: leader}
+		one.Machine.World = &process.World{Rank: p, Workers: places, Hosts: hosts, Links: leader}
 		if p > 0 {
 			x, y := w.connect(t, p)
 			leader[p] = control.Over(x)
-			one.World.Links = []control.Link{control.Over(y)}
+			one.Machine.World.Links = []control.Link{control.Over(y)}
 			if w.cut != nil {
 				leader[p] = w.cut(p, leader[p])
 			}

@@ -21,8 +21,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// A run in several processes leaves the bits, the losses, the evaluations, the checkpoints and the
-// instructions of one in a single process, for every family under every policy.
+// A run in several processes leaves what one in a single process leaves. Bits, losses, evaluations, checkpoints and
+// instructions are the same, for every family under every policy.
 func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 	const steps = 4
 	all := everyFamily(t, steps)
@@ -33,10 +33,10 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 			return
 		}
 		c := f.config
-		c.Data.Test, c.EvalRows = c.Data.Train, 7
-		c.EvalEvery, c.Checkpoint.Every = 3, 2
+		c.Data.Test, c.Train.EvalRows = c.Data.Train, 7
+		c.Train.EvalEvery, c.Checkpoint.Every = 3, 2
 		if schedule.Policy(c.Plan.Weights).Served() { // whose order is to be the same
-			c.Replay = train(t, c).Timeline.Applied
+			c.Train.Replay = train(t, c).Timeline.Applied
 		}
 		c.Checkpoint.Dir = t.TempDir()
 		alone := train(t, c)
@@ -58,7 +58,7 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 			}
 		}
 		// And on from there, in other processes.
-		c.Resume, c.Steps, c.Checkpoint.Dir = filepath.Join(c.Checkpoint.Dir, "step-00000002"), steps, ""
+		c.Resume.At, c.Train.Steps, c.Checkpoint.Dir = filepath.Join(c.Checkpoint.Dir, "step-00000002"), steps, ""
 		resumed := in(g, workers, 2+g.IntN(workers-1)).train(t.Context(), t, c).whole(t)
 		if err := sameWeights(alone.Weights, resumed.Weights); err != nil {
 			t.Fatalf("%s in processes %v, resumed: %v", f.name, w.of, err)
@@ -132,7 +132,7 @@ func TestProcessesStopTogether(t *testing.T) {
 				f.period)
 		}
 		shorter := f.config
-		shorter.Steps, shorter.Replay = n, got.Timeline.Applied
+		shorter.Train.Steps, shorter.Train.Replay = n, got.Timeline.Applied
 		if err := sameWeights(train(t, shorter).Weights, got.Weights); err != nil {
 			t.Fatalf("%s in processes %v, stopped at %d of process %d, behind %d steps: %v", f.name, w.of, at, by, n, err)
 		}
@@ -215,7 +215,7 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 // A stall is told across processes: each worker is followed by the one that it waits for, wherever that is.
 func TestAStallIsToldAcrossProcesses(t *testing.T) {
 	c := small(t, 4, 2)
-	c.Plan.MicroBatches, c.StallAfter = 4, time.Second // which is how long each may take to get ready, too
+	c.Plan.MicroBatches, c.Watch.StallAfter = 4, time.Second // which is how long each may take to get ready, too
 	w := worlds{of: []int{0, 1, 1, 2},
 		carriers: cutting(func(in schedule.Instruction) bool { return in.Kind == schedule.SB && in.Stage == 3 })}
 	for p, err := range w.train(t.Context(), t, c).errs {
@@ -247,7 +247,7 @@ func TestAStallIsToldAcrossProcesses(t *testing.T) {
 // While a device hangs, the run tells across processes who waits for it, and what it has been at for how long.
 func TestAHangIsToldAcrossProcesses(t *testing.T) {
 	c, free := small(t, 3, 4), make(chan struct{})
-	c.StallAfter = time.Second
+	c.Watch.StallAfter = time.Second
 	var said []string
 	c.Hooks.OnQuiet = func(_ time.Duration, chain []string) {
 		if said == nil {
@@ -283,7 +283,7 @@ func TestAHangIsToldAcrossProcesses(t *testing.T) {
 func TestClocksOfProcessesAreBroughtTogether(t *testing.T) {
 	const apart = 300 * time.Millisecond
 	c := small(t, 3, 4)
-	c.KeepSteps = 3
+	c.Keep.Steps = 3
 	w := worlds{of: []int{0, 1, 1}, carriers: pipe.New}
 	w.change = func(p int, _ *Config) {
 		if p == 0 { // which begins last
@@ -351,7 +351,7 @@ func TestWorldsAreChecked(t *testing.T) {
 		"process 0 has 2 links; 1 are wanted":       {Workers: make([]process.Location, 2), Links: []control.Link{nil, a}},
 	} {
 		c := small(t, 2, 1)
-		c.World = &w
+		c.Machine.World = &w
 		if err := c.Check(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v; want something about %q", err, says)
 		}

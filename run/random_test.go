@@ -58,11 +58,11 @@ func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedu
 		}
 	}
 	c := basic(t, e, m, pl, 3, p.Minibatches())
-	c.Optimizer, c.Seed, c.KeepSteps = randomOptimizer(g), g.Uint64(), c.Steps
+	c.Train.Optimizer, c.Train.Seed, c.Keep.Steps = randomOptimizer(g), g.Uint64(), c.Train.Steps
 	if g.IntN(3) == 0 {
-		c.Clip = 0.3
+		c.Train.Clip = 0.3
 	}
-	lowered, err := lower.Lower(p, lower.Options{Tied: pl.TiedStages(m.TiedLayers()), Clip: c.Clip > 0})
+	lowered, err := lower.Lower(p, lower.Options{Tied: pl.TiedStages(m.TiedLayers()), Clip: c.Train.Clip > 0})
 	if err != nil {
 		return Config{}, nil, false
 	}

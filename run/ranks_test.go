@@ -132,7 +132,7 @@ func (r *ranks) rank(t *testing.T, rank int) error {
 		if err != nil {
 			return err
 		}
-		own.World.Links = []control.Link{link}
+		own.Machine.World.Links = []control.Link{link}
 		_, err = Train(t.Context(), own)
 		return err
 	}
@@ -152,7 +152,7 @@ func (r *ranks) rank(t *testing.T, rank int) error {
 		return errors.Join(err, l.Dismiss(err))
 	}
 	own := r.config(t, rank, k, m)
-	if own.World.Links, err = l.Begin(); err != nil {
+	if own.Machine.World.Links, err = l.Begin(); err != nil {
 		return err
 	}
 	res, err := Train(t.Context(), own)
@@ -187,12 +187,12 @@ func (r *ranks) model(t *testing.T) *model.Model {
 // config is the run of one process, as it finds it for itself.
 func (r *ranks) config(t *testing.T, rank int, k *readiness, m *rendezvous.Meeting) Config {
 	c := basic(t, ref.New(), r.model(t), k.Plan, 4, rankSteps)
-	c.KeepWeights = false
-	c.World = &process.World{Rank: rank, Workers: k.Workers}
+	c.Keep.Weights = false
+	c.Machine.World = &process.World{Rank: rank, Workers: k.Workers}
 	for _, at := range m.Places {
-		c.World.Hosts = append(c.World.Hosts, at.Host)
+		c.Machine.World.Hosts = append(c.Machine.World.Hosts, at.Host)
 	}
-	c.Carriers = func(workers int) ([]wire.Carrier, error) {
+	c.Wire.Carriers = func(workers int) ([]wire.Carrier, error) {
 		all := make([]wire.Carrier, workers)
 		for worker, at := range k.Workers {
 			if all[worker] = (elsewhere{rank: worker}); at.Process == rank {
@@ -311,8 +311,8 @@ type grownRanks struct {
 func (*grownRanks) Kind() string   { return "ranks" }
 func (*grownRanks) Recount() error { return nil } // each number is one measurement
 
-// A run of 1,024 ranks, from their meeting over the Load of a Program to the end of ten steps, and what grows faster
-// than their number. MILLRACE_RANKS is the file that says so: with the whole path,
+// A run of 1,024 ranks is measured from their meeting over the Load of a Program to the end of ten steps. What grows
+// faster than the number of ranks is refused. MILLRACE_RANKS names the file to write, with the whole path:
 // MILLRACE_RANKS=.../lab/results/ranks.json go test ./run -run RanksGrow$
 func TestRanksGrow(t *testing.T) {
 	path := os.Getenv("MILLRACE_RANKS")

@@ -64,7 +64,7 @@ func TestAModelsOwnNumbersAreReported(t *testing.T) {
 		micro int
 	}{{nil, 3}, {[]int{0}, 3}, {[]int{0, 1}, 4}} {
 		config := basic(t, e, m, planOf(m, c.cuts, c.micro, 4, "1f1b"), 4, 4)
-		config.Data.Test, config.EvalEvery = test, 2
+		config.Data.Test, config.Train.EvalEvery = test, 2
 		var heard []trace.Evaluation
 		config.Hooks.OnEvaluation = func(e trace.Evaluation) { heard = append(heard, e) }
 		seen := train(t, config).Timeline.Evaluations

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// A run that was saved and goes on, under the same plan or another, ends with the bits of one
-// that never stopped, and with the same losses.
+// A run that was saved and is resumed ends with the bits and losses of one that never stopped. It goes on under the
+// same plan or another.
 func TestResumingIsAsNotHavingStopped(t *testing.T) {
 	whole := small(t, 1, 8)
 	want := train(t, whole)
@@ -34,7 +34,7 @@ func TestResumingIsAsNotHavingStopped(t *testing.T) {
 				t.Errorf("saved after %v", saved)
 			}
 			second := small(t, c.after, 8)
-			second.Resume = dir
+			second.Resume.At = dir
 			got := train(t, second)
 			if err := sameWeights(want.Weights, got.Weights); err != nil {
 				t.Error(err)
@@ -72,8 +72,8 @@ func resumesTied(t *testing.T, frozen []string, want ...string) {
 	}
 	config := func(stages, steps int) Config {
 		c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), stages), 2, 3, "1f1b"), 30, steps)
-		c.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
-		c.Rate.Base = 0.01
+		c.Train.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
+		c.Train.Rate.Base = 0.01
 		return c
 	}
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func resumesTied(t *testing.T, frozen []string, want ...string) {
 		t.Error(tied)
 	}
 	second := config(2, 6)
-	second.Resume = dir
+	second.Resume.At = dir
 	if err := sameWeights(train(t, config(1, 6)).Weights, train(t, second).Weights); err != nil {
 		t.Error(err)
 	}
@@ -117,7 +117,7 @@ func TestStoppingFinishesTheStepAndSaves(t *testing.T) {
 		t.Errorf("%d steps marked of %d", len(res.Timeline.Steps), res.Steps)
 	}
 	rest := small(t, 2, res.Steps+3)
-	rest.Resume = dir
+	rest.Resume.At = dir
 	if err := sameWeights(train(t, small(t, 1, res.Steps+3)).Weights, train(t, rest).Weights); err != nil {
 		t.Error(err)
 	}
@@ -138,7 +138,7 @@ func TestPeriodsChangeNothing(t *testing.T) {
 	c := small(t, 3, 6)
 	c.Checkpoint = Checkpointing{Dir: t.TempDir(), Every: 1, Keep: 1}
 	c.Data.Test = noise{model: c.Model, classes: 4, rows: 11, seed: 3}
-	c.EvalEvery = 2
+	c.Train.EvalEvery = 2
 	var seen []trace.Evaluation
 	c.Hooks.OnEvaluation = func(e trace.Evaluation) { seen = append(seen, e) }
 	got := train(t, c)

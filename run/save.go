@@ -12,55 +12,55 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// tidy finds out which processes share a folder of checkpoints, and has each folder's keeper make those of the run
-// before its own and remove what that has left half-written.
+// tidy finds out which processes share a folder of checkpoints. It has each folder's keeper set aside those of
+// earlier runs, and remove what these left half-written.
 func (l *leader) tidy() error {
 	if l.config.Checkpoint.Dir == "" {
 		return nil
 	}
-	if len(l.links) > 1 {
-		l.draft = checkpoint.DraftName(l.done, l.run)
-		if err := l.order(control.Mark{Draft: l.draft}); err != nil {
+	if len(l.peers.links) > 1 {
+		l.saves.draft = checkpoint.DraftName(l.done, l.saves.run)
+		if err := l.order(control.Mark{Draft: l.saves.draft}); err != nil {
 			return err
 		}
-		if err := l.order(control.Look{Draft: l.draft}); err != nil {
+		if err := l.order(control.Look{Draft: l.saves.draft}); err != nil {
 			return err
 		}
-		l.others = slices.Max(l.state.Keepers()) > 0
+		l.saves.others = slices.Max(l.state.Keepers()) > 0
 	}
 	if err := l.order(control.Prune{}); err != nil {
 		return err
 	}
-	l.draft = "" // which has the marks alone, and is gone now
+	l.saves.draft = "" // which has the marks alone, and is gone now
 	return nil
 }
 
 // save has every stage write itself, and the checkpoint is whole once all have and it has its manifest.
 func (l *leader) save() error {
-	l.saved, l.draft = control.Saved{}, checkpoint.DraftName(l.done, l.run)
+	l.saves.saved, l.saves.draft = control.Saved{}, checkpoint.DraftName(l.done, l.saves.run)
 	p, err := programs.Checkpoint(l.job.Shown())
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
 	if _, err := l.execute(p, func(text string, slots int) control.Body {
-		return control.Save{Program: text, Base: l.done, Slots: slots, Draft: l.draft}
+		return control.Save{Program: text, Base: l.done, Slots: slots, Draft: l.saves.draft}
 	}); err != nil {
 		return err
 	}
-	manifest, err := l.manifest(l.done, l.loss, l.saved)
+	manifest, err := l.manifest(l.done, l.loss, l.saves.saved)
 	if err != nil {
 		return err
 	}
-	commit := control.Commit{Draft: l.draft, Manifest: string(manifest)}
-	l.draft = "" // while nobody knows whether it is whole
+	commit := control.Commit{Draft: l.saves.draft, Manifest: string(manifest)}
+	l.saves.draft = "" // while nobody knows whether it is whole
 	if err := l.order(commit); err != nil {
 		return err
 	}
 	if refused := l.state.Refused(); refused != nil {
-		l.draft = commit.Draft
+		l.saves.draft = commit.Draft
 		return process.ErrorOf(l.job.World, refused)
 	}
-	if commit.Others = true; l.others {
+	if commit.Others = true; l.saves.others {
 		if err := l.order(commit); err != nil {
 			return err
 		}
@@ -82,13 +82,14 @@ func (l *leader) manifest(steps int, loss float64, saved control.Saved) ([]byte,
 	text, err := checkpoint.Seal(checkpoint.Manifest{
 		Model: c.Model.Name, ModelID: c.Model.ID(), Training: l.training(), Engine: c.Engine.Name(),
 		Float: c.Engine.Float().String(),
-		Steps: steps, Seed: c.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
+		Steps: steps, Seed: c.Train.Seed, Batch: c.Plan.Batch(), MicroBatch: c.Plan.MicroBatch,
 		Samples:   int64(l.job.BatchOf(steps, 0)) * int64(c.Plan.Batch()),
-		Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip, Loss: loss, Plan: c.Plan, Updates: saved.Updates,
+		Optimizer: c.Train.Optimizer, Rate: c.Train.Rate, Clip: c.Train.Clip, Loss: loss, Plan: c.Plan,
+		Updates:    saved.Updates,
 		Parameters: parametersOf(c.Model),
 		Asked: &checkpoint.Asked{
-			Steps: c.Steps, EvalEvery: c.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
-			RateScale: c.RateScale, RateFactor: c.RateFactor, Since: l.since(),
+			Steps: c.Train.Steps, EvalEvery: c.Train.EvalEvery, SaveEvery: c.Checkpoint.Every, Keep: c.Checkpoint.Keep,
+			RateScale: c.Train.RateScale, RateFactor: c.Train.RateFactor, Since: l.since(),
 		},
 	}, files)
 	if err != nil {
@@ -122,7 +123,7 @@ var elementsOf = map[model.DType]string{model.Int: engine.Int64.String(), model.
 // training is the name that all checkpoints of the training have.
 func (l *leader) training() string {
 	if l.job.From == nil {
-		return fmt.Sprintf("%016x", l.run)
+		return fmt.Sprintf("%016x", l.saves.run)
 	}
 	return l.job.From.Manifest.Training
 }

@@ -95,7 +95,7 @@ func TestAStopDuringASaveSavesOnce(t *testing.T) {
 // A run that is to stop is not ended while bytes of files of checkpoints move, however long a worker is at it.
 func TestALongSaveDoesNotEndARunThatIsToStop(t *testing.T) {
 	c, free := small(t, 3, 1000), make(chan struct{})
-	c.StallAfter, c.Engine = 300*time.Millisecond, waitingEngine{c.Engine, 1, free}
+	c.Watch.StallAfter, c.Engine = 300*time.Millisecond, waitingEngine{c.Engine, 1, free}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	dir, begun := t.TempDir(), make(chan struct{})
@@ -107,8 +107,8 @@ func TestALongSaveDoesNotEndARunThatIsToStop(t *testing.T) {
 	saving.Go(func() {
 		defer close(free)
 		<-begun
-		time.AfterFunc(c.StallAfter/3, cancel) // when worker 1 waits in front of its first backward
-		for began := time.Now(); time.Since(began) < 5*c.StallAfter; time.Sleep(10 * time.Millisecond) {
+		time.AfterFunc(c.Watch.StallAfter/3, cancel) // when worker 1 waits in front of its first backward
+		for began := time.Now(); time.Since(began) < 5*c.Watch.StallAfter; time.Sleep(10 * time.Millisecond) {
 			_, err := checkpoint.WriteFile(dir, "stage-0.safetensors", []checkpoint.Tensor{{Name: "w", DType: engine.Float32,
 				Shape: []int64{1}, Data: make([]byte, 4)}})
 			if err != nil {

@@ -91,7 +91,7 @@ func newTwin(c Config, version reads) *twin {
 	weights := schedule.Policy(c.Plan.Weights)
 	return &twin{
 		c: c, version: version, sync: weights == schedule.Sync || weights == "",
-		split: c.Plan.Replication == string(schedule.Split), micros: c.Steps * c.Plan.MicroBatches,
+		split: c.Plan.Replication == string(schedule.Split), micros: c.Train.Steps * c.Plan.MicroBatches,
 	}
 }
 
@@ -105,7 +105,7 @@ func (w *twin) run() (map[string]process.Weight, error) {
 	if err := w.open(dev); err != nil {
 		return nil, err
 	}
-	for step := range w.c.Steps {
+	for step := range w.c.Train.Steps {
 		if err := w.minibatch(step); err != nil {
 			return nil, err
 		}
@@ -133,7 +133,8 @@ func (w *twin) open(dev engine.Device) error {
 		for range p.Devices {
 			s, err := stage.New(stage.Config{
 				Device: w.dev, Float: w.c.Engine.Float(), Graph: graph, First: p.FirstLayer, Last: p.LastLayer, Layers: layers,
-				Seed: w.c.Seed, States: w.c.Optimizer.States(), Before: func(int) int { return w.before }, Segment: segment,
+				Seed: w.c.Train.Seed, States: w.c.Train.Optimizer.States(), Before: func(int) int { return w.before },
+				Segment: segment,
 			})
 			if err != nil {
 				return err

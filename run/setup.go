@@ -29,28 +29,29 @@ func newJob(c Config) (*process.Job, error) {
 	_, settings := schedule.FromPlan(c.Plan)
 	j := &process.Job{
 		Engine: c.Engine, Model: c.Model, Plan: inPieces, Placement: settings.Placement, Train: c.Data.Train,
-		Network: process.Network{Graph: graph, Layers: layers, Seed: c.Seed},
+		Network: process.Network{Graph: graph, Layers: layers, Seed: c.Train.Seed},
 		Tests:   process.Tests{Data: c.Data.Test},
-		Updates: process.Updates{Optimizer: c.Optimizer, Rate: c.Rate, Clip: c.Clip},
-		Devices: process.Devices{Threads: c.ThreadsPerWorker, Cores: c.Cores, Slots: c.Slots, Ahead: c.Ahead},
-		Sums:    process.Sums{BucketBytes: c.BucketBytes, Meet: c.Meet},
-		Keep: process.Keep{Steps: c.KeepSteps, WantStep: c.WantStep, Weights: c.KeepWeights,
+		Updates: process.Updates{Optimizer: c.Train.Optimizer, Rate: c.Train.Rate, Clip: c.Train.Clip},
+		Devices: process.Devices{Threads: c.Machine.ThreadsPerWorker, Cores: c.Machine.Cores, Slots: c.Wire.Slots,
+			Ahead: c.Machine.Ahead},
+		Sums: process.Sums{BucketBytes: c.Wire.BucketBytes, Meet: c.Wire.Meet},
+		Keep: process.Keep{Steps: c.Keep.Steps, WantStep: c.Keep.WantStep, Weights: c.Keep.Weights,
 			OnPart: c.Hooks.OnPart},
-		World: c.World, Class: c.Class, Carriers: c.Carriers, Decide: c.decide, Without: c.without,
+		World: c.Machine.World, Class: c.Class, Carriers: c.Wire.Carriers, Decide: c.decide, Without: c.without,
 	}
 	if c.Checkpoint.Dir != "" {
 		j.Store = &checkpoint.Store{Dir: c.Checkpoint.Dir, Keep: c.Checkpoint.Keep}
 		j.Claim = c.Checkpoint.Claim
 	}
 	if t := c.Data.Test; t != nil {
-		if j.Tests.Rows = t.Len(); c.EvalRows > 0 {
-			j.Tests.Rows = min(j.Tests.Rows, c.EvalRows)
+		if j.Tests.Rows = t.Len(); c.Train.EvalRows > 0 {
+			j.Tests.Rows = min(j.Tests.Rows, c.Train.EvalRows)
 		}
 		if j.Tests.Rows < 1 {
 			return nil, fmt.Errorf("run: the test data is empty")
 		}
 	}
-	if c.Resume != "" {
+	if c.Resume.At != "" {
 		if j.From, err = openCheckpoint(c); err != nil {
 			return nil, err
 		}
@@ -60,8 +61,8 @@ func newJob(c Config) (*process.Job, error) {
 
 // openCheckpoint opens what a run goes on from and refuses what is not this run's.
 func openCheckpoint(c Config) (from *checkpoint.Checkpoint, err error) {
-	if from = c.From; from == nil {
-		if from, err = checkpoint.Open(c.Resume); err != nil {
+	if from = c.Resume.Open; from == nil {
+		if from, err = checkpoint.Open(c.Resume.At); err != nil {
 			return nil, fmt.Errorf("run: %w", err)
 		}
 	}
@@ -84,21 +85,21 @@ func (c *Config) fits(from *checkpoint.Checkpoint) error {
 		return refuse("float", m.Float, c.Engine.Float())
 	case m.Batch != c.Plan.Batch():
 		return refuse("batch", m.Batch, c.Plan.Batch())
-	case m.Pipelines() != c.Plan.Together() && !c.AverageResumed:
+	case m.Pipelines() != c.Plan.Together() && !c.Resume.Averaged:
 		return refuse("pipelines side by side", m.Pipelines(),
 			fmt.Sprintf("%d; --resume-averaged begins all of them at the average", c.Plan.Together()))
-	case m.Seed != c.Seed:
-		return refuse("seed", m.Seed, c.Seed)
-	case m.Optimizer.Kind != c.Optimizer.Kind:
-		return refuse("optimizer", m.Optimizer.Kind, c.Optimizer.Kind)
-	case len(m.Optimizer.States()) != len(c.Optimizer.States()): // with momentum or without
-		return refuse("the optimizer's state", m.Optimizer.States(), c.Optimizer.States())
-	case m.Optimizer.AverageFrom != c.Optimizer.AverageFrom &&
-		min(m.Optimizer.AverageFrom, c.Optimizer.AverageFrom) <= m.Steps: // the average has begun, or should have
-		return refuse("the first update in the average", m.Optimizer.AverageFrom, c.Optimizer.AverageFrom)
-	case m.Steps > c.Steps:
-		return refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Steps))
-	case c.Checkpoint.ByStage && c.unit > 0 && m.Steps%c.unit != 0 && m.Steps < c.Steps:
+	case m.Seed != c.Train.Seed:
+		return refuse("seed", m.Seed, c.Train.Seed)
+	case m.Optimizer.Kind != c.Train.Optimizer.Kind:
+		return refuse("optimizer", m.Optimizer.Kind, c.Train.Optimizer.Kind)
+	case len(m.Optimizer.States()) != len(c.Train.Optimizer.States()): // with momentum or without
+		return refuse("the optimizer's state", m.Optimizer.States(), c.Train.Optimizer.States())
+	case m.Optimizer.AverageFrom != c.Train.Optimizer.AverageFrom &&
+		min(m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom) <= m.Steps: // the average has begun, or should have
+		return refuse("the first update in the average", m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom)
+	case m.Steps > c.Train.Steps:
+		return refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Train.Steps))
+	case c.Checkpoint.ByStage && c.unit > 0 && m.Steps%c.unit != 0 && m.Steps < c.Train.Steps:
 		return refuse("steps", m.Steps, fmt.Sprintf("save mode stage, and stages that update for %d at once: go on from a "+
 			"multiple, or save with a drain", c.unit))
 	}

@@ -58,11 +58,11 @@ func (o *sharing) Poll(k int) machine.Need {
 // trainSharing is Train on two cores, by more workers than that.
 func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharing, error) {
 	t.Helper()
-	c.Cores = 2
-	if c.StallAfter == 0 {
-		c.StallAfter = 10 * time.Second // what a collective waits for is seen only so
+	c.Machine.Cores = 2
+	if c.Watch.StallAfter == 0 {
+		c.Watch.StallAfter = 10 * time.Second // what a collective waits for is seen only so
 	}
-	o := &sharing{cores: c.Cores}
+	o := &sharing{cores: c.Machine.Cores}
 	c.decide = func(p *schedule.Program, workers []int, with machine.Options) (process.Gate, error) {
 		m, err := machine.NewProcess(p, workers, with)
 		o.Gate = m
@@ -86,7 +86,7 @@ func TestEachProcessSharesItsOwnCores(t *testing.T) {
 	gates := make([]*sharing, 2)
 	w := worlds{of: []int{0, 0, 1, 1}, carriers: pipe.New}
 	w.change = func(p int, c *Config) {
-		c.Cores = 1
+		c.Machine.Cores = 1
 		o := &sharing{cores: 1}
 		gates[p] = o
 		c.decide = func(p *schedule.Program, workers []int, with machine.Options) (process.Gate, error) {
@@ -114,7 +114,7 @@ func TestEachProcessSharesItsOwnCores(t *testing.T) {
 func delayed(c Config, seed uint64) Config {
 	g := rand.New(rand.NewPCG(seed, 51))
 	c.Engine = slowEngine{Engine: c.Engine, seed: seed}
-	c.Carriers = shaped(func(from, to int) shape.Link {
+	c.Wire.Carriers = shaped(func(from, to int) shape.Link {
 		return shape.Link{Latency: time.Duration(g.IntN(300)) * time.Microsecond}
 	})
 	return c
@@ -197,16 +197,16 @@ func TestValidatedUpdatesShareCores(t *testing.T) {
 		for i := range c.Plan.Stages {
 			c.Plan.Stages[i].Warmup = 0
 		}
-		c.Steps, c.Clip = 2+g.IntN(4), []float64{0.2, 0.5, 1}[g.IntN(3)]
+		c.Train.Steps, c.Train.Clip = 2+g.IntN(4), []float64{0.2, 0.5, 1}[g.IntN(3)]
 		want, norms := sequentially(t, c, synchronous(c))
 		got, _, err := trainSharing(t, t.Context(), delayed(c, seed))
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if err := equalCase(c, want, got.Weights); err != nil || got.Steps != c.Steps {
+		if err := equalCase(c, want, got.Weights); err != nil || got.Steps != c.Train.Steps {
 			t.Fatalf("seed %d: %d steps: %v\n%+v", seed, got.Steps, err, *c.Plan)
 		}
-		if n := over(norms, c.Clip); n > 0 && n < c.Steps {
+		if n := over(norms, c.Train.Clip); n > 0 && n < c.Train.Steps {
 			sometimes.Add(1)
 		}
 	})
@@ -229,24 +229,24 @@ func (b cancelling) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b.noise.Batch(step, batch, first, rows)
 }
 
-// A run that is stopped anywhere has done whole steps, evaluations and checkpoints between them included, and
-// goes on from there to the bits of one that was not.
+// A run that is stopped anywhere has done whole steps, with the evaluations and checkpoints between them. It is
+// resumed from there to the bits of one that was not stopped.
 func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 	var stopped atomic.Int64
 	seeds := cases(10, 200)
 	eachSeed(t, seeds, func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 54))
 		c := sharingConfig(t, g)
-		c.Steps = 4 + g.IntN(5)
+		c.Train.Steps = 4 + g.IntN(5)
 		want := reference(t, c)
 		c = delayed(c, seed)
 		c.Checkpoint = Checkpointing{Dir: t.TempDir(), Every: 1 + g.IntN(3)}
-		c.EvalEvery, c.EvalRows = 1+g.IntN(3), 5
+		c.Train.EvalEvery, c.Train.EvalRows = 1+g.IntN(3), 5
 		c.Data.Test = c.Data.Train
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		left := new(atomic.Int64)
-		left.Store(1 + g.Int64N(int64(c.Steps*c.Plan.MicroBatches)))
+		left.Store(1 + g.Int64N(int64(c.Train.Steps*c.Plan.MicroBatches)))
 		first := c
 		first.Data.Train = cancelling{c.Data.Train.(noise), left, cancel}
 		got, _, err := trainSharing(t, ctx, first)
@@ -255,13 +255,13 @@ func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 		}
 		if got.Stopped {
 			stopped.Add(1)
-			c.Resume = c.Checkpoint.Dir
+			c.Resume.At = c.Checkpoint.Dir
 			if got, _, err = trainSharing(t, t.Context(), c); err != nil {
 				t.Fatalf("seed %d: resumed: %v", seed, err)
 			}
 		}
-		if err := equalCase(c, want, got.Weights); err != nil || got.Steps != c.Steps {
-			t.Fatalf("seed %d: %d of %d steps: %v", seed, got.Steps, c.Steps, err)
+		if err := equalCase(c, want, got.Weights); err != nil || got.Steps != c.Train.Steps {
+			t.Fatalf("seed %d: %d of %d steps: %v", seed, got.Steps, c.Train.Steps, err)
 		}
 	})
 	if stopped.Load() < int64(seeds/2) {
@@ -335,8 +335,8 @@ func TestAStallWhereCoresAreSharedSaysWhoWaitsForWhat(t *testing.T) {
 	c := small(t, 4, 2)
 	c.Plan.MicroBatches = 4
 	lost := schedule.Instruction{Kind: schedule.SB, Stage: 3, Micro: 2}
-	c.StallAfter = 300 * time.Millisecond
-	c.Carriers = cutting(func(in schedule.Instruction) bool { return in == lost })
+	c.Watch.StallAfter = 300 * time.Millisecond
+	c.Wire.Carriers = cutting(func(in schedule.Instruction) bool { return in == lost })
 	_, _, err := trainSharing(t, t.Context(), c)
 	var stall *machine.StallError
 	if !errors.As(err, &stall) {

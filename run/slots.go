@@ -18,7 +18,7 @@ const slotRepeats = 4
 // what a Program that is cut short leaves out. It is found for all processes at once: it takes as many steps as the
 // Program has messages, times the workers.
 func (l *leader) slots(p *schedule.Program) (int, error) {
-	if n := l.config.Slots; n > 0 {
+	if n := l.config.Wire.Slots; n > 0 {
 		short := *p
 		short.Repeat = min(p.Repeat, slotRepeats)
 		if err := machine.CheckSlots(&short, n); err != nil {
@@ -26,7 +26,7 @@ func (l *leader) slots(p *schedule.Program) (int, error) {
 		}
 		return n, nil
 	}
-	if !l.bytes {
+	if !l.peers.asBytes {
 		return 0, nil
 	}
 	all, err := check.InFlight(p)

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// With the fewest slots that an order can do with, one for most, every family trains to the same bits as with
-// none to wait for, over each carrier; with one less it is refused before it begins.
+// With the fewest slots that its order needs, every family trains to the same bits as without a bound, over each
+// carrier. One slot is enough for most orders; with one less than needed the run is refused before it begins.
 func TestFewSlotsChangeNothing(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4, 4}, "classes": 4, "dropout": 0.2})
 	names := []string{"in-process", "pipe", "blocking", "tcp"}
@@ -42,9 +42,9 @@ func TestFewSlotsChangeNothing(t *testing.T) {
 				}
 				c := basic(t, testEngine(t), m, pl, 4, 4)
 				if policy.Flushes() {
-					c.Clip = 0.5
+					c.Train.Clip = 0.5
 				}
-				p, err := programs.Build(pl, m.TiedLayers(), c.Clip > 0, c.Steps)
+				p, err := programs.Build(pl, m.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
 				if err != nil {
 					continue // no such order
 				}
@@ -52,14 +52,14 @@ func TestFewSlotsChangeNothing(t *testing.T) {
 				if err != nil || least == 0 {
 					t.Fatal(least, err)
 				}
-				c.Carriers = wire.InProcess
+				c.Wire.Carriers = wire.InProcess
 				want, err := Train(t.Context(), c)
 				if err != nil {
 					continue // not for this runtime
 				}
 				k := tried % len(over)
 				tried++
-				c.Carriers, c.Slots = over[k], least
+				c.Wire.Carriers, c.Wire.Slots = over[k], least
 				what := fmt.Sprintf("%s %s on %d workers, %d slots, %s", f.Name, policy, workers, least, names[k])
 				got, err := Train(t.Context(), c)
 				if err != nil {
@@ -67,7 +67,7 @@ func TestFewSlotsChangeNothing(t *testing.T) {
 					continue
 				}
 				if policy.Served() { // its order is time's: the bits are those of the order that it had
-					c.Carriers, c.Slots, c.Replay = wire.InProcess, 0, got.Timeline.Applied
+					c.Wire.Carriers, c.Wire.Slots, c.Train.Replay = wire.InProcess, 0, got.Timeline.Applied
 					if want, err = Train(t.Context(), c); err != nil {
 						t.Errorf("%s, replayed: %v", what, err)
 						continue
@@ -81,7 +81,7 @@ func TestFewSlotsChangeNothing(t *testing.T) {
 					continue
 				}
 				var stall *machine.StallError
-				c.Slots = least - 1
+				c.Wire.Slots = least - 1
 				if _, err := Train(t.Context(), c); !errors.As(err, &stall) {
 					t.Errorf("%s, one less: %v", what, err)
 				}

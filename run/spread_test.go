@@ -76,9 +76,9 @@ func (d disks) resumeOver(t *testing.T, w *worlds,
 		if change != nil {
 			change(p, c)
 		}
-		c.Resume = d[p]
+		c.Resume.At = d[p]
 		var err error
-		c.From, err = shelves[p].Open(s, p, func(of int) (io.ReadWriteCloser, error) {
+		c.Resume.Open, err = shelves[p].Open(s, p, func(of int) (io.ReadWriteCloser, error) {
 			here, there := net.Pipe()
 			go shelves[of].Serve(there)
 			return over(of, here), nil
@@ -105,8 +105,8 @@ func (d disks) saving(keep int) func(p int, c *Config) {
 	return func(p int, c *Config) { c.Checkpoint = Checkpointing{Dir: d[p], Every: 2, Keep: keep} }
 }
 
-// A run that was saved to the disks of its hosts goes on, on hosts that have changed places, on fewer or more of
-// them, under other plans, and ends with the bits of one that never stopped.
+// A run that was saved to the disks of its hosts is resumed, and ends with the bits of one that never stopped.
+// Meanwhile hosts have changed places, are fewer or more, and the plan is another one.
 func TestARunGoesOnWithFilesOfSeveralHosts(t *testing.T) {
 	want := train(t, small(t, 1, 7)).Weights
 	for name, c := range map[string]struct {
@@ -161,7 +161,7 @@ func (c cutOff) Send(m control.Message) error {
 	return c.Link.Send(m)
 }
 
-// Wherever a process is lost in the course of a save, the run goes on from a checkpoint that is whole, with the
+// Wherever a process is lost in the course of a save, the run is resumed from a checkpoint that is whole. It has the
 // bits of one that never stopped, and nothing half-written is left.
 func TestALinkCutWhileSavingHarmsNothing(t *testing.T) {
 	want := train(t, small(t, 1, 6)).Weights
@@ -232,7 +232,7 @@ func (s *short) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A process that ends while others read files from it is lost, on all and by name, though nobody has heard of its end
+// A process that ends while others read files from it is lost. All name it, though nobody has heard of its end
 // otherwise.
 func TestAProcessThatEndsWhileItsFilesAreReadIsLost(t *testing.T) {
 	d := fresh(t, 2)
@@ -283,10 +283,10 @@ func TestASlowLinkIsNotLost(t *testing.T) {
 		return slow{c, int(file.Size()) / 50}
 	})
 	c := small(t, 3, 4)
-	c.StallAfter = 400 * time.Millisecond
+	c.Watch.StallAfter = 400 * time.Millisecond
 	began := time.Now()
 	w.train(t.Context(), t, c).whole(t)
-	if took := time.Since(began); took < 2*c.StallAfter {
+	if took := time.Since(began); took < 2*c.Watch.StallAfter {
 		t.Errorf("it took %v, which is too short to show anything", took)
 	}
 }

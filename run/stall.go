@@ -12,7 +12,7 @@ import (
 
 // judge fails the run where nobody can go on.
 func (l *leader) judge() {
-	quietS, waits, stalled := l.state.Stalled(l.config.StallAfter.Seconds())
+	quietS, waits, stalled := l.state.Stalled(l.config.Watch.StallAfter.Seconds())
 	if !stalled {
 		l.tellQuiet()
 		return
@@ -34,14 +34,14 @@ func (l *leader) judge() {
 func (l *leader) tellQuiet() {
 	quietS, waits, computing := l.state.Quiet()
 	quiet := time.Duration(quietS * float64(time.Second))
-	if quiet < l.quiet {
-		l.quiet = 0 // something has happened
+	if quiet < l.silence.quiet {
+		l.silence.quiet = 0 // something has happened
 	}
-	if !computing || quiet < l.quiet+l.config.StallAfter {
+	if !computing || quiet < l.silence.quiet+l.config.Watch.StallAfter {
 		return
 	}
 	if l.stopping {
-		l.hangs = true
+		l.silence.hangs = true
 		stall, err := l.stall(fmt.Sprintf("was told to stop, and nothing has happened for %v", quiet.Round(time.Millisecond)),
 			waits)
 		if err == nil {
@@ -59,7 +59,7 @@ func (l *leader) tellQuiet() {
 		l.fail(err)
 		return
 	}
-	l.quiet = quiet
+	l.silence.quiet = quiet
 	chain := told(stall)
 	l.hooks.add(func() { hook(quiet, chain) })
 }
@@ -90,7 +90,7 @@ func (l *leader) stall(how string, waits []control.Wait) (*machine.StallError, e
 		}
 		needs, times[w.Worker] = append(needs, n), w
 	}
-	return machine.NewStall("run", how, l.program, needs, func(n machine.Need) string {
+	return machine.NewStall("run", how, l.under.program, needs, func(n machine.Need) string {
 		w, does := times[n.Worker], "has waited"
 		if n.Lack == machine.Running {
 			does = "has been there"
@@ -103,8 +103,8 @@ func (l *leader) stall(how string, waits []control.Wait) (*machine.StallError, e
 
 // absolute gives an instruction of the Program ids that count over the whole training.
 func (l *leader) absolute(in schedule.Instruction) schedule.Instruction {
-	if !l.trains || in == (schedule.Instruction{}) {
+	if !l.under.trains || in == (schedule.Instruction{}) {
 		return in
 	}
-	return process.Absolute(l.program, l.done, in)
+	return process.Absolute(l.under.program, l.done, in)
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// A step's report says of each worker, whichever process it is in, how long it computed, what it holds, and the bytes
-// that its messages have had so far: those of the Timeline's sends.
+// A step's report has what each worker computed, holds and has sent so far, whichever process it is in. The bytes
+// are those of the Timeline's sends.
 func TestAStepSaysWhatWorkersDid(t *testing.T) {
 	for _, of := range [][]int{{0, 0, 0}, {0, 1, 1}} {
 		c := small(t, 3, 4)
-		c.KeepSteps, c.Clip = 4, 0.5
+		c.Keep.Steps, c.Train.Clip = 4, 0.5
 		var last StepReport
 		c.Hooks.OnStep = func(s StepReport) { last = s }
 		tl := worlds{of: of, carriers: pipe.New}.train(t.Context(), t, c).whole(t).Timeline

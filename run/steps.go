@@ -17,20 +17,20 @@ func (l *leader) lead() error {
 	if err := cmp.Or(l.open(), l.checkReplay()); err != nil {
 		return err
 	}
-	if l.done == c.Steps {
+	if l.done == c.Train.Steps {
 		return l.finishOnly()
 	}
-	for l.done < c.Steps && !l.stopped {
+	for l.done < c.Train.Steps && !l.stopped {
 		if err := l.trainTo(l.boundary(l.done)); err != nil {
 			return err
 		}
-		last := l.done == c.Steps || l.stopped
-		if c.Checkpoint.Dir != "" && l.savedAt != l.done && (last || divides(c.Checkpoint.Every, l.done)) {
+		last := l.done == c.Train.Steps || l.stopped
+		if c.Checkpoint.Dir != "" && l.saves.at != l.done && (last || divides(c.Checkpoint.Every, l.done)) {
 			if err := l.save(); err != nil {
 				return err
 			}
 		}
-		if c.Data.Test != nil && !l.stopped && (last || divides(c.EvalEvery, l.done)) {
+		if c.Data.Test != nil && !l.stopped && (last || divides(c.Train.EvalEvery, l.done)) {
 			if err := l.evaluate(); err != nil {
 				return err
 			}
@@ -44,8 +44,8 @@ func divides(every, n int) bool { return every > 0 && n%every == 0 }
 // boundary is the step behind so many before which the next Program must end.
 func (l *leader) boundary(done int) int {
 	c := l.config
-	end := c.Steps
-	periods := []int{c.EvalEvery}
+	end := c.Train.Steps
+	periods := []int{c.Train.EvalEvery}
 	if !c.Checkpoint.ByStage { // else nothing is drained for them
 		periods = append(periods, c.Checkpoint.Every)
 	}
@@ -72,7 +72,7 @@ func (l *leader) trainTo(end int) error {
 			return nil
 		}
 		steps, err := l.execute(p, func(text string, slots int) control.Body {
-			return control.Load{Program: text, Base: l.done, Slots: slots, Run: l.run}
+			return control.Load{Program: text, Base: l.done, Slots: slots, Run: l.saves.run}
 		})
 		if err == nil {
 			err = l.sealAll()
@@ -86,7 +86,7 @@ func (l *leader) trainTo(end int) error {
 		if err != nil {
 			return err
 		}
-		l.stopped = l.isToStop() && l.done < l.config.Steps
+		l.stopped = l.isToStop() && l.done < l.config.Train.Steps
 	}
 	return nil
 }
@@ -131,11 +131,11 @@ const leastRepeat = 4
 func (l *leader) next(steps int) (*schedule.Program, error) {
 	c := l.config
 	if c.Next == nil {
-		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, steps)
+		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, steps)
 		if err != nil {
 			return nil, fmt.Errorf("run: %w", err)
 		}
-		if c.Replay != nil || c.ReplaySeen != nil {
+		if c.Train.Replay != nil || c.Train.ReplaySeen != nil {
 			if p, err = l.replayed(p, l.done); err != nil {
 				return nil, fmt.Errorf("run: %w", err)
 			}
@@ -152,8 +152,7 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 	return p, l.checkProgram(p, steps)
 }
 
-// replayed is a Program whose updates are made in the order that Config.Replay, or ReplaySeen, says of its steps from
-// one on.
+// replayed orders the updates of a Program as Train.Replay or ReplaySeen does; from is the first of its steps.
 func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, error) {
 	if p.Beside() {
 		seen, err := l.seen(from, from+p.Minibatches())
@@ -172,14 +171,14 @@ func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, err
 // checkReplay refuses, before anything begins, an order to replay that does not end where this run's Programs do.
 func (l *leader) checkReplay() error {
 	c := l.config
-	for from := l.done; (c.Replay != nil || c.ReplaySeen != nil) && from < c.Steps; {
+	for from := l.done; (c.Train.Replay != nil || c.Train.ReplaySeen != nil) && from < c.Train.Steps; {
 		end := min(l.boundary(from), from+c.longest)
 		var err error
-		if c.Replay != nil {
+		if c.Train.Replay != nil {
 			_, err = l.recorded(from, end)
 		} else {
 			var p *schedule.Program
-			if p, err = programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, end-from); err == nil {
+			if p, err = programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, end-from); err == nil {
 				_, err = l.replayed(p, from)
 			}
 		}
@@ -191,9 +190,9 @@ func (l *leader) checkReplay() error {
 	return nil
 }
 
-// seen is what Config.ReplaySeen says of the steps of a Program, counted from its first.
+// seen is what Config.Train.ReplaySeen says of the steps of a Program, counted from its first.
 func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
-	for _, s := range l.config.ReplaySeen {
+	for _, s := range l.config.Train.ReplaySeen {
 		switch {
 		case s.Step < from || s.Step >= end:
 		case s.Version < from:
@@ -208,9 +207,9 @@ func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
 	return all, nil
 }
 
-// recorded is what Config.Replay says of the steps of a Program, counted from its first.
+// recorded is what Config.Train.Replay says of the steps of a Program, counted from its first.
 func (l *leader) recorded(from, end int) ([]schedule.Applied, error) {
-	all := l.config.Replay
+	all := l.config.Train.Replay
 	first := 0 // the step of the first update, as all are of those behind it
 	for i, a := range all {
 		if i == 0 || a.Step < first {
@@ -245,8 +244,8 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 			p.MicroBatches, p.Period, c.Plan.MicroBatches)
 	case p.Minibatches() < 1 || p.Minibatches() > steps:
 		return fmt.Errorf("run: program %s is %d steps long; 1 to %d are due", p.Name, p.Minibatches(), steps)
-	case p.Clip != (c.Clip > 0):
-		return fmt.Errorf("run: program %s says clip: %v; the limit of the gradient norm is %v", p.Name, p.Clip, c.Clip)
+	case p.Clip != (c.Train.Clip > 0):
+		return fmt.Errorf("run: program %s says clip: %v; the limit of the gradient norm is %v", p.Name, p.Clip, c.Train.Clip)
 	}
 	return c.runnable(p)
 }
@@ -268,14 +267,14 @@ func (l *leader) partsOf(p *schedule.Program) func(step int) int {
 	}
 }
 
-// finishOnly does what is left of a run whose checkpoint has all steps behind it, one that was killed before
-// it could evaluate and report: it saves itself where it goes on in another directory, and evaluates.
+// finishOnly does what is left of a run whose checkpoint has all its steps. The run was killed before it could
+// evaluate and report: it saves itself where it goes on in another directory, and evaluates.
 func (l *leader) finishOnly() error {
 	c := l.config
 	if err := l.begin(); err != nil {
 		return err
 	}
-	l.checkpoint = l.job.From.Path
+	l.saves.last = l.job.From.Path
 	if c.Checkpoint.Dir != "" && !l.job.Store.Has(l.job.From) {
 		if err := l.save(); err != nil {
 			return err
@@ -303,8 +302,8 @@ func (l *leader) begin() error {
 
 // evaluate passes the test data through the stages.
 func (l *leader) evaluate() error {
-	l.tests, l.apart = make([]control.Tested, l.job.TestMicros()), 0
-	p, err := programs.Evaluation(l.job.Shown(), len(l.tests))
+	l.tests.results, l.tests.apart = make([]control.Tested, l.job.TestMicros()), 0
+	p, err := programs.Evaluation(l.job.Shown(), len(l.tests.results))
 	if err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
@@ -317,7 +316,7 @@ func (l *leader) evaluate() error {
 	if err != nil {
 		return err
 	}
-	l.evaluations = append(l.evaluations, e)
+	l.tests.all = append(l.tests.all, e)
 	if f := l.config.Hooks.OnEvaluation; f != nil {
 		l.hooks.add(func() { f(e) })
 	}
@@ -326,17 +325,17 @@ func (l *leader) evaluate() error {
 
 // tested takes a process's part of an evaluation.
 func (l *leader) tested(r control.Result) error {
-	l.apart = max(l.apart, r.Apart)
+	l.tests.apart = max(l.tests.apart, r.Apart)
 	for _, t := range r.Parts {
-		if t.Index < 0 || t.Index >= len(l.tests) || t.Rows != l.job.TestRows(t.Index) {
+		if t.Index < 0 || t.Index >= len(l.tests.results) || t.Rows != l.job.TestRows(t.Index) {
 			return fmt.Errorf("run: micro-batch %d of an evaluation has %d rows; it has %d micro-batches", t.Index, t.Rows,
-				len(l.tests))
+				len(l.tests.results))
 		}
 		if want := len(l.job.Model.Reported()); len(t.Reported) != want {
 			return fmt.Errorf("run: micro-batch %d of an evaluation reports %d numbers; the model has %d", t.Index,
 				len(t.Reported), want)
 		}
-		l.tests[t.Index] = t
+		l.tests.results[t.Index] = t
 	}
 	return nil
 }
@@ -351,7 +350,7 @@ func (l *leader) verdict() (trace.Evaluation, error) {
 		}
 	}
 	rows, predictions, correct := 0, 0, 0.0
-	for i, t := range l.tests {
+	for i, t := range l.tests.results {
 		if t.Rows == 0 {
 			return e, fmt.Errorf("run: nobody has evaluated micro-batch %d", i)
 		}
@@ -370,7 +369,7 @@ func (l *leader) verdict() (trace.Evaluation, error) {
 		e.Reported[name] = l.reported(i, rows)
 	}
 	if l.job.Together() > 1 {
-		e.Apart = new(l.apart)
+		e.Apart = new(l.tests.apart)
 	}
 	return e, nil
 }
@@ -378,7 +377,7 @@ func (l *leader) verdict() (trace.Evaluation, error) {
 // reported is the mean over all rows of a number that the model reports, or nil where one of it was not finite.
 func (l *leader) reported(i, rows int) *float64 {
 	sum := 0.0
-	for _, t := range l.tests {
+	for _, t := range l.tests.results {
 		if t.Reported[i] == nil {
 			return nil
 		}

@@ -49,7 +49,7 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 			c.Checkpoint = Checkpointing{Dir: w.dir, Every: save}
 		}
 		if d.HasArg("resume") {
-			c.Resume = w.dir
+			c.Resume.At = w.dir
 		}
 		if d.MaybeScanArgs(t, "poison", &poison); poison >= 0 {
 			c.Data.Train = poisoned{c.Data.Train.(noise), poison - 1} // people count steps from 1
@@ -66,7 +66,7 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 			}}
 		}
 		if d.HasArg("lost") {
-			c.Carriers, c.StallAfter = losing, 300*time.Millisecond
+			c.Wire.Carriers, c.Watch.StallAfter = losing, 300*time.Millisecond
 		}
 		return w.train(t, c)
 	case "compare":

@@ -13,27 +13,28 @@ import (
 
 // pace looks for stragglers in a step that is whole.
 func (l *leader) pace(f control.Finished) {
-	if l.watch == nil {
+	if l.paces.watch == nil {
 		return
 	}
 	busyS := make([]float64, len(f.Workers))
 	for k, did := range f.Workers {
 		busyS[k] = did.BusyS
 	}
-	for _, i := range l.slow {
-		l.stragglers[i].To = f.Step
+	for _, i := range l.paces.slow {
+		l.paces.stragglers[i].To = f.Step
 	}
-	for _, c := range l.watch.Step(f.Step, busyS) {
-		at, is := l.slow[c.Worker]
+	for _, c := range l.paces.watch.Step(f.Step, busyS) {
+		at, is := l.paces.slow[c.Worker]
 		switch {
 		case c.Worker == pace.All:
 		case !c.Over:
-			l.slow[c.Worker] = len(l.stragglers)
-			l.stragglers = append(l.stragglers, trace.Straggler{Worker: c.Worker, From: c.From, To: c.To, Times: c.Times,
+			l.paces.slow[c.Worker] = len(l.paces.stragglers)
+			l.paces.stragglers = append(l.paces.stragglers, trace.Straggler{Worker: c.Worker, From: c.From, To: c.To,
+				Times:  c.Times,
 				Others: c.Others})
 		case is:
-			l.stragglers[at].To = c.From - 1
-			delete(l.slow, c.Worker)
+			l.paces.stragglers[at].To = c.From - 1
+			delete(l.paces.slow, c.Worker)
 		}
 		if hook := l.config.Hooks.OnPace; hook != nil {
 			said := Pace{c, l.paceText(c)}

@@ -48,7 +48,7 @@ func (d *pacedDevice) Backward(outputs, grads []engine.Tensor) error {
 func TestStragglersAreNamed(t *testing.T) {
 	const steps, from, to = 66, 5, 36
 	c := small(t, 3, steps)
-	c.Data.Test, c.EvalRows, c.EvalEvery, c.Checkpoint.Every = c.Data.Train, 7, 7, 9
+	c.Data.Test, c.Train.EvalRows, c.Train.EvalEvery, c.Checkpoint.Every = c.Data.Train, 7, 7, 9
 	w := worlds{of: []int{0, 1, 1}, carriers: pipe.New}
 	step, counted := [2][]int{{1000, 1000}, {1000, 1000}}, [2][]int{}
 	of := func(slow func(process, step int) bool) func(int, *Config) {
@@ -63,9 +63,9 @@ func TestStragglersAreNamed(t *testing.T) {
 		}
 	}
 	short := c
-	short.Steps, short.EvalEvery, short.Checkpoint.Every = 1, 0, 0
+	short.Train.Steps, short.Train.EvalEvery, short.Checkpoint.Every = 1, 0, 0
 	w.change = of(func(int, int) bool { return false })
-	c.ProfileS = w.train(t.Context(), t, short).whole(t).Timeline.Computed[0].BusyS
+	c.Watch.ProfileS = w.train(t.Context(), t, short).whole(t).Timeline.Computed[0].BusyS
 	step = counted
 	for name, slow := range map[string]func(process, step int) bool{
 		"one process for some steps": func(p, step int) bool { return p == 1 && step >= from && step < to },

@@ -29,9 +29,9 @@ func TestTorchStagesAreBitEqual(t *testing.T) {
 	} {
 		m := build(t, c.family, c.settings)
 		config := basic(t, e, m, planOf(m, nil, c.micro, 5, "1f1b"), c.classes, 3)
-		config.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
-		config.Rate.Base = 0.01
-		config.Clip = 0.5
+		config.Train.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
+		config.Train.Rate.Base = 0.01
+		config.Train.Clip = 0.5
 		want := train(t, config)
 		for stages := 2; stages <= 4; stages++ {
 			t.Run(fmt.Sprintf("%s/%d", c.family, stages), func(t *testing.T) {

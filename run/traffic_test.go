@@ -181,8 +181,8 @@ func (c crossing) config(t testing.TB, e engine.Engine, cuts []int, schedule str
 	t.Helper()
 	config := basic(t, e, c.model, planOf(c.model, cuts, crossingMicro, crossingMicros, schedule), 4, 3)
 	config.Data.Train = c.split
-	config.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
-	config.Rate.Base, config.Clip = 0.01, 0.5
+	config.Train.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
+	config.Train.Rate.Base, config.Train.Clip = 0.01, 0.5
 	return config
 }
 

@@ -30,7 +30,7 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	if err != nil {
 		return nil, c.refused(err)
 	}
-	on, err := c.Place.Take(len(j.World.WorkersOf()[j.World.Rank]), c.Cores, c.ThreadsPerWorker)
+	on, err := c.Machine.Place.Take(len(j.World.WorkersOf()[j.World.Rank]), c.Machine.Cores, c.Machine.ThreadsPerWorker)
 	if err != nil {
 		return nil, c.refused(errors.Join(fmt.Errorf("run: %w", err), j.Close()))
 	}
@@ -49,16 +49,16 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 
 // refused tells the other processes that a run does not begin here, and why, and closes the Links.
 func (c *Config) refused(err error) error {
-	if c.World == nil {
+	if c.Machine.World == nil {
 		return err
 	}
-	failed := (&process.Job{World: c.World, Class: c.Class}).FailedOf(err)
-	for _, link := range c.World.Links {
+	failed := (&process.Job{World: c.Machine.World, Class: c.Class}).FailedOf(err)
+	for _, link := range c.Machine.World.Links {
 		if link != nil {
-			_ = link.Send(control.Message{N: 1, From: c.World.Rank, Body: failed})
+			_ = link.Send(control.Message{N: 1, From: c.Machine.World.Rank, Body: failed})
 		}
 	}
-	return errors.Join(err, closeAll(c.World.Links))
+	return errors.Join(err, closeAll(c.Machine.World.Links))
 }
 
 // follow is the part of a process that does not lead.
@@ -89,7 +89,7 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 		return nil, c.refused(err)
 	}
 	l := newLeader(ctx, c, j, links, x.Began())
-	l.held, l.bytes = x.Held, len(links) > 1 || x.SendsBytes()
+	l.silence.held, l.peers.asBytes = x.Held, len(links) > 1 || x.SendsBytes()
 	here := make(chan process.Belongings, 1)
 	crash.Go(func() { here <- x.Attend(context.Background()) })
 	err = crash.Guard(l.lead)
@@ -98,23 +98,23 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 	}
 	l.dismiss()
 	var left process.Belongings
-	if l.hung == nil {
+	if l.silence.hung == nil {
 		left = <-here
-	} else if !errors.Is(err, l.hung) {
-		left.Err = l.hung
+	} else if !errors.Is(err, l.silence.hung) {
+		left.Err = l.silence.hung
 	}
 	if err == nil {
 		err = l.failure() // of a hook, behind the last step
 	}
 	res, merging := l.result(left.Weights)
-	return res, errors.Join(whenLost(err, l.due()...), left.Err, l.leaving(), merging, l.part())
+	return res, errors.Join(whenLost(err, l.peers.due()...), left.Err, l.leaving(), merging, l.part())
 }
 
 // part closes the Links. A process that has not taken what it was told is not waited for without end.
 func (l *leader) part() error {
-	cut := time.AfterFunc(l.patience()/2, crash.Caught(func() { _ = closeAll(l.links) }))
+	cut := time.AfterFunc(l.patience()/2, crash.Caught(func() { _ = closeAll(l.peers.links) }))
 	defer cut.Stop()
-	return closeAll(l.links)
+	return closeAll(l.peers.links)
 }
 
 // closeAll closes Links, at once: one that is lost may take a moment. Those that are nil are none.
@@ -138,7 +138,7 @@ func closeAll(links []control.Link) error {
 // leaving is what went wrong as other processes left.
 func (l *leader) leaving() error {
 	var all error
-	for p, left := range l.left {
+	for p, left := range l.peers.left {
 		if p > 0 && left.Failed != nil {
 			all = errors.Join(all, process.ErrorOf(l.job.World, left.Failed))
 		}
@@ -149,15 +149,15 @@ func (l *leader) leaving() error {
 // result puts together what all processes leave, with the weights of the leader's own.
 func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 	res := &Result{
-		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.checkpoint, Weights: weights,
+		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.saves.last, Weights: weights,
 		BusySeconds: l.progress.BusyS,
 	}
 	empty := l.job.Timeline()
 	l.placed(&empty)
 	parts := []*trace.Timeline{&empty} // a process that is lost leaves none
-	for p, left := range l.left {
+	for p, left := range l.peers.left {
 		res.Leaked += left.Leaked
-		for _, r := range l.records[p] {
+		for _, r := range l.peers.records[p] {
 			if len(empty.Processes) > 0 {
 				r.Timeline.OnClock(empty.Processes[p].OffsetS, empty.Processes[p].Drift)
 			}
@@ -170,8 +170,8 @@ func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 	}
 	res.Timeline = *merged
 	l.progress.Fill(&res.Timeline)
-	res.Timeline.Stragglers = l.stragglers
-	if len(l.links) > 1 {
+	res.Timeline.Stragglers = l.paces.stragglers
+	if len(l.peers.links) > 1 {
 		remark(&res.Timeline)
 	}
 	res.PeakBytes = res.Timeline.PeakBytes // as last heard, which is all that there is of a process that is lost
@@ -180,7 +180,7 @@ func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 			res.PeakBytes[w] = max(res.PeakBytes[w], bytes)
 		}
 	}
-	res.Timeline.Evaluations = append(res.Timeline.Evaluations, l.evaluations...)
+	res.Timeline.Evaluations = append(res.Timeline.Evaluations, l.tests.all...)
 	if took := l.progress.TookS; took > 0 {
 		res.BubbleMean = 1 - res.BusySeconds/(took*float64(len(l.job.World.Workers)))
 	}

@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 func small(t testing.TB, stages, steps int) Config {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6}, "classes": 4, "dropout": 0.2})
 	c := basic(t, testEngine(t), m, planOf(m, evenCuts(len(m.Layers), stages), 2, 3, "1f1b"), 4, steps)
-	c.Optimizer = optim.Settings{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8}
-	c.Rate = optim.Rate{Kind: optim.Cosine, Base: 0.05, Warmup: 2, Total: 20}
-	c.Clip = 0.5
+	c.Train.Optimizer = optim.Settings{Kind: optim.Adam, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8}
+	c.Train.Rate = optim.Rate{Kind: optim.Cosine, Base: 0.05, Warmup: 2, Total: 20}
+	c.Train.Clip = 0.5
 	return c
 }
 
@@ -92,8 +92,8 @@ func TestALossFalls(t *testing.T) {
 	c.Plan = planOf(c.Model, []int{0}, 8, 4, "1f1b")
 	c.Data.Train = separable{noise{model: c.Model, classes: 4, seed: 1}}
 	c.Data.Test = separable{noise{model: c.Model, classes: 4, rows: 200, seed: 2}}
-	c.Rate = optim.Rate{Kind: optim.Constant, Base: 0.02}
-	c.Clip = 0
+	c.Train.Rate = optim.Rate{Kind: optim.Constant, Base: 0.02}
+	c.Train.Clip = 0
 	res := train(t, c)
 	first, last := res.Timeline.Losses[0].Value, res.Loss
 	if math.Abs(first-math.Log(4)) > 0.3 || last > 0.5*first || res.Timeline.Evaluations[0].Accuracy() < 0.8 {
@@ -174,14 +174,14 @@ func allForwardAllBackward(c Config, devices []int, steps int) (*schedule.Progra
 			p.Body[d] = append(p.Body[d], schedule.Instruction{Kind: schedule.B, Stage: int32(s), Micro: m})
 		}
 	}
-	return lower.Lower(p, lower.Options{Tied: c.Plan.TiedStages(c.Model.TiedLayers()), Clip: c.Clip > 0})
+	return lower.Lower(p, lower.Options{Tied: c.Plan.TiedStages(c.Model.TiedLayers()), Clip: c.Train.Clip > 0})
 }
 
 // Only the last steps are kept in full, and those asked for; marks and losses are kept for all.
 func TestATimelineIsBounded(t *testing.T) {
 	c := small(t, 2, 12)
-	c.KeepSteps = 2
-	c.WantStep = func(step int) bool { return step == 3 }
+	c.Keep.Steps = 2
+	c.Keep.WantStep = func(step int) bool { return step == 3 }
 	res := train(t, c)
 	kept := map[int]bool{}
 	for _, e := range res.Timeline.Events {
@@ -211,7 +211,7 @@ func TestReplicatedStagesInAPipeline(t *testing.T) {
 			}
 			c.Plan.Stages[i].Warmup = 0
 		}
-		if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Clip > 0, 1); err != nil {
+		if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1); err != nil {
 			continue // the family refuses these depths with these replicas
 		}
 		ran++

@@ -30,7 +30,7 @@ func (w *twin) updates(id int) error {
 		return err
 	}
 	scale := 1.0
-	if w.c.Clip > 0 && len(due) > 0 {
+	if w.c.Train.Clip > 0 && len(due) > 0 {
 		if len(due) < len(w.stages) {
 			return fmt.Errorf("stages update apart; there is no common norm")
 		}
@@ -46,7 +46,7 @@ func (w *twin) updates(id int) error {
 		}
 		norm := stage.GlobalNorm(squares)
 		w.norms = append(w.norms, norm)
-		scale = optim.ClipScale(norm, w.c.Clip)
+		scale = optim.ClipScale(norm, w.c.Train.Clip)
 	}
 	step := id / w.c.Plan.MicroBatches
 	for _, i := range due {
@@ -54,8 +54,8 @@ func (w *twin) updates(id int) error {
 			if err := w.load(s, w.latest(i)); err != nil {
 				return err
 			}
-			by := optim.Step{Rate: w.c.Rate.At(step), GradScale: scale / w.covered(i, id)}
-			plainly, err := update.New(update.Plain, update.Config{Optimizer: w.c.Optimizer}, []*stage.Stage{s})
+			by := optim.Step{Rate: w.c.Train.Rate.At(step), GradScale: scale / w.covered(i, id)}
+			plainly, err := update.New(update.Plain, update.Config{Optimizer: w.c.Train.Optimizer}, []*stage.Stage{s})
 			if err != nil {
 				return err
 			}

@@ -27,8 +27,8 @@ func over(norms []float64, limit float64) int {
 	return n
 }
 
-// Updates that go before the norm is known leave the bits of updates that waited, whether norms are
-// over the limit never, sometimes or always, in every order that ends in a flush.
+// Updates that go before the norm is known leave the bits of updates that waited. Norms are over the limit never,
+// sometimes or always, in every order that ends in a flush.
 func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -44,9 +44,9 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 				}
 				g := rand.New(rand.NewPCG(seed, 31))
 				c := randomConfig(t, e, g)
-				c.Steps = 2 + g.IntN(5)
-				c.KeepSteps = c.Steps
-				c.Clip = []float64{1e-4, 0.2, 0.5, 1, 1e6}[g.IntN(5)]
+				c.Train.Steps = 2 + g.IntN(5)
+				c.Keep.Steps = c.Train.Steps
+				c.Train.Clip = []float64{1e-4, 0.2, 0.5, 1, 1e6}[g.IntN(5)]
 				if !c.placed(f, g) {
 					continue
 				}
@@ -56,20 +56,21 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 				}
 				ran++
 				want, norms := sequentially(t, c, synchronous(c))
-				clipped := over(norms, c.Clip)
+				clipped := over(norms, c.Train.Clip)
 				got := train(t, c)
 				if err := equalCase(c, want, got.Weights); err != nil {
-					t.Fatalf("seed %d, %d of %d updates clipped: %v\n%+v", seed, clipped, c.Steps, err, *c.Plan)
+					t.Fatalf("seed %d, %d of %d updates clipped: %v\n%+v", seed, clipped, c.Train.Steps, err, *c.Plan)
 				}
-				if len(got.Timeline.Steps) != c.Steps || len(got.Timeline.Losses) != c.Steps || got.Steps != c.Steps {
+				if len(got.Timeline.Steps) != c.Train.Steps || len(got.Timeline.Losses) != c.Train.Steps ||
+					got.Steps != c.Train.Steps {
 					t.Fatalf("seed %d: %d steps marked, %d losses, %d done of %d", seed, len(got.Timeline.Steps),
-						len(got.Timeline.Losses), got.Steps, c.Steps)
+						len(got.Timeline.Losses), got.Steps, c.Train.Steps)
 				}
 				switch clipped {
 				case 0:
 					never++
 					checkOrder(t, c, got)
-				case c.Steps:
+				case c.Train.Steps:
 					always++
 				default:
 					sometimes++
@@ -96,11 +97,11 @@ func TestTorchValidatedUpdates(t *testing.T) {
 				if f, err := family.Lookup(order); err != nil || !c.placed(f, rand.New(rand.NewPCG(1, 34))) {
 					t.Fatal(order, err)
 				}
-				c.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
+				c.Train.Optimizer = optim.Settings{Kind: optim.AdamW, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, WeightDecay: 0.1}
 				if clip == 0 {
 					clip = median
 				}
-				c.Rate.Base, c.Clip, c.Plan.PostValidate = 0.05, clip, true
+				c.Train.Rate.Base, c.Train.Clip, c.Plan.PostValidate = 0.05, clip, true
 				got := train(t, c)
 				want, norms := sequentially(t, c, synchronous(c))
 				clipped := over(norms, clip)
@@ -110,7 +111,7 @@ func TestTorchValidatedUpdates(t *testing.T) {
 				if err := equalCase(c, want, got.Weights); err != nil {
 					t.Errorf("%s, %s, limit %v, %d updates clipped: %v", net.name, order, clip, clipped, err)
 				}
-				if clipped > 0 && clipped < c.Steps {
+				if clipped > 0 && clipped < c.Train.Steps {
 					sometimes++
 				}
 			}
@@ -144,10 +145,10 @@ func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 					at)
 			}
 			if at == 0 {
-				before.Steps, before.Rate.Base = 1, 0 // weights that nothing has changed
-				before.Optimizer = optim.Settings{Kind: optim.SGD}
+				before.Train.Steps, before.Train.Rate.Base = 1, 0 // weights that nothing has changed
+				before.Train.Optimizer = optim.Settings{Kind: optim.SGD}
 			} else {
-				before.Steps = at
+				before.Train.Steps = at
 			}
 			if err := sameWeights(train(t, before).Weights, got.Weights); err != nil {
 				t.Errorf("%s: weights after a step %d that was taken back: %v", name, at, err)
@@ -185,10 +186,10 @@ func (d *spoiledDevice) Full(dtype engine.DType, shape []int64, value float64) (
 // busy time, and it is kept or dropped with the rest of the step.
 func TestWorkDoneForNothingIsPartOfItsStep(t *testing.T) {
 	c := small(t, 2, 6)
-	c.Clip, c.Plan.PostValidate, c.KeepSteps = 1e-6, true, 2
+	c.Train.Clip, c.Plan.PostValidate, c.Keep.Steps = 1e-6, true, 2
 	tl := train(t, c).Timeline
 	kept := tl.Kept(0)
-	if len(kept) != c.KeepSteps || kept[0].Step != c.Steps-2 || kept[1].Step != c.Steps-1 {
+	if len(kept) != c.Keep.Steps || kept[0].Step != c.Train.Steps-2 || kept[1].Step != c.Train.Steps-1 {
 		t.Fatalf("kept %v", kept)
 	}
 	forwards := map[int]int{}

@@ -20,7 +20,7 @@ func (l *leader) trace(step int) {
 
 // show takes a process's record of a step; the last one has the step shown, unless one has it no more.
 func (l *leader) show(from int, s control.Shown) {
-	l.shown[from] = s.Timeline
+	l.peers.shown[from] = s.Timeline
 	if l.state.Showing() {
 		return
 	}
@@ -29,17 +29,17 @@ func (l *leader) show(from int, s control.Shown) {
 	empty.PeakBytes = slices.Clone(l.progress.PeakBytes)
 	mark, known := l.progress.Mark(s.Step)
 	parts := []*trace.Timeline{&empty}
-	now := l.sinceS(time.Now())
-	for p, t := range l.shown {
+	now := l.peers.sinceS(time.Now())
+	for p, t := range l.peers.shown {
 		if t == nil {
 			known = false
 			continue
 		}
-		offsetS, drift, _ := l.clocks[p].Line(now)
+		offsetS, drift, _ := l.peers.clocks[p].Line(now)
 		t.OnClock(offsetS, drift)
 		parts = append(parts, t)
 	}
-	clear(l.shown)
+	clear(l.peers.shown)
 	if !known {
 		return
 	}
@@ -94,19 +94,19 @@ func (n *overdue) by(now time.Time) (late, usual time.Duration, is bool) {
 
 // askWhyLate asks the processes what their workers wait for, where a step is late and nobody has been asked.
 func (l *leader) askWhyLate() {
-	if l.config.Hooks.OnLate == nil || !l.trains || !l.state.Under() || l.state.Asked() {
+	if l.config.Hooks.OnLate == nil || !l.under.trains || !l.state.Under() || l.state.Asked() {
 		return
 	}
-	if _, _, is := l.late.by(time.Now()); is {
-		l.late.asks, l.told = true, time.Now()
+	if _, _, is := l.silence.late.by(time.Now()); is {
+		l.silence.late.asks, l.silence.told = true, time.Now()
 		l.tell(l.state.Beat())
 	}
 }
 
 // tellLate says who waits for whom in a step that is late, once all have answered.
 func (l *leader) tellLate() {
-	late, usual, is := l.late.by(time.Now())
-	if !l.late.asks || !is || !l.state.Under() {
+	late, usual, is := l.silence.late.by(time.Now())
+	if !l.silence.late.asks || !is || !l.state.Under() {
 		return
 	}
 	_, waits, _ := l.state.Quiet()
@@ -115,7 +115,7 @@ func (l *leader) tellLate() {
 		l.fail(err)
 		return
 	}
-	l.late.told, l.late.asks = late, false
+	l.silence.late.told, l.silence.late.asks = late, false
 	hook, chain := l.config.Hooks.OnLate, told(stall)
 	l.hooks.add(func() { hook(late, usual, chain) })
 }

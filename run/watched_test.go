@@ -23,15 +23,15 @@ func instructions(t *trace.Timeline, step int) (all []string) {
 	return all
 }
 
-// A run that is watched shows steps while it goes on, whole and as the record that it leaves has them, and computes
-// the same; of a stream, whose steps overlap, with what else was done meanwhile.
+// A run that is watched shows steps while it goes on, and computes the same. They are whole and as in the record
+// that it leaves; of a stream, whose steps overlap, with what else was done meanwhile.
 func TestAWatchedRunShowsItsSteps(t *testing.T) {
 	const steps = 12
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
 		for _, weights := range []string{"sync", "stash"} {
 			c := small(t, 3, steps)
-			if c.KeepSteps = steps; weights != "sync" {
-				c.Plan, c.Clip = planOf(c.Model, evenCuts(len(c.Model.Layers), 3), 2, 1, "1f1b-rr"), 0
+			if c.Keep.Steps = steps; weights != "sync" {
+				c.Plan, c.Train.Clip = planOf(c.Model, evenCuts(len(c.Model.Layers), 3), 2, 1, "1f1b-rr"), 0
 				c.Plan.Weights = weights
 			}
 			unwatched := train(t, c)
@@ -105,7 +105,7 @@ func (d slowOnceDevice) Backward(outputs, grads []engine.Tensor) error {
 func TestAStepThatIsLateSaysWhy(t *testing.T) {
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
 		c, free := small(t, 3, 30), make(chan struct{})
-		c.LateAfter = 400 * time.Millisecond
+		c.Watch.LateAfter = 400 * time.Millisecond
 		var chains [][]string
 		var lates []time.Duration
 		c.Hooks.OnLate = func(late, usual time.Duration, chain []string) {
@@ -125,11 +125,11 @@ func TestAStepThatIsLateSaysWhy(t *testing.T) {
 		w := worlds{of: of, carriers: pipe.New}
 		w.change = func(p int, c *Config) {
 			if p == of[1] {
-				c.Engine = slowOnce{c.Engine, c.World.Workers[1].Device, 60, new(atomic.Int32), free}
+				c.Engine = slowOnce{c.Engine, c.Machine.World.Workers[1].Device, 60, new(atomic.Int32), free}
 			}
 		}
 		w.train(t.Context(), t, c).whole(t)
-		if len(lates) != 2 || lates[0] < c.LateAfter || lates[1] < 2*lates[0] {
+		if len(lates) != 2 || lates[0] < c.Watch.LateAfter || lates[1] < 2*lates[0] {
 			t.Fatalf("%s: late by %v", name, lates)
 		}
 		if len(chains[0]) != 3 {

@@ -7,8 +7,8 @@ const (
 	// MaxInstructions bounds what the lists of a Program hold, as a file has them or a family writes them:
 	// a step of 1,024 workers with 4,096 micro-batches is half of it.
 	MaxInstructions = 1 << 24
-	// MaxPlayed bounds the instructions that are checked, drawn or simulated of a Program, its
-	// repetitions one by one and what its order implies among them.
+	// MaxPlayed bounds the instructions of a Program that is checked, drawn or simulated. Repetitions count one by one,
+	// and what its order implies among them.
 	MaxPlayed = 1 << 25
 	// MaxFile bounds the bytes of a Program's file.
 	MaxFile = 1 << 27

@@ -25,8 +25,8 @@ const (
 	// §3.3, weight stashing). On stage i of S, counted from 0, of a straight pipeline
 	// v(t) = t-(S-i)+1, so that S-i versions are held.
 	Stash Policy = "stash"
-	// Vertical uses on every stage the weights that hold the same minibatches as the input
-	// stage's did when the minibatch entered (PipeDream §3.3, vertical sync): v(t) = t-S+1.
+	// Vertical uses on every stage the weights with the same updates as those that the input stage had for the
+	// minibatch (PipeDream §3.3, vertical sync): v(t) = t-S+1.
 	Vertical Policy = "vertical"
 	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1, the first
 	// minibatch at 0, so that w(t+1) = w(t) - lr grad f(w(t-1)) and two versions are enough.
@@ -199,8 +199,8 @@ func (p *Program) UpdateOf(pipeline, stage int, micro int32) int32 {
 	return ((micro/g+1)*g - 1) / int32(p.PerMinibatch())
 }
 
-// Use is one F, B, I, W, EV or U of a worker with the version of its stage's weights that
-// it uses or, of an update, makes. Version 0 is before any update.
+// Use is an instruction of a worker with the version of its stage's weights. F, B, I, W and EV read the version, and
+// U makes it. Version 0 is before any update.
 type Use struct {
 	Instruction Instruction // with absolute ids
 	Version     int

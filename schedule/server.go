@@ -87,8 +87,8 @@ func (p *Program) Parts(worker, minibatch int) (n int) {
 	return n
 }
 
-// Seen is one update of a pipeline of elastic averaging on a stage, and how many updates the reference had had that
-// it was pulled towards.
+// Seen is one update of a pipeline of elastic averaging on a stage. Version is how many updates the reference had
+// had that it was pulled towards.
 type Seen struct {
 	Pipeline, Stage, Minibatch int
 	Version                    int

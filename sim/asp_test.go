@@ -106,8 +106,8 @@ func TestASPByHand(t *testing.T) {
 	}
 }
 
-// However long everything takes, nobody is farther ahead than the bound, and the order that happened is a Program that
-// does the same, whatever that takes.
+// However long everything takes, no worker is farther ahead than the bound. The order that happened is a Program
+// that does the same, whatever that takes.
 func TestASPInAnyTiming(t *testing.T) {
 	for seed := range uint64(300) {
 		g := rand.New(rand.NewPCG(seed, 81))

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// AtMostBytes is, by worker, more than which no timing of the Program makes it hold, whoever is
-// delayed for however long, where what one worker sends another is the receiver's at once
-// (Costs.OneMemory); nil where some message is not.
+// AtMostBytes is, by worker, an upper bound on the bytes it holds in any timing of the Program. Workers may be
+// delayed for any time; a message between them is the receiver's at once (Costs.OneMemory). nil where some message
+// is not.
 //
 // A worker runs its list in order, so what it holds of its own at an instruction is the same in
 // every run. What differs is the messages that lie there before their turn. None can come before the

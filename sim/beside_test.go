@@ -118,8 +118,8 @@ func TestASlowReferenceBesideByHand(t *testing.T) {
 	}
 }
 
-// In any timing no update sees more than what iterations before it have left, and the order that happened is a Program
-// that does the same, whatever that takes.
+// In any timing no update sees more than what earlier iterations left. The order that happened is a Program that
+// does the same, whatever that takes.
 func TestReferencesBesideInAnyTiming(t *testing.T) {
 	stale := 0
 	for seed := range uint64(200) {

@@ -35,8 +35,9 @@ type StageCost struct {
 	NormS                float64   // pooling the gradient norm
 }
 
-// Packed is what a stage sends and receives of a micro-batch where that has fewer bits than what it computes with, and
-// how long it takes to pack and to unpack. In its zero value tensors are sent as they are.
+// Packed is how a stage's messages are packed into fewer bits than it computes with. It has the bytes of a
+// micro-batch that are sent and received, and the time to pack and to unpack. In its zero value tensors are sent as
+// they are.
 type Packed struct {
 	On                             bool
 	ActivationBytes, GradientBytes int64   // that it sends, to the next stage and to the one before it
@@ -90,9 +91,9 @@ type Costs struct {
 	// asynchronous execution, §3.2.1): a transfer overlaps the computation in front of it.
 	// nil is never.
 	Streams func(worker int) bool
-	// SendS is what a worker's host spends on an SF or SB, giving a message away that is on its way from the
-	// beginning of that, and ReceiveS on an RF or RB, taking one that has come. They are costs as an F's is, no
-	// noise: no shipped model is known whose fastest plan they decide.
+	// SendS is the time that a worker's host spends on an SF or SB, and ReceiveS on an RF or RB. A message is on its
+	// way from the beginning of its send. They are costs as an F's is, no noise: no shipped model is known whose
+	// fastest plan they decide.
 	SendS, ReceiveS float64
 	// IssueS is what a host spends on giving its device a computation; 0 is a device that is its own host. It is
 	// above 0, or Options.Ahead is, where devices run behind their hosts.
@@ -133,8 +134,8 @@ func Uniform(stages int, forwardS, backwardS, transferS float64) Costs {
 	return c
 }
 
-// Streaming is costs on devices that transfer while they compute (BaPipe §3.2.1), where a message
-// takes its link for linkS from the moment its computation begins.
+// Streaming is costs on devices that transfer while they compute (BaPipe §3.2.1). A message takes its link for linkS
+// seconds from the moment its computation begins.
 func Streaming(c Costs, linkS float64) Costs {
 	c.Transfer = func(int, int, int64) (float64, float64) { return 0, linkS }
 	c.Streams = func(int) bool { return true }

@@ -71,8 +71,8 @@ func TestPackedBoundariesByHand(t *testing.T) {
 	}
 }
 
-// A layer's outputs are packed tensor by tensor, whole numbers stay, and a profile that does not know what it has takes
-// all for one tensor.
+// A layer's outputs are packed tensor by tensor, and whole numbers stay as they are. A profile that does not know
+// its outputs takes all for one tensor.
 func TestPackedBytesOfLayers(t *testing.T) {
 	cost := []profile.Cost{{Device: "cpu", MicroBatch: 3, OutputBytes: 3 * 4 * 30}}
 	p := &profile.Profile{Layers: []profile.Layer{

@@ -118,8 +118,8 @@ func links(c *cluster.Cluster, devices []int) func(from, to int) [][2]int {
 	}
 }
 
-// layerCosts keeps what a profile says of all layers on a device type at a number of rows, which
-// many stages of a plan ask for: of a long profile scaling or interpolating it takes a while.
+// layerCosts caches a profile's costs of all layers on a device type at a number of rows. Many stages of a plan ask
+// for them, and scaling or interpolating a long profile takes a while.
 type layerCosts struct {
 	p  *profile.Profile
 	of map[layerSize][]profile.Cost

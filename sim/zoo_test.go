@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// chunked is costs of a step whose workers take f forward, i for input gradients and w for
-// weight gradients of one micro-batch in all their chunks, v of them.
+// chunked is costs of a step with v chunks on each worker. For one micro-batch in all its chunks a worker takes f
+// forward, i for input gradients and w for weight gradients.
 func chunked(stages, v int, f, i, w float64) Costs {
 	c := Costs{}
 	for range stages {

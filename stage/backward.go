@@ -178,8 +178,8 @@ func (b *way) through(first, last int) error {
 	return nil
 }
 
-// layer runs one layer's graph and adds the gradients of what it read, in the order
-// of its inputs, to those of the layers behind it.
+// layer runs one layer's graph and passes on the gradients of what it read. It adds them, in the order of its
+// inputs, to those of the layers behind it.
 func (b *way) layer(l int) error {
 	y, at := b.f.y, b.f.at(l)
 	dev := y.c.Device

@@ -104,9 +104,8 @@ func (g *Gradients) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
 	return nil
 }
 
-// OfLayer is the gradients of the parameters that a layer reads, complete while the
-// backward that makes the last of them goes on to the layers in front: what replicas sum
-// meanwhile. It gives each out once for each update.
+// OfLayer is the gradients of the parameters that a layer reads, each given out once for each update. They are
+// complete while the backward goes on to the layers in front, so that replicas can sum them meanwhile.
 func (g *Gradients) OfLayer(layer int) ([]Vector, error) {
 	var all []Vector
 	uses := g.versions.uses(g.on)
@@ -178,9 +177,9 @@ func (g *Gradients) Gather() error {
 	})
 }
 
-// Norms is the sums of squares, in float64, of the final gradients of the parameters that this stage owns, in
-// model order; they make up the global norm, in which a tied parameter counts once, with its owner. The
-// tensor is the caller's, nil where the stage owns no parameter.
+// Norms is the sums of squares, in float64, of the final gradients of the parameters that this stage owns. They are
+// in model order and make up the global norm; a tied parameter counts once, with its owner. The tensor is the
+// caller's, nil where the stage owns no parameter.
 func (g *Gradients) Norms() (engine.Tensor, error) {
 	if err := g.Gather(); err != nil {
 		return nil, err

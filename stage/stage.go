@@ -66,8 +66,8 @@ func New(c Config) (*Stage, error) {
 	return s, nil
 }
 
-// In is the values that cross the cut in front, Out those that cross the cut behind, and
-// Feeds the model inputs that a layer of the stage reads; all ascending.
+// In is the values that cross the cut in front, ascending. Out is those that cross the cut behind, and Feeds the
+// model inputs that a layer of the stage reads; both ascend too.
 func (s *Stage) In() []int    { return s.wires.in }
 func (s *Stage) Out() []int   { return s.wires.out }
 func (s *Stage) Feeds() []int { return s.wires.feeds }

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// skips is a DAG in which tensors cross cuts, skip over stages and are read by several
-// layers, some of them twice, and a weight is used three times.
+// skips is a DAG in which tensors cross cuts, skip over stages and are read by several layers. Some layers read one
+// twice, and a weight is used three times.
 const skips = `
 name: skips
 inputs:

@@ -34,8 +34,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// Two workers that train take 3 s a step, one second apart, with something else from 8 s to 20 s between the second of
-// their rounds and the third: by hand. Each further step adds 1.5 s.
+// By hand: two workers that train take 3 s a step, one second apart. Between their second round and the third
+// something else runs from 8 s to 20 s. Each further step adds 1.5 s.
 func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 	tl := trace.Timeline{Workers: 3, Stream: true, Applied: make([]trace.Applied, 8)}
 	for k, start := range []float64{0, 1, 3, 4, 20, 21, 23, 24} {

@@ -101,9 +101,8 @@ var files = document.Store[Timeline]{
 	Encode: func(w io.Writer, t *Timeline, path string) error { return t.writeTo(w, strings.HasSuffix(path, ".gz")) },
 }
 
-// Read reads a Timeline that Write wrote, plain or gzipped (it looks at the first
-// bytes, not at a name), and refuses what Validate refuses, unknown fields, and
-// anything after the end.
+// Read reads a Timeline that Write wrote, plain or gzipped. It looks at the first bytes, not at a name. It refuses
+// what Validate refuses, unknown fields, and anything after the end.
 func Read(r io.Reader) (*Timeline, error) { return files.From(r) }
 
 func decode(text []byte) (*Timeline, error) {

@@ -38,10 +38,10 @@ func following(steps []StepMark) (at []int) {
 // evaluation or a checkpoint. What passes between steps that follow each other is less than a twentieth of one.
 func (s StepMark) Follows(endS float64) bool { return s.StartS-endS < (s.EndS-s.StartS)/20 }
 
-// Steady is what a stream takes from the end of one kept step to the end of the next, where nothing else stands between
-// the two: the steps that such a time ends with, its mean, and how long each worker computes in it, which is never
-// longer. It has no steps where no two follow each other. Where workers go their own way (Applied) it is all settled
-// steps, and what each further one adds on average.
+// Steady is the mean time of a stream from the end of one kept step to the end of the next. It counts the steps
+// where nothing else stands between the two, and returns them, the mean in seconds, and how long each worker
+// computes in it, which is never longer. It has no steps where no two follow each other. Where workers go their own
+// way (Applied) it is all settled steps, and what each further one adds on average.
 func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []float64) {
 	if len(t.Applied) > 0 {
 		return t.paced(skip)

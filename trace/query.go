@@ -252,8 +252,8 @@ func (t *Timeline) Step(step int) (*Timeline, error) {
 	return t.Window(m.StartS, m.EndS), nil
 }
 
-// Sort puts events in order of start, then worker, lane, end and text, and memory samples
-// in order of time, so that the same run written by several workers gives the same file.
+// Sort puts events in order of start, then worker, lane, end and text, and memory samples in order of time. The same
+// run written by several workers then gives the same file.
 func (t *Timeline) Sort() {
 	slices.SortStableFunc(t.Events, func(a, b Event) int {
 		switch {

@@ -24,9 +24,9 @@ const (
 	MaxBytes    = 1 << 40 // of a message
 )
 
-// A header frame is magic, version, epoch, key, step, send time, number of parts, bytes of all parts, bytes
-// of descriptions that follow in a frame of their own, and as many descriptions as have room. A description
-// is value, type, rank and that many lengths.
+// A header frame is magic, version, epoch, key, step, send time, sizes, and as many descriptions as have room. Sizes
+// are the number of parts, the bytes of all parts, and the bytes of descriptions that follow in a frame of their
+// own. A description is value, type, rank and that many lengths.
 const (
 	magic       = 0x574d // "MW"
 	version     = 1

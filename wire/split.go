@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Split makes carriers of some workers of a process, mine, which reach each other by those in near and
-// everybody else by those in far. Both are by worker; near may lack whoever is not mine. The carriers are
-// closed with those that are made of them; of others the address is asked for alone, which is that of far.
+// Split makes carriers of some workers of a process, mine, from near and far ones. Workers of mine reach each other
+// by near, and everybody else by far. Both are by worker; near may lack whoever is not mine. The carriers are closed
+// with those that are made of them; of others the address is asked for alone, which is that of far.
 func Split(near, far []Carrier, mine []int) ([]Carrier, error) {
 	all := slices.Clone(far)
 	for _, rank := range mine {

@@ -54,9 +54,10 @@ func (l *learning) train(ctx context.Context, t curves.Task) (curves.Training, e
 	}
 	result, err := run.Train(ctx, run.Config{
 		Model: l.Model, Plan: t.Plan, Engine: l.engine, Data: run.Data{Train: data.Prefetch(set.Train, 4), Test: set.Test},
-		Optimizer: t.Job.Train.Optimizer, Rate: t.Job.Train.Rate, Clip: t.Job.Train.Clip, Seed: t.Job.Data.Seed,
-		Steps: t.Steps, Place: &place.Policy{}, ThreadsPerWorker: t.Job.Machine.ThreadsPerWorker, EvalEvery: t.EvalEvery,
-		EvalRows: t.Job.Train.EvalRows, KeepSteps: 1,
+		Train: run.Training{Optimizer: t.Job.Train.Optimizer, Rate: t.Job.Train.Rate, Clip: t.Job.Train.Clip,
+			Seed: t.Job.Data.Seed, Steps: t.Steps, EvalEvery: t.EvalEvery, EvalRows: t.Job.Train.EvalRows},
+		Machine: run.Machine{Place: &place.Policy{}, ThreadsPerWorker: t.Job.Machine.ThreadsPerWorker},
+		Keep:    run.Keeping{Steps: 1},
 	})
 	switch {
 	case errors.Is(err, process.ErrNotFinite):

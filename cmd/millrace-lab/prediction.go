@@ -235,10 +235,12 @@ func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run
 	}
 	return run.Train(ctx, run.Config{
 		Model: p.Model, Plan: p.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
-		Optimizer: p.Job.Train.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate}, Clip: p.Job.Train.Clip,
-		Seed: p.Job.Data.Seed, Steps: steps, KeepSteps: steps,
-		Place: &place.Policy{}, ThreadsPerWorker: p.Job.Machine.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, p.Plan, 0),
-		Carriers: prepare.CarriersOf(p.Job, p.Cluster),
+		Train: run.Training{Optimizer: p.Job.Train.Optimizer, Rate: optim.Rate{Kind: optim.Constant, Base: timedRate},
+			Clip: p.Job.Train.Clip, Seed: p.Job.Data.Seed, Steps: steps},
+		Keep: run.Keeping{Steps: steps},
+		Machine: run.Machine{Place: &place.Policy{}, ThreadsPerWorker: p.Job.Machine.ThreadsPerWorker,
+			Cores: predict.Cores(p.Cluster, p.Plan, 0)},
+		Wire: run.Wire{Carriers: prepare.CarriersOf(p.Job, p.Cluster)},
 	})
 }
 

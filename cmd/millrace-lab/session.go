@@ -91,10 +91,12 @@ func session(c *cobra.Command, j *job.Job) error {
 	v.stop = stop
 	config := run.Config{
 		Model: m, Plan: pl, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
-		Optimizer: j.Train.Optimizer, Rate: j.Train.Rate, Clip: j.Train.Clip, Seed: j.Data.Seed, Steps: math.MaxInt32,
-		ThreadsPerWorker: j.Machine.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl), Next: v.next,
-		Carriers: prepare.CarriersOf(j, wired), KeepSteps: bench.SessionKeeps,
-		Place: &place.Policy{Bind: place.Always}, // of several sessions one trains at a time
+		Train: run.Training{Optimizer: j.Train.Optimizer, Rate: j.Train.Rate, Clip: j.Train.Clip, Seed: j.Data.Seed,
+			Steps: math.MaxInt32},
+		Machine: run.Machine{ThreadsPerWorker: j.Machine.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl),
+			Place: &place.Policy{Bind: place.Always}}, // of several sessions one trains at a time
+		Wire: run.Wire{Carriers: prepare.CarriersOf(j, wired)}, Keep: run.Keeping{Steps: bench.SessionKeeps},
+		Next: v.next,
 	}
 	closed, err := among(ctx, world, &config)
 	if err != nil {
@@ -185,19 +187,19 @@ func among(ctx context.Context, w *launch.World, c *run.Config) (func() error, e
 	if err != nil {
 		return nil, err
 	}
-	c.World = &process.World{Rank: w.Rank, Hosts: party.Hosts()}
+	c.Machine.World = &process.World{Rank: w.Rank, Hosts: party.Hosts()}
 	var ranks []int
 	for rank := range party.Places {
 		ranks = append(ranks, rank)
-		c.World.Workers = append(c.World.Workers, process.Location{Process: rank})
+		c.Machine.World.Workers = append(c.Machine.World.Workers, process.Location{Process: rank})
 	}
-	c.Carriers, c.Cores = party.Carriers(ranks, 1), 0
+	c.Wire.Carriers, c.Machine.Cores = party.Carriers(ranks, 1), 0
 	if w.Rank == 0 {
-		c.World.Links, err = party.Lead(ctx).Begin()
+		c.Machine.World.Links, err = party.Lead(ctx).Begin()
 		return party.Close, err
 	}
 	link, err := party.Follow(ctx, nil)
-	c.World.Links = append(c.World.Links, link)
+	c.Machine.World.Links = append(c.Machine.World.Links, link)
 	c.Next = nil // the first process's
 	return party.Close, err
 }

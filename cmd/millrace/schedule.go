@@ -50,7 +50,7 @@ millrace schedule ls lists the families.`,
 			"  millrace schedule compare --workers 4 --micro-batches 8",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: words.Each(words.SchedulesAndFiles),
 		RunE: func(c *cobra.Command, args []string) error {
-			s.clip = s.clip || c.Flags().Changed("norm")
+			s.norms.clip = s.norms.clip || c.Flags().Changed("norm")
 			if err := s.name(c, args); err != nil {
 				return cli.BadInput(err)
 			}
@@ -217,13 +217,6 @@ func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *tra
 	return err
 }
 
-// onStreaming says whether a Program is played on devices that transfer while they compute: where that
-// is asked for, and where its order is for no others.
-func (s *shape) onStreaming(p *schedule.Program) bool {
-	f, err := family.Lookup(p.Name)
-	return s.overlapped || p.Paired || err == nil && f.Streaming
-}
-
 // streams makes the least minibatch of an order without a flush its default: a micro-batch; with two versions of the
 // weights one for each stage, as for each replica of one, needs its own.
 func (s *shape) streams(c *cobra.Command) error {
@@ -245,13 +238,13 @@ func (s *shape) streams(c *cobra.Command) error {
 
 // play simulates the Program of a shape on uniform stages, with every event where it is recorded.
 func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.Summary, error) {
-	t, sum, err := sim.Run(p, s.costs(p), sim.Options{Record: recorded})
+	t, sum, err := sim.Run(p, s.times.costs(p), sim.Options{Record: recorded})
 	if err != nil || p.Weights.Flushes() || p.Period < 2 || p.Repeat < 1 || p.Instructions() > mostDrawn/3 {
 		return t, sum, cli.BadInput(err)
 	}
 	longer := *p // replicas end their minibatches together, and no time between two ends is a minibatch's
 	longer.Repeat = 2*p.Repeat + 1
-	_, more, err := sim.Run(&longer, s.costs(p), sim.Options{})
+	_, more, err := sim.Run(&longer, s.times.costs(p), sim.Options{})
 	more = more.Steadily(sum)
 	sum.StepS, sum.BusyS, sum.Bubble = more.StepS, more.BusyS, more.Bubble
 	return t, sum, cli.BadInput(err)
@@ -304,7 +297,7 @@ func (s *shape) steady(p *schedule.Program, size int64) (stepS, bubble float64, 
 		}
 		repeated = *written
 	}
-	stepS, lost, err := contest.Steady(&repeated, s.costs(p))
+	stepS, lost, err := contest.Steady(&repeated, s.times.costs(p))
 	return stepS, lost.Sum(), err
 }
 

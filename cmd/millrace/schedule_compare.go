@@ -46,7 +46,7 @@ and gradients count too: a worker's share of the weights is as large as --parame
 			if err := s.sized(c); err != nil {
 				return cli.BadInput(err)
 			}
-			s.clip = s.clip || c.Flags().Changed("norm")
+			s.norms.clip = s.norms.clip || c.Flags().Changed("norm")
 			if s.profile != "" && c.Flags().Changed("activation-limit") {
 				return cli.BadInput(fmt.Errorf("--activation-limit is of uniform stages; with --profile give --memory-limit"))
 			}
@@ -75,7 +75,7 @@ and gradients count too: a worker's share of the weights is as large as --parame
 	s.addUniform(c, "")
 	f := c.Flags()
 	f.IntVar(&s.chunks, "chunks", 2, "stages on each worker, for orders that let one choose")
-	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum one worker's share of the gradients over replicas")
+	f.Float64Var(&s.times.allReduce, "all-reduce", 0, "time to sum one worker's share of the gradients over replicas")
 	f.Float64Var(&s.parameters, "parameters", 1, "size of one worker's share of the parameters, in activations")
 	f.StringVar(&s.memory, "activation-limit", "", "most memory of each worker, in activations, weights included")
 	f.StringVar(&s.memory, "memory-limit", "", "memory of each worker, like 512MiB, with a profile")
@@ -100,10 +100,10 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 	if err := s.check(); err != nil {
 		return contest.Rules{}, err
 	}
-	if err := s.checkCosts(); err != nil {
+	if err := s.times.check(); err != nil {
 		return contest.Rules{}, err
 	}
-	for name, times := range map[string][]float64{"forward": s.forward, "backward": s.backward} {
+	for name, times := range map[string][]float64{"forward": s.times.forward, "backward": s.times.backward} {
 		if len(times) > 1 {
 			return contest.Rules{}, fmt.Errorf("schedule compare: --%s %s; stages are equal here, give one time", name,
 				commas(times))
@@ -122,8 +122,8 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 			strings.Trim(strings.ReplaceAll(fmt.Sprint(schedule.Policies()), " ", ", "), "[]"))
 	}
 	out := contest.Rules{Workers: s.workers, MicroBatches: s.micros, Chunks: s.chunks, Only: s.only, Weights: policy,
-		Clip: s.clip, PostValidate: s.later}
-	if s.later && !s.clip {
+		Clip: s.norms.clip, PostValidate: s.norms.later}
+	if s.norms.later && !s.norms.clip {
 		return out, fmt.Errorf("schedule compare: --post-validate: without --norm an update waits for nobody; give both")
 	}
 	if (s.profile == "") != (s.cluster == "") {
@@ -133,14 +133,15 @@ func (s *contestFlags) contest() (contest.Rules, error) {
 	if s.profile != "" {
 		return s.profiled(out)
 	}
-	weight := s.weight
+	weight := s.times.weight
 	if weight == 0 {
-		weight = s.backward[0] / 2
+		weight = s.times.backward[0] / 2
 	}
 	out.Stages = contest.Uniform{
-		Workers: s.workers, ForwardS: s.forward[0], InputS: s.backward[0] - weight, WeightS: weight, UpdateS: s.update,
-		TransferS:  s.transfer,
-		AllReduceS: s.allReduce, NormS: s.norm, Parameters: s.parameters, Streaming: s.overlapped,
+		Workers: s.workers, ForwardS: s.times.forward[0], InputS: s.times.backward[0] - weight, WeightS: weight,
+		UpdateS:    s.times.update,
+		TransferS:  s.times.transfer,
+		AllReduceS: s.times.allReduce, NormS: s.times.norm, Parameters: s.parameters, Streaming: s.times.streaming,
 	}.Stages
 	out.Bytes = contest.FormatActivations
 	if s.memory != "" {
@@ -199,30 +200,6 @@ func (s *contestFlags) time(n float64) string {
 	return fmt.Sprintf("%.4g", n)
 }
 
-// mostCost bounds what an instruction of uniform stages takes: the times of every Program that is
-// played add up without rounding a shortest one away.
-const mostCost = 1e9
-
-// checkCosts refuses times that no device can take.
-func (s *shape) checkCosts() error {
-	for _, f := range []struct {
-		name   string
-		values []float64
-	}{{"forward", s.forward}, {"backward", s.backward}, {"weight", []float64{s.weight}},
-		{"transfer", []float64{s.transfer}}, {"update", []float64{s.update}}, {"all-reduce", []float64{s.allReduce}},
-		{"norm", []float64{s.norm}}} {
-		for _, value := range f.values {
-			if !(value >= 0 && value <= mostCost) {
-				return fmt.Errorf("--%s %s; give a time from 0 to %g", f.name, commas(f.values), mostCost)
-			}
-		}
-	}
-	if s.weight > slices.Min(s.backward) {
-		return fmt.Errorf("--weight %v; it is a part of --backward, which is %s", s.weight, commas(s.backward))
-	}
-	return nil
-}
-
 // commas is numbers as a flag takes them.
 func commas[T int | float64](numbers []T) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers), "[]"), " ", ",")
@@ -230,18 +207,19 @@ func commas[T int | float64](numbers []T) string {
 
 // costsInWords is what computations and transfers take.
 func (s *shape) costsInWords(p *schedule.Program) string {
-	text := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.forward[0], s.backward[0])
+	text := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.times.forward[0], s.times.backward[0])
 	if p.Stages == 1 && s.file == "" && s.workers > 1 {
 		text += fmt.Sprintf(", whatever it holds (schedule compare gives all schedules one model; the whole of it takes "+
 			"%s)", s.whole())
 	}
-	if len(s.forward)+len(s.backward) > 2 {
-		text = fmt.Sprintf("By stage, a forward takes %s and a backward %s", commas(s.forward), commas(s.backward))
+	if len(s.times.forward)+len(s.times.backward) > 2 {
+		text = fmt.Sprintf("By stage, a forward takes %s and a backward %s", commas(s.times.forward),
+			commas(s.times.backward))
 	}
-	if s.transfer > 0 {
-		text += fmt.Sprintf("; a transfer takes %.4g", s.transfer)
+	if s.times.transfer > 0 {
+		text += fmt.Sprintf("; a transfer takes %.4g", s.times.transfer)
 	}
-	if s.onStreaming(p) {
+	if s.times.onStreaming(p) {
 		text += "; devices transfer while they compute"
 	}
 	return text
@@ -250,7 +228,7 @@ func (s *shape) costsInWords(p *schedule.Program) string {
 // whole is what the forward and the backward of a worker take that holds the shares of all.
 func (s *shape) whole() string {
 	n := float64(s.workers)
-	return fmt.Sprintf("%.4g and %.4g", n*s.forward[0], n*s.backward[0])
+	return fmt.Sprintf("%.4g and %.4g", n*s.times.forward[0], n*s.times.backward[0])
 }
 
 // legend says what the table's columns are, and their units.
@@ -264,7 +242,7 @@ func (s *contestFlags) legend() string {
 		}
 		units = fmt.Sprintf("A worker's forward takes %.4g and its backward %.4g%s. Memory is in activations: what a "+
 			"micro-batch leaves on a worker; its share of the weights is as large as %.4g, and so are its gradients.\ntime: in "+
-			"these units, of", s.forward[0], s.backward[0], share, s.parameters)
+			"these units, of", s.times.forward[0], s.times.backward[0], share, s.parameters)
 	}
 	return units + " a step with others before and after it (a steady step); of elastic, of a batch: a step has one for " +
 		"each pipeline. behind: how much more time than the fastest it takes. bubble: the part of the workers' time in " +

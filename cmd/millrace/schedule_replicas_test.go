@@ -39,8 +39,9 @@ func rowsOf(t *testing.T, s *shape) ([]string, *trace.Timeline) {
 // stage. Even minibatches are worker 0's, odd ones worker 1's, all are worker 2's; forward and backward alternate. Here
 // the weights of a pair of minibatches move together, so that worker 0's third forward waits for B1 of worker 1.
 func TestFigure8OfPipeDream(t *testing.T) {
-	s := &shape{family: "1f1b-rr", replicas: []int{2, 1}, workers: 3, chunks: 1, micros: 1, minibatches: 8, alpha: -1,
-		staleness: -1, forward: []float64{2, 1}, backward: []float64{2, 1}}
+	s := &shape{family: "1f1b-rr", replicas: []int{2, 1}, workers: 3, chunks: 1, micros: 1, minibatches: 8,
+		elastic:   elastic{alpha: -1},
+		staleness: -1, times: times{forward: []float64{2, 1}, backward: []float64{2, 1}}}
 	rows, _ := rowsOf(t, s)
 	for w, want := range []string{
 		" F0@0 F2@2 B0@4 F4@8 B2@10 F6@12 B4@14 B6@16", // a backward waits for no weights
@@ -66,8 +67,9 @@ func TestFigure8OfPipeDream(t *testing.T) {
 // TestReplicasByStage: on 3-1-2 minibatch m is worker m mod 3's, worker 3's, and worker 4 + m mod 2's, both ways
 // (§3.2); the stages begin with ceil(6/3) = 2, ceil(3/1) = 3 and ceil(2/2) = 1 forwards, and alternate from then on.
 func TestReplicasByStage(t *testing.T) {
-	s := &shape{family: "1f1b-rr", replicas: []int{3, 1, 2}, workers: 6, chunks: 1, micros: 1, minibatches: 24, alpha: -1,
-		staleness: -1, forward: []float64{3, 1, 2}, backward: []float64{3, 1, 2}}
+	s := &shape{family: "1f1b-rr", replicas: []int{3, 1, 2}, workers: 6, chunks: 1, micros: 1, minibatches: 24,
+		elastic:   elastic{alpha: -1},
+		staleness: -1, times: times{forward: []float64{3, 1, 2}, backward: []float64{3, 1, 2}}}
 	rows, line := rowsOf(t, s)
 	seen := map[string]int{}
 	for _, e := range line.Events {

@@ -18,7 +18,6 @@ import (
 	"github.com/millrace-ml/millrace/schedule/exchange"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
-	"github.com/millrace-ml/millrace/sim"
 )
 
 // shape is a pipeline without a model: uniform stages, for looking at schedules.
@@ -29,15 +28,25 @@ type shape struct {
 	replicas                     []int // workers of each stage, or one number for all stages
 	micros, minibatches, held    int
 	warmup                       []int
-	forward, backward            []float64 // by stage, or one number for all workers
-	weight, transfer, update     float64
-	allReduce, norm              float64
-	clip, later, overlapped      bool
-	note                         string // of the order of the Program's sums
-	pipelines, advance           int
+	advance                      int
 	staleness                    int // -1: any number
-	alpha                        float64
-	file, reference              string
+	file                         string
+	note                         string // of the order of the Program's sums
+	elastic                      elastic
+	norms                        norms
+	times                        times
+}
+
+// elastic is pipelines side by side, and their reference.
+type elastic struct {
+	pipelines int     // 0: the default
+	alpha     float64 // -1: the default
+	reference string
+}
+
+// norms says whether updates wait for the gradient norm of all stages, and when they are validated.
+type norms struct {
+	clip, later bool
 }
 
 func (s *shape) add(c *cobra.Command) {
@@ -50,16 +59,18 @@ func (s *shape) add(c *cobra.Command) {
 	f.Lookup("replicas").DefValue = "1"
 	f.StringVar(&s.replication, "replication", "", "how replicas share the work: split or round_robin")
 	f.StringVar(&s.weights, "weights", "", "weight policy (default: the first that the order admits)")
-	f.IntVar(&s.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
-	f.Float64Var(&s.alpha, "alpha", -1, "part of the reference in a pipeline's weights (default: 1 over their number)")
+	f.IntVar(&s.elastic.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
+	f.Float64Var(&s.elastic.alpha, "alpha", -1,
+		"part of the reference in a pipeline's weights (default: 1 over their number)")
 	f.Lookup("alpha").DefValue = "0" // not to be printed: -1 stands for that default
-	f.StringVar(&s.reference, "reference", "", "where elastic updates its reference: inline or beside (default: inline)")
+	f.StringVar(&s.elastic.reference, "reference", "",
+		"where elastic updates its reference: inline or beside (default: inline)")
 	f.IntVar(&s.staleness, "staleness", -1, "minibatches that a worker of asp may be ahead (default: any number)")
 	f.Lookup("staleness").DefValue = "0" // not to be printed: -1 stands for that default
 	f.IntVar(&s.advance, "advance", 0, "forwards in advance of 1F1B on the first stage (AvgPipe)")
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each "+
 		"worker)")
-	f.Float64Var(&s.allReduce, "all-reduce", 0, "time to sum the gradients of all chunks of a worker over replicas")
+	f.Float64Var(&s.times.allReduce, "all-reduce", 0, "time to sum the gradients of all chunks of a worker over replicas")
 	s.addNorm(c, "with --norm: update before the norm is known, and test it in the next step")
 	f.IntVar(&s.held, "most-held", 0, "refuse more micro-batches than this between forward and backward on a worker")
 	s.addUniform(c, "; or by stage, as 2,1")
@@ -69,10 +80,10 @@ func (s *shape) add(c *cobra.Command) {
 // addNorm is the flags of updates that need the gradient norm of all stages, which --clip said once.
 func (s *shape) addNorm(c *cobra.Command, later string) {
 	f := c.Flags()
-	f.Float64Var(&s.norm, "norm", 0, "updates wait for the norm of all gradients, which takes this time to pool")
-	f.BoolVar(&s.clip, "clip", false, "updates wait for the norm")
+	f.Float64Var(&s.times.norm, "norm", 0, "updates wait for the norm of all gradients, which takes this time to pool")
+	f.BoolVar(&s.norms.clip, "clip", false, "updates wait for the norm")
 	hide(c, "clip")
-	f.BoolVar(&s.later, "post-validate", false, later)
+	f.BoolVar(&s.norms.later, "post-validate", false, later)
 }
 
 // hide keeps flags that have another name now out of help.
@@ -91,13 +102,14 @@ func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f.IntVar(&s.stages, "stages", 0, "workers, those of one replica: what --workers was called")
 	hide(c, "stages")
 	f.IntVar(&s.micros, "micro-batches", 8, "micro-batches of a step")
-	f.Float64SliceVar(&s.forward, "forward", []float64{1}, "time of a forward through all chunks of a worker"+byStage)
-	f.Float64SliceVar(&s.backward, "backward", []float64{2}, "time of a backward"+byStage)
+	f.Float64SliceVar(&s.times.forward, "forward", []float64{1},
+		"time of a forward through all chunks of a worker"+byStage)
+	f.Float64SliceVar(&s.times.backward, "backward", []float64{2}, "time of a backward"+byStage)
 	f.Lookup("forward").DefValue, f.Lookup("backward").DefValue = "1", "2"
-	f.Float64Var(&s.weight, "weight", 0, "the weight gradient's part of a split backward (default: half)")
-	f.Float64Var(&s.transfer, "transfer", 0, "time of a transfer")
-	f.Float64Var(&s.update, "update", 0, "time of an update")
-	f.BoolVar(&s.overlapped, "streaming", false, "devices transfer while they compute (BaPipe's boards)")
+	f.Float64Var(&s.times.weight, "weight", 0, "the weight gradient's part of a split backward (default: half)")
+	f.Float64Var(&s.times.transfer, "transfer", 0, "time of a transfer")
+	f.Float64Var(&s.times.update, "update", 0, "time of an update")
+	f.BoolVar(&s.times.streaming, "streaming", false, "devices transfer while they compute (BaPipe's boards)")
 }
 
 // name takes the family or the Program's file that is named without a flag. A file whose name is a family's too
@@ -124,7 +136,7 @@ func (s *shape) name(c *cobra.Command, args []string) error {
 
 // program is the lowered, checked Program of a shape.
 func (s *shape) program() (*schedule.Program, check.Report, error) {
-	if err := s.checkCosts(); err != nil {
+	if err := s.times.check(); err != nil {
 		return nil, check.Report{}, cli.BadInput(err)
 	}
 	source, err := s.source()
@@ -134,7 +146,7 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 	if s.held < 0 {
 		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--most-held %d; give 1 or more, or 0 for any number", s.held))
 	}
-	if s.later && !s.clip {
+	if s.norms.later && !s.norms.clip {
 		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --norm an update waits for nobody; " +
 			"give both"))
 	}
@@ -147,11 +159,11 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 	}
 	p := source.Program
 	if err == nil {
-		err = s.timed(p)
+		err = s.times.fit(p)
 	}
 	if err == nil && !p.Lowered {
-		p, err = lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip || s.clip, PostValidate: s.later})
-		if err == nil && s.clip {
+		p, err = lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip || s.norms.clip, PostValidate: s.norms.later})
+		if err == nil && s.norms.clip {
 			rep, err = check.Check(p) // what a norm adds to the order may block it
 		}
 	}
@@ -231,18 +243,18 @@ func (s *shape) placement(order family.Family) ([][]int, error) {
 // advanced gives settings the pipelines side by side and the forwards in advance.
 func (s *shape) advanced(order family.Family, settings *schedule.Settings) error {
 	elastic := order.AdmitsPolicy(schedule.Elastic)
-	if !elastic && (s.pipelines != 0 || s.alpha != -1 || s.reference != "") {
+	if !elastic && (s.elastic.pipelines != 0 || s.elastic.alpha != -1 || s.elastic.reference != "") {
 		return fmt.Errorf("--pipelines, --alpha and --reference are of --schedule elastic; %s has one pipeline", order.Name)
 	}
 	if elastic {
-		if s.pipelines == 0 {
-			s.pipelines = 2
+		if s.elastic.pipelines == 0 {
+			s.elastic.pipelines = 2
 		}
-		settings.Elastic = plan.NewElastic(s.pipelines)
-		if s.alpha != -1 {
-			settings.Elastic.Alpha = s.alpha
+		settings.Elastic = plan.NewElastic(s.elastic.pipelines)
+		if s.elastic.alpha != -1 {
+			settings.Elastic.Alpha = s.elastic.alpha
 		}
-		if r := plan.Reference(s.reference); r != plan.Inline { // which is what none says
+		if r := plan.Reference(s.elastic.reference); r != plan.Inline { // which is what none says
 			settings.Elastic.Reference = r
 		}
 	}
@@ -333,54 +345,4 @@ func (s *shape) check() error {
 		return fmt.Errorf("--replication %q; it is %s or %s", s.replication, schedule.Split, schedule.RoundRobin)
 	}
 	return nil
-}
-
-// timed refuses times by stage of which a Program has more stages or fewer.
-func (s *shape) timed(p *schedule.Program) error {
-	for name, times := range map[string][]float64{"forward": s.forward, "backward": s.backward} {
-		if len(times) > 1 && len(times) != p.Stages {
-			return fmt.Errorf("--%s %s has %d times; give one, or one for each of the %d stages", name, commas(times),
-				len(times), p.Stages)
-		}
-	}
-	return nil
-}
-
-// costs is what instructions of a Program cost on uniform stages: a worker's chunks share
-// what a worker takes.
-func (s *shape) costs(p *schedule.Program) sim.Costs {
-	held := 1
-	for w := range p.Workers {
-		places := map[int]bool{} // two replicas of a stage are no chunks: each works on its own micro-batches
-		for _, h := range p.StagesOf(w) {
-			if h[0] == 0 && h[2] == 0 {
-				places[h[1]] = true
-			}
-		}
-		held = max(held, len(places))
-	}
-	chunks := float64(held)
-	c := sim.Uniform(p.Stages, 0, 0, s.transfer)
-	if s.onStreaming(p) {
-		c = sim.Streaming(c, s.transfer)
-	}
-	for i := range c.Stages {
-		k := &c.Stages[i][0]
-		k.ForwardS, k.BackwardS = timeOf(s.forward, i, chunks), timeOf(s.backward, i, chunks)
-		k.WeightS = k.BackwardS / 2
-		if s.weight != 0 {
-			k.WeightS = s.weight / chunks
-		}
-		k.InputS, k.EvaluateS = k.BackwardS-k.WeightS, k.ForwardS
-		k.UpdateS, k.AllReduceS, k.NormS = s.update/chunks, s.allReduce/chunks, s.norm
-	}
-	return c
-}
-
-// timeOf is what a stage takes: its own time, or its share of what all chunks of its worker take.
-func timeOf(times []float64, stage int, chunks float64) float64 {
-	if len(times) > 1 {
-		return times[stage]
-	}
-	return times[0] / chunks
 }

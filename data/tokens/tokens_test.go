@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What OpenAI's tiktoken makes of some texts, as its cookbook prints it (How to count tokens with tiktoken), and the
-// usual first example of GPT-2.
+// The expected tokens are what OpenAI's tiktoken makes of some texts, as its cookbook prints it (How to count tokens
+// with tiktoken). The last is the usual first example of GPT-2.
 func TestTokensThatArePublished(t *testing.T) {
 	for text, want := range map[string]map[string][]uint32{
 		"Hello world": {"gpt2": {15496, 995}},

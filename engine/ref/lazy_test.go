@@ -39,8 +39,8 @@ func floatsOf(t *testing.T, d *Device, x engine.Tensor) []float64 {
 	return slices.Clone(engine.Numbers[float64](h.Bytes()))
 }
 
-// network computes two steps of everything this engine has, with halves, ties and sums, and returns the
-// weights and what was computed on the way.
+// network computes two steps of everything this engine has, with halves, ties and sums. It returns the weights and
+// what was computed on the way.
 func network(t *testing.T, d *Device) (all []float64) {
 	r := rand.New(rand.NewPCG(7, 7))
 	random := func(shape ...int64) engine.Tensor {

@@ -50,9 +50,8 @@ func embedding(c *call) []value {
 	return []value{y}
 }
 
-// layerNorm is gain (x - mean) / sqrt(variance + eps) + shift over the last dimension
-// (Ba, Kiros and Hinton, Layer Normalization, 2016, equation 4), with the variance of
-// all its elements, not of a sample of them.
+// layerNorm is gain (x - mean) / sqrt(variance + eps) + shift over the last dimension. The variance divides by the
+// number of elements, not by one less (Ba, Kiros and Hinton, Layer Normalization, 2016, equation 4).
 func layerNorm(c *call) []value {
 	x, gain, shift := c.floats(0, false), c.floats(1, false), c.floats(2, false)
 	eps := c.number(3, 1e-5)

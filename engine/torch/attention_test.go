@@ -37,8 +37,8 @@ func attentionMask(d engine.Device, rows, heads, t int64) engine.Tensor {
 	return f32(d, []int64{rows, heads, t, t}, xs...)
 }
 
-// The operator agrees with libtorch's own ones, forward and backward, at lengths below, at
-// and across its blocks of 32 positions, with scores as large as 1,000 and with dropout.
+// The operator agrees with libtorch's own operators, forward and backward. Lengths are below, at and across its
+// blocks of 32 positions, scores go up to 1,000, and there is dropout.
 func TestCausalAttentionIsLibtorchs(t *testing.T) {
 	d := device(t, 0)
 	for _, c := range []struct {

@@ -14,11 +14,10 @@ import (
 	"github.com/millrace-ml/millrace/native"
 )
 
-// Build compiles the embedded shim sources into the file out (CachePath if empty),
-// against the libtorch in TORCH_DIR or in the system's paths, and tells log what the
-// compiler says. It takes a minute or two. Where no libtorch or no compiler is
-// found, the error is the line that says how to get it; where this binary could not load what
-// is built, it is ErrNoCgo.
+// Build compiles the embedded shim sources into the file out, or into CachePath if that is empty. It links against
+// the libtorch in TORCH_DIR or in the system's paths, writes the compiler's output to log, and takes a minute or
+// two. Where no libtorch or no compiler is found, the error says how to get it; where this binary could not load the
+// result, it is ErrNoCgo.
 func Build(ctx context.Context, out string, log io.Writer) error {
 	if !loads {
 		return ErrNoCgo

@@ -80,8 +80,8 @@ func (c fusedCase) gradients(d engine.Device, how func(d engine.Device, x, r, w,
 	return all
 }
 
-// Whole, in halves one right after the other and with both weights' halves at the end, the
-// gradients have the same bits, and are libtorch's within a millionth.
+// The gradients have the same bits whole, in halves, and with both halves of weights at the end. They are libtorch's
+// within a millionth.
 func TestFusedLinearInHalvesAndAgainstLibtorch(t *testing.T) {
 	for _, c := range fusedCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,8 +116,8 @@ func TestFusedLinearInHalvesAndAgainstLibtorch(t *testing.T) {
 	}
 }
 
-// Over the range in which it is neither 0 nor its argument, gelu is within 3e-7 of a
-// float64 evaluation and its derivative within 2e-7; beyond, it stays finite.
+// Between the arguments where it is 0 and those it returns, gelu is within 3e-7 of a float64 evaluation. Its
+// derivative is within 2e-7; beyond, both stay finite.
 func TestGeluOfTheWholeRange(t *testing.T) {
 	needsKernels(t)
 	d := device(t, 0)

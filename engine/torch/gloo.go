@@ -50,8 +50,8 @@ func (e *Engine) CanGloo() error {
 	return nil
 }
 
-// SumTolerance is by how much a float32 sum of n terms in any order may miss the exact one, for each unit of the
-// sum of the terms' magnitudes: n - 1 additions, each rounded by half a unit in the last place.
+// SumTolerance is the largest relative error of a float32 sum of n terms, whatever their order. It is relative to
+// the sum of the terms' magnitudes: n - 1 additions, each rounded by half a unit in the last place.
 func SumTolerance(n int) float64 { return float64(n-1) * 0x1p-24 }
 
 // NewGloo has a process meet the others of its group, which all do the same. exchange carries bytes of every

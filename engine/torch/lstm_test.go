@@ -71,8 +71,8 @@ func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, g
 	return all
 }
 
-// An lstm's backward whole, in halves one right after the other, and with both weights' halves
-// at the end agree bit for bit, and with libtorch's own lstm within a millionth.
+// An lstm's backward has the same bits whole, in halves, and with both halves of weights at the end. It is within a
+// millionth of libtorch's own lstm.
 func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
 	for _, r := range []recurrence{{3, 5, 4, 6, false, false}, {3, 5, 4, 6, true, false}, {1, 1, 2, 3, false, true},
 		{8, 20, 32, 48, false, false}, {8, 20, 32, 48, true, true}} {

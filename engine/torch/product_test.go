@@ -15,8 +15,8 @@ var productSizes = [][3]int64{
 	{7, 512, 600},
 }
 
-// A linear layer's output and both gradients, each a product with other factors turned, against
-// sums in float64, at sizes that fill tiles, panels and passes and at sizes that do not.
+// A linear layer's output and both gradients agree with sums in float64. Each of the three is a product with other
+// factors transposed; sizes fill tiles, panels and passes, or do not.
 func TestProducts(t *testing.T) {
 	d := device(t, 0)
 	for _, size := range productSizes {

@@ -94,8 +94,8 @@ func distance(a, b []float32) float64 {
 	return math.Sqrt(diff / norm)
 }
 
-// splittable are the operators whose backward comes in halves, with the tensors that they
-// read and their weights, and the operator of libtorch's own that computes the same.
+// splittable are the operators whose backward comes in halves. Each has the tensors that it reads, its weights, and
+// libtorch's own operator that computes the same.
 var splittable = []splitCase{
 	{name: "millrace::linear", whole: "aten::linear", reads: []int64{2, 5, 6}, weights: [][]int64{{7, 6}, {7}}},
 	{name: "millrace::linear", whole: "aten::linear", reads: []int64{5, 6}, weights: [][]int64{{7, 6}}},

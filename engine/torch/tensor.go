@@ -201,10 +201,9 @@ func (d *Device) Charge(t engine.Tensor) {
 	}
 }
 
-// Close frees every handle still open, in scopes or owned by the caller, gives the
-// worker's cached memory back to the system, and returns how many handles there were.
-// A number above 0 after a finished run is a leak. What this device disowned for another
-// to adopt must have been adopted by then.
+// Close frees every handle still open and returns how many there were. Handles of scopes and of the caller count; a
+// number above 0 after a finished run is a leak. The worker's cached memory goes back to the system. What this
+// device disowned for another to adopt must have been adopted by then.
 func (d *Device) Close() int {
 	var handles []int64
 	for _, t := range d.open {

@@ -17,8 +17,8 @@ func word(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// A mask has the bits of its formula in one pass and composed of whole-number operators, of any row and
-// of shapes that use up no whole word; TestWithoutKernels runs this again without the one pass.
+// A mask has the bits of its formula, in one pass and composed of whole-number operators. Rows are any, and shapes
+// use up no whole word; TestWithoutKernels runs this again without the one pass.
 func TestMaskIsItsFormula(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

@@ -1,8 +1,8 @@
 package check
 
-// rule says which rooms of the module a room may import, and what of the standard library and of single packages it
-// must not, with the reason that a reader of the failure needs. A name is a package; with /... it is all packages below
-// one. Of several rules that fit a package its own holds, or else the longest name.
+// rule says what a room may import of this module, and what of the standard library it must not. It may also exclude
+// single packages, and has the reason that a reader of the failure needs. A name is a package; with /... it is all
+// packages below one. Of several rules that fit a package its own holds, or else the longest name.
 //
 // The table is the drawing of the house from the ground up: a rule may allow only rooms that stand before it,
 // so that no arrow goes upwards and none closes a circle. Everybody may import internal, and a package those

@@ -19,6 +19,10 @@ const (
 
 // largeTypes are the ones that may have more, each with the reason, which its doc comment says in the same words.
 var largeTypes = map[string]string{
+	"cmd/millrace/internal/training.training": "It has a method for each step of train, from the flags to what the run " +
+		"leaves, most of which concern several of its parts.",
+	"run.leader": "It has a method for each step of a run and each message of a process, most of which concern several " +
+		"of its parts.",
 	"cluster.Cluster": "It has many methods: pure questions about one value, and copies of it with something " +
 		"changed.",
 	"engine/ref.Device":   "Its methods are those of engine.Device, which is all that a worker needs of tensors.",
@@ -41,11 +45,6 @@ var largeTypes = map[string]string{
 	"sim/memory.Held": "It has a number for each reason why bytes are held, and for each instruction's most.",
 	"trace.Timeline": "Its fields are those of a Timeline's file, and its methods check, cut or measure what " +
 		"they record.",
-}
-
-// splitting are types that are still too large, to be split into parts. Whoever splits one takes it out; none joins.
-var splitting = []string{
-	"cmd/millrace.shape", "cmd/millrace/internal/training.training", "run.Config", "run.leader",
 }
 
 // size is what a type has beside its doc comment.
@@ -75,20 +74,20 @@ func TestTypesHaveAtMost25MethodsAnd20Fields(t *testing.T) {
 			types[dir+"."+name] = s
 		}
 	}
-	for _, wrong := range tooLarge(types, largeTypes, splitting) {
+	for _, wrong := range tooLarge(types, largeTypes) {
 		t.Error(wrong)
 	}
 }
 
 // tooLarge says which types have too much without a reason, and which reasons are no type's.
-func tooLarge(types map[string]size, reasons map[string]string, splitting []string) (wrong []string) {
+func tooLarge(types map[string]size, reasons map[string]string) (wrong []string) {
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		s, reason := types[name], reasons[name]
 		large := s.methods > mostMethods || s.fields > mostFields
-		switch split := slices.Contains(splitting, name); {
-		case !large && (reason != "" || split):
-			wrong = append(wrong, name+" is no larger than others any more: take it out of the lists of larger types")
-		case !large || split:
+		switch {
+		case !large && reason != "":
+			wrong = append(wrong, name+" is no larger than others any more: take it out of largeTypes")
+		case !large:
 		case reason == "":
 			wrong = append(wrong, name+" has more than 25 methods or 20 fields: give its parts names, or add the reason "+
 				"to its doc comment and to largeTypes")
@@ -177,30 +176,27 @@ func (n) c()       {}
 	}
 	const pure = "Its methods are pure."
 	for name, c := range map[string]struct {
-		of        size
-		reason    string
-		splitting []string
-		wrong     string
+		of     size
+		reason string
+		wrong  string
 	}{
 		"small":           {of: size{25, 20, ""}},
 		"methods":         {of: size{26, 20, "It is."}, wrong: "more than 25 methods"},
 		"fields":          {of: size{25, 21, "It is."}, wrong: "or 20 fields"},
 		"with a reason":   {of: size{26, 21, "It is.\nIts methods\nare pure.\n"}, reason: pure},
 		"untold":          {of: size{26, 21, "It is."}, reason: pure, wrong: "its doc comment does not give: " + pure},
-		"being split":     {of: size{26, 21, ""}, splitting: []string{"p.T"}},
-		"split":           {of: size{5, 5, ""}, splitting: []string{"p.T"}, wrong: "no larger than others any more"},
 		"reason outlived": {of: size{5, 5, pure}, reason: pure, wrong: "no larger than others any more"},
 	} {
 		reasons := map[string]string{}
 		if c.reason != "" {
 			reasons["p.T"] = c.reason
 		}
-		got := strings.Join(tooLarge(map[string]size{"p.T": c.of}, reasons, c.splitting), "\n")
+		got := strings.Join(tooLarge(map[string]size{"p.T": c.of}, reasons), "\n")
 		if c.wrong == "" && got != "" || !strings.Contains(got, c.wrong) {
 			t.Errorf("%s: %q, want something about %q", name, got, c.wrong)
 		}
 	}
-	if got := tooLarge(nil, map[string]string{"p.Gone": pure}, nil); len(got) != 1 {
+	if got := tooLarge(nil, map[string]string{"p.Gone": pure}); len(got) != 1 {
 		t.Errorf("a reason of no type is let be: %q", got)
 	}
 }

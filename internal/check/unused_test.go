@@ -51,7 +51,7 @@ var asked = []string{"Accept", "String", "Error", "Is", "Unwrap", "Write", "Read
 var forTests = map[string]string{
 	"engine/ref Lazy":             "run's twins train over the lazy device",
 	"job Schema":                  "a test writes schema.json by it",
-	"schedule/machine LeastSlots": "it says how many slots an order needs, to whoever sets Config.Slots",
+	"schedule/machine LeastSlots": "it says how many slots an order needs, to whoever sets run.Wire.Slots",
 }
 
 // TestNothingIsDeclaredForNobody: what is declared at the top of a file is named somewhere else than in tests,

@@ -127,8 +127,8 @@ type Seen struct {
 // Numbers is how many numbers a Seen is.
 const Numbers = 3
 
-// Pack writes a row of numbers to bytes, ElementBytes for each, and its scale to ScaleBytes bytes where it has one, and
-// notes its errors.
+// Pack writes a row of numbers to to, ElementBytes for each, and notes its errors in seen. Where the format has a
+// scale, that of the row goes to scaleTo, in ScaleBytes bytes.
 func (f Format) Pack(to, scaleTo []byte, row []float64, seen *Seen) {
 	largest, finite := 0.0, true
 	for _, x := range row {

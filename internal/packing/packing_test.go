@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// sixteen lists all finite numbers of a 16-bit format with so many bits of exponent that are 0 or more, ascending, by
-// IEEE 754's formula: position is bit pattern.
+// sixteen lists all finite numbers of a 16-bit format that are 0 or more, ascending, by IEEE 754's formula.
+// exponentBits is its bits of exponent; a number's position is its bit pattern.
 func sixteen(exponentBits int) []float64 {
 	fraction, bias := 15-exponentBits, 1<<(exponentBits-1)-1
 	var all []float64

@@ -24,9 +24,9 @@ func (w *Work) slower(gone, seconds float64) float64 {
 	return min(max(took/expected, 1/mostSlower), mostSlower)
 }
 
-// unsteady is by what factor the rest may go faster or slower than the work so far, as far as is known from how unlike
-// parts of that went that took equally long: by as much as their mean and that of as many as the rest has are apart 9
-// times of 10.
+// unsteady is the factor by which the rest may be faster or slower than the work so far. It is estimated from how
+// parts of equal duration differed: with 90 % probability the mean of as many parts as the rest has is within that
+// factor of their mean.
 func (w *Work) unsteady(seconds float64) float64 {
 	var all pace
 	var parts []pace
@@ -67,8 +67,8 @@ const mostWindows, leastWindows = 10, 3
 // student is between how many standard errors the mean of so many windows lies, 9 times of 10.
 var student = []float64{3: 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83}
 
-// like is how long a piece that has ended was to take as others of its kind did, or of its group where it is the only
-// one; 0: there is no other.
+// like is how long a piece that has ended should have taken by the other pieces of its kind. Where it is the only
+// one, those of its group count; 0: there is no other.
 func (w *Work) like(p *piece) float64 {
 	known := w.kinds[p.kind]
 	if known == nil || known.pieces <= p.pieces {

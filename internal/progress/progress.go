@@ -209,8 +209,8 @@ const (
 	fromPart = 0.2
 	// honest is by what factor a time left that is said may be wrong, as far as is known.
 	honest = 1.5
-	// By likeOther a piece may be wrong of a kind that was seen once, or of a group of which others were, by likeGroup
-	// where one was, and by likeNobody where none was.
+	// A piece's estimate may be wrong by one of these factors. It is likeOther where pieces of its kind have been seen,
+	// likeGroup where only pieces of its group have, and likeNobody where neither has.
 	likeOther, likeGroup, likeNobody = 1.3, 2.0, 4.0
 	// leastSaid is the shortest time left that is said, in seconds.
 	leastSaid = 3.0

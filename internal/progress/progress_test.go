@@ -12,8 +12,8 @@ type did struct {
 	took float64
 }
 
-// worst plays work through, told of all that is left from the start, and is the largest factor by which a
-// time left that was said was off, at the pieces' ends and middles, while a tenth of the work was left.
+// worst plays work through and returns the largest factor by which a stated time left was wrong. The Work knows from
+// the start what is left; it is asked at the ends and middles of pieces while at least a tenth of the work is left.
 func worst(t *testing.T, all []did) float64 {
 	t.Helper()
 	var w Work
@@ -76,8 +76,8 @@ func TestATimeLeftOfAProfileIsHonest(t *testing.T) {
 	}
 }
 
-// Trials of a grid whose costs are known among themselves, in a unit that is three times too small, behind predictions
-// whose cost nobody knew: the unit is learned in the first fifth.
+// The unit of a grid's costs is learned in the first fifth of its trials. The trials' costs are known relative to
+// each other, in a unit that is three times too small, and follow predictions whose cost nobody knew.
 func TestATimeLeftOfTrialsIsHonest(t *testing.T) {
 	all := []did{{Piece{What: "predicting", Kind: "predicting", Group: "predictions", Cost: 9}, 1}}
 	for i := range 20 {
@@ -110,8 +110,8 @@ func TestASurePiece(t *testing.T) {
 	}
 }
 
-// A tail of which no more is known than a range is in the time left as far as the range, and where that is too wide
-// nothing is said.
+// A tail whose duration is known as a range adds that range to the time left. Where the range is too wide nothing is
+// said.
 func TestATailThatIsKnownWithinARange(t *testing.T) {
 	for _, c := range []struct {
 		tail  Within

@@ -21,8 +21,8 @@ func recorded(t *testing.T, path string) []Event {
 	return all
 }
 
-// bounds is by what factor a time left may be off in each recording, on a machine of two cores with 10 to 30 other
-// programs on them.
+// bounds is the factor by which a time left may be wrong in each recording. They were made on a machine of two cores
+// with 10 to 30 other programs on them.
 var bounds = map[string]float64{
 	"profile-gpt":           1.5, // in half a minute
 	"profile-convnet-quick": 1.5, // in eleven seconds, of which it fills 9.5 with visits

@@ -43,8 +43,8 @@ func ReadRecording(r io.Reader) ([]Event, error) {
 	}
 }
 
-// Replay says to a Work what was recorded of work that took so many seconds, asks it 200 times how much is left, and
-// calls said with what it answers where that is honest.
+// Replay tells a Work what was recorded of work that took total seconds. It asks 200 times how much is left, and
+// calls said with the answers that are within honest.
 func Replay(all []Event, total float64, said func(at, left float64)) {
 	var w Work
 	zero := time.Unix(0, 0)

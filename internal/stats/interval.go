@@ -13,9 +13,9 @@ type Interval struct {
 	Confidence float64 `json:"confidence"`
 }
 
-// MedianInterval is the narrowest pair of order statistics x(k), x(n+1-k) that holds
-// the median of the distribution behind the values with at least the probability
-// asked for. It assumes that values are independent and nothing of their shape.
+// MedianInterval is the narrowest pair of order statistics x(k), x(n+1-k) that holds the median with a given
+// confidence. The median is that of the distribution behind the values. It assumes that values are independent and
+// nothing of their shape.
 //
 // Of n values, the number below the true median is binomial with n and 1/2; the pair
 // misses it when fewer than k values lie on one side, so its confidence is

@@ -192,8 +192,7 @@ func TestATableOfOneGroupIsNotEmpty(t *testing.T) {
 	}
 }
 
-// Whatever is in it, no line of a table is wider than its screen, and what is not said to be left out is
-// there.
+// No line of any table is wider than its screen. What is not said to be left out is there.
 func TestAnyTableFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-z网é]{1,30}`)

@@ -78,8 +78,8 @@ func (s Screen) Facts(rows [][2]string) string {
 	return b.String()
 }
 
-// lines breaks a text at its spaces and newlines into a line of at most first columns and others of at most
-// rest, except where one word takes more.
+// lines breaks a text at its spaces and newlines. The first line has at most first columns and others at most rest,
+// unless one word is longer.
 func lines(text string, first, rest int) []string {
 	var all []string
 	for paragraph := range strings.SplitSeq(text, "\n") {

@@ -226,8 +226,8 @@ func makeLink(path, _ string, words []string) error { return os.Symlink(words[0]
 
 func makeClosed(path, _ string, _ []string) error { return os.MkdirAll(path, 0o555) }
 
-// makeProgram writes a Program of two stages on two workers whose settings the first words
-// change, one a line, and whose lists are those that begin with a number.
+// makeProgram writes a Program of two stages on two workers. Words that begin with a number are its lists; the words
+// before them change its settings, one a line.
 func makeProgram(path, _ string, words []string) error {
 	settings := []string{"name by-hand", "stages 2", "workers 2", "micro_batches 2", "period 1", "repeat 1",
 		"weights sync", "replication split", "lowered false", "place p0/0: 0", "place p0/1: 1"}

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// The sizes of address space that a training is given lie between what the program alone does not begin
-// with and what is enough for all of it.
+// These are the sizes of address space that a training is given. The least is one in which the program alone does
+// not begin, the most is enough for all of it.
 const (
 	leastAddress = 400 << 20
 	mostAddress  = 3600 << 20

@@ -100,8 +100,8 @@ func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, l
 	return row, nil
 }
 
-// PlanQuestions are the described models and the given profiles on 4 servers of 4 devices, and
-// chains of layers on up to 1,024 devices in 4 levels.
+// PlanQuestions are the plans that planners are asked for. They are of the described models and the given profiles
+// on 4 servers of 4 devices, and of chains of layers on up to 1,024 devices in 4 levels.
 func PlanQuestions(paths []string) ([]PlanQuestion, error) {
 	sixteen := benchCluster(4, 4)
 	questions, err := questionsOn(sixteen, paths)

@@ -18,9 +18,9 @@ func BusyOfStep(so *trace.Timeline, steps int) []float64 {
 // SessionKeeps is how many steps of a visit a session keeps the events of.
 const SessionKeeps = 16
 
-// BusyShare is the part of the workers' time of the last steps in which they computed, from the
-// end of the first of them on. A stream has no whole step that is one minibatch's alone, and in its last steps
-// the later stages have nothing left to do: those are left out.
+// BusyShare is the part of the workers' time in which they computed, over the last steps. It counts from the end of
+// the first of these on: a stream has no whole step that is one minibatch's alone, and in its last steps the later
+// stages have nothing left to do.
 func BusyShare(so *trace.Timeline, steps int) float64 {
 	marks := so.Steps[max(0, len(so.Steps)-steps):]
 	if so.Stream {

@@ -61,8 +61,8 @@ func (m Metric) Best(points []Point) float64 {
 	return best
 }
 
-// ReachedBy is the target that every one of several trainings reaches, by its own best evaluation
-// among those of the first part of its epochs: the weakest of their bests.
+// ReachedBy is the best value that every one of several trainings reaches: the weakest of their bests. Evaluations
+// of the first part of their epochs count.
 //
 // It refuses no trainings, and one without evaluations in that part.
 func (m Metric) ReachedBy(trainings [][]Point, part float64) (float64, error) {

@@ -123,8 +123,8 @@ func (s *Setting) task(m Method, seed uint64) Task {
 	}}
 }
 
-// Learn has train carry out the tasks that a file does not have yet, several at a time, and returns all trainings
-// by method, in the order of seeds. The first error ends all.
+// Learn trains the tasks that a file does not have yet, several at a time. It returns all trainings by method, in
+// the order of seeds. The first error ends all.
 func (s *Setting) Learn(ctx context.Context, file *Trainings, atOnce int, log io.Writer,
 	train func(context.Context, Task) (Training, error)) (map[string][]Training, error) {
 	tasks, err := s.Tasks()

@@ -19,8 +19,8 @@ type Method struct {
 	Policy  schedule.Policy
 	Elastic *plan.Elastic // nil: none
 
-	// split has the pipelines of elastic averaging share a batch, an N-th of it each, so that all of them together learn
-	// from as many samples in an iteration as the others in a step.
+	// Split gives each of N pipelines of elastic averaging an N-th of a batch. All of them together then learn from as
+	// many samples in an iteration as the others in a step.
 	Split    bool
 	LR       float64 // factor of the learning rate; 0: of pipelines that split a batch, the job's rule for them
 	momentum float64 // of SGD; below 0: the job's
@@ -181,8 +181,8 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 	return own
 }
 
-// FlatDevice is a device on which layers take as long as they have operations, so that stages
-// depend on the model alone and the same training can be had again anywhere.
+// FlatDevice is a device on which a layer's time is proportional to its operations. Stages then depend on the model
+// alone, and the same training can be had again anywhere.
 var FlatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9,
 	Efficiency: map[string]float64{"": 1, "memory": 1}}
 

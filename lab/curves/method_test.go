@@ -35,8 +35,8 @@ func TestReadMethods(t *testing.T) {
 	}
 }
 
-// Pipelines that split a batch take an N-th of it each, with the warm-up of one that takes it whole and the rate
-// and alpha of --lr-scale split.
+// Pipelines that split a batch take an N-th of it each. They have the warm-up of one that takes it whole, and the
+// rate and alpha of --lr-scale split.
 func TestSplitMethod(t *testing.T) {
 	m, err := ReadMethod("elastic:4:split")
 	if err != nil {

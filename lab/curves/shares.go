@@ -48,9 +48,9 @@ func Mean(all []Share) Share {
 	return m
 }
 
-// Shares says what every worker did during a batch of a Timeline of pipelines side by side, of which an
-// iteration is a batch each: the mean over the iterations behind the first skip. The last one is left out where
-// there are several pipelines, because none comes behind it that would fill its bubbles.
+// Shares says what every worker did during a batch, averaged over iterations of a Timeline. An iteration is a batch
+// of each pipeline; the first skip are left out. The last one is left out where there are several pipelines, because
+// none comes behind it that would fill its bubbles.
 //
 // Refused: fewer than two iterations behind those; a pipeline count below 1; an instruction whose
 // text cannot be read.

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// What is committed of the defaults is of those that there are, keeps what the list promises, and is what the page of
-// models shows.
+// The committed results are of the defaults that there are. They keep what the list promises, and are what the page
+// of models shows.
 func TestTheResultsAreOfTheDefaults(t *testing.T) {
 	all, err := Read("../results/defaults.json")
 	if err != nil {

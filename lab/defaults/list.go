@@ -13,7 +13,7 @@ var Small = []Pair{
 		Data: Text, Batch: 16, Steps: 100, Below: 3.3},
 }
 
-// Large are the models as they are built without settings, on the data sets of the documents, and those of the papers
+// Large are the models without settings on the data sets of the documents. With them are those models of the papers
 // that train at a size for this.
 var Large = []Pair{
 	{Name: "mlp-fashion-mnist", Model: "mlp", Settings: []string{"inputs=784"}, Data: "fashion-mnist", Batch: 64,

@@ -67,8 +67,8 @@ func TestALostProcessIsTheRivals(t *testing.T) {
 	}
 }
 
-// What the first process ended with by itself is not put down to another one, which was lost for its sake and is
-// noticed earlier.
+// What the first process ended with by itself is not put down to another one. The other was lost for its sake, and
+// is noticed earlier.
 func TestTheFirstProcessIsToBlame(t *testing.T) {
 	c := shell(`echo '{"name": "first"}'; echo no memory >&2; sleep 0.5 & exit 7`)
 	c.Name, c.Steps, c.Beside = "several", 1, []Command{shell("sleep 0.1; echo reset by peer >&2; exit 1")}

@@ -4,9 +4,8 @@ import (
 	"slices"
 )
 
-// StageBound is the most that a pipeline of these stages can be faster than one worker
-// that does the same work, when a step has so many micro-batches and nothing but the
-// stages' own times counts.
+// StageBound is the largest speedup of a pipeline over one worker that does the same work. A step has so many
+// micro-batches, and nothing but the stages' own times, busy, counts.
 //
 // busy is what each stage computes in a step, in any unit. Stage i waits at first for one
 // micro-batch to pass forward through the stages before it, and after its last

@@ -33,8 +33,8 @@ func flush(family string, on [][]int, cuts []int) run {
 		leg: leg{layout: layout{Schedule: family, Cuts: cuts, On: on}, Steps: 6}}
 }
 
-// stream is a run without a flush, each minibatch one micro-batch of 8 samples, at a rate at which late
-// gradients do not make rounding grow.
+// stream is a run without a flush, with minibatches of one micro-batch of 8 samples. At its learning rate late
+// gradients do not make rounding errors grow.
 func stream(name, weights string, steps int, on [][]int, cuts ...int) run {
 	return run{Name: name, Subject: "mlp", leg: leg{Steps: steps, Flags: []string{"--lr", "0.02"},
 		layout: layout{Schedule: "1f1b-rr", Weights: weights, Cuts: cuts, On: on, Batch: 8, MicroBatches: 1}}}

@@ -99,8 +99,8 @@ func (b *Build) run(ctx context.Context, args ...string) (out []byte, seconds fl
 	return stdout.Bytes(), seconds, nil
 }
 
-// environment is this process's, but for the cache, the library, and kernels that are not the processor's own, and
-// for temporary files, which are to go with the build's folder.
+// environment is this process's environment with the build's own cache, library and temporary files.
+// OPENBLAS_CORETYPE is left out: kernels are the processor's own.
 func (b *Build) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")

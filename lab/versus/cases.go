@@ -145,8 +145,8 @@ func Large(planners []string, pairs int) []Case {
 	return all
 }
 
-// writeChain writes a chain of layers of which no two are alike, as PipeDream's artifact would, and a cluster of 1,024
-// devices in four levels, each a quarter as fast as the one inside it.
+// writeChain writes a chain of layers, as PipeDream's artifact would, and a cluster of 1,024 devices. No two layers
+// are alike. The cluster has four levels, each a quarter as fast as the one inside it.
 func writeChain(dir string, layers int) error {
 	state := uint32(1)
 	random := func() float64 {

@@ -35,8 +35,7 @@ type Row struct {
 // confidence is that of every interval.
 const confidence = 0.95
 
-// Compare visits both builds in pairs, the first of a pair being the second of the next, behind one visit to each that
-// counts for nothing.
+// Compare visits both builds in pairs, whose order alternates. One visit to each comes first and does not count.
 func Compare(ctx context.Context, old, new *Build, c Case, log io.Writer) (Row, error) {
 	row := Row{Name: c.Name, Limit: c.Limit}
 	if least := stats.Fewest(confidence); c.Pairs < least {

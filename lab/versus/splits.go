@@ -53,7 +53,7 @@ func RandomSplits(seed uint64, count, layers, workers int) [][]string {
 	return all
 }
 
-// Predict trains every plan once on both builds in turn, each of which predicts it first from a profile that another
+// Predict trains every plan once on both builds in turn. Each build predicts it first, from a profile that another
 // process has measured before all.
 func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans [][]string,
 	log io.Writer) ([]Splits, error) {

@@ -129,8 +129,8 @@ func checkPod(t *testing.T, template *corev1.PodTemplateSpec) {
 	}
 }
 
-// checkRules holds that a pod that ends with a code after which no other start helps ends its Job, a crash too, and
-// that one with another code does not.
+// checkRules holds a pod failure policy to the exit codes. A code after which no other start helps, a crash among
+// them, fails the Job; another code does not.
 func checkRules(t *testing.T, policy *batchv1.PodFailurePolicy, container string) {
 	t.Helper()
 	first := policy.Rules[0]

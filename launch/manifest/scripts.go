@@ -90,9 +90,9 @@ func (s *Spec) bash() error {
 	return nil
 }
 
-// late is how long Slurm lets processes go on behind the first that has ended, beside the grace of those that are told
-// to stop. Rank 0 may still be writing what the run leaves when the others are done; one that hangs must not hold the
-// job until its limit.
+// late is how long Slurm lets processes go on after the first has ended. The grace of processes that are told to
+// stop comes on top. Rank 0 may still be writing what the run leaves when the others are done; one that hangs must
+// not hold the job until its limit.
 const late = 5 * time.Minute
 
 // slurm is a script for sbatch.

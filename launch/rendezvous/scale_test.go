@@ -46,8 +46,8 @@ func TestManyRanksMeet(t *testing.T) {
 	}
 }
 
-// watchMemory looks at the memory in use, of heap and stacks, until the function that it returns is called,
-// which says how much more there came to be.
+// watchMemory watches the memory in use, of heap and stacks. The function that it returns ends that, and says by how
+// much it grew at most.
 func watchMemory() func() uint64 {
 	use := func() uint64 {
 		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}

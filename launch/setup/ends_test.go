@@ -72,8 +72,8 @@ func TestWhoIsStoppedHasNoOtherError(t *testing.T) {
 	}
 }
 
-// A process that is stopped as the run begins gets the Link of a run that has begun, over which the run then says so,
-// or there is no run: at no moment is it lost.
+// A process that is stopped as the run begins either gets its Link or there is no run. Over the Link it says that it
+// stops; at no moment is it lost.
 func TestWhoIsStoppedAsTheRunBeginsIsNotLost(t *testing.T) {
 	runs := 0
 	for i := range 300 {

@@ -168,8 +168,8 @@ func model(t *testing.T, name string) (*Graph, *Weights, outcome) {
 	return g, w, all[slices.IndexFunc(all, func(o outcome) bool { return o.Name == name })]
 }
 
-// Every name of state_dict is a tensor or an alias of one, with the shape and the elements that PyTorch says it has
-// before the first call; and what else there is, are constants and buffers that state_dict leaves out.
+// Every name of state_dict is a tensor or an alias of one. It has the shape and the elements that PyTorch says it
+// has before the first call. All other tensors are constants, and buffers that state_dict leaves out.
 func TestWeightsAreThoseOfStateDict(t *testing.T) {
 	for name := range exported {
 		g, w, o := model(t, name)

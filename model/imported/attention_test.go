@@ -18,8 +18,9 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// PyTorch 2's attention, which files of torch.export.save call with arguments by name, is fused where it is causal and
-// is left alone, with a reason, where it is not. Either way it computes what PyTorch 1.13 does of the same written out.
+// PyTorch 2's attention is fused where it is causal and left alone, with a reason, where it is not. Files of
+// torch.export.save call it with arguments by name. Either way it computes what PyTorch 1.13 computes of the same
+// attention written out.
 func TestAttentionOfPyTorch2(t *testing.T) {
 	causal, linears := map[string]int{"causal_attention": 1, "linear": 2}, map[string]int{"linear": 2}
 	flag := map[string]any{"is_causal": true}

@@ -112,8 +112,8 @@ func (b *builder) layer(at int, taken map[string]bool) error {
 	return nil
 }
 
-// features is how a layer can be divided that is one product of weights of its own, a linear or a convolution of one
-// group, and nothing else, with rows first there and back; nil: it cannot be.
+// features says how a layer can be divided; nil: it cannot be. A layer can that is one product with weights of its
+// own, a linear or a convolution of one group, and nothing else, with rows first in its input and output.
 func features(l *model.Layer, p *rules.Program) *model.Features {
 	first := rules.Spread{Lead: 1, Tail: 1}
 	if len(p.Calls) != 1 || len(p.Inputs) != 1 || p.Inputs[0] != first || len(p.Yields) != 1 || p.Yields[0] != first ||

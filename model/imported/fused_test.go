@@ -111,8 +111,8 @@ func shared(m *model.Model, name string) bool {
 	return held > 1
 }
 
-// halves holds backwards in halves against whole ones, over two micro-batches, and returns how much each layer that
-// went back, from the last one, had left for the second half.
+// halves compares backwards in halves with whole ones, over two micro-batches. It returns how much each layer that
+// has a backward, from the last one, had left for the second half.
 func halves(t *testing.T, n *imported.Network, batch map[string]torchtest.Tensor) []int {
 	t.Helper()
 	dev := &counted{Device: device(t)}

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// waits has a second micro-batch go forward in front of the backward of the first, which changes no bits, also where
+// waits has a second micro-batch go forward before the backward of the first. That changes no bits, also where
 // forwards are computed again.
 func waits(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor) {
 	t.Helper()

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// A file that records another shape than an operator yields is refused, on one stage and behind a cut, when it is
-// opened or when the operator is computed, with the rows of the example and with others.
+// A file is refused that records another shape than an operator yields. It is found on one stage and behind a cut,
+// when the file is opened or when the operator is computed, with the rows of the example and with others.
 func TestShapesThatAreNotAsRecorded(t *testing.T) {
 	a := exported(t, torchtest.Request{Name: "unet", File: "images.py"})[0]
 	batch, dev := torchtest.Read(t, a.Numbers), device(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// conv is a 3 x 3 convolution of 8 channels into 4 on 5 x 5 outputs, as far as a board asks for it: 288 weights, which
-// multiply once at each of 25 positions.
+// conv is a 3 x 3 convolution of 8 channels into 4 on 5 x 5 outputs. Of it a board reads 288 weights, which multiply
+// once at each of 25 positions.
 func conv() *model.Layer {
 	return &model.Layer{Name: "c", Kind: "conv2d",
 		Params:       []model.Param{{Name: "weight", Shape: []int{4, 8, 3, 3}}, {Name: "bias", Shape: []int{4}}},

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// unaligned is the part of a product's rate that is reached where a side is no multiple of 8 numbers of 16 bits, which
-// tensor cores load at once (NVIDIA, Matrix Multiplication Background, section 4.1; GPT-2's vocabulary padded from
-// 50257 to 50304 trains it about a quarter faster, and is a third of its work: Karpathy, nanoGPT, 2023).
+// unaligned is the part of a product's rate that is reached where a side is no multiple of 8. Tensor cores load 8
+// numbers of 16 bits at once (NVIDIA, Matrix Multiplication Background, section 4.1). GPT-2's vocabulary padded from
+// 50257 to 50304 trains it about a quarter faster, and is a third of its work (Karpathy, nanoGPT, 2023).
 const unaligned = 0.45
 
 // whole8 says whether a side is a multiple of 8.

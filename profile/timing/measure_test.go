@@ -110,8 +110,8 @@ func (u *unsteadyTimer) Layers(_ context.Context, r Request) ([]LayerTiming, err
 	return out, nil
 }
 
-// Whatever a round's pace and wherever single visits stumble, sizes compare as they do on a steady machine,
-// at the pace of the middle round. Without the paces the medians of the sizes would lie on different rounds.
+// Sizes compare as they do on a steady machine, at the pace of the middle round. A round's pace may vary, and single
+// visits may be slow. Without the paces the medians of the sizes would lie on different rounds.
 func TestSizesCompareWithinRounds(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

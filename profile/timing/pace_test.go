@@ -60,8 +60,8 @@ func TestPassSpreadIsAgainstTheMiddleOfTheSize(t *testing.T) {
 	}
 }
 
-// A sitting on a machine that has become twice as slow is compared by the size that both have, and the one that was
-// measured in more rounds has the usual pace.
+// A sitting on a machine that has become twice as slow is compared by the size that both sittings have. The one that
+// was measured in more rounds has the usual pace.
 func TestSittingsCompareByWhatTheyHaveInCommon(t *testing.T) {
 	visit := func(size int, s float64) Visit {
 		return Visit{MicroBatch: size, Layers: []LayerVisit{{ForwardS: s, BackwardS: 2 * s, Bytes: &LayerBytes{}}}}

@@ -1,5 +1,5 @@
-// Package beside is a thread with a device of its own that does what it is given, one after the other, and never
-// keeps whoever gives waiting.
+// Package beside is a thread with a device of its own that does what it is given, in order. Whoever gives it
+// something never waits.
 //
 // In: how the device is opened, and work. Out: the work done in the order in which it was given, on a goroutine
 // locked to its thread; how many handles were open when the device was closed.

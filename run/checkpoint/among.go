@@ -181,8 +181,8 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	return where, ""
 }
 
-// check has every file held against its checksum by a process that has it, those that all have by as many as can be at
-// once, and notes where each is as it was written, and what is in it.
+// check holds every file against its checksum, read by a process that has it. Files that all processes have are
+// shared out among as many as can read at once. It notes where each sound file is, and what is in it.
 func (c *candidate) check(others Others, where map[string][]int) (wrong string, err error) {
 	c.spread.Where, c.spread.Tensors = map[string]int{}, map[string][]string{}
 	left := c.files

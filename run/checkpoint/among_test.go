@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Wherever a crash has cut a commit short, the newest checkpoint that all files are there of is read, from any
-// host, also from one that has nothing.
+// Wherever a crash cut a commit short, the newest checkpoint is read of which all files are there. Any host reads
+// it, also one that has nothing.
 func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		spread func(dirs []string)

@@ -9,8 +9,8 @@ import (
 // moved counts what Moved says.
 var moved atomic.Int64
 
-// Moved is how many bytes of files of checkpoints this process has read and written so far, here or from other
-// processes, be they whole or not: as long as it grows, whoever reads or writes one is slow and does not hang.
+// Moved is how many bytes of checkpoint files this process has read and written so far. Files here and of other
+// processes count, whole or not. As long as it grows, whoever reads or writes one is slow and does not hang.
 func Moved() int64 { return moved.Load() }
 
 // counted is a file whose bytes are counted.

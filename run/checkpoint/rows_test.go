@@ -52,8 +52,8 @@ func numbers(name string, first float32, rows int64) Tensor {
 	return Tensor{Name: name, DType: engine.Float32, Shape: []int64{rows, 2}, Data: engine.Bytes(x)}
 }
 
-// Rows that several stages have saved are one tensor to whoever reads it, exports it or looks at it, in whatever order
-// the files are; a tensor that is called like rows is none of another.
+// Rows that several stages have saved are one tensor to whoever reads, exports or shows it. The order of files does
+// not matter; a tensor that is called like rows is none of another.
 func TestRowsAreOneTensor(t *testing.T) {
 	like := Tensor{Name: "b[0:2]", DType: engine.Float32, Shape: []int64{1}, Data: engine.Bytes([]float32{9})}
 	path := inFiles(t,

@@ -15,7 +15,8 @@ import (
 // large is a file that takes long to read, and no room.
 const large = 16 << 30
 
-// holed is the Shelf of a checkpoint of two stages and a large file, which is all holes, in its folder and in a draft.
+// holed is the Shelf of a checkpoint of two stages and a large file that is all holes. It lies in its folder and in
+// a draft.
 func holed(t *testing.T) (*Shelf, File) {
 	t.Helper()
 	s, dir := shelf(t)

@@ -103,8 +103,9 @@ func (s *Store) Marks(draft string) ([]int, error) {
 	return all, nil
 }
 
-// Continue makes the checkpoint that a run goes on from, and those of its run before it, the store's own,
-// where they lie in its folder. Of that checkpoint, files that a crash has left in a draft are given its name.
+// Continue takes over the checkpoint that a run goes on from, and those of its run before it. They become the
+// store's own where they lie in its folder. Of that checkpoint, files that a crash has left in a draft are given its
+// name.
 func (s *Store) Continue(from *Checkpoint) error {
 	if !s.Has(from) {
 		return nil
@@ -285,8 +286,8 @@ func (s *Store) Abandon(draft string) error {
 	return drop(path)
 }
 
-// Prune removes all drafts, which are of runs that are over, of the store's own checkpoints the oldest beyond Keep,
-// and those that it has set aside of a run that this one replaces.
+// Prune removes all drafts, which are of runs that are over, and the oldest of the store's own checkpoints beyond
+// Keep. It also removes those that it has set aside of a run that this one replaces.
 func (s *Store) Prune() error { return s.PruneBehind(math.MaxInt) }
 
 // PruneBehind is Prune where drafts of checkpoints after more than so many steps are being written: they stay.

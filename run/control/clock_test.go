@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Times of a clock that drifts evenly come out within the error that is said of them, whichever way messages take
-// longer, between all readings and behind the last.
+// Times of a clock that drifts evenly are within the error that is given with them. This holds between all readings
+// and after the last, whichever way messages take longer.
 func TestTimesAreWithinTheirError(t *testing.T) {
 	for seed := range uint64(300) {
 		g := rand.New(rand.NewPCG(seed, 1))

@@ -68,9 +68,9 @@ func NewProgress(workers [][]int, slices int) *Progress {
 		held: map[int]*whole{}, last: make([]Did, n), applied: map[int]trace.Applied{}}
 }
 
-// Expect says, of steps from one on that come in no order, how many processes have a part of each, and how many workers
-// train. They are then said to be whole in their order (Next), and each takes what a round of them, one of each worker,
-// takes on average.
+// Expect tells of steps that end in no order, of a Program with so many trainers. parts is how many processes have a
+// part of a step, from step from on. Next then gives them in their order, and each takes what a round of them, one
+// of each worker, takes on average.
 func (p *Progress) Expect(from, trainers int, parts func(step int) int) {
 	p.next, p.partsOf, p.begun = from, parts, math.Inf(1)
 	p.round = slices.Repeat([]float64{math.Inf(-1)}, trainers)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Steps of two workers that go their own way, the second one ten times as fast, each take half of what a round of them
-// takes, in whatever order they end; and so they do behind a pause. None takes nothing.
+// Two workers that go their own way, the second ten times as fast, take a round together. Each step takes half of a
+// round, in whatever order steps end, also behind a pause. None takes nothing.
 func TestWhatAStepTakesOfWorkersThatGoTheirOwnWay(t *testing.T) {
 	progress := NewProgress([][]int{{0, 1, 2}}, 1)
 	var took []float64

@@ -56,9 +56,9 @@ func (l *Leader) Owing() (what string, processes []int) {
 	return "", nil
 }
 
-// Still is what the leader waits for, of which processes, in which nothing has happened for so long as they said at the
-// last Beat: that they are ready, or carry out an order. However slow they are, those in which something happens are
-// not among them.
+// Still is what the leader waits for, of which processes, in which nothing has happened for forS seconds. It waits
+// for them to be ready or to carry out an order, and the time is what they said at the last Beat. However slow they
+// are, those in which something happens are not among them.
 func (l *Leader) Still(forS float64) (what string, processes []int) {
 	still := func(p *told) bool { return p.needs != nil && p.needs.Owes && p.needs.QuietS >= forS }
 	switch {

@@ -14,8 +14,8 @@ import (
 // every says of which places in a test all are tried: a drawn tenth, or all with `make soak`.
 func every(g *rand.Rand) bool { return os.Getenv("MILLRACE_SOAK") != "" || g.IntN(10) == 0 }
 
-// A run that is to stop at any instruction ends with whole groups of minibatches, those that somebody had
-// begun, and every worker has done these and nothing else; the next Program then runs to its end.
+// A run that is stopped at any instruction ends with whole groups of minibatches: those that some worker had begun.
+// Every worker has done these and nothing else, and the next Program then runs to its end.
 func TestStopAtEveryInstruction(t *testing.T) {
 	stopped := 0
 	for name, p := range everyFamily(t) {

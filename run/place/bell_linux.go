@@ -37,7 +37,7 @@ func (b *Bell) Wait() {
 	}
 }
 
-// placesFor is how many of the Go scheduler's places that many workers need, so that each comes
-// back from the kernel without a wait for one: it is in calls to libraries nearly always, and a
-// place that it holds there is taken from it only with a delay.
+// placesFor is how many processors (GOMAXPROCS) the Go scheduler needs for so many workers. A worker is in calls to
+// libraries nearly always, and a processor that it holds there is taken from it only with a delay; with these each
+// comes back from the kernel without a wait for one.
 func placesFor(workers int) int { return workers + runtime.NumCPU() }

@@ -89,8 +89,8 @@ func (t turns) next(kind schedule.Kind, work func(context.Context) error) func(c
 	}
 }
 
-// sumTied adds up the gradients of all uses of the parameters that this stage shares with
-// others, in layer order, so that every holder steps its copy by the same.
+// sumTied sums the gradients of all uses of the parameters that this stage shares with others. It does so in layer
+// order, so that every holder steps its copy by the same sum.
 func (h *holding) sumTied(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {

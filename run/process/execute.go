@@ -178,8 +178,8 @@ func (h *holding) dropped(version int) error {
 	return h.stage.Drop(version)
 }
 
-// use is the version of the weights that the computation about to be executed uses or makes,
-// and the one that it frees, -1 for none.
+// use is the version of the weights that the computation about to be executed reads or makes. frees is the version
+// that it frees, -1 for none.
 func (h *holding) use(in schedule.Instruction) (version, frees int) {
 	if h.w.agenda.uses == nil {
 		return h.stage.Versions.Newest(), -1

@@ -172,9 +172,9 @@ func (j *Job) overlaps() bool {
 	return !schedule.Policy(j.Plan.Weights).Flushes() || j.Together() > 1
 }
 
-// A Wait is a place where a run blocks until a device has come somewhere, or gives back to it what it has not
-// got. On a CPU none of them ever blocks; a test leaves out one after the other on devices that are late, and
-// each shows. Waits that follow from these have no name:
+// A Wait is a place where a run blocks until a device has come somewhere, or has got what it is given. On a CPU none
+// of them ever blocks; a test leaves out one after the other on devices that are late, and each shows. Waits that
+// follow from these have no name:
 //
 //   - a receive takes tensors over at once: a message leaves when its tensors are complete (waitSent, in
 //     package wire), so it arrives when they are

@@ -72,7 +72,7 @@ func (j *Job) stageFile(p position) string {
 	return fmt.Sprintf("stage-%03d-pipeline-%02d.safetensors", p.stage, p.pipeline)
 }
 
-// Going on with another number of pipelines (Config.AverageResumed). The reference of a
+// Going on with another number of pipelines (Config.Resume.Averaged). The reference of a
 // checkpoint is the average of its N pipelines, so that is where all of the N' pipelines to come
 // begin, and their reference with them. What the optimizer keeps is averaged too, element by
 // element over the N pipelines: it is gathered from gradients at weights that are close to one

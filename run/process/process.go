@@ -112,8 +112,8 @@ func (c *crew) load(j *Job, p *schedule.Program) (err error) {
 	return err
 }
 
-// wake sends a worker back to look, which counts as running from now on, so that nobody takes the moment
-// until it looks for a stall.
+// wake sends a worker back to look for work. It counts as running from now on, so that the moment until it looks is
+// not taken for a stall.
 func (c *crew) wake(w *worker) {
 	if !w.progress.running {
 		w.progress.running = true
@@ -286,8 +286,8 @@ func (x *Process) Due() *control.Due {
 // Began is when the process's clock was 0.
 func (x *Process) Began() time.Time { return x.ledger.began }
 
-// look wakes those of the workers that may start now, and tells the leader where all
-// have come to a drain or to the end. The caller holds mu.
+// look wakes those of the workers that may start now. It tells the leader when all have come to a drain or to the
+// end. The caller holds mu.
 func (x *Process) look(workers []int) {
 	x.crew.look(workers)
 	if drain, n, all := x.crew.gate.AtDrain(); all && drain == x.now.drains {
@@ -299,8 +299,8 @@ func (x *Process) look(workers []int) {
 	}
 }
 
-// checkStall tells the leader where this is the only process, nobody runs, nothing is on its way, not
-// everybody is done and the leader owes no answer: nobody can ever move. The caller holds mu.
+// checkStall tells the leader that this process, the only one, can never go on. That is so where no worker runs,
+// nothing is in flight, not all are done and the leader owes no answer. The caller holds mu.
 func (x *Process) checkStall() {
 	if x.failure.err != nil || !x.now.runs() || x.activity.flying > 0 || x.job.World.processes() > 1 {
 		return

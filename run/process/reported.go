@@ -38,8 +38,8 @@ func (a *losses) add(in schedule.Instruction, m stage.Micro, loss engine.Tensor)
 	a.unread = append(a.unread, unread{loss, w.x.now.program.MinibatchOf(in), m.Index, slice, w.x.now.share(m)})
 }
 
-// read reads the losses of the minibatches that an update covers, or a collective in front of it, and
-// refuses those that are no numbers before anything is made of their gradients here. It waits for the device.
+// read reads the losses that an update, or a collective in front of it, depends on, and refuses those that are not
+// finite. It does so before anything is made of their gradients here, and waits for the device.
 func (a *losses) read(in schedule.Instruction) error {
 	w := a.h.w
 	_, end := w.x.now.covers(in)

@@ -130,9 +130,8 @@ func (o *pipes) take(p *schedule.Program, in schedule.Instruction, w int) {
 	})
 }
 
-// overPipes drives a Program's messages over pipes, with a Machine that knows of no slots, and says on which
-// edge the first one waits for a credit. Credits take no time here. Workers move in random order, and a lazy
-// one when nobody else can.
+// overPipes drives a Program's messages over pipes and says which edge waits first for a credit. Its Machine knows
+// of no slots, and credits take no time. Workers move in random order, and a lazy one when nobody else can.
 func overPipes(t *testing.T, p *schedule.Program, most map[check.Edge]int, choose func(int) int, lazy int) *check.Edge {
 	t.Helper()
 	pipes := openPipes(t, p.Workers, most)

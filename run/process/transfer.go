@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// crossing is what crosses the cuts of a stage, by micro-batch: nothing is in two of its boxes, and what is in one is
-// taken once, by the computation or the send that it is for.
+// crossing is what crosses the cuts of a stage, by micro-batch. A tensor is in one of its boxes alone, and is taken
+// out once, by the computation or the send that it is for.
 type crossing struct {
 	h       *holding
 	inbox   box                             // crossed the cut in front, not yet used
@@ -66,9 +66,9 @@ func (c *crossing) boxOf(send schedule.Kind) box {
 	return c.inbox
 }
 
-// pass gives what a computation has made to the stage on the other side of the cut, as far
-// as this worker holds that stage too: those tensors change hands without a message. The
-// rest waits in the outbox for the send; where nobody else takes any, nothing is left.
+// pass gives what a computation has made to the stage on the other side of the cut. As far as this worker holds that
+// stage too, tensors change hands without a message. The rest waits in the outbox for the send; where nobody else
+// takes any, nothing is left.
 func (c *crossing) pass(send schedule.Instruction, made stage.Tensors) error {
 	w := c.h.w
 	r := w.x.now.program

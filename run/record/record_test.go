@@ -40,8 +40,8 @@ func TestWhatComesTooLateIsDropped(t *testing.T) {
 	}
 }
 
-// A step that begins when later ones are gone, of a worker that is slow, is whole when it ends, and what its worker has
-// computed is in it.
+// A slow worker's step begins when records of later ones are gone already. It is whole when it ends, and has what
+// its worker has computed.
 func TestAStepBehindLaterOnesIsWhole(t *testing.T) {
 	r := New(2, nil)
 	for step := 10; step < 20; step++ {

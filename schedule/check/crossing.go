@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// crossing holds what both ends of a message must have in common beside their names, since each worker
-// decides alone when it passes a drain and from when on it takes an update for refused.
+// crossing refuses messages whose two ends do not agree on more than their names. Each worker decides alone when it
+// passes a drain and from when on it takes an update for refused, and so both ends must decide alike.
 //
 // Every message sent in front of a drain is taken in front of it: workers that have all come to a drain then
 // know that nothing is under way. And what a worker takes in front of its first PV of a minibatch k was, if

@@ -52,8 +52,8 @@ func checkElastic(p *schedule.Program) error {
 	return nil
 }
 
-// averaged says whether an update of elastic averaging finds the reference it is to see, or, of
-// the reference, the steps it is to apply.
+// averaged refuses an update of elastic averaging that does not find the reference it is to see. Of the reference's
+// own update it refuses one without the steps that it is to apply.
 func (l *list) averaged(u schedule.Instruction) error {
 	n := l.p.Pipelines()
 	if n == 1 {

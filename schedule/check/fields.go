@@ -109,8 +109,8 @@ func checkPlacement(p *schedule.Program) error {
 	return nil
 }
 
-// checkNumber refuses a micro-batch or minibatch that is below 0, or over what names a message, in
-// the first or the last repetition of its part. A minibatch's micro-batches are held to the same.
+// checkNumber refuses a micro-batch or minibatch that is below 0 or too large to name a message. It looks at the
+// first and the last repetition of its part. A minibatch's micro-batches are held to the same.
 func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
 	step, what, most := int64(p.MicroBatches), "micro-batch", int64(schedule.MaxMicro)
 	if in.Kind.OfMinibatch() {

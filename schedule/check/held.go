@@ -6,9 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Held refuses a Program in which a worker holds more than so many micro-batches between
-// their forward and their last gradient, counting those of each of its stages. It names the
-// forward that is one too many. The Program has passed Check.
+// Held refuses a Program in which a worker holds more than most micro-batches between their forward and their last
+// gradient. Those of each of the worker's stages count. The error names the forward that is one too many. The
+// Program has passed Check.
 func Held(p *schedule.Program, most int) error {
 	short := *p
 	short.Repeat = checkedRepeats(p) // each is like the one in front of it from then on

@@ -10,8 +10,8 @@ import (
 // Edge is a directed pair of workers.
 type Edge struct{ From, To int }
 
-// InFlight is, for each edge that a lowered Program sends on, the most messages that may lie there, sent and
-// not yet taken, in any timing: the slots with which nobody ever waits for one.
+// InFlight is the most messages that may be in flight or wait on each edge of a lowered Program, in any timing. With
+// so many slots nobody ever waits for one.
 //
 // When a worker starts the n-th send of an edge, at least those messages have been taken whose receives that
 // send waits for, directly or through others: by the order of lists, by messages, collectives and drains.
@@ -325,9 +325,9 @@ func (f *following) drain(w int, in schedule.Instruction) bool {
 	return false
 }
 
-// steady says whether there are repetitions, as many as a message or a collective spans, of which each is the
-// one before it, shifted, before anybody knows of an epilogue. What a further one waits for lies in those, so
-// it is the same again, and what is behind them is what it was.
+// steady says whether the body has come to repeat itself before any worker reaches the epilogue. It has where as
+// many repetitions as a message or a collective spans are each the one before it, shifted. What a further one waits
+// for lies in those, so it is the same again, and what is behind them is what it was.
 func (f *following) steady() bool {
 	clear := f.p.Repeat
 	for w := range f.workers {

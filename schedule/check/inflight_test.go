@@ -16,8 +16,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// lazily is the most messages on each edge where a Machine drives the Program and each receiver in turn moves
-// only when nobody else can: then every send starts with as few of its messages taken as it can.
+// lazily is the most messages on each edge where a Machine drives the Program and one receiver is lazy. Each
+// receiver in turn moves only when nobody else can: then every send starts with as few of its messages taken as it
+// can.
 func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
 	t.Helper()
 	most := map[check.Edge]int{}

@@ -12,8 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// Source is a Program with the places that its lists have in the file it was read from, so that
-// what is wrong with it can be said by line.
+// Source is a Program with the places of its lists in the file it was read from. Errors name the line by them.
 type Source struct {
 	Program *schedule.Program
 	File    string

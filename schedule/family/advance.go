@@ -105,9 +105,9 @@ func (a *Advance) Deeper() []int {
 	return nil
 }
 
-// Next takes how long a step with the present depths took, in seconds (the median of some, where
-// steps vary), and whether there is memory for Deeper. It gives the depths of the steps to come, and
-// whether they are final.
+// Next takes the time of a step with the present depths, in seconds, and gives the depths of the steps to come. The
+// time is a median where steps vary; memoryFits says whether there is memory for Deeper. settled says that the
+// depths are final.
 func (a *Advance) Next(stepSeconds float64, memoryFits bool) (k []int, settled bool) {
 	if !a.settled {
 		a.observe(stepSeconds, memoryFits)

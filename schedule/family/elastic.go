@@ -87,8 +87,8 @@ func elasticOf(s schedule.Settings) *plan.Elastic {
 	return s.Elastic
 }
 
-// elasticProgram finds the cycle of the pipelines' order, and writes what stands before it as the
-// prologue, the cycle as the body and the last iteration, which nothing follows, as the epilogue.
+// elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. What stands before
+// the cycle is the prologue, the cycle the body, and the last iteration, which nothing follows, the epilogue.
 func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	p := s.Program()
 	p.Elastic = s.Elastic

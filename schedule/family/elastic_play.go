@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// uniform is one iteration of one pipeline of family elastic on stages with a forward of one slot, a backward
-// of two and no transfers, and which pipelines share its workers.
+// uniform is one iteration of one pipeline of family elastic, and which pipelines share its workers. A forward takes
+// one slot, a backward two, and a transfer none.
 type uniform struct {
 	p         *schedule.Program
 	pipelines int
@@ -166,8 +166,8 @@ func (u *uniform) play(rule elasticRule, iterations int) *record {
 	return &out
 }
 
-// soonest finds the worker that starts first, of several the lowest, as a tree of which each node has the
-// first of the workers below it.
+// soonest finds the worker that starts first, of several the lowest. It is a tree; each node has the first of the
+// workers below it.
 type soonest struct {
 	starts []int // by worker, and MaxInt up to a power of two
 	firsts []int // by node: 1 is the root, node k stands over 2k and 2k+1

@@ -28,8 +28,8 @@ type Family struct {
 	// Chunks is how many virtual stages a worker holds: 0 and 1 are one, 2 is a V or two
 	// directions, -1 is any number.
 	Chunks int
-	// Place is where the stages lie that the order takes on so many workers, with so many
-	// chunks on each where the family lets them choose; nil is a stage for each worker.
+	// Place is where the stages lie that the order takes on so many workers. chunks is the stages of each worker, where
+	// the family lets them choose; nil is a stage for each worker.
 	Place func(workers, chunks int) [][]int
 	// Admits says why the family cannot schedule these settings, or nil.
 	Admits func(schedule.Settings) error

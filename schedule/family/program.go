@@ -10,11 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// RegisterProgram makes a Program that somebody has written a family of its own name, so that
-// it can be planned for, simulated and run like any other. The family has the Program's
-// placement, micro-batches and weights; a body alone is repeated as often as there are
-// steps, and a stream runs for those numbers of minibatches that its prologue, whole
-// repetitions of its body and its epilogue make.
+// RegisterProgram makes a Program that somebody has written a family of its own name. It can then be planned for,
+// simulated and run like any other. The family has the Program's placement, micro-batches and weights; a body alone
+// is repeated as often as there are steps, and a stream runs for those numbers of minibatches that its prologue,
+// whole repetitions of its body and its epilogue make.
 //
 // Transfers, collectives and updates that stand where Lower puts them may be in it or not; a
 // Program that has them elsewhere is refused, as is one that does not pass Check or has a

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// Orders that put weight gradients off to fill bubbles (Qi et al., Zero Bubble Pipeline
-// Parallelism, ICLR 2024), for stages 0..S-1 and B = I + W:
+// These orders put weight gradients off to fill bubbles (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024).
+// They are for stages 0..S-1 and B = I + W:
 //
 //	zb-h1   K_i = S-i: bubble (S-1)(F+I-W), S held on every stage
 //	zb-h2   K_i = 2(S-i)-1: bubble (S-1)(F+I-2W), 2S-1 held on every stage; 0 where the

@@ -2,9 +2,9 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addTransfers puts a receive right before the instruction that needs the message,
-// so that nothing else waits for it, and a send right after the one that makes it. A
-// pair is one instruction in that: its receives, the two, its sends.
+// addTransfers puts a receive right before the instruction that needs the message, and a send right after the one
+// that makes it. So nothing else waits for the message. A pair counts as one instruction: its receives, the two, its
+// sends.
 func addTransfers(p *schedule.Program, list schedule.List) schedule.List {
 	out := make(schedule.List, 0, 2*len(list))
 	for i := 0; i < len(list); i++ {

@@ -111,8 +111,8 @@ func (s *strands) choose(passing *passing, may func(trainer int) bool) (trainer 
 	return first, first >= 0
 }
 
-// ahead says whether weights would let a trainer begin a minibatch that is farther ahead of another trainer's than
-// the Program's staleness, and which worker that other one is. One that has no more to do holds nobody back.
+// ahead says whether a trainer's next minibatch would be farther ahead of another trainer than the Program's
+// staleness. slower is that other worker. A trainer that has no more to do holds nobody back.
 func (s *strands) ahead(in schedule.Instruction, passing *passing) (slower int, is bool) {
 	if s.all == nil || s.p.Staleness == nil || in.Kind != schedule.SW {
 		return 0, false

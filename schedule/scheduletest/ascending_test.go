@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// sumsAscend plays each list of a lowered Program in full and writes down what every weight adds up between
-// two updates, for a layer whose backward has halves and for one whose has none, and which forwards its
-// statistics see.
+// sumsAscend plays each list of a lowered Program in full and says whether its sums ascend by micro-batch. It notes
+// what each weight sums between two updates, for layers whose backwards have halves and for others, and which
+// forwards its statistics see.
 func sumsAscend(p *schedule.Program) (gradients, statistics bool) {
 	gradients, statistics = true, true
 	for w := range p.Workers {

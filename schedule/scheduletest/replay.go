@@ -7,11 +7,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Replay runs a lowered Program of one pipeline the slow way, from the meaning of each instruction
-// alone, and says what is wrong with it, or nil. Whole lists are walked for every rule and
-// nothing is shared with check.Check or the Machine but the Program's fields and who sends to
-// whom. What can happen happens at once: lists wait for messages, never for the absence of one,
-// so that every order of execution comes to the same end.
+// Replay runs a lowered Program of one pipeline the slow way and says what is wrong with it, or nil. It goes by the
+// meaning of each instruction alone. Whole lists are walked for every rule and nothing is shared with check.Check or
+// the Machine but the Program's fields and who sends to whom. What can happen happens at once: lists wait for
+// messages, never for the absence of one, so that every order of execution comes to the same end.
 func Replay(p *schedule.Program) error {
 	r := &replay{p: p, stages: p.Placement[0], per: max(1, p.MicroBatches/max(1, p.Period))}
 	for w := range p.Workers {

@@ -167,8 +167,8 @@ func (p *pipeline) Close() {
 	p.left = nil
 }
 
-// Update moves the reference by the mean of the steps of all pipelines, added up in ascending order, and
-// takes the mean of their buffers; of buffers that are no floats the first pipeline's. It uses the steps up.
+// Update moves the reference by the mean of all pipelines' steps, summed in ascending order. It takes the mean of
+// their buffers, and of buffers that are no floats the first pipeline's. It uses the steps up.
 func (r *reference) Update(step Step) error {
 	queue, err := r.oldest()
 	if err != nil {

@@ -16,8 +16,8 @@ type tentative struct {
 	undone bool  // the next Update stands at once
 }
 
-// kept is what a tentative update leaves beside the weights before, which are an older version of the stage,
-// and the gradients, which stay in hand.
+// kept is what a tentative update keeps for a rollback. The weights before are an older version of the stage, and
+// the gradients stay in hand.
 type kept struct {
 	states  [][]engine.Tensor // by parameter, before the update
 	buffers []engine.Tensor   // before the forwards behind it

@@ -148,8 +148,8 @@ func TestDeferredStatistics(t *testing.T) {
 	b.backward(0, 1)
 }
 
-// A tentative update that is confirmed, and one that is undone and made again with another scale, leave the
-// bits of plain ones that waited; micro-batches behind the one undone leave nothing.
+// A tentative update leaves the bits of a plain one that waited. That holds where it is confirmed, and where it is
+// undone and made again with another scale; micro-batches behind the one undone leave nothing.
 func TestTentative(t *testing.T) {
 	tried, waited := newBench(t, update.Tentative, nil, 1), newBench(t, update.Plain, nil, 1)
 	u := tried.made[0]

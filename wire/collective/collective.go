@@ -245,8 +245,8 @@ func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	return all, r.settle()
 }
 
-// sumSlice lends this member's slices to their owners and sums its own slice in the memory of member 0, or in
-// what has come of it. It returns the memory with the sum.
+// sumSlice lends this member's slices to their owners and sums its own slice. The sum is in the memory of member 0,
+// or in what has come of it. It returns the memory with the sum.
 func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) {
 	n := len(r.Ranks)
 	for k := range n {

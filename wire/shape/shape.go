@@ -109,8 +109,8 @@ type carrier struct {
 	running sync.WaitGroup
 }
 
-// line is the transfers on their way to a worker, in the order in which they were sent, which is that in which
-// they are due.
+// line is the transfers on their way to a worker, in the order in which they were sent. They are due in that order
+// too.
 type line struct {
 	queue []transfer
 	ended chan struct{} // closed by end

@@ -28,8 +28,8 @@ func shaped(t *testing.T, n int, links func(from, to int) shape.Link) []wire.Car
 	return all
 }
 
-// On the bubble's clock a message takes latency + bytes / bandwidth to the nanosecond, and transfers on one
-// link follow each other while their latencies overlap.
+// On the bubble's clock a message takes latency + bytes / bandwidth, to the nanosecond. Transfers on one link follow
+// each other while their latencies overlap.
 func TestALinkTakesItsTime(t *testing.T) {
 	link := func(from, to int) shape.Link { return shape.Link{Latency: 5 * time.Millisecond, BytesPerSecond: 1000} }
 	for _, c := range []struct {

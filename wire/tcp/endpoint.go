@@ -235,8 +235,8 @@ func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) 
 // together is how many of a session's handshakes at once have as long as one has alone.
 const together = 100
 
-// patience is how long a handshake may take, or all of a dial, that takes so long at most where it is the only one. All
-// of a session's may be under way at the same time, and have but the processors that there are.
+// patience is how long a handshake may take, or a whole dial; alone is that of the only one under way. All of a
+// session's may be under way at the same time, and share the processors that there are.
 func (e *Endpoint) patience(alone time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

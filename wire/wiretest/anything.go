@@ -26,8 +26,8 @@ func (b *books) owner() *owner {
 	return o
 }
 
-// anything has workers send, take, or not, and begin epochs, each at its own pace, and fails or closes them in the
-// middle of it: every buffer on either side is freed once, and every sender told once.
+// anything has workers send, take, or not, and begin epochs, each at its own pace, and fails or closes some
+// meanwhile. Every buffer on either side is freed once, and every sender told once.
 func anything(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		b, g := &books{}, rand.New(rand.NewPCG(seed, 5))

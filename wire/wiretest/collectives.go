@@ -85,8 +85,8 @@ func groupsOf(w *world, ranks []int, limited bool) []*collective.Group {
 	return groups
 }
 
-// collectives compares sums with a loop over the members in their order, several in turn, and looks that
-// nothing comes before its receiver has joined.
+// collectives compares sums with a loop over the members in their order, several in turn. Nothing comes before its
+// receiver has joined.
 func collectives(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		g := rand.New(rand.NewPCG(seed, 3))

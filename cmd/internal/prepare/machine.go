@@ -31,10 +31,12 @@ func TrainingMachine(p *Prepared) (avgpipe.Machine, error) {
 		}
 		result, err := run.Train(ctx, run.Config{
 			Model: p.Model, Plan: s.Plan, Engine: engine, Data: run.Data{Train: data.Prefetch(train, 4)},
-			Optimizer: p.Job.Train.Optimizer, Rate: p.Job.Train.Rate, Clip: p.Job.Train.Clip, Seed: p.Job.Data.Seed,
-			Steps: steps, KeepSteps: kept,
-			Place: &place.Policy{}, ThreadsPerWorker: p.Job.Machine.ThreadsPerWorker, Cores: predict.Cores(p.Cluster, s.Plan, 0),
-			Carriers: CarriersOf(p.Job, p.Cluster),
+			Train: run.Training{Optimizer: p.Job.Train.Optimizer, Rate: p.Job.Train.Rate, Clip: p.Job.Train.Clip,
+				Seed: p.Job.Data.Seed, Steps: steps},
+			Keep: run.Keeping{Steps: kept},
+			Machine: run.Machine{Place: &place.Policy{}, ThreadsPerWorker: p.Job.Machine.ThreadsPerWorker,
+				Cores: predict.Cores(p.Cluster, s.Plan, 0)},
+			Wire: run.Wire{Carriers: CarriersOf(p.Job, p.Cluster)},
 		})
 		if err != nil {
 			return nil, err

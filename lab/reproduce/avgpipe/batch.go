@@ -166,8 +166,8 @@ func (c *comparison) idle(t *table.Table) error {
 	return nil
 }
 
-// peaks is how many times as high AvgPipe's utilisation peaks, at PipeDream-2BW's memory or held to nothing, as that of
-// the better of Figure 16's baselines. A peak is while a device computes.
+// peaks is the ratio of AvgPipe's peak utilisation to that of the better of Figure 16's baselines. AvgPipe has
+// PipeDream-2BW's memory, or, if free, any. A peak is while a device computes.
 func (c *comparison) peaks(free bool) (higher float64, at string, err error) {
 	rows := c.rows
 	if free {

@@ -302,10 +302,9 @@ func Firsts(n int) []int {
 	return d
 }
 
-// WaitFree is a step of data parallelism among the first n devices, a micro-batch of size
-// samples each, with each layer's gradients reduced as soon as they are there, last layer
-// first, while the backward pass goes on (wait-free back-propagation, PipeDream §4). Layers
-// queue for the one link. compute is what one device computes.
+// WaitFree is the time of a data-parallel step with wait-free back-propagation (PipeDream §4). Each of the first n
+// devices has a micro-batch of size samples. Each layer's gradients are reduced as soon as they are there, last
+// layer first, while the backward pass goes on; layers queue for the one link. compute is what one device computes.
 func (b *Bench) WaitFree(n, size int) (step, compute float64, err error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {

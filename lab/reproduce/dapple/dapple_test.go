@@ -193,8 +193,8 @@ func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	}
 }
 
-// With what TensorFlow must have taken on one device, for 48 layers to be the most there, all of Table 7 comes out
-// within 10 %.
+// All of Table 7 comes out within 10 % under one assumption. It is the memory that TensorFlow must have taken on one
+// device, for 48 layers to be the most there.
 func TestTable7WithOneReserve(t *testing.T) {
 	found := tabletest.Run(t, "dapple-table7")
 	under, ok := found.Under(found.Rows[0].Ablations[0].Assumption)
@@ -203,8 +203,8 @@ func TestTable7WithOneReserve(t *testing.T) {
 	}
 }
 
-// Rows of 2 M samples in 0.1 + (M + 1) 0.2 s, and in 0.3 + (M + 1) 0.5 s, leave 0.2 s of a batch besides in the mean; a
-// system of one M says nothing.
+// By hand: M micro-batches of 2 samples take 0.1 + (M + 1) 0.2 s in one row and 0.3 + (M + 1) 0.5 s in another. A
+// batch then takes 0.2 s besides its micro-batches, in the mean; a system of which one M is known says nothing.
 func TestBesidesByHand(t *testing.T) {
 	row := func(name string, micros int, takes float64) gpipeRow {
 		return gpipeRow{name: name, micros: micros, rate: float64(2*micros) / takes}

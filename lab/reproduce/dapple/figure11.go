@@ -22,8 +22,8 @@ var figure11Batches = map[string][]int{
 	"bert-48": {32, 64, 128, 256}, "xlnet-36": {32, 64, 128, 256}, "amoebanet-36": {128, 256, 512, 1024},
 }
 
-// ways are the speed-ups at a global batch of a plan of several stages, and of data parallelism without and with its
-// all-reduce beside the backward.
+// ways are the speedups of three ways to train at a global batch. They are a plan of several stages, data
+// parallelism, and data parallelism with its all-reduce beside the backward.
 type ways struct{ hybrid, plain, overlapped float64 }
 
 // gain is what the better of both gains over overlapped data parallelism.

@@ -61,9 +61,9 @@ func (p pipeline) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// besides is what the paper's own rates leave of a batch besides its micro-batches, in seconds: two even stages take
-// M+1 times a micro-batch's time for M of them, so that it is where the line of least squares through a system's times
-// meets none, the mean of the systems with more than one M.
+// besides is the time of a batch that is not its micro-batches', in seconds, by the paper's own rates. Two even
+// stages take M+1 times a micro-batch's time for M of them: besides is where the least-squares line through a
+// system's times over M+1 meets 0, averaged over the systems with more than one M.
 func besides(rows []gpipeRow) float64 {
 	type line struct{ n, x, y, xx, xy float64 }
 	lines := map[string]*line{}

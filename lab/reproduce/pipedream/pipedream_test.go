@@ -90,9 +90,9 @@ func TestOverDataParallelismByHand(t *testing.T) {
 	}
 }
 
-// The rows of Table 1 below 1 on the wires' whole rate are above it, as the paper has them, where matrices other
-// than of convolutions are slower, batches of 80 are of all GPUs, and all-reduces and messages between servers reach a
-// quarter of the wires' rate; all other signs and orders are the paper's there too.
+// The speedups of Table 1 that are below 1 on the wires' whole rate are above 1, as in the paper, under three
+// assumptions. Matrices other than of convolutions are slower, batches of 80 are of all GPUs, and all-reduces and
+// messages between servers reach a quarter of the wires' rate. All other signs and orders are the paper's there too.
 func TestTable1HasThePapersSigns(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1")
 	a := found.Agreement()

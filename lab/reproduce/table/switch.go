@@ -15,9 +15,9 @@ type Switched[A comparable] struct {
 	switches int
 }
 
-// Combine switches assumptions by one, by two, and so on up to most at once, fewest first, in each size in the order of
-// the switches. Two that are of the same thing, so that the later undoes the earlier, are not combined, nor is one that
-// changes nothing.
+// Combine switches assumptions by one, by two, and so on up to most at once. Fewer come first, and within a size the
+// order is that of the switches. Two that are of the same thing, so that the later undoes the earlier, are not
+// combined, nor is one that changes nothing.
 func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
 	all := []Switched[A]{}
 	var add func(from, left int, what []string, chosen []Switch[A])

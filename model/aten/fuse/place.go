@@ -67,8 +67,8 @@ func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 		Site: node.Site}
 }
 
-// ahead follows the views behind attention to the last that is [rows, positions, width] again, or with swap
-// [positions, rows, width], perhaps with dimensions merged; it is the node that yields itself where none is.
+// ahead follows the views behind attention to the last that is [rows, positions, width] again. With swap it is
+// [positions, rows, width]; dimensions may be merged. Where none is, it is the node that yields itself.
 func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	end, last = s.at, s.yields
 	var behind []step
@@ -96,8 +96,8 @@ func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	return end, last, swap
 }
 
-// again says whether the last of the views behind attention has its elements in the order [rows, positions, width], or
-// [positions, rows, width], whatever the rows are.
+// again says whether the last view behind attention has its elements in the order [rows, positions, width]. If
+// turned, the order is [positions, rows, width]. Rows may be any number.
 func (f *attention) again(behind []step, h *heads, turned bool) bool {
 	whole := h.heads * h.width
 	for _, rows := range []int64{f.net.Graph.Rows, 2*f.net.Graph.Rows + 3} {

@@ -210,8 +210,8 @@ type tree struct {
 	Children []tree          `json:"children_spec"`
 }
 
-// outputNames names what the module returns after its dict or named tuple, and says whether its first is the loss when
-// none has that name.
+// outputNames names the count tensors that the module returns, by its dict or named tuple. first says that the first
+// of them is the loss, where none has that name.
 func (b *builder) outputNames(count int) (all []string, first bool) {
 	for i := range count {
 		all = append(all, fmt.Sprintf("output%d", i))

@@ -301,8 +301,8 @@ func (n *Network) hold(l *Layer, owners map[string]string) {
 	}
 }
 
-// scope returns the path of modules that the nodes of a layer share or, where that is the model itself, the operator of
-// the first of them that computes anything.
+// scope returns the path of modules that the nodes of a layer share. Where that is the model itself, it returns the
+// operator of the first node that computes anything.
 func (n *Network) scope(from, end int, free []bool) string {
 	var common []string
 	first := true

@@ -70,8 +70,8 @@ var (
 		"__or__.Tensor": "__or__.Scalar",
 	}
 
-	// tensorAt says where an operator's schema has a tensor that code may give as a number, beyond arguments 0 and 1
-	// of overloads that name Tensor.
+	// tensorAt says which arguments are tensors in an operator's schema that code may give as numbers. Arguments 0 and
+	// 1 of overloads that name Tensor are not among them.
 	tensorAt = map[string][]int{
 		"where.self": {1, 2}, "maximum": {0, 1}, "minimum": {0, 1}, "masked_fill.Tensor": {2}, "index_put": {2},
 		"atan2": {0, 1}, "logical_and": {0, 1}, "logical_or": {0, 1}, "logical_xor": {0, 1}, "floor_divide": {0, 1},

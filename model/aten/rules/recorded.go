@@ -11,8 +11,8 @@ type Recorded struct {
 	Fixed       []bool  // by dimension: no number of rows from the example's on changes its size
 }
 
-// Agrees says whether a tensor of a shape, of a call with so many rows, may be what was recorded with rows of the
-// example. Sizes that are the same with twice the rows may change with more: rows in groups of 16 do.
+// Agrees says whether a tensor's shape, in a call of rows rows, fits what was recorded with example rows. Sizes that
+// are the same with twice the rows may change with more: rows in groups of 16 do.
 func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	switch {
 	case r.Once == nil:

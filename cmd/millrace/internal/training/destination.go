@@ -155,15 +155,15 @@ func (t *training) holdOthers(j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	all := make([]held, t.party.World.Size)
+	all := make([]held, t.peers.party.World.Size)
 	all[0] = own
-	if err := t.others.All(askHold, j.Output.Folder, func(rank int) any { return &all[rank] }); err != nil {
+	if err := t.peers.led.All(askHold, j.Output.Folder, func(rank int) any { return &all[rank] }); err != nil {
 		return err
 	}
 	for rank, one := range all {
 		ours := func(o held) bool { return o.Holds && o.Folder == one.Folder }
 		if one.Busy && !slices.ContainsFunc(all, ours) {
-			return cli.BadInput(fmt.Errorf("%s: %w", t.party.Name(rank), underWay(j.Output.Folder)))
+			return cli.BadInput(fmt.Errorf("%s: %w", t.peers.party.Name(rank), underWay(j.Output.Folder)))
 		}
 	}
 	return nil

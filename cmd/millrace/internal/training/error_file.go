@@ -49,12 +49,12 @@ type lostRank struct {
 // leaveError says in the run's folder why it has failed. Rank 0 does, and where that is lost everybody else: each in
 // the folder as its own host has it.
 func (t *training) leaveError(rank int, err error) error {
-	if t.out == "" {
+	if t.ending.out == "" {
 		return err
 	}
-	path := filepath.Join(t.out, ErrorName)
+	path := filepath.Join(t.ending.out, ErrorName)
 	if err == nil {
-		if rank > 0 && t.isSaid(path) {
+		if rank > 0 && t.ending.isSaid(path) {
 			return nil
 		}
 		return dropError(path)
@@ -67,18 +67,18 @@ func (t *training) leaveError(rank int, err error) error {
 		return err
 	case rank > 0 && (lost == nil || lost.Rank != 0):
 		return err
-	case t.isSaid(path): // another process has written it: the first cause stays
+	case t.ending.isSaid(path): // another process has written it: the first cause stays
 		return err
 	}
-	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Start: t.start, Rank: rank, Cause: err.Error(),
-		ExitCode: code, Retry: launch.Retry(code), Lost: lost, Steps: t.steps, Checkpoint: t.saved}
-	if f.Host, _ = os.Hostname(); t.party != nil {
-		f.Host = t.party.Places[rank].Host
+	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Start: t.ending.start, Rank: rank, Cause: err.Error(),
+		ExitCode: code, Retry: launch.Retry(code), Lost: lost, Steps: t.ending.steps, Checkpoint: t.ending.saved}
+	if f.Host, _ = os.Hostname(); t.peers.party != nil {
+		f.Host = t.peers.party.Places[rank].Host
 	}
-	if t.ran || rank > 0 { // a process that is lost as one is committed leaves nobody to say that it is whole
-		f.Checkpoint = cmp.Or(newest(filepath.Join(t.out, "checkpoints")), f.Checkpoint)
+	if t.ending.ran || rank > 0 { // a process that is lost as one is committed leaves nobody to say that it is whole
+		f.Checkpoint = cmp.Or(newest(filepath.Join(t.ending.out, "checkpoints")), f.Checkpoint)
 	}
-	failed := os.MkdirAll(t.out, 0o755)
+	failed := os.MkdirAll(t.ending.out, 0o755)
 	if failed == nil {
 		failed = document.WriteJSON(path, f)
 	}
@@ -89,9 +89,9 @@ func (t *training) leaveError(rank int, err error) error {
 }
 
 // isSaid says whether a process of this start of the run has said why it has failed.
-func (t *training) isSaid(path string) bool {
+func (n *ending) isSaid(path string) bool {
 	f, ok := readError(path)
-	return ok && t.start != "" && f.Start == t.start
+	return ok && n.start != "" && f.Start == n.start
 }
 
 // lostOf is the process that was lost; nil where none was.
@@ -131,6 +131,6 @@ func readError(path string) (f errorFile, ok bool) {
 }
 
 // ended notes how far the run came. ran says that its folder is its own.
-func (t *training) ended(ran bool, steps int, saved string) {
-	t.ran, t.steps, t.saved = ran, &steps, saved
+func (n *ending) ended(ran bool, steps int, saved string) {
+	n.ran, n.steps, n.saved = ran, &steps, saved
 }

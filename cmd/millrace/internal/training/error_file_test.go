@@ -15,13 +15,13 @@ import (
 // measures, and goes on later.
 func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 	dir := t.TempDir()
-	earlier := &training{out: dir, start: "a"}
+	earlier := &training{ending: ending{out: dir, start: "a"}}
 	if err := earlier.leaveError(0, errors.New("the earlier one")); err == nil {
 		t.Fatal("no error is left")
 	}
 	var all []*training
 	for range 2 {
-		all = append(all, &training{out: dir, start: "b"})
+		all = append(all, &training{ending: ending{out: dir, start: "b"}})
 	}
 	said := func() (f errorFile) {
 		text, err := os.ReadFile(filepath.Join(dir, ErrorName))

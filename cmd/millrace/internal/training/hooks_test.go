@@ -20,8 +20,9 @@ func TestAStepThatCannotBeWrittenFailsNoRun(t *testing.T) {
 	var events bytes.Buffer
 	w := &runDir{
 		Prepared: &prepare.Prepared{Job: &job.Job{Output: job.Output{Folder: filepath.Join(t.TempDir(), "gone")}},
-			Plan: &plan.Plan{}}, events: metrics.NewEventLog(&events), progress: newProgress(nil, &run.Config{Steps: 10}),
-		tracing: tracing{watched: func() bool { return true }, begun: time.Now()},
+			Plan: &plan.Plan{}}, events: metrics.NewEventLog(&events),
+		progress: newProgress(nil, &run.Config{Train: run.Training{Steps: 10}}),
+		tracing:  tracing{watched: func() bool { return true }, begun: time.Now()},
 	}
 	hooks := w.hooks()
 	for range 2 {

@@ -17,43 +17,43 @@ import (
 
 // prepare profiles and plans, for this machine or for the hosts of all.
 func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
-	if t.others == nil && j.Machine.Cluster == "" {
+	if t.peers.led == nil && j.Machine.Cluster == "" {
 		return prepare.Prepare(t.Command, j, true)
 	}
 	p, err := prepare.PrepareOn(t.Command, j, true, t.hardware)
 	if err != nil {
 		return nil, err
 	}
-	p.Plan.Why = append(p.Plan.Why, t.noted...)
+	p.Plan.Why = append(p.Plan.Why, t.peers.noted...)
 	return p, nil
 }
 
 // hardware is the hosts that there are: what the model costs on each type of them, and what joins them, as a file
 // says or as is measured now.
 func (t *training) hardware(p *prepare.Prepared) (err error) {
-	j, each := p.Job, t.each
+	j, each := p.Job, t.peers.each
 	if j.Machine.Wire != "" {
 		return cli.BadInput(fmt.Errorf("--wire %s puts links between the workers of one process; those between processes, "+
 			"or of --cluster, are there already: leave it out", j.Machine.Wire))
 	}
-	if t.others == nil { // of this machine, which the file may say has more workers than are wanted
+	if t.peers.led == nil { // of this machine, which the file may say has more workers than are wanted
 		if p.Cluster, err = prepare.DescribedCluster(t.Command, j); err != nil {
 			return err
 		}
 		each = j.Machine.Workers
 		p.Cluster = p.Cluster.WithCores(prepare.CoresOf(j), each) // all in this process
 	}
-	crew := hosts.NewCrew(t.Context(), t.party, t.others, t.ErrOrStderr())
-	if t.survey, err = crew.Survey(each); err != nil {
+	crew := hosts.NewCrew(t.Context(), t.peers.party, t.peers.led, t.ErrOrStderr())
+	if t.peers.survey, err = crew.Survey(each); err != nil {
 		return err
 	}
 	var planned *cluster.Cluster // that a given plan is for
 	if p.Plan != nil {
-		if err := t.survey.Has(j.Plan.File, p.Plan.Devices()); err != nil {
+		if err := t.peers.survey.Has(j.Plan.File, p.Plan.Devices()); err != nil {
 			return cli.BadInput(err)
 		}
 		if planned, err = p.Plan.For(); err == nil && planned != nil {
-			err = t.survey.Suits(planned)
+			err = t.peers.survey.Suits(planned)
 		}
 		if err != nil {
 			return cli.BadInput(fmt.Errorf("the plan in %s is for other hosts: %w; plan for these, with --plan left out",
@@ -61,27 +61,27 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 		}
 	}
 	if j.Machine.Cores > 0 {
-		t.survey.Limit(j.Machine.Cores * j.Machine.ThreadsPerWorker)
+		t.peers.survey.Limit(j.Machine.Cores * j.Machine.ThreadsPerWorker)
 	}
-	types := t.survey.Types(j.Machine.ThreadsPerWorker)
-	t.say(t.survey.Describe(types))
-	t.note(t.survey.Crowded(j.Machine.ThreadsPerWorker))
+	types := t.peers.survey.Types(j.Machine.ThreadsPerWorker)
+	t.say(t.peers.survey.Describe(types))
+	t.note(t.peers.survey.Crowded(j.Machine.ThreadsPerWorker))
 	if j.Machine.Cluster != "" && p.Cluster == nil {
 		if p.Cluster, err = cluster.Read(j.Machine.Cluster); err != nil {
 			return cli.BadInput(err)
 		}
 	}
 	if p.Cluster != nil {
-		if err := t.survey.Fits(p.Cluster); err != nil {
+		if err := t.peers.survey.Fits(p.Cluster); err != nil {
 			return cli.BadInput(err)
 		}
 	}
 	if j.Plan.Profile != "" {
 		p.Profile, err = prepare.GivenProfile(j, p.Model)
 	} else {
-		p.Profile, err = crew.Profile(t.survey, types, t.survey.Called(types, p.Cluster), j, p.Sizes())
+		p.Profile, err = crew.Profile(t.peers.survey, types, t.peers.survey.Called(types, p.Cluster), j, p.Sizes())
 	}
-	if err == nil && t.others != nil {
+	if err == nil && t.peers.led != nil {
 		err = t.join(crew, p, types, planned)
 	}
 	if err == nil {
@@ -93,15 +93,15 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 // join measures the links between the processes, makes the cluster of them where no file describes it, and says what
 // else was thought of them.
 func (t *training) join(crew *hosts.Crew, p *prepare.Prepared, types []hosts.Type, planned *cluster.Cluster) error {
-	measured, err := crew.Links(t.survey)
+	measured, err := crew.Links(t.peers.survey)
 	if err != nil {
 		return err
 	}
-	t.streams = measured.Streams
+	t.peers.streams = measured.Streams
 	t.say(measured.Describe())
 	for _, thought := range []*cluster.Cluster{planned, p.Cluster} {
 		if thought != nil {
-			t.note(measured.Unlike(t.survey, thought))
+			t.note(measured.Unlike(t.peers.survey, thought))
 		}
 	}
 	if p.Cluster == nil {
@@ -115,7 +115,7 @@ func (t *training) note(all []string) {
 	for _, text := range all {
 		t.say(text + "\n")
 	}
-	t.noted = append(t.noted, all...)
+	t.peers.noted = append(t.peers.noted, all...)
 }
 
 // joined is the hosts' cluster, with links as they are measured now.
@@ -130,7 +130,7 @@ func (t *training) joined(measured *hosts.Measured, p *prepare.Prepared,
 				strings.Join(p.Profile.DeviceTypes(), ", "), k.Name))
 		}
 	}
-	return t.survey.Cluster(p.Job.Machine.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
+	return t.peers.survey.Cluster(p.Job.Machine.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
 }
 
 // started is what the run's folder says of its beginning: what computes, and where.
@@ -142,13 +142,13 @@ func (t *training) started(p *prepare.Prepared) folder.Start {
 		}
 	}
 	s := folder.Start{Done: t.from.steps(), From: t.from.at(), Engine: strings.Join(engines, ", ")}
-	if t.survey == nil {
+	if t.peers.survey == nil {
 		own := prepare.Own()
 		s.Hosts = []string{fmt.Sprintf("%s: %s, %s", cli.HostName(), cmp.Or(own.CPU, "a CPU"),
 			terminal.Count(own.Cores(), "core"))}
 		return s
 	}
-	for line := range strings.Lines(t.survey.Describe(t.survey.Types(p.Job.Machine.ThreadsPerWorker))) {
+	for line := range strings.Lines(t.peers.survey.Describe(t.peers.survey.Types(p.Job.Machine.ThreadsPerWorker))) {
 		_, said, _ := strings.Cut(strings.TrimSpace(line), " ")
 		s.Hosts = append(s.Hosts, said)
 	}

@@ -31,8 +31,8 @@ func (t *training) meets(c *run.Config, j *job.Job, n *needs) error {
 		return cli.BadInput(fmt.Errorf("--collectives %s: %w", j.Machine.Collectives, err))
 	}
 	host := "127.0.0.1"
-	if t.party != nil {
-		at, err := t.party.Open(t.Context())
+	if t.peers.party != nil {
+		at, err := t.peers.party.Open(t.Context())
 		if err != nil {
 			return refuse(err)
 		}
@@ -41,7 +41,7 @@ func (t *training) meets(c *run.Config, j *job.Job, n *needs) error {
 	if err := n.engine.CanGloo(); err != nil {
 		return refuse(err)
 	}
-	c.Meet = func(ctx context.Context, rank, size int,
+	c.Wire.Meet = func(ctx context.Context, rank, size int,
 		exchange func(context.Context, []byte) ([][]byte, error)) (process.Summer, error) {
 		return n.engine.NewGloo(ctx, host, rank, size, exchange)
 	}

@@ -41,25 +41,25 @@ func (t *training) together(w *launch.World) error {
 		return err
 	}
 	defer party.Close()
-	t.party, t.each = party, w.Workers()/w.Size
+	t.peers.party, t.peers.each = party, w.Workers()/w.Size
 	if w.Rank > 0 {
 		return t.follow(w, j, wrong)
 	}
-	t.others = party.Lead(t.Context())
-	t.SetContext(t.others.Context())
+	t.peers.led = party.Lead(t.Context())
+	t.SetContext(t.peers.led.Context())
 	if err = wrong; err == nil {
 		err = t.compare(j)
 	}
 	if err == nil {
 		err = t.lead(w)
 	}
-	if t.begun {
+	if t.peers.begun {
 		return err
 	}
 	if cause := context.Cause(t.Context()); err != nil && cause != nil {
 		err = cause
 	}
-	return errors.Join(err, t.others.Dismiss(err))
+	return errors.Join(err, t.peers.led.Dismiss(err))
 }
 
 // asked is what a process was asked for.
@@ -74,12 +74,12 @@ func (t *training) compare(j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	files, theirs := filesOf(j), make([]asked, t.party.World.Size)
-	if err := t.others.All(askJob, nil, func(rank int) any { return &theirs[rank] }); err != nil {
+	files, theirs := filesOf(j), make([]asked, t.peers.party.World.Size)
+	if err := t.peers.led.All(askJob, nil, func(rank int) any { return &theirs[rank] }); err != nil {
 		return err
 	}
 	for rank := 1; rank < len(theirs); rank++ {
-		a, b := t.party.Name(0), t.party.Name(rank)
+		a, b := t.peers.party.Name(0), t.peers.party.Name(rank)
 		asked := theirs[rank].Job.flat("", claims{})
 		if err := differ(own, asked, a, b, "start all with the same flags and job file"); err != nil {
 			return err
@@ -89,23 +89,23 @@ func (t *training) compare(j *job.Job) error {
 			return err
 		}
 	}
-	if len(t.party.Differ) > 0 {
-		t.unlike = fmt.Sprintf("%s, as hosts differ: %s", prepare.NotPromised, strings.Join(t.party.Differ, "; "))
-		fmt.Fprintf(t.ErrOrStderr(), "millrace: %s\n", t.unlike)
+	if len(t.peers.party.Differ) > 0 {
+		t.peers.unlike = fmt.Sprintf("%s, as hosts differ: %s", prepare.NotPromised, strings.Join(t.peers.party.Differ, "; "))
+		fmt.Fprintf(t.ErrOrStderr(), "millrace: %s\n", t.peers.unlike)
 	}
 	return nil
 }
 
 // openOthers has the others open what a job needs, and refuses other data than this process has.
 func (t *training) openOthers(j *job.Job, n *needs) error {
-	if t.others == nil {
+	if t.peers.led == nil {
 		return nil
 	}
 	text, err := j.Text()
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	what := opening{Job: text, Dry: t.dry, Start: t.start}
+	what := opening{Job: text, Dry: t.dry, Start: t.ending.start}
 	own, err := opened(j, n)
 	if err == nil {
 		own, err = travelled(own)
@@ -113,12 +113,13 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 	if err != nil {
 		return err
 	}
-	theirs := make([]claims, t.party.World.Size)
-	if err := t.others.All(askOpen, what, func(rank int) any { return &theirs[rank] }); err != nil {
+	theirs := make([]claims, t.peers.party.World.Size)
+	if err := t.peers.led.All(askOpen, what, func(rank int) any { return &theirs[rank] }); err != nil {
 		return err
 	}
 	for rank := 1; rank < len(theirs); rank++ {
-		if err := differ(own, theirs[rank], t.party.Name(0), t.party.Name(rank), "give all the same"); err != nil {
+		if err := differ(own, theirs[rank], t.peers.party.Name(0), t.peers.party.Name(rank),
+			"give all the same"); err != nil {
 			return err
 		}
 	}
@@ -143,7 +144,7 @@ func opened(j *job.Job, n *needs) (claims, error) {
 
 // placed says where the workers of a plan are.
 func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
-	if t.others == nil {
+	if t.peers.led == nil {
 		return nil
 	}
 	if k.Job, err = p.Job.Text(); err != nil {
@@ -151,63 +152,63 @@ func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
 	}
 	devices := p.Plan.Devices()
 	for _, device := range devices {
-		if w := t.party.World; device >= w.Workers() {
+		if w := t.peers.party.World; device >= w.Workers() {
 			return cli.BadInput(fmt.Errorf("the plan has a worker %d, and there are %s", device, counted(w)))
 		}
 	}
-	k.Workers = t.survey.Places(devices)
-	k.Seats = t.survey.Seats(p.Job.Machine.ThreadsPerWorker)
+	k.Workers = t.peers.survey.Places(devices)
+	k.Seats = t.peers.survey.Seats(p.Job.Machine.ThreadsPerWorker)
 	return nil
 }
 
 // hostsOf is the host of each worker; nil where this process is alone.
 func (t *training) hostsOf(k *task) (hosts []string) {
 	for _, at := range k.Workers {
-		hosts = append(hosts, t.party.Places[at.Process].Host)
+		hosts = append(hosts, t.peers.party.Places[at.Process].Host)
 	}
 	return hosts
 }
 
 // place says of a run where its workers are, and shares this host's cores among its processes.
 func (t *training) place(c *run.Config, k *task, j *job.Job, links ...control.Link) {
-	rank := t.party.World.Rank
-	c.World = &process.World{Rank: rank, Workers: k.Workers, Hosts: t.party.Hosts(), Links: links}
+	rank := t.peers.party.World.Rank
+	c.Machine.World = &process.World{Rank: rank, Workers: k.Workers, Hosts: t.peers.party.Hosts(), Links: links}
 	of, mine := make([]int, len(k.Workers)), 0
 	for worker, at := range k.Workers {
 		if of[worker] = at.Process; at.Process == rank {
 			mine++
 		}
 	}
-	c.Carriers, c.Cores = t.party.Carriers(of, k.Streams), 0
+	c.Wire.Carriers, c.Machine.Cores = t.peers.party.Carriers(of, k.Streams), 0
 	seat := k.Seats[rank]
-	c.Place.Part, c.Place.Parts = seat.Part, seat.Parts
-	c.ProfileS = k.watched(c.ProfileS)
+	c.Machine.Place.Part, c.Machine.Place.Parts = seat.Part, seat.Parts
+	c.Watch.ProfileS = k.watched(c.Watch.ProfileS)
 	if seat.Cores < mine {
-		c.Cores = seat.Cores
+		c.Machine.Cores = seat.Cores
 	}
 }
 
 // readyOthers has the others be ready for the run.
 func (t *training) readyOthers(k *task) error {
-	if t.others == nil {
+	if t.peers.led == nil {
 		return nil
 	}
-	return t.others.All(askReady, k, nil)
+	return t.peers.led.All(askReady, k, nil)
 }
 
 // beginOthers has the run begin everywhere.
 func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
-	if t.others == nil {
+	if t.peers.led == nil {
 		return nil
 	}
-	if err := t.others.All(askBegin, nil, nil); err != nil {
+	if err := t.peers.led.All(askBegin, nil, nil); err != nil {
 		return err
 	}
-	links, err := t.others.Begin()
+	links, err := t.peers.led.Begin()
 	if err != nil {
 		return err
 	}
-	t.begun = true
+	t.peers.begun = true
 	t.place(c, k, j, links...)
 	return nil
 }
@@ -216,7 +217,7 @@ func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
 func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 	var own *needs
 	var config run.Config
-	handlers := hosts.Handlers(t.party, t.ErrOrStderr())
+	handlers := hosts.Handlers(t.peers.party, t.ErrOrStderr())
 	maps.Copy(handlers, map[string]setup.Handler{
 		askJob: func(context.Context, json.RawMessage) (any, error) {
 			if wrong != nil {
@@ -240,7 +241,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				if err := checkOut(j, w.RunID, from); err != nil {
 					return nil, err
 				}
-				t.out, t.start = j.Output.Folder, o.Start // as this host has it
+				t.ending.out, t.ending.start = j.Output.Folder, o.Start // as this host has it
 			}
 			return opened(j, own)
 		}),
@@ -265,7 +266,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				if err := t.claim(j, w.RunID, arrange); err != nil {
 					return err
 				}
-				return dropError(filepath.Join(t.out, ErrorName))
+				return dropError(filepath.Join(t.ending.out, ErrorName))
 			}
 			return nil, nil
 		},
@@ -274,12 +275,12 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 		},
 	})
 	maps.Copy(handlers, t.lookers())
-	link, err := t.party.Follow(t.Context(), handlers)
+	link, err := t.peers.party.Follow(t.Context(), handlers)
 	if err != nil || link == nil {
 		return err
 	}
-	config.World.Links = append(config.World.Links, link)
-	slog.Debug("the run begins", "steps", config.Steps)
+	config.Machine.World.Links = append(config.Machine.World.Links, link)
+	slog.Debug("the run begins", "steps", config.Train.Steps)
 	result, err := run.Train(t.Context(), config)
 	if err != nil {
 		return err

@@ -56,21 +56,21 @@ func draws(steps int) *work.Within {
 
 // newProgress is that of a run. What an evaluation takes is guessed at first, from its rows, which have no backward.
 func newProgress(to *os.File, c *run.Config) *progress {
-	p := &progress{steps: c.Steps, interval: 5 * time.Second, every: map[string]int{},
+	p := &progress{steps: c.Train.Steps, interval: 5 * time.Second, every: map[string]int{},
 		cost: map[string]float64{stepping: 1, saving: .5}}
 	if c.Plan != nil {
 		p.batch = c.Plan.StepSamples()
 	}
 	if c.Checkpoint.Dir != "" {
 		p.every[saving] = c.Checkpoint.Every
-		p.bytes = float64(4 * c.Model.ParameterElements() * int64(1+len(c.Optimizer.States())))
+		p.bytes = float64(4 * c.Model.ParameterElements() * int64(1+len(c.Train.Optimizer.States())))
 	}
 	if c.Data.Test != nil {
 		rows := c.Data.Test.Len()
-		if c.EvalRows > 0 {
-			rows = min(rows, c.EvalRows)
+		if c.Train.EvalRows > 0 {
+			rows = min(rows, c.Train.EvalRows)
 		}
-		p.every[evaluating], p.cost[evaluating] = c.EvalEvery, float64(rows)/float64(3*c.Plan.StepSamples())
+		p.every[evaluating], p.cost[evaluating] = c.Train.EvalEvery, float64(rows)/float64(3*c.Plan.StepSamples())
 	}
 	if cli.Draws(to) {
 		p.to, p.interval = to, 100*time.Millisecond

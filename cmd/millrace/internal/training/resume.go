@@ -104,7 +104,7 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 		return nil, err
 	}
 	r := &resumption{path: path, manifest: m}
-	if r.newer = t.spread.Spread != nil && t.spread.Newer; t.others == nil { // else of a process that was always alone
+	if r.newer = t.spread.Spread != nil && t.spread.Newer; t.peers.led == nil { // else of a process that was always alone
 		r.newer = checkpoint.NamesOne(j.Save.Resume) && readRecord(j.Output.Folder).Run != ""
 	}
 	if isFolder(checkpoints(j)) {
@@ -146,7 +146,7 @@ func (t *training) goOn(j *job.Job, run string) error {
 		return err
 	}
 	at := checkpoints(j)
-	t.members = members
+	t.peers.members = members
 	err = t.choose(at)
 	var damaged *checkpoint.DamagedError
 	switch {
@@ -155,7 +155,7 @@ func (t *training) goOn(j *job.Job, run string) error {
 	case errors.As(err, &damaged) && damaged.Whole != "":
 		j.Save.Resume = damaged.Whole
 	case errors.Is(err, checkpoint.ErrNone):
-		t.members = nil
+		t.peers.members = nil
 	default:
 		return err
 	}

@@ -61,7 +61,7 @@ func (t *training) shelfAt(path string) (*checkpoint.Shelf, error) {
 	if err := t.spread.close(); err != nil {
 		return nil, err
 	}
-	t.spread = &spread{Path: path, shelf: checkpoint.NewShelf(path), party: t.party}
+	t.spread = &spread{Path: path, shelf: checkpoint.NewShelf(path), party: t.peers.party}
 	return t.spread.shelf, nil
 }
 
@@ -94,15 +94,15 @@ func (a among) Look() ([]checkpoint.Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	others := make([]looked, a.party.World.Size)
-	err = a.others.All(askLook, wanted{Path: a.path, Known: own.Digest()}, func(rank int) any { return &others[rank] })
+	others := make([]looked, a.peers.party.World.Size)
+	err = a.peers.led.All(askLook, wanted{Path: a.path, Known: own.Digest()}, func(rank int) any { return &others[rank] })
 	all := make([]checkpoint.Survey, len(others))
 	for rank, one := range others {
 		if all[rank] = one.Survey; rank == 0 || one.Same {
 			all[rank] = own
 		}
-		all[rank].Host = a.party.Places[rank].Host
-		if a.members != nil && !a.members[rank] {
+		all[rank].Host = a.peers.party.Places[rank].Host
+		if a.peers.members != nil && !a.peers.members[rank] {
 			all[rank].Copies, all[rank].Damaged = nil, nil
 		}
 	}
@@ -113,12 +113,13 @@ func (a among) Text(rank int, of checkpoint.Copy) (text string, err error) {
 	if rank == 0 {
 		return a.shelf.Text(of)
 	}
-	err = a.others.Ask(rank, askText, wanted{Path: a.path, Copy: of}, &text)
+	err = a.peers.led.Ask(rank, askText, wanted{Path: a.path, Copy: of}, &text)
 	return text, err
 }
 
 func (a among) Check(steps int, files map[int][]checkpoint.File) (map[int]map[string]checkpoint.Verdict, error) {
-	verdicts, errs := make([]map[string]checkpoint.Verdict, a.party.World.Size), make([]error, a.party.World.Size)
+	verdicts, errs := make([]map[string]checkpoint.Verdict, a.peers.party.World.Size), make([]error,
+		a.peers.party.World.Size)
 	var asking sync.WaitGroup
 	for rank, files := range files {
 		asking.Go(crash.Caught(func() {
@@ -126,7 +127,7 @@ func (a among) Check(steps int, files map[int][]checkpoint.File) (map[int]map[st
 				verdicts[0], errs[0] = a.shelf.Check(a.Context(), steps, files)
 				return
 			}
-			errs[rank] = a.others.Ask(rank, askCheck, wanted{Path: a.path, Steps: steps, Files: files}, &verdicts[rank])
+			errs[rank] = a.peers.led.Ask(rank, askCheck, wanted{Path: a.path, Steps: steps, Files: files}, &verdicts[rank])
 		}))
 	}
 	asking.Wait()
@@ -142,7 +143,7 @@ func (t *training) choose(path string) error {
 	if t.spread.chosen() && t.spread.Path == path {
 		return nil
 	}
-	if t.others == nil {
+	if t.peers.led == nil {
 		whole, err := checkpoint.Open(path)
 		if err == nil {
 			err, t.spread = t.spread.close(), &spread{Path: path, whole: whole}
@@ -167,7 +168,7 @@ func (t *training) find(path string) (at string, m *checkpoint.Manifest, err err
 	for _, why := range t.spread.Passed {
 		fmt.Fprintf(t.ErrOrStderr(), "millrace: passed over, as it is not whole: %s\n", why)
 	}
-	if err := t.others.All(askTake, t.spread, nil); err != nil {
+	if err := t.peers.led.All(askTake, t.spread, nil); err != nil {
 		return "", nil, err
 	}
 	return t.spread.take()
@@ -191,9 +192,9 @@ func (s *spread) opens(c *run.Config) (err error) {
 	switch {
 	case !s.chosen():
 	case s.whole != nil:
-		c.From = s.whole
+		c.Resume.Open = s.whole
 	default:
-		c.From, err = s.shelf.Open(s.Spread, s.party.World.Rank,
+		c.Resume.Open, err = s.shelf.Open(s.Spread, s.party.World.Rank,
 			func(process int) (io.ReadWriteCloser, error) { return s.party.Dial(process) })
 	}
 	return err
@@ -212,9 +213,9 @@ func liesIn(j *job.Job, path string, m *checkpoint.Manifest) (bool, error) {
 // membersOf says of each process whether the folder of a job, as it has it, is a run's.
 func (t *training) membersOf(j *job.Job, run string) ([]bool, error) {
 	runs := []string{readRecord(j.Output.Folder).Run}
-	if t.others != nil {
-		runs = append(runs, make([]string, t.party.World.Size-1)...)
-		if err := t.others.All(askRun, j.Output.Folder, func(rank int) any { return &runs[rank] }); err != nil {
+	if t.peers.led != nil {
+		runs = append(runs, make([]string, t.peers.party.World.Size-1)...)
+		if err := t.peers.led.All(askRun, j.Output.Folder, func(rank int) any { return &runs[rank] }); err != nil {
 			return nil, err
 		}
 	}

@@ -62,7 +62,7 @@ type task struct {
 
 // task is what follows from a job and its plan.
 func (t *training) task(p *prepare.Prepared) (*task, error) {
-	k := &task{Plan: p.Plan, Resume: t.from.at(), Streams: t.streams}
+	k := &task{Plan: p.Plan, Resume: t.from.at(), Streams: t.peers.streams}
 	k.Rate, k.RateFactor = t.from.rate(p.Job, p.Plan.Together())
 	return k, t.placed(k, p)
 }
@@ -71,15 +71,17 @@ func (t *training) task(p *prepare.Prepared) (*task, error) {
 func (k *task) config(j *job.Job, n *needs) run.Config {
 	return run.Config{
 		Model: n.model, Plan: k.Plan, Engine: n.engine,
-		Data:      run.Data{Train: data.Prefetch(n.data.Train, 4), Test: n.data.Test},
-		Optimizer: j.Train.Optimizer, Rate: k.Rate, RateScale: j.Train.RateScale, RateFactor: k.RateFactor,
-		Clip: j.Train.Clip, Seed: j.Data.Seed,
-		Class: cli.ClassOf, Steps: j.Train.Steps, PerSlice: j.Plan.BatchNorm == job.PerSlice, AnyOrder: j.Plan.AnyOrder,
-		ThreadsPerWorker: j.Machine.ThreadsPerWorker, Place: &place.Policy{Bind: place.Binding(j.Machine.Bind)},
+		Data: run.Data{Train: data.Prefetch(n.data.Train, 4), Test: n.data.Test},
+		Train: run.Training{Optimizer: j.Train.Optimizer, Rate: k.Rate, RateScale: j.Train.RateScale,
+			RateFactor: k.RateFactor, Clip: j.Train.Clip, Seed: j.Data.Seed, Steps: j.Train.Steps,
+			PerSlice: j.Plan.BatchNorm == job.PerSlice, AnyOrder: j.Plan.AnyOrder,
+			EvalEvery: j.Train.EvalEvery, EvalRows: j.Train.EvalRows},
+		Machine: run.Machine{ThreadsPerWorker: j.Machine.ThreadsPerWorker,
+			Place: &place.Policy{Bind: place.Binding(j.Machine.Bind)}},
 		Checkpoint: run.Checkpointing{Dir: checkpoints(j), Every: j.Save.Every, Keep: j.Save.Keep,
 			ByStage: j.Save.Mode == job.SaveStage},
-		EvalEvery: j.Train.EvalEvery, EvalRows: j.Train.EvalRows, Resume: k.Resume, AverageResumed: j.Save.ResumeAveraged,
-		Hooks: run.Hooks{OnPart: cli.AtStep},
+		Resume: run.Resuming{At: k.Resume, Averaged: j.Save.ResumeAveraged},
+		Hooks:  run.Hooks{OnPart: cli.AtStep}, Class: cli.ClassOf,
 	}
 }
 
@@ -153,8 +155,8 @@ func (t *training) planned(j *job.Job, needs *needs) (*undertaking, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.unlike != "" {
-		p.Plan.Why = append(p.Plan.Why, t.unlike)
+	if t.peers.unlike != "" {
+		p.Plan.Why = append(p.Plan.Why, t.peers.unlike)
 	}
 	t.say(t.from.planned(j, p.Plan))
 	task, err := t.task(p)
@@ -171,14 +173,14 @@ func (t *training) planned(j *job.Job, needs *needs) (*undertaking, error) {
 	if j.Machine.Collectives == job.Native {
 		p.Plan.Why = append(p.Plan.Why, otherBits(p.Plan))
 	}
-	config.Carriers, config.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
+	config.Wire.Carriers, config.Machine.Cores = prepare.CarriersOf(j, p.Cluster), predict.Cores(p.Cluster, p.Plan, 0)
 	if j.Plan.Advances() {
 		config.Next = p.Advancing(t.ErrOrStderr()).Next
 		if _, err := p.Advancing(io.Discard).Next(trace.Timeline{}, 1); err != nil { // before anything is written
 			return nil, cli.BadInput(fmt.Errorf("--advance %s: %w", j.Plan.Advance, err))
 		}
 	}
-	config.Replay, config.ReplaySeen = order.Applied, order.Seen
+	config.Train.Replay, config.Train.ReplaySeen = order.Applied, order.Seen
 	if err := config.Check(); err != nil {
 		return nil, cli.BadInput(err)
 	}

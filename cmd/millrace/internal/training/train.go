@@ -27,33 +27,44 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// training is what train was asked for.
+// training is one call of the command train: what was asked for, and how far it has come. It has a method for each
+// step of train, from the flags to what the run leaves, most of which concern several of its parts.
 type training struct {
 	*cobra.Command
 	flags       prepare.JobFlags
 	asJSON, dry bool
 	from        *resumption
-	spread      *spread         // where that is, in a run of several processes
-	members     []bool          // by rank, whose checkpoints the run may go on from; nil: everybody's
-	folder      *os.File        // the job's, where it is there and is held
-	fellow      bool            // another process of the run holds it
-	party       *together.Party // nil: this process is alone
-	each        int             // workers of a process of the party
-	others      *setup.Leader   // that rank 0 leads
-	survey      *hosts.Survey   // of the hosts of all
-	noted       []string        // of them, for the plan
-	streams     int             // connections that each two workers are to have each way
-	begun       bool            // so that they are the run's
-	unlike      string          // what differs between hosts, of what bits depend on; empty: nothing
-	out         string          // the run's folder, once it is known that this run may write there
-	ran         bool            // and has written there
-	start       string          // of the run, for error.json: drawn by rank 0
-	steps       *int            // done, once the run has ended; nil: not known
-	saved       string          // the last checkpoint
+	spread      *spread  // where that is, in a run of several processes
+	folder      *os.File // the job's, where it is there and is held
+	fellow      bool     // another process of the run holds it
+	peers       peers
+	ending      ending
+}
+
+// peers is the processes of a run of several. The zero value is a process that is alone.
+type peers struct {
+	party   *together.Party // nil: this process is alone
+	each    int             // workers of a process of the party
+	led     *setup.Leader   // of rank 0, which leads the others; nil: of others, and of a process that is alone
+	survey  *hosts.Survey   // of the hosts of all
+	noted   []string        // of them, for the plan
+	streams int             // connections that each two workers are to have each way
+	begun   bool            // the others have begun, so that they are the run's
+	unlike  string          // what differs between hosts, of what bits depend on; empty: nothing
+	members []bool          // by rank, whose checkpoints the run may go on from; nil: everybody's
+}
+
+// ending is what error.json says of a run that has failed, beside the error.
+type ending struct {
+	out   string // the run's folder, once it is known that this run may write there
+	ran   bool   // the run has written there
+	start string // of the run, drawn by rank 0
+	steps *int   // done, once the run has ended; nil: not known
+	saved string // the last checkpoint
 }
 
 func TrainCommand() *cobra.Command {
-	t := &training{streams: 1}
+	t := &training{peers: peers{streams: 1}}
 	var each int
 	c := &cobra.Command{
 		Use: "train [JOB.yaml]", Short: "Profile, plan, check, simulate, train and report", Long: trainHelp,
@@ -163,7 +174,7 @@ func (t *training) do(w *launch.World) (err error) {
 	defer func() { t.spread.close() }()
 	defer func() { err = t.leaveError(w.Rank, err) }()
 	if w.Rank == 0 {
-		t.start = fmt.Sprintf("%016x", rand.Uint64())
+		t.ending.start = fmt.Sprintf("%016x", rand.Uint64())
 	}
 	if w.Size > 1 {
 		return t.together(w)
@@ -212,7 +223,7 @@ func (t *training) lead(world *launch.World) error {
 	}
 	result, err := run.Train(t.Context(), u.config)
 	if result != nil {
-		t.ended(w.begun, result.Steps, cmp.Or(result.Checkpoint, t.from.at()))
+		t.ending.ended(w.begun, result.Steps, cmp.Or(result.Checkpoint, t.from.at()))
 	}
 	return t.concluded(world, w, result, err)
 }
@@ -239,7 +250,7 @@ func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 	if err != nil {
 		return nil, nil, remedied(err)
 	}
-	if t.others != nil && j.Machine.Wire != "" {
+	if t.peers.led != nil && j.Machine.Wire != "" {
 		return nil, nil, cli.BadInput(fmt.Errorf("--wire %s: it brakes the workers of one process, and these are of "+
 			"several; leave it out", j.Machine.Wire))
 	}
@@ -254,7 +265,7 @@ func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 		if err := checkOut(j, world.RunID, t.from); err != nil {
 			return nil, nil, err
 		}
-		t.out, t.saved = j.Output.Folder, t.from.at()
+		t.ending.out, t.ending.saved = j.Output.Folder, t.from.at()
 	}
 	return j, needs, nil
 }
@@ -281,7 +292,7 @@ func (t *training) begins(world *launch.World, u *undertaking, servers *servers,
 		return nil, err
 	}
 	w.run, w.start = world.RunID, t.started(u.p)
-	u.config.Hooks, u.config.Begin, u.config.ProfileS = w.hooks(), w.begin, u.p.Plan.Predicted.BusyS
+	u.config.Hooks, u.config.Begin, u.config.Watch.ProfileS = w.hooks(), w.begin, u.p.Plan.Predicted.BusyS
 	return w, t.beginOthers(&u.config, u.task, u.job)
 }
 
@@ -291,7 +302,7 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 		return faultOf(w.unreplaced(errors.Join(err, w.close())), t.from.at())
 	}
 	if err != nil { // before the report of many steps, which takes its time; what goes wrong here the end says
-		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.saved))
+		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.ending.saved))
 	}
 	if lostOf(err) != nil { // most of the ten seconds is over by then
 		inTime(cli.StopGrace, func() { _, _ = w.finish(result, err) })

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// times is what computations and transfers of uniform stages take, in units of the user's choice.
+type times struct {
+	forward, backward        []float64 // by stage, or one number for all workers
+	weight, transfer, update float64
+	allReduce, norm          float64
+	streaming                bool // devices transfer while they compute
+}
+
+// mostCost bounds what an instruction of uniform stages takes: the times of every Program that is
+// played add up without rounding a shortest one away.
+const mostCost = 1e9
+
+// check refuses times that no device can take.
+func (t *times) check() error {
+	for _, f := range []struct {
+		name   string
+		values []float64
+	}{{"forward", t.forward}, {"backward", t.backward}, {"weight", []float64{t.weight}},
+		{"transfer", []float64{t.transfer}}, {"update", []float64{t.update}}, {"all-reduce", []float64{t.allReduce}},
+		{"norm", []float64{t.norm}}} {
+		for _, value := range f.values {
+			if !(value >= 0 && value <= mostCost) {
+				return fmt.Errorf("--%s %s; give a time from 0 to %g", f.name, commas(f.values), mostCost)
+			}
+		}
+	}
+	if t.weight > slices.Min(t.backward) {
+		return fmt.Errorf("--weight %v; it is a part of --backward, which is %s", t.weight, commas(t.backward))
+	}
+	return nil
+}
+
+// fit refuses times by stage that are more or fewer than the stages of a Program.
+func (t *times) fit(p *schedule.Program) error {
+	for _, f := range []struct {
+		name  string
+		times []float64
+	}{{"forward", t.forward}, {"backward", t.backward}} {
+		if len(f.times) > 1 && len(f.times) != p.Stages {
+			return fmt.Errorf("--%s %s has %d times; give one, or one for each of the %d stages", f.name,
+				commas(f.times), len(f.times), p.Stages)
+		}
+	}
+	return nil
+}
+
+// costs is what instructions of a Program cost on uniform stages: a worker's chunks share
+// what a worker takes.
+func (t *times) costs(p *schedule.Program) sim.Costs {
+	held := 1
+	for w := range p.Workers {
+		places := map[int]bool{} // two replicas of a stage are no chunks: each works on its own micro-batches
+		for _, h := range p.StagesOf(w) {
+			if h[0] == 0 && h[2] == 0 {
+				places[h[1]] = true
+			}
+		}
+		held = max(held, len(places))
+	}
+	chunks := float64(held)
+	c := sim.Uniform(p.Stages, 0, 0, t.transfer)
+	if t.onStreaming(p) {
+		c = sim.Streaming(c, t.transfer)
+	}
+	for i := range c.Stages {
+		k := &c.Stages[i][0]
+		k.ForwardS, k.BackwardS = timeOf(t.forward, i, chunks), timeOf(t.backward, i, chunks)
+		k.WeightS = k.BackwardS / 2
+		if t.weight != 0 {
+			k.WeightS = t.weight / chunks
+		}
+		k.InputS, k.EvaluateS = k.BackwardS-k.WeightS, k.ForwardS
+		k.UpdateS, k.AllReduceS, k.NormS = t.update/chunks, t.allReduce/chunks, t.norm
+	}
+	return c
+}
+
+// timeOf is what a stage takes: its own time, or its share of what all chunks of its worker take.
+func timeOf(times []float64, stage int, chunks float64) float64 {
+	if len(times) > 1 {
+		return times[stage]
+	}
+	return times[0] / chunks
+}
+
+// onStreaming says whether a Program is played on devices that transfer while they compute: where that
+// is asked for, and where its order is for no others.
+func (t *times) onStreaming(p *schedule.Program) bool {
+	f, err := family.Lookup(p.Name)
+	return t.streaming || p.Paired || err == nil && f.Streaming
+}
