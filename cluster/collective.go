@@ -11,10 +11,10 @@ const (
 	Gather               // an all-gather or a reduce-scatter
 )
 
-// CollectiveS is what a collective of bytes in all takes among devices that ascend, as NCCL carries it out,
-// beside alike ones of the other devices of the same groups: rings that leave a group of the innermost level by
-// every rail that its devices have, or for an all-reduce double binary trees between the groups, whichever is
-// faster.
+// CollectiveS is the time of a collective of bytes in all among ascending devices, in seconds, as NCCL carries it
+// out. Alike collectives of the other devices of the same groups go on beside it. It is the faster of rings that
+// leave a group of the innermost level by every rail that its devices have, and, for an all-reduce, double binary
+// trees between the groups.
 //
 // A ring of n devices moves (n-1)/n of the bytes over every edge, twice for an all-reduce. With k devices in a group
 // there are k rings, each with its part, so that edges inside carry nearly all bytes, and the group's way out all of

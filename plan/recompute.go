@@ -22,9 +22,9 @@ const (
 	KeepInput Recompute = -1
 )
 
-// Every keeps what every k-th layer of the stage reads, counted from its first, and the
-// backward recomputes k layers at a time, from the last k to the first (Chen et al., Training
-// Deep Nets with Sublinear Memory Cost, 2016, section 3). k is 1 at least.
+// Every keeps what every k-th layer of the stage reads, counted from its first. The backward recomputes k layers at
+// a time, from the last k to the first (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, section
+// 3). k is 1 at least.
 func Every(k int) Recompute { return Recompute(k) }
 
 // AtBoundary is KeepInput where a stage is to recompute, or KeepAll.

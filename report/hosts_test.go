@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// onHosts is a run of four stages in four processes on two hosts, whose clocks agree within so much by what it says
-// and are off by so much.
+// onHosts is a run of four stages in four processes on two hosts. Their clocks agree within withinS by what the run
+// says, and are off by skewS.
 func onHosts(withinS, skewS float64) Inputs {
 	p := tracetest.FourStages()
 	p.Source, p.Steps, p.TransferS = "run", 6, 0.0002

@@ -254,8 +254,8 @@ func peakTexts(predicted, measured *Numbers, workers int) []string {
 	return texts
 }
 
-// thinned is the first and the last of a long row of values and, of each of as many equal parts of it as leave at most
-// so many, the lowest and the highest in their order: a peak is never left out.
+// thinned shortens a long row of values to at most most, and never leaves out a peak. It keeps the first and the
+// last, and the lowest and the highest of each of as many equal parts as fit, in their order.
 func thinned[T any](all []T, most int, of func(T) float64) []T {
 	if len(all) <= most {
 		return all

@@ -63,8 +63,8 @@ const moreSteps = 30_000
 // mostSamples is the most memory samples a curve keeps: two for each column of a wide screen.
 const mostSamples = 4000
 
-// measuredPanels is the step that the numbers are shown by, and where they are few boxes the fastest, the slowest
-// and the earliest one too, of those that are kept.
+// measuredPanels is the measured steps that a page draws: first the one that the numbers are shown by. Where they
+// have few boxes the fastest, the slowest and the earliest follow, of those that are kept.
 func (in Inputs) measuredPanels() []panel {
 	t, skip := in.Measured, in.skip(len(in.Measured.Steps))
 	shown, marked := in.measured()

@@ -54,8 +54,9 @@ func TestNumbersAreOfTheSameSteps(t *testing.T) {
 	}
 }
 
-// The bubble is the middle one of the steps' own (50 %, 10 %, 50 %), as the curve over the steps shows them, though the
-// medians of step (10 ms) and busy times (9 ms each) leave 10 %; and the same by what a run that goes on has said.
+// By hand: the bubble is the median of the steps' own (50 %, 10 %, 50 %), as the curve over the steps shows them.
+// The medians of step (10 ms) and busy times (9 ms each) would leave 10 %. It is the same by what a run that goes on
+// has said.
 func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 	tl := &trace.Timeline{Workers: 2, Stages: 2}
 	var said []StepTook
@@ -76,8 +77,8 @@ func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 	}
 }
 
-// However long its steps are and whichever of them are kept, no worker of a run or of a stream is busy for longer than
-// a step, and the bubble is what is left.
+// No worker of a run or of a stream is busy for longer than a step, and the bubble is what is left. Steps may take
+// any time, and any of them may be kept.
 func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -120,8 +121,8 @@ func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
 	}
 }
 
-// Of a run without a Timeline the numbers are of the steps that it has said something of, those of its last part, and
-// the report says why no measured step is drawn.
+// The numbers of a run without a Timeline are of the steps of its last part that it has said something of. The
+// report says why no measured step is drawn.
 func TestAKilledRunsNumbersAreOfItsMetrics(t *testing.T) {
 	in := sample(tracetest.TwoStages())
 	in.Measured, in.Resumed, in.Unmeasured = nil, []int{40}, "It was killed."

@@ -122,8 +122,8 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 	}
 }
 
-// What better hardware would do is asked until a deadline, each change in its share of the time, and what else there
-// is to explain is explained all the same. Of a search with a time the explanation is thus within it.
+// What better hardware would do is asked until a deadline, each change in its share of the time. What else there is
+// to explain is explained all the same. Of a search with a time the explanation is thus within it.
 func TestAdviceKeepsToADeadline(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)

@@ -39,11 +39,10 @@ type estimator struct {
 	noise       *sim.Noise // of all devices
 }
 
-// estimate is how long the first step of a shape takes, by playing its forwards and backwards
-// against each other without a queue of events, and by how many bytes its fullest device is over
-// its memory, about. Where workers have their own cores and pairs of devices their own links, with
-// round robin, the time is the simulator's for one step (TestEstimateIsASimulation); contention for
-// shared links and cores is left out, so it ranks and never decides.
+// estimate is the approximate time of a shape's first step, and by how many bytes its fullest device is over its
+// memory. It plays forwards and backwards against each other without a queue of events. Where workers have their own
+// cores and pairs of devices their own links, with round robin, the time is the simulator's for one step
+// (TestEstimateIsASimulation); contention for shared links and cores is left out, so it ranks and never decides.
 func (e *estimator) estimate(h *shape) (stepS float64, over int64) {
 	if !e.playable(h) || !e.load(h) {
 		return math.Inf(1), math.MaxInt64 / 2

@@ -37,12 +37,11 @@ func (w want) with(stages, more float64) float64 {
 // time stay together, and moving single layers is left to improve.
 const maxCuts, maxReplicatedCuts = 200, 64
 
-// partition cuts the layers into stages and gives each its replicas, in the order of devices
-// given, so that the slowest of all stages and transfers takes the least time for each
-// micro-batch; none if nothing does. best(i, j, d), the least for layers before j on the
-// first d devices in i stages, is the least over k and r of max(best(i-1, k, d-r), stage
-// k..j-1 on r devices): exact for this measure, in which an all-reduce counts as if it were
-// spread over the step's micro-batches. Filling the pipeline is no part of it: estimate knows.
+// partition cuts the layers into stages with replicas so that the slowest stage or transfer takes the least time for
+// each micro-batch; none if nothing does. Devices are in the order given. best(i, j, d), the least for layers before
+// j on the first d devices in i stages, is the least over k and r of max(best(i-1, k, d-r), stage k..j-1 on r
+// devices): exact for this measure, in which an all-reduce counts as if it were spread over the step's
+// micro-batches. Filling the pipeline is no part of it: estimate knows.
 func (c cutter) partition(w want) []*shape {
 	at := c.places(w.size, w.devices > w.stages)
 	n, D := len(at)-1, w.devices

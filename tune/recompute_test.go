@@ -28,8 +28,8 @@ func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 	return slices.Max(r.Best.Predicted.Needs())
 }
 
-// What is fixed holds for every stage of every family, and the search finds that three of
-// nine layers at a time fit where neither nothing nor all at once does.
+// What is fixed holds for every stage of every family. The search finds that three of nine layers at a time fit
+// where neither nothing nor all at once does.
 func TestRecomputeIsKeptOrFound(t *testing.T) {
 	for _, schedule := range []string{"1f1b", "zb-h1", "interleaved"} {
 		held(t, schedule, "none", plan.KeepAll)

@@ -74,9 +74,9 @@ type Request struct {
 
 // Rival is a plan that was considered: the best of its kind.
 type Rival struct {
-	// Kind is a family of package schedule, "replicated " and one for stages on several
-	// devices, "data parallelism", "one worker", "straight pipeline", "model parallel", "hybrid parallelism", "equal
-	// split", or a planner's name.
+	// Kind is the family of schedules or the kind of plan that a rival is. It is a family of package schedule,
+	// "replicated " and one for stages on several devices, "data parallelism", "one worker", "straight pipeline",
+	// "model parallel", "hybrid parallelism", "equal split", or a planner's name.
 	Kind      string         `json:"kind"`
 	Plan      *plan.Plan     `json:"plan,omitempty"`
 	Predicted plan.Predicted `json:"predicted"`

@@ -26,7 +26,7 @@ func (s step) updates(stage int) float64 {
 // mostTurns bounds the micro-batches that are looked at until replicas' turns begin again.
 const mostTurns = 1 << 16
 
-// linkS is for how long of a step the busiest link is taken by what crosses the cut before a stage, and
+// linkS is the part of a step, in seconds, for which the cut before a stage takes the busiest link. twoWays says
 // whether what comes back takes the same one.
 func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) {
 	p := *s.program

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A run whose workers go their own way is trained again to the bit by its record, evaluations and checkpoints included,
-// and so are two parts of one that has gone on.
+// A run under asp, whose workers go their own way, is replayed to the bit by its record. Evaluations and checkpoints
+// are too, and so are two parts of one that was resumed.
 func TestARunOfASPIsReplayed(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -108,8 +108,8 @@ func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 	}
 }
 
-// otherHosts is a folder with an ssh that runs a command on this host for others, but for one whose name is in the file
-// GONE, and the file that it notes its arguments in.
+// otherHosts is a folder with an ssh that runs commands of other hosts on this one. It fails for a host whose name
+// is in the file GONE, and notes its arguments in the file told.
 func otherHosts(t *testing.T) (path, told string) {
 	t.Helper()
 	dir := t.TempDir()

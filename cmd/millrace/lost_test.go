@@ -275,8 +275,8 @@ func TestALostProcessEndsTheRun(t *testing.T) {
 	}
 }
 
-// A run that is started again goes on from its last whole checkpoint, also in fewer processes under another plan,
-// to the weights of one that nobody has disturbed.
+// A run that is started again goes on from its last whole checkpoint, also in fewer processes under another plan.
+// Its weights are those of one that nobody has disturbed.
 func TestARunGoesOnWithoutALostProcess(t *testing.T) {
 	p := profiled(t)
 	short := strings.Replace(long, "1000000", "200", 1)

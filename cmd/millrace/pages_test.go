@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/report/pagetest"
 )
 
-// The pages of trainings of every sort agree with themselves, with the Timelines that they are drawn from, and with
-// what `report` says of the same run on a terminal, at both widths.
+// The pages of trainings of every sort agree with themselves and with the Timelines that they are drawn from. They
+// agree with what `report` says of the same run on a terminal, at both widths.
 func TestThePagesOfRealTrainings(t *testing.T) {
 	const line = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batch 4 --stages 2 --workers 2 " +
 		"--steps 40 --eval-rows 64 --out run"

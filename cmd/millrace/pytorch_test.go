@@ -51,9 +51,8 @@ func clone(t *testing.T) (dir string, sh func(command string) string) {
 	}
 }
 
-// thereAndBack holds the commands for a PyTorch model that the README has, and those of the example, to do what they
-// say, from the module to two stages and back, by what they have printed; without python3-torch, which make
-// setup-pytorch installs, that fails.
+// thereAndBack holds the README's commands for a PyTorch model, and those of the example, to what they print. They
+// go from the module to two stages and back; without python3-torch, which make setup-pytorch installs, that fails.
 func thereAndBack(t *testing.T, sh func(command string) string, printed map[string]string) {
 	shown := regexp.MustCompile(`(?m)^    \$ (.*(?:digits\.mr|digits\.safetensors).*)$`)
 	var commands []string

@@ -119,7 +119,7 @@ func TestSettingsBesideAPlanAgreeWithIt(t *testing.T) {
 	}
 }
 
-// A plan that divides a layer trains, its report and its checkpoint say of which stages have parts, and the run goes on
+// A plan that divides a layer trains, and its report and checkpoint say of which stages have parts. The run goes on
 // under a plan of whole layers; what is exported has whole weights.
 func TestAPlanOfPartsTrains(t *testing.T) {
 	t.Parallel()

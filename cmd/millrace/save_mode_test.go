@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// A run whose stages save themselves is killed, in one process and in two over TCP, and goes on from the last
-// epoch that all stages have, to the bits of a run that drained there.
+// A run whose stages save themselves is killed and goes on from the last epoch that all stages have. It has the bits
+// of a run that drained there, in one process and in two over TCP.
 func TestAKilledRunWhoseStagesSaveGoesOn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

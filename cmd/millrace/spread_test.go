@@ -109,9 +109,9 @@ func savedIn(t *testing.T, p *clitest.Program, host string) (step int) {
 // encrypted has a process speak TLS.
 func encrypted(_ int, c *exec.Cmd) { c.Env = append(c.Env, launch.TLSVar+"=on") }
 
-// Two hosts with disks of their own save, one is killed, and the run goes on with the hosts in each other's place,
-// then as one process that has both disks: the weights are those of one process that never stopped. So they are where
-// files travel encrypted.
+// Two hosts with disks of their own save, one is killed, and the run goes on. It does so with the hosts in each
+// other's place, then as one process that has both disks: the weights are those of one process that never stopped.
+// So they are where files travel encrypted.
 func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -246,8 +246,8 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	end(t, hostsOf(t, p, []string{"a", "b", "b"}, line+"2"), 0, 0, 0)
 }
 
-// Files that a host has of a checkpoint which was being saved, and which another host has committed, are not deleted by
-// a new run without being asked for; the run itself goes on from them.
+// A new run does not delete a checkpoint's files on a host unless it is asked to, where another host has committed
+// that checkpoint. It was being saved when the run ended; the run itself goes on from it.
 func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -279,8 +279,8 @@ func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	}
 }
 
-// A run that is started again does not go on from what a host that joins has of another training, however far that is,
-// and what the others have stays.
+// A run that is started again does not go on from another training's checkpoints on a host that joins. However far
+// those are, what the other hosts have stays.
 func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

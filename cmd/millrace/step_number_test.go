@@ -91,8 +91,8 @@ func livePage(t *testing.T, dir string) string {
 	return ""
 }
 
-// sameNumbers holds what was said, and what stands in the run's files, against the steps that were taken, those behind
-// which it was evaluated in all, and those of its newest part.
+// sameNumbers compares what was said, and the run's files, with the steps that were taken. evaluated are the steps
+// behind which it was evaluated in all, and newest those of its newest part.
 func sameNumbers(t *testing.T, p *clitest.Program, said string, steps, evaluated, newest []int) {
 	t.Helper()
 	n := steps[len(steps)-1]

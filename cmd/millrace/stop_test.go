@@ -65,8 +65,8 @@ func TestSignalsStopAfterAStep(t *testing.T) {
 	}
 }
 
-// Stopping after 4 of 9 steps and going on under another plan changes no bit of the loss, where
-// no stage has replicas (of which Chimera's two directions are two): they add in another order.
+// Stopping after 4 of 9 steps and going on under another plan changes no bit of the loss. Plans with replicas are
+// left out (Chimera's two directions are such): they add in another order.
 func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

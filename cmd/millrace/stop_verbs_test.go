@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// A verb that a signal stops shows the best that it has found so far, keeps it where it was asked to, says so last and
-// ends with 128 + the signal. Nothing half-written is left.
+// A verb that a signal stops shows the best that it has found so far, and keeps it where it was asked to. It says so
+// last and ends with 128 + the signal. Nothing half-written is left.
 func TestSignalsStopEveryVerb(t *testing.T) {
 	for _, args := range []string{
 		"plan --model gpt --set layers=24 --cluster dapple-a --batch 256 --time 1m -o out.json",

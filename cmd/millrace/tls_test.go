@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// A training over TLS refuses at every port whoever has no certificate as its processes do, or none but the token, goes
-// on after a process is lost, and leaves the weights of one in a single process.
+// A training over TLS refuses at every port whoever has no certificate as its processes do, or the token alone. It
+// goes on after a process is lost, and leaves the weights of one in a single process.
 func TestATrainingOverTLS(t *testing.T) {
 	p := profiled(t)
 	if err := os.WriteFile(filepath.Join(p.Dir, "token"), []byte(strangersToken), 0o600); err != nil {

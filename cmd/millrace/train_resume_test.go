@@ -328,8 +328,8 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 	}
 }
 
-// A run that keeps all its checkpoints keeps them when it goes on, and what is 0 in the checkpoint is said where a
-// run that begins would have another value.
+// A run that keeps all its checkpoints keeps them when it goes on. What is 0 in the checkpoint is said where a run
+// that begins would have another value.
 func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -15,7 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// BaPipe Tables I and II by hand for N = 3, M = 8 (the paper's Figs. 5 and 6), F = 1, B = 2, SR = 0.5.
+// The wanted times are BaPipe's Tables I and II by hand. N = 3, M = 8 (the paper's Figs. 5 and 6), F = 1, B = 2, SR
+// = 0.5.
 func TestTables(t *testing.T) {
 	for _, c := range []struct {
 		family   string
@@ -49,8 +50,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// mixedCase is a random chain of layers on a random chain of devices of two types, one of
-// them faster by a factor that differs from layer to layer.
+// mixedCase is a random chain of layers on a random chain of devices of two types. One type is faster, by a factor
+// that differs from layer to layer.
 func mixedCase(t *rapid.T, link float64) (plan.Request, []int) {
 	n := rapid.IntRange(1, 8).Draw(t, "layers")
 	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: "x", Source: "roofline",
@@ -173,8 +174,8 @@ func everyOrder(devices []int, yield func([]int)) {
 	walk(nil, devices)
 }
 
-// Divided boundary layers bring the longest stage as near to the shortest as neighbours can
-// share, never over the partition into whole layers, and every layer is computed once.
+// Divided boundary layers bring the longest stage as near to the shortest as neighbours can share. It is never
+// longer than in the partition into whole layers, and every layer is computed once.
 func TestDividesLayers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)

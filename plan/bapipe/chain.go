@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile/board"
 )
 
-// chain is a daisy chain of stages, each on a device or, where whole chains are side by side, on one of each, with a
-// model's costs on them for one micro-batch size and schedule.
+// chain is a chain of stages with a model's costs on them, for one micro-batch size and schedule. Each stage is on a
+// device or, where whole chains are side by side, on one of each.
 type chain struct {
 	p       *profile.Profile
 	c       *cluster.Cluster

@@ -17,9 +17,9 @@ type Row struct {
 // families maps the paper's names to the families of package schedule that are them.
 var families = map[string]string{"1F1B-AS": "1f1b-as", "FBP-AS": "fbp-as", "1F1B-SNO": "1f1b", "1F1B-SO": "so"}
 
-// Table evaluates Table I (families 1f1b-as, fbp-as) or Table II (1f1b, which is SNO, and
-// so) for n stages, m micro-batches, forward and backward times f and b, and sr seconds to send
-// and receive one feature map or error.
+// Table evaluates BaPipe's Table I (families 1f1b-as, fbp-as) or Table II (1f1b, which is SNO, and so). n is the
+// number of stages, m of micro-batches, f and b the times of a forward and a backward, and sr the time to send and
+// receive one feature map or error, all in seconds.
 func Table(family string, m, n int, f, b, sr float64) (Row, error) {
 	M, N := float64(m), float64(n)
 	compute := (M + N - 1) * (f + b)

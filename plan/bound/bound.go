@@ -24,9 +24,9 @@ type Kind struct {
 	Halves bool
 }
 
-// Step is a step time that no synchronous plan over these devices can beat, whatever its
-// split, replicas, places, schedule, depths and recompute, if the profile is right and a
-// transfer or an all-reduce is no faster than the fastest that the cluster has.
+// Step is a lower bound on the step time of any synchronous plan over these devices, in seconds. Split, replicas,
+// places, schedule, depths and recompute may be any. It holds if the profile is right and a transfer or an
+// all-reduce is no faster than the fastest that the cluster has.
 //
 // Write m for the samples of a micro-batch, M for their number, f_k(q), b_k(q) for layer k's
 // forward and backward on q rows on whichever device type is fastest for it, c = f + b. All
@@ -129,10 +129,11 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 // at is what the layers cost each of r replicas on a device type.
 func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[device][b.rows(r)] }
 
-// cheapest has a forward and its backward, or the backward's first half, take no longer together than where
-// the layer is computed again, if that was measured to be less: a forward that keeps nothing finds its memory
-// in the caches. On a board they take no less than at once. Bounds use these sums only, not their parts.
-// Where backwards may come in halves, they take no more than a whole one: a profile may have measured less.
+// cheapest limits what a forward and its backward take together to what they take where the layer is computed again.
+// It matters where that was measured to be less: a forward that keeps nothing finds its memory in the caches. With
+// halves only the first half of the backward counts. On a board they take no less than at once. Bounds use these
+// sums only, not their parts. Where backwards may come in halves, they take no more than a whole one: a profile may
+// have measured less.
 func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {

@@ -12,11 +12,11 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// choose is DAPPLE's planner as §4 describes it, over the micro-batch sizes that
-// the profile has and data parallelism beside it, since equation (4) never returns a single
-// stage. Deviations: the rate of a replicated stage is its device's over its replicas, as
-// in the paper, though kernels of fewer samples are slower; the cut of a graph is behind
-// each layer of the profile's order, and everything that crosses it is sent.
+// choose is DAPPLE's planner as §4 describes it, with data parallelism beside it. Equation (4) never returns a
+// single stage, and so data parallelism would not come out. It tries the micro-batch sizes that the profile has.
+// Deviations: the rate of a replicated stage is its device's over its replicas, as in the paper, though kernels of
+// fewer samples are slower; the cut of a graph is behind each layer of the profile's order, and everything that
+// crosses it is sent.
 //
 // Device types may differ: a stage is as slow, and has as much memory for each, as its
 // slowest and smallest device. Servers are taken in the cluster's order, so that the type

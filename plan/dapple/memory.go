@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// need is the least memory of a device with which depth is 1 at least, for a stage of layers
-// from..to-1 on so many replicas, by the recompute setting.
+// need is the least memory of a device, in bytes, with which a stage's depth is 1 at least. The stage has layers
+// from..to-1 on so many replicas, under the recompute setting.
 func (d *costs) need(from, to, replicas int) int64 {
 	r := int64(replicas)
 	slice := func(bytes int64) int64 { return (bytes + r - 1) / r }

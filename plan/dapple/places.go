@@ -199,11 +199,10 @@ func (g *group) allReduceS(bytes float64) float64 {
 	return min(g.reduce[0].Of(bytes), g.reduce[1].Of(bytes))
 }
 
-// stream is how long a byte is under way from all devices of one stage, that have even
-// slices of it, to all of another, that take even slices (split/concat, §5.2). Every sender
-// talks to every receiver at once; what leaves or enters a group of devices shares its
-// links, one for each device of the stage in it, or one for the group where the level's
-// uplinks are shared.
+// stream is the time per byte from all devices of one stage to all of another, with even slices on both sides
+// (split/concat, §5.2). Every sender talks to every receiver at once; what leaves or enters a group of devices
+// shares its links, one for each device of the stage in it, or one for the group where the level's uplinks are
+// shared.
 func (d *places) stream(from, to []int) cluster.Line {
 	a, b := d.groupOf(from), d.groupOf(to)
 	return d.between(&a, &b)

@@ -16,9 +16,9 @@ type stage struct {
 	devices []int
 }
 
-// trace lists the stages of segment (i, end) at a level, for groups of devices that begin with bases and all
-// run it, by finding the cuts again in their row, which is worked out where it is nil. It keeps the segment
-// that the published rule counts most for in fullest.
+// trace lists the stages of segment (i, end) at a level. The segment runs on all groups of devices that begin with
+// bases. It finds the cuts again in their row, which it works out where it is nil, and keeps in fullest the segment
+// that the published rule counts most for.
 func (s *search) trace(ctx context.Context, level, i, end int, bases []int, row *row) []stage {
 	if row == nil {
 		row = s.row(ctx, level, i, end)

@@ -38,11 +38,10 @@ func (l Limits) again(i int) plan.Recompute {
 	return l.Recompute[i]
 }
 
-// Pipeline splits the layers into a given number of stages, stage i on device i, so
-// that the slowest of all stages and transfers takes the least time for each
-// micro-batch: a stage takes its layers' forward and backward (and its forward once
-// more where it recomputes), a transfer the activations and gradients that cross a
-// cut. Stages whose memory exceeds their device's are left out.
+// Pipeline splits the layers into a given number of stages so that the slowest stage or transfer takes the least
+// time. Stage i is on device i, and times are for one micro-batch: a stage takes its layers' forward and backward
+// (and its forward once more where it recomputes), a transfer the activations and gradients that cross a cut. Stages
+// whose memory exceeds their device's are left out.
 //
 // It is exact: best(i, j), the least bottleneck of the first j layers on stages 0..i-1,
 // is the least over k < j of max(best(i-1, k), stage i-1 of layers k..j-1, cut before

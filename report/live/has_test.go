@@ -137,9 +137,9 @@ func change(t *testing.T, dir string, how int, random *rand.Rand, away string) s
 	return away
 }
 
-// Pages that look at the list, at one run and at another, in any order, while the runs' files change, are taken away
-// and come back, have of each run that they draw what the run's files say: whatever others were sent, and whatever they
-// had been shown themselves.
+// Every page has of each run that it draws what the run's files say. Pages look at the list and at runs in any
+// order, while files change, are taken away and come back; what others were sent, and what they had been shown
+// themselves, changes nothing.
 func TestAPageHasWhatItIsSent(t *testing.T) {
 	root := t.TempDir()
 	names := []string{"a", "bb", "ccc"}

@@ -279,7 +279,7 @@ func TestAStepIsLookedAt(t *testing.T) {
 	p.Wait(`/^Point at a box/.test(document.querySelector(".details").textContent)`)
 }
 
-// All columns of the table of runs stand on a desk's screen, whatever the runs are called, and on a phone the last one
+// All columns of the table of runs stand on a desk's screen, whatever the runs are called. On a phone the last one
 // can be moved into sight.
 func TestNoColumnOfTheRunsIsCut(t *testing.T) {
 	root := t.TempDir()

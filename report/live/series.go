@@ -77,8 +77,8 @@ func (p *part) join(next part) {
 	}
 }
 
-// ends is how many rows a part has, how many parts have so many, which do not change unless neighbours become one, and
-// how many rows the last has where it has fewer.
+// ends is the sizes of the parts: each is the rows of a part, whole how many parts have so many, and rows those of
+// the last where it has fewer. Whole parts do not change unless neighbours become one.
 func (s *series) ends() (each, whole, rows int) {
 	whole = len(s.parts)
 	if whole > 0 && s.parts[whole-1].rows < s.each {

@@ -38,8 +38,8 @@ type Held struct {
 	FirstBackwardPeak, BackwardPeak       int64
 	FirstInputPeak, InputPeak             int64
 	FirstWeightPeak, WeightPeak           int64
-	// LayerBytes is the parameters of the largest layer, of which a pipeline of several keeps a copy
-	// while it updates them, and an update that may be taken back one of their gradients.
+	// LayerBytes is the bytes of the largest layer's parameters. A pipeline of several keeps a copy of them while it
+	// updates them, and an update that may be rolled back keeps one of their gradients.
 	LayerBytes int64
 }
 

@@ -52,8 +52,8 @@ func crowded() *profile.Profile {
 	return p
 }
 
-// A profile that is off by stages, kinds and company is put right by four settings, at the ends of the
-// grid, in its middle and, as all that differs lies between those, everywhere.
+// Four settings correct a profile that is off by stages, by kinds and by how many compute at once. They do so at the
+// ends of the grid, in its middle and, as all that differs lies between those, everywhere.
 func TestAnchoredProfileIsPutRight(t *testing.T) {
 	w := workload()
 	for l := range w.Profile.Layers {

@@ -29,8 +29,8 @@ type Observed struct {
 	// Utilisation is phi over the time that the device computes for one batch: an iteration's
 	// computing time over its N batches.
 	Utilisation Curve `json:"utilisation"`
-	// CommunicationS is C, the time that the messages which the device sends in an iteration
-	// are on their way, of all pipelines together, waiting for a link left out.
+	// CommunicationS is C, the time of the messages that the device sends in an iteration, in seconds. It is of all
+	// pipelines together, without waits for a link.
 	CommunicationS float64 `json:"communication_s"`
 	// BlockedS and BubbleS are what equations 4 and 5 predict, as measured for one batch:
 	// waiting for messages on their way, and for other devices to compute.

@@ -15,8 +15,8 @@ type Observing struct {
 	At Degrees
 	// Skip is how many first iterations are left out, whose caches are cold.
 	Skip int
-	// Stretches is the layers that a stage's worker computes during an instruction of a kind, in their order, with what
-	// each takes and what it would at the device's peak. nil, or none: the worker is at its peak throughout.
+	// Stretches is the layers that a stage's worker computes during an instruction of a kind, in their order. Each has
+	// its time and what that would be at the device's peak. nil, or none: the worker is at its peak throughout.
 	Stretches func(stage int, kind string) []profile.Stretch
 	// ReferenceBytes is one set of parameters of each stage, and UpdateBytes what its update
 	// takes for a moment; nil is unknown.

@@ -140,10 +140,10 @@ func request(w *Workload, pipelines int) Request {
 	return Request{Workload: w, Sizes: w.Profile.Sizes("cpu"), Pipelines: pipelines, Machine: w.Simulated(), Rivals: true}
 }
 
-// A stage of four layers takes 3 x 4 x (0.2 + 0.1 b) s a micro-batch of b samples, and a batch
-// (M + 1) of these and the update: with b = 16/M that is least between M = 2 and M = 4, where
-// it is 36.06 s. The equations are exact at the profiled M = 8 and where devices are full, and
-// a quarter too fast or a third too slow between and beyond.
+// By hand: a stage of four layers takes 3 x 4 x (0.2 + 0.1 b) s a micro-batch of b samples. A batch takes (M + 1) of
+// these and the update: with b = 16/M that is least between M = 2 and M = 4, where it is 36.06 s. The equations are
+// exact at the profiled M = 8 and where devices are full, and a quarter too fast or a third too slow between and
+// beyond.
 func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 	w := workload()
 	var tried []Degrees

@@ -32,8 +32,8 @@ type Workload struct {
 	// LimitBytes is the memory of each device; 0 is no limit.
 	LimitBytes int64
 
-	// SideBySide has devices run kernels of several pipelines at once where a pipeline alone does not fill them, as a
-	// GPU does for the processes that share it and as equation 2 has it. False: one computation at a time, as run does.
+	// SideBySide has devices run kernels of several pipelines at once where a pipeline alone does not fill them. A GPU
+	// does so for the processes that share it, and equation 2 has it. False: one computation at a time, as run does.
 	SideBySide bool
 
 	means bool // of what a stage takes, the profile's times and Spreads give the mean rightly: see aroundMeans
@@ -128,10 +128,9 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 // median over its steps is then not that of a few draws.
 const variedMicros = 48
 
-// aroundMeans has a stage's forwards and backwards, which vary, take in the mean over so many
-// iterations of a setting what they take in the mean over all there could be: a setting with few
-// micro-batches that happened to draw slow forwards would be predicted to be slow. What others wait
-// for them stays.
+// aroundMeans scales a stage's varying forwards and backwards to their mean over all iterations there could be.
+// Otherwise a setting with few micro-batches that happened to draw slow forwards, over so many iterations, would be
+// predicted to be slow. What others wait for them stays.
 func aroundMeans(costs sim.Costs, at Degrees, iterations int) {
 	for s, replicas := range costs.Stages {
 		for r := range replicas {

@@ -159,8 +159,8 @@ func TestNoiseIsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// The measurement to make next is that whose information is the largest, half of log(1 + h'Sh/noise^2), and the second
-// one is chosen as if the first had been made.
+// The measurement to make next is the one of most information, half of log(1 + h'Sh/noise^2). The second one is
+// chosen as if the first had been made.
 func TestWhatToMeasureNext(t *testing.T) {
 	fit, err := run(device(), []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5)},
 		[]string{"launch", "matmul.limit", "memory.limit"})

@@ -84,8 +84,9 @@ func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program)
 // Steps is how many steps a Program for Steady has at least.
 const Steps = 6
 
-// Steady is what a step of a Program of Steps or more takes that others precede and follow, as an Entry's does, and
-// where its workers' time went that they did not compute in. Of pipelines side by side it is a step of all.
+// Steady is the time of a step of a Program that others precede and follow, as an Entry's does, in seconds. losses
+// say where its workers' time went that they did not compute in. The Program has Steps or more; of pipelines side by
+// side it is a step of all.
 func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, err error) {
 	t, _, err := sim.Run(p, costs, sim.Options{Record: true})
 	if err != nil {

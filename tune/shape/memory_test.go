@@ -34,8 +34,9 @@ func machines(nodes int) *cluster.Cluster {
 	return c
 }
 
-// Activations of the fullest stage are those of Korthikanti et al. (2022), equations 1 to 6, section 4.3 for what is
-// outside of the blocks and section 4.2.3 for interleaving, within a percent; GPT of 1.7 to 1008 billion.
+// Activations of the fullest stage are those of Korthikanti et al. (2022) within a percent, for GPT of 1.7 to 1008
+// billion. They are equations 1 to 6, section 4.3 for what is outside of the blocks and section 4.2.3 for
+// interleaving.
 func TestActivationsByThePublishedEquations(t *testing.T) {
 	const s, v = 2048, 51200
 	for _, g := range []struct{ a, h, layers, t, p, b, m int }{{24, 2304, 24, 1, 1, 16, 1}, {32, 4096, 36, 4, 1, 16, 1},

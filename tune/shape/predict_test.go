@@ -56,8 +56,8 @@ func TestPartsAddUp(t *testing.T) {
 	}
 }
 
-// A step that is simulated with fewer micro-batches is what the whole simulation says, by the bubble of 1F1B for equal
-// stages, (p-1)(F+B) (Narayanan et al., SC 2021, section 2.2.1), divided by the chunks.
+// A step that is simulated with fewer micro-batches takes what the whole simulation says. The remainder is 1F1B's
+// bubble for equal stages, (p-1)(F+B) (Narayanan et al., SC 2021, section 2.2.1), divided by the chunks.
 func TestLongStepsSettle(t *testing.T) {
 	for chunks, schedule := range map[int]string{1: "1f1b", 2: "interleaved"} {
 		s := shape.Shape{Stages: 16, Chunks: chunks, Schedule: schedule, Batch: 16 * 256, MicroBatch: 1}

@@ -51,8 +51,8 @@ type timedList struct {
 	lists                     schedule.Part
 }
 
-// run writes the lists, with depths that are more than those that times say, and says how long the longest worker
-// takes from its first computation to its last.
+// run writes the lists, with depths larger by more than those that times say. It also returns the longest time of a
+// worker from its first computation to its last.
 func (t *timedList) run(more int) (schedule.Part, float64) {
 	p := len(t.stages)
 	t.free, t.depths = make([]float64, p), make([]int, p)

@@ -40,9 +40,9 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 	return of.sameTypes(have, s.kind)
 }
 
-// Suits orders the hosts as a plan's cluster has their types, however a launcher numbers them now, and refuses one
-// where the devices that both have are not the same: on other hosts, of other types, or with more memory than there
-// is. How many processes they are in is the run's business.
+// Suits orders the hosts as a plan's cluster has their types, however a launcher numbers them now. It refuses a
+// cluster where the devices that both have are not the same: on other hosts, of other types, or with more memory
+// than there is. How many processes they are in is the run's business.
 func (s *Survey) Suits(c *cluster.Cluster) error {
 	of := comparison{s, c}
 	err := of.common()

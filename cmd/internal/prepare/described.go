@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// DescribedCluster is the cluster that a job names, with as many of its devices and as many cores as the job gives it,
-// and has the job's workers be its devices.
+// DescribedCluster is the cluster that a job names, cut to the devices and cores that the job gives it. The job's
+// workers are then its devices.
 func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	all, err := cluster.Read(j.Machine.Cluster)
 	if err != nil {

@@ -118,8 +118,8 @@ func (f *Facts) Meets(g *Facts) bool {
 	return slices.ContainsFunc(f.Processors, func(n int) bool { return slices.Contains(g.Processors, n) })
 }
 
-// Kind is all of which what a worker computes in a time depends, workers being how many compute at once on the cores
-// that it has, and on its whole host.
+// Kind names all that decides how much a worker computes in a time. workers is how many compute at once on the cores
+// that it has, and onHost how many on its whole host.
 func (f *Facts) Kind(workers, onHost int) string {
 	return fmt.Sprintf("%s, %d cores, quota %.2f, kernels %s, BLAS %s, torch %s (%s), device %s, %d of %d workers", f.CPU,
 		f.Count, f.Quota, f.Kernels, f.BLAS, f.Torch, f.Against, f.Device, workers, onHost)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Of the sizes worth measuring there are so many at most, a step has so many micro-batches of each at most, and each
-// is so many times as large as the one before.
+// Sizes worth measuring are bounded in number and in the micro-batches of a step. Each is so many times as large as
+// the one before.
 const (
 	mostSizes        = 9
 	mostMicroBatches = 64

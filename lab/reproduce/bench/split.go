@@ -14,12 +14,11 @@ type Partition struct {
 	SlowestS float64 // seconds for each minibatch that leaves the pipeline
 }
 
-// BestSplit is the cut for given replica counts whose slowest stage or transfer is fastest,
-// by PipeDream §3.1: a stage of m replicas takes max(compute, its all-reduce) / m of a
-// minibatch, a boundary 2 a / B. Devices are taken in order, so that a stage may span
-// servers. Minibatches go round the replicas, and those that leave a server share its port
-// where it has one: with each other in the search, and in SlowestS with those of all other
-// boundaries too. It is a search over the cuts of these counts, no planner.
+// BestSplit is the cut for given replica counts whose slowest stage or transfer is fastest, by PipeDream §3.1. A
+// stage of m replicas takes max(compute, its all-reduce) / m of a minibatch, a boundary 2 a / B. Devices are taken
+// in order, so that a stage may span servers. Minibatches go round the replicas, and those that leave a server share
+// its port where it has one: with each other in the search, and in SlowestS with those of all other boundaries too.
+// It is a search over the cuts of these counts, no planner.
 func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {
@@ -119,9 +118,9 @@ func (b *Bench) stageTimes(p *profile.Profile, costs []profile.Cost, replicas []
 	return stage, boundary, ports
 }
 
-// crossing is how long the busiest link between two stages is taken for each byte of a minibatch's activations, and as
-// much of gradients: that of a device, or of the port of its server; and how long each of the ports is, which messages
-// between other stages want too. Both ways add up, as in 2 a / B.
+// crossing is the time, per byte of a minibatch's activations, for which it takes the busiest link between two
+// stages. As many bytes of gradients come back, and both ways add up, as in 2 a / B. The link is that of a device or
+// the port of its server. ports is the time of each port, which messages between other stages want too.
 func (b *Bench) crossing(near, far []int) (busiest float64, ports map[[2]int]float64) {
 	c := b.OneWay().C
 	type end struct{ device, level int }

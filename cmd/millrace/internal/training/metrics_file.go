@@ -33,8 +33,8 @@ func openMetrics(path string, done int, evaluates bool) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 }
 
-// metricsUpTo is the whole lines of text that are about the first so many steps, which they count from 1, without the
-// evaluation of the last of them where that comes again.
+// metricsUpTo is the whole lines of text that are about the first done steps, which count from 1. The evaluation of
+// the last of them is left out where it comes again.
 func metricsUpTo(text []byte, done int, evaluates bool) (kept []byte) {
 	for line := range bytes.Lines(text) {
 		of, is := ofStep(line)

@@ -244,8 +244,8 @@ func (p *progress) say(line string, about ...any) {
 	p.live = false
 }
 
-// summed says whether the end of the run says what there is to say behind so many steps, the last ones or, of a save,
-// those that it was stopped behind: on a terminal it would stand there twice.
+// summed says whether the end of the run will say what there is to say after so many steps. They are the last ones
+// or, of a save, those that it was stopped behind: on a terminal it would stand there twice.
 func (p *progress) summed(what string, steps int) bool {
 	return p.to != nil && (steps == p.steps || what == saving && !p.isDue(saving, steps))
 }

@@ -137,9 +137,9 @@ func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 	}
 }
 
-// Runs of seconds on a clock of their own, which step evenly or twice as slowly for a while, and end with a save, an
-// evaluation and a report that nobody has seen before: what is said of the time left holds within a factor of 1.5, and
-// nothing is said as they begin.
+// What is said of the time left holds within a factor of 1.5, and nothing is said as a run begins. The runs take
+// seconds on a clock of their own, step evenly or twice as slowly for a while, and end with a save, an evaluation
+// and a report that nobody has seen before.
 func TestATrainingsTimeLeftIsHonest(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps                             int

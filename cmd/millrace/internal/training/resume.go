@@ -85,8 +85,8 @@ func nameOut(j *job.Job) {
 	}
 }
 
-// takeUp opens what a job goes on from, nil where it begins, and gives the job every setting of the training
-// there that neither a flag nor the job file says otherwise. It comes before the job is complete.
+// takeUp opens what a job goes on from, nil where it begins. It gives the job every setting of the training there
+// that neither a flag nor the job file says otherwise. It comes before the job is complete.
 func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	if j.Model.Name == "" || j.Save.Resume == "" { // Complete refuses a job without a model
 		return nil, nil
@@ -162,8 +162,8 @@ func (t *training) goOn(j *job.Job, run string) error {
 	return nil
 }
 
-// forget has the folder of a job that writes over it, as this host has it, be of no earlier run with the name of this
-// one, whose first start this is. It comes before anything else: whatever ends this start, the next one goes on from
+// forget makes the folder that a job overwrites, as this host has it, the folder of no earlier run of this name. It
+// acts at the first start of a run, before anything else: whatever ends this start, the next one goes on from
 // nothing older.
 func (t *training) forget(w *launch.World, j job.Job) error {
 	if t.dry || !j.Output.Overwrite || w.StartedBefore() || w.RunID == "" {

@@ -103,8 +103,8 @@ func TrainCommand() *cobra.Command {
 	return c
 }
 
-// ofRun has the job of the run that a checkpoint, or a folder of them, lies in be the one that goes on there, where
-// the run's folder has one. So many workers are those that a launcher has started, 0 where it has started none.
+// ofRun takes the job of the run that a checkpoint, or a folder of them, lies in, where the run's folder has one.
+// workers is how many a launcher has started, 0 where it has started none.
 func (t *training) ofRun(resume string, workers int) error {
 	if _, err := os.Stat(resume); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
