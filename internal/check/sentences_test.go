@@ -72,10 +72,11 @@ func TestAFirstSentenceEndsWhereItDoes(t *testing.T) {
 	for text, want := range map[string]string{
 		"T is a value. It is small.\n": "T is a value.",
 		"T is a value: small\n":        "T is a value:",
-		"T is as\nFig. 8 of Narayanan et al. (2021) has it; v2.0 is\nnot.\n": "T is as Fig. 8 of Narayanan et al. (2021) has it;",
-		"T has no end\n\nThis is another paragraph.\n":                       "T has no end",
-		"T is (see Fig. 3). It is.\n":                                        "T is (see Fig. 3).",
-		"":                                                                   "",
+		"T is as\nFig. 8 of Narayanan et al. (2021) has it; v2.0 is\nnot.\n": "T is as Fig. 8 of Narayanan " +
+			"et al. (2021) has it;",
+		"T has no end\n\nThis is another paragraph.\n": "T has no end",
+		"T is (see Fig. 3). It is.\n":                  "T is (see Fig. 3).",
+		"":                                             "",
 	} {
 		if got := firstSentence(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
