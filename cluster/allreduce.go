@@ -79,8 +79,8 @@ func (c *Cluster) outlet(level int) int {
 	return 1
 }
 
-// ringS is a ring over one rail of each of n members of a group of level i, first being a device of the
-// group.
+// ringS is the time, in seconds, of a ring over one rail of each of n members of a group of level i. first is a
+// device of the group.
 func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	l := c.link(i, first)
 	chunk := bytes / float64(n)

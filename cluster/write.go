@@ -189,8 +189,8 @@ func (f *fields) quantity(key string, v float64, units []unit) {
 
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// inUnits writes a quantity in the unit in which it is shortest, of those that make it 1 to 1,000 and in which
-// quantity reads the very same.
+// inUnits writes a quantity in the unit in which its text is shortest. Units count that make the number 1 to 1,000
+// and that quantity reads back as the very same.
 func inUnits(v float64, units []unit) string {
 	best := ""
 	for _, u := range units {

@@ -26,8 +26,9 @@ type Reference string
 const (
 	// Inline has each worker update the reference itself, where its list says: runs are bit-equal.
 	Inline Reference = "inline"
-	// Beside has a thread of its own do it on each worker, behind a queue of steps, so that no pipeline ever waits
-	// (AvgPipe §3.2). A pipeline is pulled towards the newest reference that there is, and a run records which that was.
+	// Beside updates the reference on a thread of its own on each worker, behind a queue of steps. No pipeline ever
+	// waits (AvgPipe §3.2). A pipeline is pulled towards the newest reference that there is, and a run records which
+	// that was.
 	Beside Reference = "beside"
 )
 

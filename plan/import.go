@@ -18,8 +18,8 @@ import (
 // maxLayoutStages bounds what repetitions in a layout may say.
 const maxLayoutStages = 1 << 16
 
-// FromCuts is the synchronous plan with a device for each stage, stages beginning at layer
-// 0 and at the cuts, ascending, of the layers of a model.
+// FromCuts is the synchronous plan whose stages begin at layer 0 and at the cuts, with a device each. Cuts are
+// positions of a model's layers, ascending.
 func FromCuts(cuts []int, layers, microBatch, microBatches int) (*Plan, error) {
 	p := &Plan{
 		Version: Version, Replication: "split", MicroBatch: microBatch, MicroBatches: microBatches,

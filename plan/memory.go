@@ -55,8 +55,8 @@ type Held struct {
 	Bytes       int64
 }
 
-// Refusal is the MemoryError of a plan of these stages, which would do with the smallest limit
-// that some plan would, where limit is what a device has; 0 is no limit.
+// Refusal is the MemoryError of a plan of these stages. smallest is the smallest limit with which some plan would
+// fit, in bytes. limit is what a device has; 0 is no limit.
 func Refusal(planner, counts string, smallest int64, limit func(device int) int64, stages []Held) *MemoryError {
 	e := &MemoryError{Planner: planner, Counts: counts, SmallestBytes: smallest, Stages: len(stages), Stage: -1}
 	for i, h := range stages {

@@ -237,8 +237,9 @@ func alike(all []plan.Rival) string {
 	return ", the same as " + strings.Join(kinds, ", ")
 }
 
-// versions is which weights an instruction uses, counted in updates of its stage from those that the first micro-batch
-// of the shown step would have in plain training; false for what uses none, or where all is of one version.
+// version is which weights an instruction uses, counted in updates of its stage. 0 is those that the first
+// micro-batch of the shown step would have in plain training; false for what uses none, or where all is of one
+// version.
 func (in Inputs) version(f trace.Fields, number, first int) (int, bool) {
 	for _, l := range in.Lags {
 		if l.Pipeline != f.Pipeline || l.Stage != f.Stage {

@@ -234,8 +234,8 @@ func (s shownStep) text() string {
 // beforeS is when the step before it ends, from its own start, in seconds.
 func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.tookS }
 
-// show chooses the step that is drawn of a Timeline whose numbers are n, among those that they are of where one of
-// these is kept; false where it marks no step.
+// show chooses the step of a Timeline that is drawn. It is one of those that the numbers n are of where one of these
+// is kept; false where the Timeline marks no step.
 func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, bool) {
 	within := slices.IndexFunc(t.Steps, func(s trace.StepMark) bool { return trace.StepNumber(s.Step) >= n.First })
 	if within > skip && len(t.Kept(within)) > 0 {

@@ -25,8 +25,8 @@ const (
 	// §3.3, weight stashing). On stage i of S, counted from 0, of a straight pipeline
 	// v(t) = t-(S-i)+1, so that S-i versions are held.
 	Stash Policy = "stash"
-	// Vertical uses on every stage the weights with the same updates as those that the input stage had for the
-	// minibatch (PipeDream §3.3, vertical sync): v(t) = t-S+1.
+	// Vertical has each minibatch use on every stage the version that the input stage had for it (PipeDream §3.3,
+	// vertical sync): v(t) = t-S+1.
 	Vertical Policy = "vertical"
 	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1, the first
 	// minibatch at 0, so that w(t+1) = w(t) - lr grad f(w(t-1)) and two versions are enough.

@@ -67,8 +67,8 @@ func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
 	}
 }
 
-// Twice the memory is advice only to whom memory holds back, and no what-if is worth less than the plan that
-// was found with it: what this hardware can do as well is the plan.
+// Twice the memory is advice only where memory is what binds. No what-if is worth less than the plan that was found
+// with it: what this hardware can do as well is the plan.
 func TestAdviceIsOfWhatBinds(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)

@@ -57,8 +57,8 @@ func TestPostValidationIsPlanned(t *testing.T) {
 	}
 }
 
-// Asynchronous data parallelism with a server is planned where it is asked for, by schedule, policy or staleness, on
-// all workers and with whole minibatches; and not where other orders without a flush are.
+// Asynchronous data parallelism with a server is planned where it is asked for, by schedule, policy or staleness. It
+// is on all workers with whole minibatches, and is not planned where other orders without a flush are asked for.
 func TestAServerIsPlannedWhereItIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		fix  Overrides

@@ -163,8 +163,8 @@ func (all *candidates) record(_ candidate, fresh bool, err error) bool {
 	return fresh && err == nil
 }
 
-// passOver says whether an error is of one plan's simulation only, which a search goes on without,
-// and keeps it for the case that no plan is left.
+// passOver says whether an error is of one plan's simulation only, so that the search goes on without that plan. It
+// keeps the error for the case that no plan is left.
 func (all *candidates) passOver(err error) bool {
 	var work *predict.WorkError
 	var late *LateError

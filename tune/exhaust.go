@@ -136,8 +136,8 @@ func (e enumeration) placing() (placed, own []family.Family) {
 	return placed, own
 }
 
-// everyDepth gives a shape all depths that do not grow from stage to stage, under the family of
-// these, and every other family of one stage a worker: with its own depths and with these.
+// everyDepth gives a shape all depths that do not grow from stage to stage, under the family of these. It also gives
+// it every other family of one stage a worker: with its own depths and with these.
 func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
 	S, m := h.stages(), e.Batch/h.size
 	as := func(family string, depth []int) bool {

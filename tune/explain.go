@@ -65,9 +65,9 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error
 	return explain(ctx, r, pl, nil)
 }
 
-// Explain is Explain of the best plan, except that each lever is a search for the better hardware, as far as
-// a short one goes; where ctx has a deadline they share the time until then. What such a search finds that this
-// hardware can do too, and faster, is no advice but the best plan: Best and Rivals then change.
+// Explain is Explain of the best plan with levers that are searched. Each lever is a search for the better hardware,
+// as far as a short one goes; where ctx has a deadline they share the time until then. What such a search finds that
+// this hardware can do too, and faster, is no advice but the best plan: Best and Rivals then change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
 	for again := 0; ; again++ {

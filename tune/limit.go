@@ -15,14 +15,13 @@ import (
 // mostLimits is how many limits FittingLimit tries until one fits, and nearerLimits how many below that.
 const mostLimits, nearerLimits = 40, 6
 
-// FittingLimit is a memory limit for every device under which a planner gives a plan that the
-// simulator finds to keep it, and that plan; it is from, at least, and what some device has.
-// Planners of the papers count what their papers count, weights and activations say, and what else
-// a worker holds, such as workspace and what is on its way, the simulator alone knows. So what a
-// planner calls the smallest limit may not be enough for its plan: the limit is raised to what that
-// plan holds until it is. A planner that names none is asked about limits each a quarter above the
-// last. With less a planner may plan otherwise, and fit: some limits between the last that did not
-// do and the one that does are tried too. A plan that takes long to simulate is a WorkError.
+// FittingLimit is a memory limit for every device, in bytes, under which a planner gives a plan that fits in
+// simulation. fits is that plan. The limit is from, at least, and no more than some device has. Planners of the
+// papers count what their papers count, weights and activations say, and what else a worker holds, such as workspace
+// and messages in flight, the simulator alone knows. So what a planner calls the smallest limit may not be enough
+// for its plan: the limit is raised to what that plan holds until it is. A planner that names none is asked about
+// limits each a quarter above the last. With less a planner may plan otherwise, and fit: some limits between the
+// last that did not do and the one that does are tried too. A plan that takes long to simulate is a WorkError.
 func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int64) (bytes int64, fits *plan.Plan,
 	err error) {
 	// under plans under a limit; next is a limit to go on with where the plan, if there is one, does

@@ -137,8 +137,8 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Check refuses settings that contradict each other, or that no plan of the model, of so many layers, for so
-// many workers and such a batch can have. Search checks too; this needs no profile.
+// Check refuses settings that contradict each other, or that no plan can have. The plan is of the model, with layers
+// layers, for so many workers and such a batch. Search checks too; this needs no profile.
 func (o Overrides) Check(model string, layers, workers, batch int) error {
 	if m := o.MicroBatches; m > 0 {
 		if batch%m != 0 {
@@ -278,8 +278,8 @@ func (r *Request) settleStaleness() error {
 	return nil
 }
 
-// settleWeights checks the weight policy that is asked for and, where it has no flush and no
-// schedule is named, takes the family that keeps it.
+// settleWeights checks the weight policy that is asked for. Where it has no flush and no schedule is named, it takes
+// the family that keeps it.
 func (r *Request) settleWeights() error {
 	if e := r.Fix.Elastic; e != nil {
 		if err := e.Check(); err != nil {

@@ -203,8 +203,8 @@ func (s baselines) dataParallel(ctx context.Context) error {
 	return nil
 }
 
-// seeds cuts the layers for every size, number of stages, replication and order of devices,
-// and keeps those that estimate likes best of each kind and family.
+// seeds cuts the layers for every size, number of stages, replication and order of devices. It keeps those that
+// estimate likes best of each kind and family.
 func (s *search) seeds(ctx context.Context) {
 	if s.Fix.Split != nil || s.Fix.Stages == 1 || s.Fix.Schedule != "" && s.families[s.Fix.Schedule].Warmup == nil {
 		return

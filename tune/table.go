@@ -19,8 +19,8 @@ type table struct {
 	// keep nothing beyond forwards, and of backwards beyond a forward and a backward.
 	bare, again []float64
 	halves      []float64 // of both halves of backwards beyond the whole
-	// crosses is what crosses the cut before each layer in the format of boundaries, and packs and unpacks how long
-	// writing it so and reading it again take: of activations, which gradients are taken to be as large as.
+	// crosses is the bytes that cross the cut before each layer in the format of boundaries. packs and unpacks are how
+	// long writing them so and reading them again take: of activations, which gradients are taken to be as large as.
 	crosses        []int64
 	packs, unpacks []float64
 }

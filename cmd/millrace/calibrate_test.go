@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// docs/clusters.md shows what calibrate prints of the examples, and the file that it writes is read and, fitted to the
+// docs/clusters.md shows what calibrate prints of the examples. The file that it writes is read and, fitted to the
 // same measurements again, hardly changes.
 func TestTheDocumentedCalibration(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}

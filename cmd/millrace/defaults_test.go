@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/defaults"
 )
 
-// With nothing said of optimizer, rate and warm-up each kind of built-in model learns what suits it, and no loss rises
+// With nothing said of optimizer, rate and warm-up each kind of built-in model learns what suits it. No loss rises
 // far above the first.
 func TestBuiltInModelsLearnByTheirDefaults(t *testing.T) {
 	t.Parallel()

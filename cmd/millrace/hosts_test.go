@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 )
 
-// The links between processes are measured by every carrier, once for all, and what is written is a cluster to plan
-// for and train on.
+// The links between processes are measured by every carrier, once for all. What is written is a cluster to plan for
+// and train on.
 func TestDoctorMeasuresLinks(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

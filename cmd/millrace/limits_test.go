@@ -32,8 +32,8 @@ func TestThreadsAreBounded(t *testing.T) {
 	}
 }
 
-// A limit of the address space that is too small ends in one line, or where the Go runtime gets no
-// thread or no memory in its dump; it never hangs and passes for no interrupt.
+// With too small an address space a verb ends in one line, or in the Go runtime's dump. The dump comes where the
+// runtime gets no thread or no memory. A verb never hangs, and its exit code is not that of an interrupt.
 func TestALimitedAddressSpace(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

@@ -206,8 +206,8 @@ func errorsOf(said string) map[int]string {
 	return all
 }
 
-// Where a process is killed or stopped, all others end within ten seconds, say which one it was, and say so in the
-// run's folder; what it has saved is whole.
+// Where a process is killed or stopped, all others end within ten seconds and say which one it was. They say so in
+// the run's folder too; what it has saved is whole.
 func TestALostProcessEndsTheRun(t *testing.T) {
 	p := profiled(t)
 	replicas(t, p, "--batch", "8", "--micro-batch", "4")

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// baseOf is a command line of each verb, by all its words or the last one, that is right, and short of work once its
-// context has ended.
+// baseOf is a correct command line of each verb, by all its words or the last one. It does no work once its context
+// has ended.
 var baseOf = map[string]string{
 	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8",
 	"plan":    "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",

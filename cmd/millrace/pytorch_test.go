@@ -134,8 +134,8 @@ with zipfile.ZipFile("runs/wrong.mr", "w") as wrong:
 	sh("cmp runs/p0.safetensors runs/p1.safetensors")
 }
 
-// ownNetwork is a network of four inputs of three types, of a batch norm and of an average that it reads itself, and
-// eight rows for it. The number that rows report, 1, 2, 4 and so on, tells which of them an evaluation has seen.
+// ownNetwork is a network of four inputs of three types, with a batch norm and a running average of its own. Eight
+// rows for it follow. The number that rows report, 1, 2, 4 and so on, tells which of them an evaluation has seen.
 const ownNetwork = `
 import numpy, torch
 from torch import nn

@@ -189,7 +189,7 @@ func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 	}
 }
 
-// A run that is started again goes on although rank 0 is another host now, whose disk says nothing of steps that the
+// A run that is started again goes on although rank 0 is another host now. Its disk says nothing of steps that the
 // first one led; and a new run that has the name of one that is over does not go on from it.
 func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 	t.Parallel()

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// atKey is what a verb at a terminal says behind Ctrl-C, which is typed as soon as ready says so of what was said, and
-// its exit code.
+// atKey is what a verb at a terminal says after Ctrl-C, and its exit code. The key is typed as soon as ready says so
+// of what was said.
 func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string, pid int) bool) (answer string,
 	code int) {
 	t.Helper()

@@ -55,8 +55,8 @@ func (h *heard) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// slowed trains in two processes, of which these ranks are stopped for 7 of every 10 moments from the first step on,
-// and returns what was said.
+// slowed trains in two processes, stops these ranks for 7 of every 10 moments, and returns what was said. It stops
+// them from the first step on.
 func slowed(t *testing.T, p *clitest.Program, ranks ...int) string {
 	t.Helper()
 	c := p.Command(t, strings.Fields("launch -n 2 -- train --model mlp --set hidden=16384 --data digits --batch 512 "+

@@ -79,7 +79,7 @@ func TestGoingBackThroughALink(t *testing.T) {
 	}
 }
 
-// A run that goes on in its folder keeps the plan and the Timeline of the steps before, and its report shows the losses
+// A run that goes on in its folder keeps the plan and the Timeline of the steps before. Its report shows the losses
 // of all; `report` draws that again, and the earlier part alone. Writing over the folder leaves nothing of either.
 func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
 	t.Parallel()

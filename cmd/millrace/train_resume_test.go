@@ -119,8 +119,8 @@ func saysItsNumbers(t *testing.T, p *clitest.Program, o training.Outcome, dir st
 	}
 }
 
-// A run that goes on takes every setting of the training from its checkpoint, to the last bit, but for those
-// that a flag changes.
+// A run that goes on takes every setting of the training from its checkpoint, to the last bit. Those that a flag
+// changes are the exception.
 func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -17,8 +17,8 @@ type Kind struct {
 	Workers int
 	Batch   int   // samples of a step
 	Sizes   []int // micro-batches that a plan may have
-	// Loose is for plans with layers divided between stages or in another order than the profile's,
-	// several stages on a device, or sums beside computations: less is proven of them.
+	// Loose admits plans of which less is proven. Their layers are divided between stages or in another order than the
+	// profile's, or they have several stages on a device, or sums beside computations.
 	Loose bool
 	// Halves is for plans whose backwards are in halves, of which only the first is waited for.
 	Halves bool

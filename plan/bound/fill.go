@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// fillBound is serverBound with the way of a micro-batch through the stages of a path, one by
-// one, where serverBound has the least that any stages could take.
+// fillBound is serverBound with the way of a micro-batch through the stages of a path, one by one. serverBound has
+// the least that any stages could take in its place.
 //
 // Fill. Take stages b..i, b before i. Stage b begins a step after its own update in the step
 // before. Then the first micro-batch of a device of stage i goes forward through b..i-1 and over the
@@ -127,8 +127,8 @@ func (s *serverBound) fill() *fillBound {
 	return f
 }
 
-// transferS is the least that the cut before layer k takes on the way to one of q devices, from one
-// of up to d.
+// transferS is the least time, in seconds, of the cut before layer k on the way to one of q devices. It comes from
+// one of up to d devices.
 func (f *fillBound) transferS(k, d, q int, links []cluster.Line) float64 {
 	bytes := f.cutBytes[k]
 	if f.split {

@@ -65,8 +65,8 @@ type serverBound struct {
 // maxServerStates bounds the layers times devices squared of a search over paths.
 const maxServerStates = 1 << 18
 
-// servers is the greatest of a bound and those over all kinds of groups, or enough if one of them
-// is no less than that.
+// servers is the greatest of atLeast and the bounds over all kinds of groups. Where one of these is no less than
+// enough, it is enough.
 func (b *bounder) servers(atLeast, enough float64) float64 {
 	best, size := atLeast, 1
 	for level := range b.c.Levels {

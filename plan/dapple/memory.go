@@ -27,11 +27,11 @@ func (d *costs) need(from, to, replicas int) int64 {
 	return whole
 }
 
-// leastMemory is the stages of the plan that does with the least memory of its fullest device, among
-// those that search looks at, and that memory; nil where there is none of two stages or more. Where all
-// devices have as much, whether a stage fits depends on its layers and its replicas alone: least(c, m), of
-// the layers before cut c on m devices, is the least over earlier cuts and fewer devices of the larger of
-// least there and what the stage between takes.
+// leastMemory finds the plan whose fullest device does with the least memory, among those that search looks at. It
+// returns its stages and that memory in bytes; nil where there is none of two stages or more. Where all devices have
+// as much, whether a stage fits depends on its layers and its replicas alone: least(c, m), of the layers before cut
+// c on m devices, is the least over earlier cuts and fewer devices of the larger of least there and what the stage
+// between takes.
 func (s *search) leastMemory() ([]plan.Held, int64) {
 	type step struct {
 		bytes     int64

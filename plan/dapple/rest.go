@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// rests is what is known of the stages behind a cut on a number of devices, whichever
-// the set, for plans with L below a limit.
+// rests is what is known of the stages behind a cut on a number of devices, for plans with L below a limit. It holds
+// for any set of so many devices.
 type rests struct {
 	devices, steps int
 	of             []behind // by place of the cut, the start of the model first, and devices

@@ -142,8 +142,8 @@ func (s *search) length(at int32) (n int) {
 	return n
 }
 
-// before lists the stages of a planned prefix, networks between them included, with room
-// for one more, its network, the rest and its behind them.
+// before lists the stages of a planned prefix, networks between them included. It has room for one more stage, its
+// network, the rest and the rest's network.
 func (s *search) before(p planned, at int32) []stage {
 	s.stages = s.stages[:0]
 	for ; at >= 0; at = s.found[at].before {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// everyPlan is the least over all partitions of a chain, numbers of replicas and idle workers,
-// level by level, with every setting of the planner: nothing but the definitions.
+// everyPlan is the least time over all partitions of a chain, numbers of replicas and idle workers. It goes level by
+// level, with every setting of the planner: nothing but the definitions.
 type everyPlan struct {
 	p                          *profile.Profile
 	sizes                      []int

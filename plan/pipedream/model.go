@@ -14,9 +14,8 @@ type level struct {
 	bandwidth float64 // bytes a second between them
 }
 
-// model is the terms of the recursion over a list of states ordered by the time
-// that their closures take, which is a topological order. Segment (i, j) is what lies
-// behind state i-1 up to state j.
+// model is the terms of the recursion over a list of states. The states are in the order of their closures' times,
+// which is a topological order. Segment (i, j) is what lies behind state i-1 up to state j.
 type model struct {
 	o       options
 	levels  []level

@@ -8,8 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// reach leaves out what cannot be part of a plan that takes no more than limit, a
-// value that some plan is known to have.
+// reach leaves out what cannot be part of a plan that takes no more than limit. Some plan is known to take no more.
 //
 // By every formula a segment on r workers of a level takes at least its compute over r
 // times the devices of one worker, width: a stage takes compute over its replicas, or more,

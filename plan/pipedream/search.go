@@ -203,8 +203,8 @@ func (s *search) heads(level, i, end, r int, least [][]float64) [][]float64 {
 // mayIdle says whether segment (i, j) may leave workers out; the artifact's single states do not.
 func (s *search) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j > i) }
 
-// cut is the least that cutting segment (i, j) on r workers gives below best, with the
-// last state before the cut and the last stage's workers; k is -1 where nothing is below.
+// cut is the least value below best of cutting segment (i, j) on r workers. k is the last state before the cut and q
+// the last stage's workers; k is -1 where nothing is below.
 func (s *search) cut(level, i, j, r int, row *row, best float64) (value float64, k, q int) {
 	var inner, tails []float64 // of the segments that end with j, by the number of where they begin
 	var begins []int

@@ -274,8 +274,8 @@ type summary struct {
 	Step  int     `json:"step"`            // done
 	Total int     `json:"total,omitempty"`
 	Due   string  `json:"due,omitempty"` // what is done now instead of a step
-	// Left is between how many seconds a run that goes on had left, as it said at a second of the epoch, which is the
-	// third.
+	// Left is the least and the most seconds that a run had left, as it said, and when it said so. The third number is
+	// that time, in seconds of the epoch.
 	Left     []float64 `json:"left,omitempty"`
 	Samples  int64     `json:"samples,omitempty"`
 	AtS      float64   `json:"at"`

@@ -124,7 +124,8 @@ func TestNumbersAreThoseOfTheReport(t *testing.T) {
 	}
 }
 
-// All runs, and one that has ended, and one that goes on, can be read on a desk and a phone, light and dark, by all.
+// Every page can be read by all, on a desk and a phone, light and dark. They are the page of all runs, of one that
+// has ended, and of one that goes on.
 func TestPagesAreReadByAll(t *testing.T) {
 	root := t.TempDir()
 	ended, goes := trained(t, root, "ended", true), trained(t, root, "goes-on", false)

@@ -136,8 +136,9 @@ func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news,
 	return n, next, any
 }
 
-// since is what is new of a run to a page that has so much, whether its details are, and what the page has behind that:
-// what it had and what it is sent. A page that shows the run alone is sent its numbers and steps, too; nil: nothing.
+// since is what a page has yet to be sent of a run. c is what it has, if known, and next what it will have then;
+// about says that the run's details are new to it, too. A page that shows the run alone is sent its numbers and
+// steps, too; nil: nothing.
 func (f *Follower) since(c has, known, shown bool) (d *drawn, about bool, next has) {
 	d = &drawn{Fresh: !known || c.replaced != f.replaced}
 	if d.Fresh {

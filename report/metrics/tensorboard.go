@@ -115,8 +115,8 @@ func (t *TensorBoard) scalars(at time.Time, step int, scalars []scalar) error {
 	return t.record(event)
 }
 
-// record writes length, checksum of the length, payload and checksum of the payload, and
-// flushes, so that TensorBoard sees the step while the run goes on.
+// record writes length, checksum of the length, payload and checksum of the payload. It flushes, so that TensorBoard
+// sees the step while the run goes on.
 func (t *TensorBoard) record(payload []byte) error {
 	head := binary.LittleEndian.AppendUint64(nil, uint64(len(payload)))
 	head = binary.LittleEndian.AppendUint32(head, maskedCRC(head))

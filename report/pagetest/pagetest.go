@@ -192,8 +192,8 @@ func (g *page) medianBubble(first, last int) float64 {
 	return (bubbles[(n-1)/2] + bubbles[n/2]) / 2
 }
 
-// drawnStep holds what is said of the step that is drawn against the step itself, and the numbers of its boxes
-// against those of the predicted one.
+// drawnStep compares what the page says of the drawn step with the step itself. The numbers of its boxes are
+// compared with those of the predicted one.
 func (g *page) drawnStep() {
 	said := g.Texts("#shown li")
 	m := shown.FindStringSubmatch(said[len(said)-1])

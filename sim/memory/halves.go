@@ -92,9 +92,9 @@ func pending(costs []profile.Cost, st plan.Stage) []int64 {
 	return out
 }
 
-// shares is how each layer of a stage adds to what waits for the weights' halves, while its
-// backward's first half goes down the layers. What a layer's half needs of its input is the
-// output of a layer in front and counted there until that one is done.
+// shares is what each layer of a stage adds, in bytes, to what waits for the weights' halves. It adds that while the
+// backward's first half goes down the layers. What a layer's half needs of its input is the output of a layer in
+// front and counted there until that one is done.
 func shares(p *profile.Profile, costs []profile.Cost, st plan.Stage, waits []int64) []int64 {
 	out := make([]int64, len(waits))
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {

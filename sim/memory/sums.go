@@ -5,8 +5,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Sums is sums over runs of layers on one device type at one number of rows, by which what a stage holds is a
-// few subtractions.
+// Sums is sums over runs of layers on one device type at one number of rows. With them the bytes that a stage holds
+// are a few subtractions.
 //
 // It counts what Of does, but for what depends on more than sums: a parameter shared inside a stage counts
 // for each of its layers, model inputs do not count, and of what is held for a moment only the widest layer's

@@ -41,17 +41,16 @@ type anchor struct {
 	timeline *trace.Timeline
 }
 
-// calibrated is the workload with layers that take as long as the Timelines of some settings show,
-// and by how much each stage's differ from before. A pass or two over every layer says which of
-// them are dear; some batches on the code and beside the neighbours that train say what a stage
-// takes. Each stage's layers are scaled by the means of its instructions over those of the
-// simulator in the same setting (means of an iteration, because a step is a sum of them, with
-// whatever holds one up now and then; of the iteration in the middle, of two the faster one,
-// because a machine is slow for one now and then), so that whatever the simulator adds to a layer's
-// time is on both sides. The last anchor, which has most iterations, speaks for how much
-// instructions vary. The first half of each is left out: memory of the sizes that a setting asks
-// for is new in it, and slow. One pipeline and several have factors of their own; a size that was
-// run with one of both alone has its factors for both.
+// calibrated is the workload with layer times as the Timelines of some settings show, and each stage's factors. A
+// factor is by how much a stage's times differ from before. A pass or two over every layer says which of them are
+// dear; some batches on the code and beside the neighbours that train say what a stage takes. Each stage's layers
+// are scaled by the means of its instructions over those of the simulator in the same setting (means of an
+// iteration, because a step is a sum of them, with whatever holds one up now and then; of the iteration in the
+// middle, of two the faster one, because a machine is slow for one now and then), so that whatever the simulator
+// adds to a layer's time is on both sides. The last anchor, which has most iterations, speaks for how much
+// instructions vary. The first half of each is left out: memory of the sizes that a setting asks for is new in it,
+// and slow. One pipeline and several have factors of their own; a size that was run with one of both alone has its
+// factors for both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {

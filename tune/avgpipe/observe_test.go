@@ -16,9 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// simulated is a 1F1B pipeline of two stages, 4 micro-batches of F = 1, B = 2, update 0.5 and
-// messages of 0.25 s, for five steps. A worker holds 100 bytes always, 40 of gradients, 10
-// for each micro-batch and the messages.
+// simulated is five steps of a 1F1B pipeline of two stages with 4 micro-batches. F = 1, B = 2, an update takes 0.5
+// and a message 0.25 s. A worker holds 100 bytes always, 40 of gradients, 10 for each micro-batch and the messages.
 func simulated(t *testing.T) *trace.Timeline { return updating(t, 7) }
 
 // updating is simulated with updates that hold so many bytes more for a moment.

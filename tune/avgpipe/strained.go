@@ -48,8 +48,8 @@ func strainedProfile(p *profile.Profile) *profile.Profile {
 	return &out
 }
 
-// fixedPart is what a layer takes for no samples on a device, by the line through its smallest size
-// and the one in the middle; sizes rise, and one alone tells nothing.
+// fixedPart is the time of a layer for no samples on a device, in seconds. It is on the line through its smallest
+// size and the one in the middle; sizes rise, and one alone tells nothing.
 func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 	a, b := costs[0], costs[len(costs)/2]
 	if b.MicroBatch <= a.MicroBatch {
@@ -87,8 +87,8 @@ func steadiest(grid []Cell, limit int64) (Scored, error) {
 	return all[slices.IndexFunc(all, func(s Scored) bool { return s.At == steady.At })], nil
 }
 
-// PassedOver is the setting that is predicted to be fastest where another was chosen that is nearly
-// as fast and steadier, and the chosen one; false where they are the same.
+// PassedOver is the setting that is predicted to be fastest where a steadier one was chosen that is nearly as fast.
+// chosen is that one; false where they are the same.
 func (r *Result) PassedOver(limit int64) (over, chosen Cell, ok bool) {
 	var all []Scored
 	for _, c := range r.Grid {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Of 0.2 s and 0.1 s a sample the first are fixed and last four times as long in a bad moment, the
-// profile as it is stays.
+// A layer takes 0.2 s and 0.1 s a sample: the first are fixed and last four times as long in a bad moment. The
+// profile itself is not changed.
 func TestStrainedProfile(t *testing.T) {
 	p := overheads()
 	for l, layer := range strainedProfile(p).Layers {

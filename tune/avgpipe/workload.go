@@ -342,8 +342,8 @@ func (w *Workload) Best(ctx context.Context, grid []Degrees) (*Pipelined, error)
 	return settings.Best(Budget{EachBytes: w.LimitBytes})
 }
 
-// Over is the workload with the stages of another plan, where each of these is on a device
-// of its own and there are several; false where not.
+// Over is the workload with the stages of another plan. Each of these must be on a device of its own, and there must
+// be several; false where not.
 func (w *Workload) Over(pl *plan.Plan) (*Workload, bool) {
 	if len(pl.Stages) < 2 {
 		return nil, false

@@ -192,7 +192,7 @@ func TestWhatToMeasureNext(t *testing.T) {
 	}
 }
 
-// A fit of an outer level begins with all rails of a group, as CollectiveS counts them, and a number that nothing tells
+// A fit of an outer level begins with all rails of a group, as CollectiveS counts them. A number that nothing tells
 // stays as it was: the file goes on not to say it.
 func TestOutsideBeginsWithAllRails(t *testing.T) {
 	c := device()

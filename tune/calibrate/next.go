@@ -34,8 +34,8 @@ func (f *fitting) after(jacobian [][]float64, r []float64) known {
 // spread is the standard deviation of a number's logarithm.
 func (k *known) spread(i int) float64 { return math.Sqrt(max(0, k.covariance.At(i, i))) }
 
-// tells is how much a measurement shrinks the covariance, as half of the logarithm of its determinant, where its times
-// change with the numbers like these rows.
+// tells is how much a measurement shrinks the covariance: half of the logarithm of the determinants' ratio. rows are
+// how its times change with the numbers; then is the knowledge with it.
 func (k *known) tells(rows [][]float64) (gain float64, then known) {
 	then = known{noise: k.noise, covariance: mat.NewSymDense(k.covariance.SymmetricDim(), nil)}
 	then.covariance.CopySym(k.covariance)

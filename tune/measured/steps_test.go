@@ -99,8 +99,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// What a device that was described otherwise would measure gives its numbers back, as far as a few rows tell them, and
-// predicts what was held out.
+// Steps that a differently described device would measure give its numbers back, as far as a few rows tell them. The
+// fit predicts what was held out.
 func TestADeviceComesBack(t *testing.T) {
 	truth := a100s(t).Copied()
 	k := truth.DeviceTypes["gpu"].Kernels

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// argumentsAreInput makes wrong arguments of every verb below c the user's to mend, in words of ours where the verb has
-// none of its own.
+// argumentsAreInput makes wrong arguments of every verb below c an error of input. Where the verb has no words of
+// its own for it, it has ours.
 func argumentsAreInput(c *cobra.Command) {
 	for _, verb := range c.Commands() {
 		if args := verb.Args; args != nil {

@@ -194,12 +194,12 @@ func FinishesItsStep(c *cobra.Command) error {
 	return nil
 }
 
-// ShowsWhatItHas says that from here on the verb answers a signal by showing what it has found so far and keeping it,
-// as told says. It returns the cause then. A verb that was stopped before gets it at once.
+// ShowsWhatItHas says that a signal now has the verb show and keep what it has found, as told says. It returns the
+// cause then. A verb that was stopped before gets it at once.
 func ShowsWhatItHas(c *cobra.Command, told string) error { return answers(c, told) }
 
-// LeavesToOthers says that from here on the verb answers a signal by telling other processes to stop, and waits for
-// them however long that takes. A verb that was stopped before gets the cause.
+// LeavesToOthers says that a signal now has the verb tell other processes to stop. It waits for them however long
+// that takes. A verb that was stopped before gets the cause.
 func LeavesToOthers(c *cobra.Command) error { return answers(c, "telling all processes to stop") }
 
 // answers has a signal let the verb end by itself, and tells the user what it does meanwhile.

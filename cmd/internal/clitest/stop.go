@@ -41,8 +41,8 @@ func (p *Program) StopAtWork(t *testing.T, args, word string, sig syscall.Signal
 	return said
 }
 
-// StopAnswering runs a command, signals it once it has said a word, or without one is at work, and is
-// what it printed and said. It must end promptly with this code.
+// StopAnswering runs a command, signals it, and returns what it printed and said. The signal comes once it has said
+// word, or without one once it is at work. It must end promptly with this code.
 func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Signal, code int,
 	environment ...string) (printed, said string) {
 	t.Helper()

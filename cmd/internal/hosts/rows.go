@@ -50,8 +50,8 @@ func OutermostFirst(rows []Row) []Row {
 	return rows
 }
 
-// Everything measures the link of every level of a survey by each carrier there is, one after the other, and says
-// which of them a run would use. It tells work how far it is.
+// Everything measures the link of every level of a survey by each carrier there is, in turn. used is which of them a
+// run would use. It tells work how far it is.
 func (c *Crew) Everything(s *Survey, work *progress.Work) (rows []Row, used Links, err error) {
 	l, err := inside(c.ctx, func() ([]wire.Carrier, error) { return wire.InProcess(2) })
 	if err != nil {

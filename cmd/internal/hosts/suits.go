@@ -62,8 +62,8 @@ type comparison struct {
 	c *cluster.Cluster
 }
 
-// seating is the place of each host where those of a cluster whose types are called as hosts here call theirs are taken
-// by such hosts. The others go where places are left, as they are numbered.
+// seating is the place of each host in a cluster whose types are named as hosts here name theirs. Places of a type
+// are taken by such hosts. The others go where places are left, as they are numbered.
 func (w comparison) seating() []int {
 	own := w.typeNames()
 	var hosts [][]string // the types of their devices

@@ -93,8 +93,8 @@ func (s *Survey) Seats(threads int) []Seat {
 	return seats
 }
 
-// starved says whether the processes that share a process's processors have more threads than those are, though each
-// has one worker compute at a time.
+// starved says whether processes that share processors have more threads than those are, each with one worker at a
+// time. rank is one of the processes.
 func (s *Survey) starved(rank, threads int) bool {
 	return s.Facts[rank].Cores() < len(s.beside(rank))*max(threads, 1)
 }

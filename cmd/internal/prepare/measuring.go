@@ -172,9 +172,9 @@ func OwnKind(j *job.Job) string {
 	return own.Kind(n, n)
 }
 
-// HostProfile is the profile of this machine for a job, from what was measured before, and what is missing from a
-// process of its own. kind is the machine's, as it is shared with others; alone says that no other process of the job
-// measures on it.
+// HostProfile is the profile of this machine for a job. It takes what was measured before, and measures what is
+// missing in a process of its own. kind is the machine's, as it is shared with others; alone says that no other
+// process of the job measures on it.
 func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, w Wanted, kind string,
 	alone bool) (*profile.Profile, error) {
 	if err := CheckRunnable(m); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 )
 
-// Build is what processes must have alike before they can say anything to each other, and what their bits depend on
-// besides, which they may have unlike.
+// Build is the facts of this build that processes compare when they meet. Some must be alike before they can say
+// anything to each other; others, on which bits depend, may differ.
 func Build() []rendezvous.Fact {
 	facts := []rendezvous.Fact{
 		{Name: "version of millrace", Value: cli.Version(), Must: true},

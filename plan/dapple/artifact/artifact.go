@@ -53,8 +53,8 @@ type Answer struct {
 	BestMulti     int // of those with several stages; -1: none
 	TotalComputeS float64
 	DP            DP
-	// Limited says that some stage of the straight searches may be on more than maxWays sets of devices,
-	// of which only the first were followed.
+	// Limited says that some stage of the straight searches may be on more than maxWays sets of devices. Only the first
+	// of these sets were followed.
 	Limited bool
 	// RecursiveSpeedup of BestMulti is sync_pipeline_speedup_recursive's.
 	RecursiveSpeedup float64

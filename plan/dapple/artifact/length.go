@@ -2,12 +2,11 @@ package artifact
 
 import "fmt"
 
-// Length is when the last backward of one synchronous iteration ends in a strict
-// 1F1B order, by the double recursion of DAPPLE's published planner (oracles' HPGO script;
-// §3.2's schedule): stage x, network stages counted as stages, has warmup[x] forwards
-// before its first backward; forward i there waits for forward i of the stage before, its
-// own forward i-1 and its own backward i-warmup[x]; backward i for backward i of the stage
-// behind, its own backward i-1 and its own forward i+warmup[x]-1.
+// Length is when the last backward of one synchronous iteration ends in a strict 1F1B order. It is the double
+// recursion of DAPPLE's published planner (oracles' HPGO script; §3.2's schedule). Stage x, network stages counted
+// as stages, has warmup[x] forwards before its first backward. Forward i there waits for forward i of the stage
+// before, its own forward i-1 and its own backward i-warmup[x]; backward i for backward i of the stage behind, its
+// own backward i-1 and its own forward i+warmup[x]-1.
 //
 // forward and backward are seconds of one micro-batch by stage; the result is seconds,
 // without all-reduces. Warm-ups must not rise from one stage to the next, or forwards and

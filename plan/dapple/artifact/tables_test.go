@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// workloads are those of DAPPLE's Table 4 with the constants of the published examples, and the shapes that
-// the table has for configurations A, B and C.
+// workloads are those of DAPPLE's Table 4 with the constants of the published examples. Their shapes are the table's
+// for configurations A, B and C.
 var workloads = []struct {
 	plantest.Published
 	told   artifact.Constants

@@ -56,8 +56,8 @@ func New(devices, each int, over Scatter) *Layout {
 	return s
 }
 
-// fastestNetwork is where a single level of links is taken for the inside of one server
-// (PCIe, NVLink) rather than a network between servers of one device: 100 Gbps.
+// fastestNetwork is the fastest network between servers of one device, in bytes per second: 100 Gbps. A single level
+// of faster links is taken for the inside of one server (PCIe, NVLink).
 const fastestNetwork = 12.5e9
 
 // SizeOf is how many devices share a server where no setting says so: the innermost

@@ -82,7 +82,8 @@ func (c claims) flat(within string, into claims) claims {
 	return into
 }
 
-// filesOf is what is in the files that a job names and every host has its own of, as far as they can be read.
+// filesOf is the contents of the files that a job names, as far as they can be read. Every host has its own of
+// these.
 func filesOf(j *job.Job) claims {
 	named := map[string]string{"--plan": j.Plan.File, "--program": j.Plan.Program, "--profile": j.Plan.Profile}
 	c := claims{}

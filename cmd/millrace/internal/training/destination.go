@@ -145,8 +145,8 @@ func (t *training) hold(dir string) (held, error) {
 	return h, err
 }
 
-// holdOthers has every process hold the run's folder as its host has it, and refuses one that another run holds before
-// anything is written on any host.
+// holdOthers has every process hold the run's folder as its host has it. It refuses one that another run holds,
+// before anything is written on any host.
 func (t *training) holdOthers(j *job.Job) error {
 	if t.dry {
 		return nil

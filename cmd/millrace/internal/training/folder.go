@@ -67,9 +67,9 @@ func noteRun(dir, run string) error {
 	return document.WriteJSON(filepath.Join(dir, RecordName), r)
 }
 
-// claim makes a folder that rank 0 does not have a run's, behind arrange, which sets aside what is there, and holds it
-// until the process ends. Another run may have been there since the folder was looked at. A file of the record's name
-// that is none stays: such a folder does not say whose it is.
+// claim makes a folder that rank 0 does not have the run's own, and holds it until the process ends. arrange comes
+// first and sets aside what is there. Another run may have been there since the folder was looked at. A file of the
+// record's name that is none stays: such a folder does not say whose it is.
 func (t *training) claim(j *job.Job, run string, arrange func() error) (err error) {
 	if t.folder == nil && !t.fellow {
 		if t.folder, err = TakeFolder(j.Output.Folder); err != nil {

@@ -90,8 +90,8 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	return err
 }
 
-// join measures the links between the processes, makes the cluster of them where no file describes it, and says what
-// else was thought of them.
+// join measures the links between the processes, and makes the cluster of them where no file describes it. It also
+// says where what was assumed of them differs.
 func (t *training) join(crew *hosts.Crew, p *prepare.Prepared, types []hosts.Type, planned *cluster.Cluster) error {
 	measured, err := crew.Links(t.peers.survey)
 	if err != nil {

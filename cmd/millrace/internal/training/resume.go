@@ -134,9 +134,9 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// goOn has a job of a run that its launcher has started again go on from what an earlier start has left in its folder,
-// on any host: the newest whole checkpoint of those whose folder is the run's. Where there is none, or no start of the
-// run has come to a folder, it is as for the first.
+// goOn sets where a run that its launcher has started again goes on: at the newest whole checkpoint of an earlier
+// start. Any host may have it, in a folder that is the run's. Where there is none, or no start of the run has come
+// to a folder, it is as for the first.
 func (t *training) goOn(j *job.Job, run string) error {
 	if j.Model.Name == "" || run == "" {
 		return nil

@@ -137,8 +137,8 @@ func (w *runDir) close() error {
 	return err
 }
 
-// finish writes the Timeline and the reports of a run that has ended with an error, or without, and returns what
-// they were drawn from.
+// finish writes the Timeline and the reports of a run that has ended, with an error or without. It returns what they
+// were drawn from.
 func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 	t := &r.Timeline
 	err := errors.Join(w.over(r, ended), w.close(), t.WriteFile(w.path(folder.TimelineName)),
@@ -269,8 +269,8 @@ func (w *runDir) unreplaced(err error) error {
 	return fmt.Errorf("%w; what was in %s before is in %s", err, w.Job.Output.Folder, w.replaced)
 }
 
-// commandLine is what this process was started with, or what millrace launch was that started it, the program as it
-// was called where that is its name.
+// commandLine is what the user typed: the command line of this process, or of the millrace launch that started it.
+// The program is as it was called where that is its name.
 func commandLine() []string {
 	args := slices.Clone(os.Args)
 	if by := launchLine(); by != nil {
