@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/stage/optim"
 )
@@ -136,7 +137,7 @@ func (t *Train) Learned(pipelines int) string {
 	case 1:
 		text += ", warm-up 1 step"
 	default:
-		text += fmt.Sprintf(", warm-up %d steps", t.Rate.Warmup)
+		text += fmt.Sprintf(", warm-up %s", terminal.Count(t.Rate.Warmup, "step"))
 	}
 	return text
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/internal/registry"
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 // Family is a built-in model with settings.
@@ -33,7 +34,7 @@ func (t Training) String() string {
 	}
 	text := fmt.Sprintf("%s, learning rate %v", t.Optimizer, t.Rate)
 	if t.Warmup > 0 {
-		text += fmt.Sprintf(", warm-up %d steps", t.Warmup)
+		text += fmt.Sprintf(", warm-up %s", terminal.Count(t.Warmup, "step"))
 	}
 	return text
 }

@@ -359,9 +359,9 @@ func (r *resolver) holders(g *Gap, wait *Event) string {
 	}
 	cores := ""
 	if pool != nil {
-		cores = fmt.Sprintf(": %d workers share %d", len(pool.Workers), pool.Cores)
+		cores = fmt.Sprintf(": %s share %d", terminal.Count(len(pool.Workers), "worker"), pool.Cores)
 	} else if r.t.Cores > 0 {
-		cores = fmt.Sprintf(": %d workers share %d", r.t.Workers, r.t.Cores)
+		cores = fmt.Sprintf(": %s share %d", terminal.Count(r.t.Workers, "worker"), r.t.Cores)
 	}
 	const most = 4
 	if len(names) > most {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
@@ -56,7 +57,8 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 				return
 			}
 			if n := s.Fix.Stages; n > 0 && h.stages() != n && !(roles.SeveralStages(f) && n <= len(s.Cluster.Devices)) {
-				why = fmt.Sprintf("it has %d stages on %d workers, not %d", h.stages(), len(s.Cluster.Devices), n)
+				why = fmt.Sprintf("it has %s on %s, not %d", terminal.Count(h.stages(), "stage"),
+					terminal.Count(len(s.Cluster.Devices), "worker"), n)
 				continue
 			}
 			pl := s.plan(h)

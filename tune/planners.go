@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
 	"github.com/millrace-ml/millrace/schedule"
@@ -99,7 +100,7 @@ func (s *search) collect(a answer) {
 		}
 	}
 	if pl.Batch() != s.Batch {
-		s.failed[a.planner] = fmt.Sprintf("its plan has %d samples a step, not %d", pl.Batch(), s.Batch)
+		s.failed[a.planner] = fmt.Sprintf("its plan has %s a step, not %d", terminal.Count(pl.Batch(), "sample"), s.Batch)
 		return
 	}
 	if late := s.late(&pl); late != nil && predict.CheckWork(&pl, predict.OftenPlayed) != nil {

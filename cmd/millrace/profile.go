@@ -219,8 +219,8 @@ func printFrozen(out io.Writer, p *profile.Profile) {
 		bytes += n
 	}
 	if bytes > 0 {
-		fmt.Fprintf(out, "frozen parameters and constants: %s; %d of %d layers have no backward\n",
-			terminal.Bytes(bytes), still, len(p.Layers))
+		fmt.Fprintf(out, "frozen parameters and constants: %s; %d of %s have no backward\n",
+			terminal.Bytes(bytes), still, terminal.Count(len(p.Layers), "layer"))
 	}
 }
 

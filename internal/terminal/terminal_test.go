@@ -252,3 +252,21 @@ func TestBytesInThreeDigits(t *testing.T) {
 		}
 	}
 }
+
+func TestCountsOfOne(t *testing.T) {
+	for text, want := range map[string]string{
+		"1 workers":                                     "1 worker",
+		"plan: 3 stages; it has 1 layers":               "plan: 3 stages; it has 1 layer",
+		"(1 bytes), 11 bytes, 0.1 steps":                "(1 byte), 11 bytes, 0.1 steps",
+		"step-1 layers on 1 micro-batches of 1 samples": "step-1 layers on 1 micro-batch of 1 sample",
+		"1 processes, 1 minibatches, 2,1 hosts":         "1 process, 1 minibatch, 2,1 hosts",
+		"1 workersmith":                                 "1 workersmith",
+	} {
+		if got := Singular(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := And([]int{0}) + "; " + And([]int{0, 1}) + "; " + And([]int{4, 5, 9}); got != "0; 0 and 1; 4, 5 and 9" {
+		t.Error(got)
+	}
+}

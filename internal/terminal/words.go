@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -26,6 +27,22 @@ func Plural(n int, one string) string {
 		return one[:len(one)-1] + "ies"
 	}
 	return one + "s"
+}
+
+// ones are counts of one of what is told of more: "1 workers", but not "11 workers", "2.1 ms" or "step-1 layers".
+var ones = regexp.MustCompile(`(^|[ (])1 (workers|stages|layers|devices|micro-batches|minibatches|samples|steps|bytes|` +
+	`pipelines|hosts|cores|rows|processes|updates|replicas|threads|plans|settings|runs|chains|blocks|heads|groups)\b`)
+
+// Singular puts counts of one right in a text of somebody who does not know this package, as errors are: "1 worker".
+func Singular(text string) string {
+	return ones.ReplaceAllStringFunc(text, func(found string) string {
+		for _, ending := range []string{"ches", "sses"} {
+			if strings.HasSuffix(found, ending) {
+				return strings.TrimSuffix(found, "es")
+			}
+		}
+		return strings.TrimSuffix(found, "s")
+	})
 }
 
 // And lists whole numbers in a sentence: "0", "0 and 1", "0, 1 and 4".

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/split"
 )
@@ -302,8 +303,8 @@ func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *p
 		names[i] = x.r.Cluster.Devices[on[0]]
 	}
 	if chains := len(h.places[0]); chains > 1 {
-		p.Why = append(p.Why, fmt.Sprintf("%d chains of %d devices side by side, each with its share of the micro-batches; "+
-			"their gradients' sum takes %.4g ms", chains, len(h.places), 1e3*h.allReduce(bounds)))
+		p.Why = append(p.Why, fmt.Sprintf("%d chains of %s side by side, each with its share of the micro-batches; "+
+			"their gradients' sum takes %.4g ms", chains, terminal.Count(len(h.places), "device"), 1e3*h.allReduce(bounds)))
 	}
 	why := fmt.Sprintf("longest stage computes %.4g ms for a micro-batch, T of equation (1) is %.4g ms; longest "+
 		"transfer %.4g ms each way", 1e3*pace, 1e3*h.ideal(), 1e3*sr)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 	"github.com/millrace-ml/millrace/profile"
@@ -192,8 +193,8 @@ func (o options) planPipeline(r plan.Request, s *search, dp parallel, thinned bo
 	}
 	if thinned {
 		out.Why = append(out.Why, fmt.Sprintf("More than %d prefixes by device sets: the search was thinned to %d "+
-			"cuts and stages of multiples of %d devices; the gap to the best is at most that to the bound.",
-			o.states, len(s.cuts), s.steps[0]))
+			"cuts and stages of multiples of %s; the gap to the best is at most that to the bound.",
+			o.states, len(s.cuts), terminal.Count(s.steps[0], "device")))
 	}
 	if branches(r.Profile) {
 		out.Why = append(out.Why, fmt.Sprintf("Layers branch: it cut between layers in the profile's order alone, at "+

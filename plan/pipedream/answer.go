@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 )
@@ -103,9 +104,9 @@ func (s *search) answer(r plan.Request, states *profile.States, stages []stage, 
 		pl.Schedule = "dp"
 	}
 	if widest := widest(pl); !s.o.flush && pl.MicroBatches > 1 && pl.MicroBatches < widest {
-		pl.Why = append(pl.Why, fmt.Sprintf("a step is one minibatch of %d samples, not the %d of the batch of %d: a "+
+		pl.Why = append(pl.Why, fmt.Sprintf("a step is one minibatch of %s, not the %d of the batch of %d: a "+
 			"stage on %d devices works on as many at once, and so many make no update that each of them has a part in",
-			size, pl.MicroBatches, r.Batch, widest))
+			terminal.Count(size, "sample"), pl.MicroBatches, r.Batch, widest))
 		pl.MicroBatches = 1
 	}
 	behind := 0

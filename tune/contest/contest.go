@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
@@ -129,7 +131,8 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 	policy := e.Weights
 	e.Verdict = Slower
 	refuse := func(err error) Entry {
-		e.Verdict, e.Why = Refused, err.Error()
+		e.Verdict = Refused
+		e.Why = terminal.Singular(strings.TrimPrefix(err.Error(), "schedule: "+f.Name+": ")) // the row says whose it is
 		return e
 	}
 	placement := f.Placement(c.Workers, max(1, c.Chunks))
@@ -216,7 +219,7 @@ func (c Rules) bytes(n int64) string {
 // name tells entries apart: the weights where they are not synchronous.
 func (e *Entry) name() string {
 	if e.Replicas > 0 {
-		return fmt.Sprintf("%s on %d workers a stage", e.Schedule, e.Replicas)
+		return fmt.Sprintf("%s on %s a stage", e.Schedule, terminal.Count(e.Replicas, "worker"))
 	}
 	if e.Validated {
 		return e.Schedule + " validated later"

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
 // inWords is what an error says, with what Go and the system call things in a user's words.
@@ -18,7 +20,7 @@ func inWords(err error) string {
 			text = strings.ReplaceAll(text, e.Error(), plain)
 		}
 	}
-	return text
+	return terminal.Singular(text)
 }
 
 // within is an error and all that it wraps.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 )
@@ -23,8 +24,9 @@ func Plan(ctx context.Context, r plan.Request, k Constants, dataParallel bool) (
 		return nil, fmt.Errorf("plan: dapple: a batch of %d samples makes no micro-batch of %d for any candidate",
 			r.Batch, k.MinMicroBatch)
 	}
-	why := []string{fmt.Sprintf("The published search compared %d plans over %d states; the best is %s with an "+
-		"estimated speedup of %.3f over one device.", len(a.Candidates), len(a.Order), shape(best), best.Speedup)}
+	why := []string{fmt.Sprintf("The published search compared %s over %s; the best is %s with an estimated speedup of "+
+		"%.3f over one device.", terminal.Count(len(a.Candidates), "plan"), terminal.Count(len(a.Order), "state"),
+		shape(best), best.Speedup)}
 	why = append(why, fmt.Sprintf("It estimates data parallelism at %.3f without overlap and %.3f with, and never "+
 		"returns it: compare these yourself, or set dp=yes.", a.DP.NoOverlap, a.DP.NormalOverlap))
 	if a.Limited {
@@ -90,8 +92,8 @@ func (a *Answer) plan(r plan.Request, k Constants, c Candidate, o plan.Objective
 	}
 	out.MicroBatch = plan.LeastDivisor(r.Batch, max(want, widest))
 	if out.MicroBatch != want {
-		out.Why = append(out.Why, fmt.Sprintf("Micro-batches run with %d samples instead of the estimate's %d: each "+
-			"replica needs one, and they divide the batch.", out.MicroBatch, want))
+		out.Why = append(out.Why, fmt.Sprintf("Micro-batches run with %s instead of the estimate's %d: each "+
+			"replica needs one, and they divide the batch.", terminal.Count(out.MicroBatch, "sample"), want))
 	}
 	out.MicroBatches = r.Batch / out.MicroBatch
 	if !slices.IsSorted(order) {
