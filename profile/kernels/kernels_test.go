@@ -98,6 +98,31 @@ func TestSavedBytesOfALayer(t *testing.T) {
 	}
 }
 
+// In fp8 what products inside a block read is kept in 8 bits: 3 samples of 8 positions of width 64 have norms' outputs
+// of 24 x 64 elements, twice, and the second product of the MLP reads 24 x 256. What attention's output product reads
+// takes a byte less where scores are kept, and a byte more where one kernel needs the output itself.
+func TestProductsKeepWhatTheyReadNarrow(t *testing.T) {
+	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
+	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e12, "fp8": 2e12}, MemoryBandwidthBytesPerSecond: 1e12,
+		Kernels: bare(nil)}
+	for flash, attention := range map[bool]int64{false: 24 * 64 * (1 + 1), true: 24 * 64 * (1 - 1)} {
+		d.Kernels.Flash = flash
+		for name, want := range map[string]int64{"block0.attention": attention, "block0.mlp": 24*64 + 24*256} {
+			saved := map[string]int64{}
+			for _, precision := range []string{"bf16", "fp8"} {
+				c, err := kernels.Of(m, m.Index(name), 3, "d", d, kernels.Options{Precision: precision})
+				if err != nil {
+					t.Fatal(err)
+				}
+				saved[precision] = c.SavedBytes
+			}
+			if got := saved["bf16"] - saved["fp8"]; got != want {
+				t.Errorf("%s, one kernel %v: fp8 keeps %d bytes less, want %d", name, flash, got, want)
+			}
+		}
+	}
+}
+
 // Sums of a group are rings: 2 (t-1) messages of a t-th of the bytes; attention and MLP have one each way, an
 // embedding one forward, a head one backward.
 func TestSumsOfAGroup(t *testing.T) {

@@ -37,6 +37,15 @@ func (w *work) product(d *device, n, k, m float64) {
 	w.pending += d.e * n * (k + m)
 }
 
+// read is the bytes of an element that a product keeps of what it reads: in fp8 the narrowed copy (NVIDIA, Transformer
+// Engine, module/linear.py).
+func (d *device) read() float64 {
+	if d.o.Precision == "fp8" {
+		return 1
+	}
+	return d.e
+}
+
 // moves adds operators that compute little, by the bytes that they move.
 func (w *work) moves(forward, backward, launches float64) {
 	w.forward = append(w.forward, kernel{rate: cluster.RateMemory, bytes: forward, launches: launches})
@@ -128,7 +137,10 @@ func (d *device) attention(w *work, l *model.Layer, in model.Tensor, samples flo
 	w.product(d, n, c/d.t, c)
 	w.residual(d, n, c, dropout)
 	w.forwardSum, w.inputSum = n*c*d.e, n*c*d.e
-	w.saved += 2*d.e*n*c/d.sp + d.e*n*(2*c+2*kv)/d.t
+	w.saved += (d.e+d.read())*n*c/d.sp + n*(d.e*(c+2*kv)+d.read()*c)/d.t
+	if d.k.Flash && d.read() < d.e { // its output, for its own backward
+		w.saved += d.e * n * c / d.t
+	}
 	if rotary && !d.k.Fused {
 		w.saved += d.e * n * (c + kv) / d.t
 	}
@@ -194,16 +206,16 @@ func (d *device) mlp(w *work, l *model.Layer, in model.Tensor, samples float64) 
 			forward, backward, kept = 5, 8, 4
 		}
 		w.moves(forward*d.e*n*h/d.t, backward*d.e*n*h/d.t, forward-2)
-		w.saved += kept * d.e * n * h / d.t
+		w.saved += ((kept-1)*d.e + d.read()) * n * h / d.t
 	} else {
 		w.product(d, n, c, h/d.t)
 		w.moves(2*d.e*n*h/d.t, 3*d.e*n*h/d.t, 1)
-		w.saved += 2 * d.e * n * h / d.t
+		w.saved += (d.e + d.read()) * n * h / d.t
 	}
 	w.product(d, n, h/d.t, c)
 	w.residual(d, n, c, dropout)
 	w.forwardSum, w.inputSum = n*c*d.e, n*c*d.e
-	w.saved += 2 * d.e * n * c / d.sp
+	w.saved += (d.e + d.read()) * n * c / d.sp
 }
 
 // embedding reads rows of a table, and adds to the rows' gradients.

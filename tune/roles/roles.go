@@ -8,6 +8,7 @@ package roles
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/millrace-ml/millrace/plan"
 	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked for what they do
@@ -37,7 +38,10 @@ func SeveralStages(f family.Family) bool { return f.Chunks != 0 && f.Chunks != 1
 
 // Interleaving is the family in which the chunks of a worker, of whatever number, take turns: it holds less than all
 // micro-batches of a step.
-func Interleaving() family.Family {
+func Interleaving() family.Family { return interleaving() }
+
+// interleaving is found once: it writes Programs, and sweeps ask for each of thousands of shapes.
+var interleaving = sync.OnceValue(func() family.Family {
 	const workers, chunks, micros = 2, 2, 8
 	return first("has any number of chunks take turns", func(f family.Family) bool {
 		if f.Chunks >= 0 || f.Beside {
@@ -50,7 +54,7 @@ func Interleaving() family.Family {
 		held, err := check.Check(p)
 		return err == nil && slices.Max(held.PeakActivations) < chunks*micros
 	})
-}
+})
 
 // WithSeveralStages is the names of the families of which a worker holds more than one stage, or may.
 func WithSeveralStages() (names []string) {

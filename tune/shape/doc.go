@@ -3,7 +3,8 @@
 // In: a model of repeated blocks, a cluster of one device type with kernels (package profile/kernels), a Shape. Out: a
 // Prediction: the step's time and what it is made of, and what a device of each stage holds. Refused: models without
 // blocks, clusters of several device types, shapes that do not divide batch or devices. It starts no search of its own
-// but Best, which tries shapes; the search over plans of any form is package tune's.
+// but Best, which tries shapes in the order of what they take at least; the search over plans of any form is package
+// tune's.
 //
 // Replicas are alike and the devices of a group are alike, so that one replica's pipeline of groups is simulated
 // (package sim) and what joins replicas and groups is added in closed form: a step of thousands of devices costs what

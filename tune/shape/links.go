@@ -3,6 +3,7 @@ package shape
 import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/profile/kernels"
+	"github.com/millrace-ml/millrace/schedule"
 )
 
 // links says what messages between stages and collectives of replicas take.
@@ -13,6 +14,7 @@ type links struct {
 	played  int                  // computations that were simulated
 	free    bool                 // messages between stages take no time
 	known   map[[2]int64]float64 // by stage and bytes
+	orders  map[order]*schedule.Program
 }
 
 // rank is the device of a stage and a replica, the first of its group.

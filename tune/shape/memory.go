@@ -1,14 +1,13 @@
 package shape
 
 import (
-	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/profile/kernels"
 	"github.com/millrace-ml/millrace/schedule"
 )
 
 // memory fills in what a device of each stage holds.
-func (out *Prediction) memory(s Shape, units []unit, cuts []int, stages []stage, p *schedule.Program,
-	d cluster.DeviceType) {
+func (out *Prediction) memory(a *laid) error {
+	s, units, cuts, stages := a.s, a.units, a.cuts, a.stages
 	kept := make([]float64, len(stages)) // by virtual stage: of a micro-batch in flight
 	parameters := make([]float64, s.Stages)
 	moment := make([]float64, s.Stages) // a block that is computed again
@@ -27,17 +26,27 @@ func (out *Prediction) memory(s Shape, units []unit, cuts []int, stages []stage,
 		}
 		parameters[st.worker] += st.parameters
 	}
-	limit := d.MemoryBytes
-	if s.Tensor == 1 && d.Group != nil {
-		limit /= int64(d.Group.Size)
+	limit := a.device.MemoryBytes
+	if s.Tensor == 1 && a.device.Group != nil {
+		limit /= int64(a.device.Group.Size)
 	}
 	out.Fits = true
 	for w := range s.Stages {
-		most := moment[w] + fullest(p.Body[w], kept)
+		most, err := s.settled(func(micros int) (float64, error) {
+			p, err := s.program(micros, stages, a.links)
+			if err != nil {
+				return 0, err
+			}
+			return moment[w] + fullest(p.Body[w], kept), nil
+		})
+		if err != nil {
+			return err
+		}
 		out.ActivationBytes = append(out.ActivationBytes, int64(most))
 		out.MemoryBytes = append(out.MemoryBytes, int64(most+parameters[w]*s.parameterBytes()))
 		out.Fits = out.Fits && (limit == 0 || out.MemoryBytes[w] <= limit)
 	}
+	return nil
 }
 
 // fullest is the most that a list of computations holds, by what a micro-batch of each stage keeps.
@@ -62,7 +71,10 @@ func (s Shape) parameterBytes() float64 {
 	if kernels.Sixteen(s.Precision) {
 		states += 4
 	}
-	if s.Precision == "f16" {
+	switch {
+	case s.GradientBytes > 0 && (s.Shard == "none" || s.Shard == "zero1"): // the buffer that replicas sum
+		gradient = float64(s.GradientBytes)
+	case s.Precision == "f16":
 		gradient = 2
 	}
 	switch s.Shard {

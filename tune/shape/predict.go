@@ -57,31 +57,21 @@ func Explain(m *model.Model, c *cluster.Cluster, s Shape) (*Prediction, error) {
 }
 
 func predict(m *model.Model, c *cluster.Cluster, s Shape, transfers bool) (*Prediction, error) {
-	s = s.filled()
-	if err := s.check(c); err != nil {
-		return nil, err
-	}
-	d := s.Device(c)
-	units, err := s.units(m, c.Devices[0], d)
+	a, err := lay(m, c, s, nil)
 	if err != nil {
 		return nil, err
 	}
-	cuts, err := s.place(units)
-	if err != nil {
-		return nil, err
-	}
-	l := links{c: c, s: s, overlap: d.Kernels.Overlap}
+	return a.predict(m, transfers)
+}
+
+func (a *laid) predict(m *model.Model, transfers bool) (*Prediction, error) {
+	s, l, stages := a.s, a.links, a.stages
 	out := &Prediction{Shape: s}
 	for i := range m.Layers {
 		layer := &m.Layers[i]
 		out.FLOPs += float64(s.Batch) * float64(layer.ForwardFLOPs+layer.InputFLOPs+layer.WeightFLOPs)
 	}
-	stages := s.stages(units, cuts, &l)
-	program, err := s.program(s.MicroBatches(), stages, &l)
-	if err != nil {
-		return nil, err
-	}
-	pipelineS, err := s.play(stages, &l)
+	pipelineS, err := s.play(stages, l)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +79,7 @@ func predict(m *model.Model, c *cluster.Cluster, s Shape, transfers bool) (*Pred
 	out.Parts.BubbleS = pipelineS - busiest
 	if transfers && s.Stages > 1 {
 		l.free = true
-		without, err := s.play(stages, &l)
+		without, err := s.play(stages, l)
 		if err != nil {
 			return nil, err
 		}
@@ -97,12 +87,11 @@ func predict(m *model.Model, c *cluster.Cluster, s Shape, transfers bool) (*Pred
 		out.Parts.TransfersS = max(0, min(pipelineS-without, out.Parts.BubbleS))
 		out.Parts.BubbleS -= out.Parts.TransfersS
 	}
-	out.Parts.GradientsS, out.Parts.UpdateS = s.flush(stages, &l, d)
-	out.Parts.FixedS = d.Kernels.StepS
+	out.Parts.GradientsS, out.Parts.UpdateS = s.flush(stages, l, a.device)
+	out.Parts.FixedS = a.device.Kernels.StepS
 	out.Played = l.played
 	out.StepS = pipelineS + out.Parts.GradientsS + out.Parts.UpdateS + out.Parts.FixedS
-	out.memory(s, units, cuts, stages, program, d)
-	return out, nil
+	return out, out.memory(a)
 }
 
 // stage is a virtual stage on one device, for one micro-batch.
@@ -175,8 +164,31 @@ func (s Shape) placement() [][]int {
 	return schedule.Wrap(s.Stages, s.Chunks)
 }
 
+// order says which order of computations a Program is.
+type order struct {
+	schedule     string
+	room, micros int
+	free         bool // messages take no time
+}
+
 // program is the order of computations of a step of so many micro-batches.
 func (s Shape) program(micros int, stages []stage, l *links) (*schedule.Program, error) {
+	key := order{s.Schedule, s.Room, micros, l.free}
+	if p, ok := l.orders[key]; ok {
+		return p, nil
+	}
+	p, err := s.written(micros, stages, l)
+	if err != nil {
+		return nil, err
+	}
+	if l.orders == nil {
+		l.orders = map[order]*schedule.Program{}
+	}
+	l.orders[key] = p
+	return p, nil
+}
+
+func (s Shape) written(micros int, stages []stage, l *links) (*schedule.Program, error) {
 	if s.Room > 0 && s.Stages > 1 {
 		return s.roomy(micros, stages, l)
 	}
@@ -259,26 +271,39 @@ func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Progr
 // mostPlayed is the computations of a step that is simulated whole.
 const mostPlayed = 1 << 15
 
+// few is the micro-batches of the shorter of two steps that stand for one of many, the other having a stage's more; ok
+// is false where it is simulated whole. The pipeline has settled by then, so that every further one takes, and holds,
+// as much.
+func (s Shape) few() (micros int, ok bool) {
+	m, p := s.MicroBatches(), s.Stages
+	micros = m%p + 6*p
+	return micros, 2*m*p*s.Chunks > mostPlayed && micros+p < m
+}
+
+// settled is what is linear in micro-batches of a step, by two shorter ones where it is long.
+func (s Shape) settled(of func(micros int) (float64, error)) (float64, error) {
+	few, ok := s.few()
+	if !ok {
+		return of(s.MicroBatches())
+	}
+	one, err := of(few)
+	if err != nil {
+		return 0, err
+	}
+	two, err := of(few + s.Stages)
+	return two + (two-one)/float64(s.Stages)*float64(s.MicroBatches()-few-s.Stages), err
+}
+
 // play is when the last backward of a step ends.
 func (s Shape) play(stages []stage, l *links) (float64, error) {
-	m, p := s.MicroBatches(), s.Stages
-	if p == 1 {
+	if s.Stages == 1 {
 		took := 0.0
 		for _, st := range stages {
 			took += st.forward + st.input + st.weight
 		}
-		return float64(m) * took, nil
+		return float64(s.MicroBatches()) * took, nil
 	}
-	settled := 6 * p
-	if few := m%p + settled; 2*m*len(stages) > mostPlayed && few+p < m {
-		one, err := s.playOf(few, stages, l)
-		if err != nil {
-			return 0, err
-		}
-		two, err := s.playOf(few+p, stages, l)
-		return two + (two-one)/float64(p)*float64(m-few-p), err
-	}
-	return s.playOf(m, stages, l)
+	return s.settled(func(micros int) (float64, error) { return s.playOf(micros, stages, l) })
 }
 
 func (s Shape) playOf(micros int, stages []stage, l *links) (float64, error) {

@@ -26,7 +26,8 @@ type Shape struct {
 	Shard            string `json:"shard"`       // Shards
 	Behind           bool   `json:"all_reduce_behind,omitempty"`
 	Precision        string `json:"precision"`
-	// GradientBytes is those of an element while replicas sum it; 0: by precision.
+	// GradientBytes is those of an element while replicas sum it, and where each has all gradients, of what it keeps; 0:
+	// by precision.
 	GradientBytes int `json:"gradient_bytes,omitempty"`
 	States        int `json:"optimizer_states"`
 	// Room has zb-auto order computations by what they take, holding so many micro-batches at most; 0: by slots.

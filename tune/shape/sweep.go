@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/millrace-ml/millrace/cluster"
-	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/model"
 )
 
@@ -122,44 +119,29 @@ func Run(m *model.Model, c *cluster.Cluster, w Sweep) ([]*Prediction, error) {
 		return nil, why
 	}
 	found, errs := make([]*Prediction, len(shapes)), make([]error, len(shapes))
-	var wait sync.WaitGroup
-	next := make(chan int)
-	for range runtime.GOMAXPROCS(0) {
-		wait.Go(crash.Caught(func() {
-			for i := range next {
-				found[i], errs[i] = Predict(m, c, shapes[i])
-			}
-		}))
-	}
-	for i := range shapes {
-		next <- i
-	}
-	close(next)
-	wait.Wait()
+	var known costs
+	each(len(shapes), func(i int) {
+		a, err := lay(m, c, shapes[i], &known)
+		if err == nil {
+			found[i], err = a.predict(m, false)
+		}
+		errs[i] = err
+	})
 	found = slices.DeleteFunc(found, func(p *Prediction) bool { return p == nil })
 	if len(found) == 0 {
 		return nil, errs[0]
 	}
-	slices.SortStableFunc(found, func(a, b *Prediction) int {
-		if a.Fits != b.Fits {
-			if a.Fits {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(a.StepS, b.StepS)
-	})
+	slices.SortStableFunc(found, rank)
 	return found, nil
 }
 
-// Best is the fastest shape of a sweep that fits.
-func Best(m *model.Model, c *cluster.Cluster, w Sweep) (*Prediction, error) {
-	all, err := Run(m, c, w)
-	if err != nil {
-		return nil, err
+// rank orders what fits in front of what does not, and the faster in front.
+func rank(a, b *Prediction) int {
+	if a.Fits != b.Fits {
+		if a.Fits {
+			return -1
+		}
+		return 1
 	}
-	if !all[0].Fits {
-		return nil, ErrNothing
-	}
-	return all[0], nil
+	return cmp.Compare(a.StepS, b.StepS)
 }

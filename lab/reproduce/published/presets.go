@@ -216,8 +216,9 @@ func (b *lab) settled(e *Entry, c *cluster.Cluster) (shape.Shape, error) {
 	if err != nil {
 		return e.Shape, err
 	}
-	best, err := shape.Best(m, c, shape.Sweep{Base: e.Shape, MicroBatches: []int{1, 2, 4}, Chunks: []int{1, 2, 3, 4, 6},
-		Recomputes: []string{"none", "selective"}})
+	open := shape.Sweep{Base: e.Shape, Stages: []int{e.Shape.Stages}, Tensors: []int{e.Shape.Tensor},
+		Replicas: []int{e.Shape.Replicas}, MicroBatches: []int{1, 2, 4}, Recomputes: []string{"none", "selective"}}
+	best, err := shape.Best(m, c, open.Wide(m, c)...)
 	if err != nil {
 		return e.Shape, fmt.Errorf("reproduce: published: %s: %w", e.ID, err)
 	}

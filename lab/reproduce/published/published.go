@@ -1,6 +1,6 @@
 // Package published holds measured training runs beside what millrace predicts.
 //
-// In: nothing; importing it registers the experiment "published". Out: for every judged row of data/ (its
+// In: nothing; importing it registers the experiments "published" and "advice". Out: for every judged row of data/ (its
 // README has the sources) the measured and the predicted step, the error by source, the order of runs of one
 // model, and of rows that are a fifth off what one assumption does. Rows that no shape can express are listed
 // with the reason.

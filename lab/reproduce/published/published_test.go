@@ -3,10 +3,31 @@ package published
 import (
 	"context"
 	"math"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
+
+// everything is all predictions, made once.
+var everything = sync.OnceValues(func() (out struct {
+	b   *lab
+	all []Result
+}, err error) {
+	out.b, out.all, err = predict(context.Background())
+	return out, err
+})
+
+func predicted(t *testing.T) (*lab, []Result) {
+	t.Helper()
+	got, err := everything()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.b, got.all
+}
 
 // At least 350 judged rows are expressed; step times of each source are within 10 % on average where it has calibration
 // rows, else within 15 %; runs of one model stand in the measured order in 95 % of pairs. Every row over 20 % off has
@@ -15,10 +36,7 @@ func TestPublishedRuns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a quarter of a minute")
 	}
-	b, all, err := predict(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	b, all := predicted(t)
 	var got table.Table
 	if err := b.tabulate(all, &got); err != nil {
 		t.Fatal(err)
@@ -83,5 +101,46 @@ func TestJudgedRowsSetNothing(t *testing.T) {
 		if got != want[name] {
 			t.Errorf("%s: %v by judged rows, %v without", name, got, want[name])
 		}
+	}
+}
+
+// For each judged run a sweep over what its software can express chooses a layout of as many devices that is predicted
+// at least as fast, within the memory of a device, and whose products reach half of their rate at least with the rows of
+// one micro-batch. Two published layouts hold more than a GB200 by our count: their rivals may hold as much.
+func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
+	if testing.Short() {
+		t.Skip("minutes")
+	}
+	b, all := predicted(t)
+	of := slices.DeleteFunc(slices.Clone(all), func(r Result) bool { // one of its six tables, for the time it takes
+		return r.Source == "zero_bubble_throughput" && !strings.HasPrefix(r.ID, "zb-T4-")
+	})
+	advice, err := b.advise(context.Background(), of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := 0
+	for i := range advice {
+		a := &advice[i]
+		if a.Chosen == nil {
+			t.Errorf("%s: no layout fits", a.ID)
+			continue
+		}
+		counted, held := slices.Max(a.Prediction.MemoryBytes), slices.Max(a.Chosen.MemoryBytes)
+		if counted > a.MemoryBytes {
+			over++
+		}
+		s := a.Chosen.Shape
+		if a.Chosen.StepS > a.Prediction.StepS*(1+1e-9) || held > max(a.MemoryBytes, counted) ||
+			s.Devices() != a.Prediction.Shape.Devices() || s.Batch != a.Prediction.Shape.Batch {
+			t.Errorf("%s: %v takes %.4g s and holds %d bytes, the published %v %.4g s and %d", a.ID, s, a.Chosen.StepS, held,
+				a.Prediction.Shape, a.Prediction.StepS, counted)
+		}
+		if rows, half := float64(s.MicroBatch*a.Model.Positions), 0.5; !(a.Efficiency >= half) || rows <= 0 {
+			t.Errorf("%s: %v: products of %v rows reach %.2f of their rate", a.ID, s, rows, a.Efficiency)
+		}
+	}
+	if len(advice) < 280 || over > 2 {
+		t.Errorf("%d layouts, of which %d hold too much", len(advice), over)
 	}
 }

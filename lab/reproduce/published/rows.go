@@ -244,6 +244,7 @@ func bridge(r row, e *Entry) {
 	if r.count("fsdp") > 0 {
 		s.Shard = "zero3"
 	}
+	s.GradientBytes = 2 // scripts/performance/configs/llama: grad_reduce_in_fp32 is False in all of them
 	e.StepS = r.number("global_batch") * r.number("seq_len") / (r.number("tokens_per_s_per_gpu") * r.number("gpus"))
 	e.Group = e.Preset + r["model"]
 }

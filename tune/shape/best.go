@@ -1,0 +1,158 @@
+package shape
+
+import (
+	"cmp"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/model"
+)
+
+// Wide is a sweep for each number of stages, over what w leaves open: every number of stages that divides the blocks, or
+// the blocks and two units more, and powers of two; groups by powers of two; micro-batches that divide the batch; and,
+// where w has no list of chunks, those that give each virtual stage as many blocks. What w says is kept.
+func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
+	blocks := 0
+	at := ""
+	for i := range m.Layers {
+		if b := blockOf(m.Layers[i].Name); b != at {
+			if at = b; b != "" {
+				blocks++
+			}
+		}
+	}
+	even := func(n int) bool { return blocks%n == 0 || (blocks+2)%n == 0 }
+	numbers := func(list []int, most int, admits func(n int) bool) []int {
+		if list != nil {
+			return list
+		}
+		for n := 1; n <= most; n++ {
+			if admits(n) {
+				list = append(list, n)
+			}
+		}
+		return list
+	}
+	power := func(n int) bool { return n&(n-1) == 0 }
+	w.Tensors = numbers(w.Tensors, min(8, c.Levels[0].Size), power)
+	w.MicroBatches = numbers(w.MicroBatches, mostSamples, func(n int) bool { return w.Base.Batch%n == 0 })
+	if w.Replicas == nil {
+		w.Replicas = []int{0}
+	}
+	if w.Recomputes == nil {
+		w.Recomputes = []string{"none", "selective", "full"}
+	}
+	var out []Sweep
+	for _, p := range numbers(w.Stages, min(mostStages, blocks, len(c.Devices)), func(n int) bool {
+		return power(n) || even(n)
+	}) {
+		one := w
+		one.Stages = []int{p}
+		if p == 1 {
+			one.Chunks = []int{1}
+		}
+		one.Chunks = numbers(one.Chunks, mostChunks, func(v int) bool { return v == 1 || v*p <= blocks && even(v*p) })
+		out = append(out, one)
+	}
+	return out
+}
+
+// What Wide tries at most: samples of a micro-batch, stages, virtual stages of a device.
+const (
+	mostSamples = 128
+	mostStages  = 64
+	mostChunks  = 24
+)
+
+// Best is the fastest shape of sweeps that fits. It is Run's first, found without predicting all: shapes are tried in
+// the order of what they take at least, until that is more than the best one takes.
+func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, error) {
+	type candidate struct {
+		s     Shape
+		least float64
+	}
+	var shapes []Shape
+	var why error
+	for _, w := range sweeps {
+		if err := w.check(); err != nil {
+			return nil, err
+		}
+		some, err := w.all(c)
+		if shapes = append(shapes, some...); why == nil {
+			why = err
+		}
+	}
+	if len(shapes) == 0 {
+		return nil, why
+	}
+	var known costs
+	candidates, errs := make([]candidate, len(shapes)), make([]error, len(shapes))
+	each(len(shapes), func(i int) {
+		a, err := lay(m, c, shapes[i], &known)
+		if errs[i] = err; err == nil {
+			candidates[i] = candidate{a.s, a.least()}
+		}
+	})
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		if candidates[i].least = -1; why == nil {
+			why = err
+		}
+	}
+	candidates = slices.DeleteFunc(candidates, func(a candidate) bool { return a.least < 0 })
+	if len(candidates) == 0 {
+		return nil, why
+	}
+	slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.least, b.least) })
+	var lock sync.Mutex
+	var best *Prediction
+	first := 0 // of candidates, the best one
+	each(len(candidates), func(i int) {
+		lock.Lock()
+		hopeless := best != nil && candidates[i].least > best.StepS
+		lock.Unlock()
+		if hopeless {
+			return
+		}
+		a, err := lay(m, c, candidates[i].s, &known)
+		if err != nil || !a.mayFit() {
+			return
+		}
+		p, err := a.predict(m, false)
+		if err != nil || !p.Fits {
+			return
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		if best == nil || p.StepS < best.StepS || p.StepS == best.StepS && i < first {
+			best, first = p, i
+		}
+	})
+	if best == nil {
+		return nil, ErrNothing
+	}
+	return best, nil
+}
+
+// each calls do for 0 to n-1, on as many processors as there are.
+func each(n int, do func(i int)) {
+	var wait sync.WaitGroup
+	next := make(chan int)
+	for range runtime.GOMAXPROCS(0) {
+		wait.Go(crash.Caught(func() {
+			for i := range next {
+				do(i)
+			}
+		}))
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wait.Wait()
+}
