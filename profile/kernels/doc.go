@@ -38,7 +38,7 @@
 // By Korthikanti et al., equations 1 to 4, for one device: an attention 2e n c for norm and products' input, 4e n c/t
 // for queries, keys, values and the output's input, a byte of mask, and (2e + 1) heads positions n/t for scores that
 // attention does not compute again; an MLP 2e n c, a byte of mask, 8e n c/t. What a layer reads is its predecessor's
-// to save: its own output stands for the norm's input. Costs are of the whole group: t times that. In fp8 what a product
-// inside an attention or an MLP reads is kept narrowed, a byte an element, as NVIDIA's Transformer Engine does; attention
-// in one kernel keeps its output in 16 bits too, for its own backward.
+// to save: its own output stands for the norm's input. Costs are of the whole group: t times that. In fp8 what a
+// product inside an attention or an MLP reads is kept narrowed, a byte an element, as NVIDIA's Transformer Engine does;
+// attention in one kernel keeps its output in 16 bits too, for its own backward.
 package kernels

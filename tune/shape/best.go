@@ -11,9 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Wide is a sweep for each number of stages, over what w leaves open: every number of stages that divides the blocks, or
-// the blocks and two units more, and powers of two; groups by powers of two; micro-batches that divide the batch; and,
-// where w has no list of chunks, those that give each virtual stage as many blocks. What w says is kept.
+// Wide is a sweep for each number of stages, over what w leaves open; what w says is kept. Stages are powers of two and
+// numbers that divide the blocks, or the blocks and two units more. Groups are powers of two, micro-batches divide the
+// batch, and chunks give each virtual stage as many blocks.
 func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	blocks := 0
 	at := ""

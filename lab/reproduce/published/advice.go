@@ -128,8 +128,8 @@ func (b *lab) space(q asked, base shape.Shape, c *cluster.Cluster) ([]shape.Swee
 	return out, nil
 }
 
-// halves is the same with the schedules of Qi et al., which order computations by their times within the memory of
-// 1F1B or of twice that, or go down and up again; of pipelines over all devices, as theirs are.
+// halves is the same with the schedules of Qi et al., of pipelines over all devices, as theirs are. They order
+// computations by their times within the memory of 1F1B or of twice that, or go down and up again.
 func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 	if !can.zeroBubble || p == 1 || p != devices {
 		return nil

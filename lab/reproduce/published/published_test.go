@@ -104,15 +104,15 @@ func TestJudgedRowsSetNothing(t *testing.T) {
 	}
 }
 
-// For each judged run a sweep over what its software can express chooses a layout of as many devices that is predicted
-// at least as fast, within the memory of a device, and whose products reach half of their rate at least with the rows of
-// one micro-batch. Two published layouts hold more than a GB200 by our count: their rivals may hold as much.
+// For each judged run a sweep chooses a layout that is predicted at least as fast. It is over what the run's software can
+// express, of as many devices, within the memory of one, and products reach half of their rate at least with the rows of
+// a micro-batch. Two published layouts hold more than a GB200 by our count: their rivals may hold as much.
 func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes")
 	}
 	b, all := predicted(t)
-	of := slices.DeleteFunc(slices.Clone(all), func(r Result) bool { // one of its six tables, for the time it takes
+	of := slices.DeleteFunc(slices.Clone(all), func(r Result) bool { // one table of six, for the time it takes
 		return r.Source == "zero_bubble_throughput" && !strings.HasPrefix(r.ID, "zb-T4-")
 	})
 	advice, err := b.advise(context.Background(), of)
