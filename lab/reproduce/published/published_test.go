@@ -104,9 +104,9 @@ func TestJudgedRowsSetNothing(t *testing.T) {
 	}
 }
 
-// For each judged run a sweep chooses a layout that is predicted at least as fast. It is over what the run's software can
-// express, of as many devices, within the memory of one, and products reach half of their rate at least with the rows of
-// a micro-batch. Two published layouts hold more than a GB200 by our count: their rivals may hold as much.
+// For each judged run a sweep chooses a layout that is predicted at least as fast. It is over what the run's software
+// can express, of as many devices, within the memory of one, and products reach half of their rate at least with the
+// rows of a micro-batch. Two published layouts hold more than a GB200 by our count: their rivals may hold as much.
 func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	if testing.Short() {
 		t.Skip("minutes")
