@@ -1,7 +1,9 @@
 package job
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/millrace-ml/millrace/internal/registry"
@@ -84,8 +86,8 @@ func (j *Job) Suggest(key string) string {
 	for _, p := range places {
 		add(p.key, p.path)
 	}
-	for option, key := range keys {
-		add(strings.ReplaceAll(option, "-", "_"), pathOf(key))
+	for _, option := range slices.Sorted(maps.Keys(keys)) {
+		add(strings.ReplaceAll(option, "-", "_"), pathOf(keys[option]))
 	}
 	for _, p := range places {
 		field := reflect.TypeFor[Job]().FieldByIndex(p.at)

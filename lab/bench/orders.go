@@ -21,7 +21,7 @@ type Order struct {
 	StepS     []float64      `json:"step_s"`     // measured, by round
 	PeakBytes []int64        `json:"peak_bytes"`
 	Gain      float64        `json:"gain"` // 1F1B's step over this one's, median over rounds
-	Interval  stats.Interval `json:"interval"`
+	Interval  stats.Interval `json:"interval,omitzero"`
 	Expected  float64        `json:"expected_gain"` // by the predictions, likewise
 	MemoryOff *float64       `json:"memory_off"`    // of the worst worker, as a part of what was measured; null: not known
 	TakenBack int            `json:"taken_back"`    // rounds in which updates were

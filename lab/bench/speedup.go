@@ -26,7 +26,7 @@ type Speedup struct {
 	Pairs    []speedupPair     `json:"pairs"`   // against one thread
 	Bound    float64           `json:"bound"`   // the median of theirs, and so on
 	OfBound  float64           `json:"of_bound"`
-	Interval stats.Interval    `json:"of_bound_interval"`
+	Interval stats.Interval    `json:"of_bound_interval,omitzero"`
 	Work     float64           `json:"work"`
 	Waiting  float64           `json:"waiting"`
 }

@@ -14,7 +14,7 @@ type Watched struct {
 	Train    []string       `json:"train"` // flags of the training
 	Pairs    []WatchedPair  `json:"pairs"`
 	More     float64        `json:"more"` // part of a step that the watched one takes more, in the median
-	Interval stats.Interval `json:"interval"`
+	Interval stats.Interval `json:"interval,omitzero"`
 }
 
 // WatchedPair is the median step of a run that nobody watches and of one that is.

@@ -84,6 +84,16 @@ func (p *page) marked(h *record.Head, value string) string {
 	return value + mark
 }
 
+// row is the cells of a row behind the first, each with a mark where it was carried over.
+func (p *page) row(h *record.Head, cells ...string) string {
+	for i, c := range cells {
+		if c != "-" { // which says that there is nothing
+			cells[i] = p.marked(h, c)
+		}
+	}
+	return row(cells...)
+}
+
 // sources is where all that has a mark comes from.
 func (p *page) sources() string {
 	const page = "BENCHMARKS.md of commit "

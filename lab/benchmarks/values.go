@@ -39,7 +39,7 @@ func (p *page) peer(name string) string {
 	if r.Pipeline != nil {
 		pipeline = gain(r.Pipeline)
 	}
-	return row(p.marked(h, gain(&r.Choice)), pipeline)
+	return p.row(h, gain(&r.Choice), pipeline)
 }
 
 func gain(r *race.Result) string { return between("%.3f", r.MedianRatio, r.Interval) }
@@ -54,8 +54,8 @@ func (p *page) speedup(name string) string {
 	if s.OfBound > 0 {
 		of = percent(s.OfBound)
 	}
-	return row(fmt.Sprintf("%s, %d micro-batches of %d", s.Model, s.Micros, s.Micro), p.marked(h, gain(&s.Results[0])), of,
-		gain(&s.Results[1]))
+	return fmt.Sprintf("%s, %d micro-batches of %d | ", s.Model, s.Micros, s.Micro) +
+		p.row(h, gain(&s.Results[0]), of, gain(&s.Results[1]))
 }
 
 // prediction is how far predictions of a model were off.
@@ -65,8 +65,8 @@ func (p *page) prediction(name string) string {
 		return empty(4)
 	}
 	u := s.Summary
-	return row(p.marked(h, percent(u.StepMedian)+", "+percent(u.StepWorst)), percent(u.MemoryMedian)+", "+
-		percent(u.MemoryWorst), fmt.Sprintf("%d of %d", u.Exact, u.Plans), fmt.Sprintf("%.3f", u.Correlation))
+	return p.row(h, percent(u.StepMedian)+", "+percent(u.StepWorst), percent(u.MemoryMedian)+", "+percent(u.MemoryWorst),
+		fmt.Sprintf("%d of %d", u.Exact, u.Plans), fmt.Sprintf("%.3f", u.Correlation))
 }
 
 // tuner is AvgPipe's tuner on a model.
@@ -114,7 +114,7 @@ func (p *page) order(name, schedule string) string {
 		if one.MemoryOff != nil {
 			off = percent(*one.MemoryOff)
 		}
-		return row(expected, p.marked(h, between("%.3f", one.Gain, one.Interval)), off)
+		return p.row(h, expected, between("%.3f", one.Gain, one.Interval), off)
 	}
 	return empty(3)
 }
@@ -152,13 +152,13 @@ func (p *page) methods(name string) string {
 	for _, m := range r.Methods {
 		epochs, best := "-", fmt.Sprintf("%.4f", m.Best)
 		if m.Reached > 0 {
-			epochs = p.marked(h, fmt.Sprintf("%.3f (%.3f to %.3f)", m.Mean, m.Least, m.Most))
+			epochs = fmt.Sprintf("%.3f (%.3f to %.3f)", m.Mean, m.Least, m.Most)
 		}
 		if r.Metric == curves.Accuracy {
 			best = fmt.Sprintf("%.2f %%", 100*m.Best)
 		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s", m.Name, row(epochs, fmt.Sprintf("%d of %d", m.Reached, m.Seeds),
-			best)))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s", m.Name, p.row(h, epochs, fmt.Sprintf("%d of %d", m.Reached,
+			m.Seeds), best)))
 	}
 	return strings.Join(rows, "\n")
 }
@@ -193,8 +193,8 @@ func (p *page) imported(names ...string) string {
 		for _, m := range r.Modules {
 			for i := range m.Speeds {
 				s := &m.Speeds[i]
-				rows = append(rows, "| "+s.A.Name+" | "+row(s.B.Name, p.marked(h, between("%.2f", s.MedianRatio, s.Interval)),
-					fmt.Sprint(len(s.Ratios))))
+				rows = append(rows, "| "+s.A.Name+" | "+s.B.Name+" | "+p.row(h,
+					between("%.2f", s.MedianRatio, s.Interval), fmt.Sprint(len(s.Ratios))))
 			}
 		}
 	}

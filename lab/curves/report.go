@@ -36,7 +36,7 @@ type GainReport struct {
 	Split     bool           `json:"split"`            // pipelines take parts of a batch
 	Ratios    []float64      `json:"ratios,omitempty"` // 1F1B's batch time over its, by round
 	Gain      float64        `json:"gain"`             // the median of them
-	Interval  stats.Interval `json:"interval"`
+	Interval  stats.Interval `json:"interval,omitzero"`
 	ToTarget  float64        `json:"to_target"` // gain times 1F1B's epochs over its; 0: not known
 	PeakBytes int64          `json:"peak_bytes"`
 	BaseBytes int64          `json:"base_bytes"` // 1F1B's

@@ -54,7 +54,7 @@ type Arrival struct {
 	BusyMedianS float64        `json:"busy_median_s"`
 	Ratios      []float64      `json:"ratios"`
 	MedianRatio float64        `json:"median_ratio"`
-	Interval    stats.Interval `json:"interval"`
+	Interval    stats.Interval `json:"interval,omitzero"`
 }
 
 // judge counts what was measured.

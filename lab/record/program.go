@@ -2,15 +2,18 @@ package record
 
 import (
 	"cmp"
+	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
-// commit is what this program was built from. Of one that go run has just built, and that says nothing, it is what
-// git says of the current folder.
+// commit is what this program was built from. Of one that says nothing, and that go run or go test has just built, it
+// is what git says of the current folder, if that is a checkout of this program's module.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -21,18 +24,41 @@ func commit() string {
 		said[s.Key] = s.Value
 	}
 	revision, changed := said["vcs.revision"], said["vcs.modified"] == "true"
-	if revision == "" {
-		out, err := exec.Command("git", "rev-parse", "HEAD").Output()
-		if err != nil {
-			return Unknown
-		}
-		status, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output()
-		revision, changed = strings.TrimSpace(string(out)), err != nil || len(status) > 0
+	if revision == "" && justBuilt(os.Args[0]) {
+		revision, changed = checkedOut(info.Main.Path)
 	}
-	if changed {
-		revision += "+"
+	switch {
+	case revision == "":
+		return Unknown
+	case changed:
+		return revision + "+"
 	}
 	return revision
+}
+
+// justBuilt says whether a program lies where go run and go test build.
+func justBuilt(program string) bool { return strings.Contains(program, "/go-build") }
+
+// checkedOut is what is checked out in the current folder, and whether it was changed; empty where that is another
+// module, or no checkout.
+func checkedOut(module string) (revision string, changed bool) {
+	git := func(args ...string) (string, bool) {
+		out, err := exec.Command("git", args...).Output()
+		return strings.TrimSpace(string(out)), err == nil
+	}
+	top, ok := git("rev-parse", "--show-toplevel")
+	if !ok {
+		return "", false
+	}
+	text, err := os.ReadFile(filepath.Join(top, "go.mod"))
+	if err != nil || !slices.Contains(strings.Split(string(text), "\n"), "module "+module) {
+		return "", false
+	}
+	if revision, ok = git("rev-parse", "HEAD"); !ok {
+		return "", false
+	}
+	status, ok := git("status", "--porcelain", "--untracked-files=no")
+	return revision, !ok || status != ""
 }
 
 // plain is a word that a shell takes as it is.
@@ -42,7 +68,7 @@ var plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,@%+-]+$`)
 // its package.
 func commandLine(args []string) string {
 	words := []string{args[0]}
-	if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(args[0], "/go-build") {
+	if info, ok := debug.ReadBuildInfo(); ok && justBuilt(args[0]) {
 		inside := strings.TrimPrefix(info.Path, info.Main.Path+"/")
 		words = []string{"go", "run", "./" + cmp.Or(inside, path.Base(args[0]))}
 	}

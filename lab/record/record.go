@@ -107,8 +107,8 @@ func (h *Head) check(bench string) error {
 	return nil
 }
 
-// Median refuses a median that is not the one of the values, and an interval that is not around it.
-// An interval of zeros says that there are too few values for one.
+// Median refuses a median that is not the one of the values, and an interval that is not theirs. The zero value is no
+// interval: of too few values there is none, and a file then leaves it out.
 func (h *Head) Median(name string, values []float64, median float64, i stats.Interval) error {
 	none := i == stats.Interval{}
 	if len(values) == 0 {
@@ -124,13 +124,12 @@ func (h *Head) Median(name string, values []float64, median float64, i stats.Int
 		return fmt.Errorf("%s is %v; the median of its %d measurements is %v", name, median, len(values), want)
 	}
 	want, err := stats.MedianInterval(values, Confidence)
-	if none {
+	switch {
+	case none:
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	if !near(i.Lo, want.Lo) || !near(i.Hi, want.Hi) {
+	case err != nil:
+		return fmt.Errorf("%s has an interval, %v to %v: %w", name, i.Lo, i.Hi, err)
+	case !near(i.Lo, want.Lo) || !near(i.Hi, want.Hi):
 		return fmt.Errorf("%s has the interval %v to %v; that of its %d measurements is %v to %v", name, i.Lo, i.Hi,
 			len(values), want.Lo, want.Hi)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ type times struct {
 	Head
 	Ratios   []float64      `json:"ratios"`
 	Median   float64        `json:"median"`
-	Interval stats.Interval `json:"interval"`
+	Interval stats.Interval `json:"interval,omitzero"`
 }
 
 func (t *times) Kind() string   { return "times" }
@@ -42,6 +43,8 @@ func TestReadRefuses(t *testing.T) {
 		{`"median": 3.5`, `"median": 3.6`, "median is 3.6; the median of its 6 measurements is 3.5"},
 		{`"lo": 1`, `"lo": 2`, "has the interval 2 to 6; that of its 6 measurements is 1 to 6"},
 		{`[6, 1, 2, 5, 3, 4]`, `[3, 4]`, "2 values are too few"},
+		{`[6, 1, 2, 5, 3, 4], "median": 3.5, "interval": {"lo": 1, "hi": 6, "confidence": 0.96875}`,
+			`[3], "median": 3`, ""}, // of one value there is no interval
 		{`[6, 1, 2, 5, 3, 4]`, `[]`, "has no single measurements; a file without them says in carried_over why"},
 		{`"ratios": [6, 1, 2, 5, 3, 4], "median": 3.5`, `"carried_over": "from a page", "median": 7`,
 			"median is 7, with an interval of 1 to 6; the median lies inside"},
@@ -68,6 +71,9 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if got.Command != commandLine(os.Args) || got.TookS <= 0 || got.Machine.Cores < 1 || got.Median != 3.5 ||
 		got.Carried() || got.Commit == "" {
 		t.Errorf("read %+v", got)
+	}
+	if text, err := os.ReadFile(path); err != nil || strings.Contains(string(text), "interval") {
+		t.Errorf("no interval is written as one: %s (%v)", text, err)
 	}
 	r.Median = 3
 	if err := Write(path, r); err == nil || !strings.Contains(err.Error(), "is not written: median is 3") {
@@ -98,6 +104,32 @@ func TestCommitIsNotMadeUp(t *testing.T) {
 	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(t.TempDir()))
 	if got := commit(); got != Unknown {
 		t.Errorf("the commit is %q, want %q", got, Unknown)
+	}
+}
+
+// The commit of a checkout is that of a program only if both are of one module.
+func TestCommitIsOfItsOwnModule(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("go.mod", []byte("module example.org/other\n\ngo 1.26\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.org",
+		"-c", "commit.gpgsign=false", "commit", "-qm", "first"}} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %s", args, out)
+		}
+	}
+	if got, _ := checkedOut("github.com/millrace-ml/millrace"); got != "" {
+		t.Errorf("another module's commit %q is taken", got)
+	}
+	if got, changed := checkedOut("example.org/other"); len(got) < 40 || changed {
+		t.Errorf("the module's own commit is %q, changed %v", got, changed)
+	}
+	if err := os.WriteFile("go.mod", []byte("module example.org/other\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, changed := checkedOut("example.org/other"); !changed {
+		t.Error("a change is not noticed")
 	}
 }
 

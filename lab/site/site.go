@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
@@ -82,7 +83,24 @@ func build(from, to string, contents []Group) ([]string, error) {
 			return nil, err
 		}
 	}
-	return written, nil
+	return written, removeOld(to, written)
+}
+
+// generator is what every page has, by which it is known as one of Build's.
+const generator = `<meta name="generator" content="millrace-lab docs">`
+
+// removeOld removes the pages of an earlier site that this one has no more. Files of others stay.
+func removeOld(dir string, written []string) error {
+	return filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(file) != ".html" || slices.Contains(written, file) {
+			return err
+		}
+		text, err := files.Read(file, mostBytes)
+		if err != nil || !bytes.Contains(text, []byte(generator)) {
+			return err
+		}
+		return os.Remove(file)
+	})
 }
 
 // read parses every page of the contents.

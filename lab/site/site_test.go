@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -84,6 +85,39 @@ docs/more.md: the contents of lab/site do not list it`
 	}
 	if _, err := os.Stat(filepath.Join(dir, "site")); err == nil {
 		t.Error("a site that is refused is half written")
+	}
+}
+
+// TestOldPagesGo: a page that the contents list no more goes from the folder, and somebody else's file stays.
+func TestOldPagesGo(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"README.md", "b.md"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("# A\n"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to := filepath.Join(dir, "site")
+	both := []Group{{"All", []Page{{"A", "README.md"}, {"B", "b.md"}}}}
+	before, err := build(dir, to, both)
+	if err != nil || len(before) != 2 {
+		t.Fatal(before, err)
+	}
+	other := filepath.Join(to, "other.html")
+	if err := os.WriteFile(other, []byte("<p>not ours"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	after, err := build(dir, to, []Group{{"All", []Page{{"A", "README.md"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, file := range append(before, other) {
+		if _, err := os.Stat(file); err == nil {
+			left = append(left, file)
+		}
+	}
+	if want := append(after, other); !slices.Equal(left, want) {
+		t.Errorf("%v are left, want %v", left, want)
 	}
 }
 

@@ -27,7 +27,7 @@ type Row struct {
 	OldMedianS float64        `json:"old_median_s"`
 	NewMedianS float64        `json:"new_median_s"`
 	Speed      float64        `json:"speed"` // of the new build over the old one's: the median over pairs
-	Interval   stats.Interval `json:"interval"`
+	Interval   stats.Interval `json:"interval,omitzero"`
 	Limit      float64        `json:"limit,omitempty"`
 	Slower     bool           `json:"slower"` // the whole interval lies below the limit
 }

@@ -58,6 +58,10 @@ func (l *list) served(in schedule.Instruction) error {
 	if !l.p.Served() {
 		return nil
 	}
+	if missing, is := l.ahead(in); is {
+		return fmt.Errorf("with staleness %d no worker may be farther ahead of another: %v must come before it",
+			*l.p.Staleness, missing)
+	}
 	before := schedule.Instruction{}
 	switch in.Kind {
 	case schedule.F:
@@ -88,4 +92,23 @@ func (l *list) served(in schedule.Instruction) error {
 		l.hand = nil
 	}
 	return nil
+}
+
+// ahead says whether a server that keeps to its list sends weights to a trainer that is too far ahead of another one:
+// missing is the update that this one must have had. A server that takes its strands by readiness waits by itself.
+func (l *list) ahead(in schedule.Instruction) (missing schedule.Instruction, is bool) {
+	if in.Kind != schedule.SW || !l.p.InOrder || l.p.Staleness == nil {
+		return missing, false
+	}
+	trainers, all := l.p.Trainers(), l.p.Minibatches()
+	due := int(in.Micro)/trainers - *l.p.Staleness // updates that every trainer with more to do must have had
+	for t := 0; t < min(trainers, all) && due > 0; t++ {
+		last := min(due-1, (all-1-t)/trainers)
+		missing = in.As(schedule.U)
+		missing.Micro = int32(last*trainers + t)
+		if !l.have[missing] {
+			return missing, true
+		}
+	}
+	return missing, false
 }
