@@ -109,7 +109,7 @@ func TestEverySettingHasOnePlace(t *testing.T) {
 		"threads_per_worker bind cluster precision tensor sequence_parallel batch steps optimizer " +
 		"rate clip post_validate wire stages split schedule program weights staleness boundary " +
 		"pipelines alpha averaging reference rate_scale advance batch_norm micro_batch " +
-		"micro_batches recompute memory_limit profile thorough plan any_order collectives " +
+		"micro_batches recompute shard gradients memory_limit profile thorough plan any_order collectives " +
 		"eval_every eval_rows save_every save_mode keep resume resume_averaged replay out " +
 		"overwrite metrics live token_file")
 	for _, key := range was {
@@ -117,8 +117,8 @@ func TestEverySettingHasOnePlace(t *testing.T) {
 			t.Errorf("%s is no setting any more", key)
 		}
 	}
-	if len(was) != 59 || len(keys) != len(was) || len(says) != len(was) {
-		t.Errorf("%d settings, %d are described; the flat form had %d", len(keys), len(says), len(was))
+	if len(was) != 61 || len(keys) != len(was) || len(says) != len(was) {
+		t.Errorf("%d settings, %d are described; the flat form has %d", len(keys), len(says), len(was))
 	}
 }
 

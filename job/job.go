@@ -86,6 +86,8 @@ type Plan struct {
 	Staleness    *int     `json:"staleness,omitempty" yaml:"staleness"`
 	Boundary     string   `json:"boundary,omitempty" yaml:"boundary"`
 	Recompute    string   `json:"recompute,omitempty" yaml:"recompute"`
+	Shard        string   `json:"shard,omitempty" yaml:"shard"`
+	Gradients    string   `json:"gradients,omitempty" yaml:"gradients"`
 	Profile      string   `json:"profile,omitempty" yaml:"profile"`
 	Program      string   `json:"program,omitempty" yaml:"program"`
 	AnyOrder     bool     `json:"any_order,omitempty" yaml:"any_order"`

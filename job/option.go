@@ -162,7 +162,7 @@ var (
 			func(j *Job) *string { return &j.Plan.BatchNorm }),
 		fixed("fix the samples of a micro-batch", "micro-batch", func(j *Job) *int { return &j.Plan.MicroBatch }),
 		fixed("fix the micro-batches of a step", "micro-batches", func(j *Job) *int { return &j.Plan.MicroBatches }),
-		word("auto, none, stage (all at once) or every:K (K layers at a time)", "recompute",
+		word("auto, none, stage, every:K layers; planned alone: blocks, selective", "recompute",
 			func(j *Job) *string { return &j.Plan.Recompute }),
 		word("memory of each worker, like 512MiB", "memory-limit", func(j *Job) *string { return &j.Machine.MemoryLimit }),
 		word("a profile to plan with instead of measuring", "profile", func(j *Job) *string { return &j.Plan.Profile }),
@@ -221,6 +221,10 @@ var (
 			}},
 		truth("groups divide norms and residuals by positions", "sequence-parallel",
 			func(j *Job) *bool { return &j.Machine.SequenceParallel }),
+		word("none, zero1, zero2, zero3: what replicas divide (with --sweep several)", "shard",
+			func(j *Job) *string { return &j.Plan.Shard }),
+		word("when replicas sum: overlapped, behind, bucket=25MB (default: overlapped)", "gradients",
+			func(j *Job) *string { return &j.Plan.Gradients }),
 	})
 	TrainOptions = noted([]Option{
 		word("digits, fashion-mnist, IDX folder, .csv, .npz, .safetensors or text", "data",

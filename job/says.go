@@ -69,11 +69,16 @@ var says = map[string]string{
 		"micro-batches",
 	"micro_batch":   "fix the samples of a micro-batch",
 	"micro_batches": "fix the micro-batches of a step",
-	"recompute":     "auto, none, stage or every:K, K layers at a time",
-	"memory_limit":  "of each worker, like 512MiB",
-	"profile":       "a profile to plan with instead of measuring",
-	"thorough":      "measure all sizes of micro-batches, often; minutes for a large model",
-	"plan":          "a plan to carry out instead of searching one",
+	"recompute": "auto, none, stage or every:K, K layers at a time; of described clusters also blocks, a block at a " +
+		"time without embedding, head and loss, and selective, scores of attention alone, which are planned, not trained",
+	"shard": "none, zero1, zero2 or zero3: what the replicas of a stage divide, the optimizer's states, gradients too, " +
+		"weights too; planned for a described cluster, not trained",
+	"gradients": "overlapped, bucket=25MB or behind: replicas sum gradients beside the last backward, so many bytes at " +
+		"once at least, or behind it, which is planned for a described cluster, not trained",
+	"memory_limit": "of each worker, like 512MiB",
+	"profile":      "a profile to plan with instead of measuring",
+	"thorough":     "measure all sizes of micro-batches, often; minutes for a large model",
+	"plan":         "a plan to carry out instead of searching one",
 	"collectives": "ordered sums gradients over replicas in rank order, the same bits anywhere; native has Gloo do it," +
 		" in an order of its own, over connections that are neither encrypted nor authenticated",
 	"any_order":  "train with a program whose sums do not ascend, which leaves other bits than one worker",

@@ -29,6 +29,10 @@ func (p *Plan) exportable(target string) error {
 	if p.Tensor != nil && target != "Megatron-LM" {
 		return refuse("its devices are tensor-parallel groups of %d; %s has no words for that", p.Tensor.Devices, target)
 	}
+	if p.Shard != ShardNothing && target != "Megatron-LM" {
+		return refuse("its replicas divide what they keep (shard %s), which %s is told elsewhere than where stages begin",
+			p.Shard, target)
+	}
 	replicas := len(p.Stages[0].Devices)
 	for i, s := range p.Stages {
 		if s.FirstFraction != 0 && s.FirstFraction != 1 || s.LastFraction != 0 && s.LastFraction != 1 {
@@ -170,30 +174,45 @@ func (p *Plan) MegatronFlags() []string {
 	} else if p.Precision == "f16" {
 		flags = append(flags, "--fp16")
 	}
+	switch p.Stages[0].Recompute { // all stages' alike: sameRecompute
+	case Blocks:
+		flags = append(flags, "--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1")
+	case Selective:
+		flags = append(flags, "--recompute-granularity selective")
+	}
+	if replicas == 1 {
+		return flags
+	}
+	switch p.Shard {
+	case ZeRO1:
+		flags = append(flags, "--use-distributed-optimizer")
+	case ZeRO2:
+		flags = append(flags, "--use-megatron-fsdp", "--data-parallel-sharding-strategy optim_grads")
+	case ZeRO3:
+		flags = append(flags, "--use-megatron-fsdp", "--data-parallel-sharding-strategy optim_grads_params")
+	}
+	if p.Gradients != GradientsBehind {
+		flags = append(flags, "--overlap-grad-reduce")
+	}
+	if n := p.Gradients.BucketBytes(); n > 0 { // of 32-bit gradients
+		flags = append(flags, fmt.Sprintf("--ddp-bucket-size %d", max(1, n/4)))
+	}
 	return flags
 }
 
 // megatronSymbols is the symbol that each layer is part of, and which begin one.
 func megatronSymbols(layers []string) (symbols []byte, begins []bool, err error) {
-	block := func(name string) string {
-		prefix, _, inside := strings.Cut(name, ".")
-		letters := strings.TrimRight(prefix, "0123456789")
-		if !inside || letters == prefix || letters == "" {
-			return ""
-		}
-		return prefix
-	}
-	first := slices.IndexFunc(layers, func(name string) bool { return block(name) != "" })
+	first := slices.IndexFunc(layers, func(name string) bool { return BlockOf(name) != "" })
 	if first < 1 {
 		return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: the model has no embedding followed " +
 			"by transformer layers, named like block1.attention; its layouts have nothing else")
 	}
 	last := len(layers) - 1
-	for last > first && block(layers[last]) == "" {
+	for last > first && BlockOf(layers[last]) == "" {
 		last--
 	}
 	symbols, begins = make([]byte, len(layers)), make([]bool, len(layers))
-	kind, seen := strings.TrimRight(block(layers[first]), "0123456789"), map[string]bool{}
+	kind, seen := strings.TrimRight(BlockOf(layers[first]), "0123456789"), map[string]bool{}
 	for l, name := range layers {
 		switch {
 		case l < first:
@@ -201,8 +220,8 @@ func megatronSymbols(layers []string) (symbols []byte, begins []bool, err error)
 		case l > last:
 			symbols[l], begins[l] = 'L', l == last+1
 		default:
-			b := block(name)
-			begins[l] = l == first || b != block(layers[l-1])
+			b := BlockOf(name)
+			begins[l] = l == first || b != BlockOf(layers[l-1])
 			if strings.TrimRight(b, "0123456789") != kind || begins[l] && seen[b] {
 				return nil, nil, fmt.Errorf("plan: it cannot be written for Megatron-LM: layer %d (%s) stands "+
 					"between transformer layers named %s1, %s2, ...; its layouts have nothing there",

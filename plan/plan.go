@@ -129,6 +129,10 @@ type Plan struct {
 	// Boundary is how stages on different workers write the activations and gradients that they send each other;
 	// absent: as they are.
 	Boundary packing.Format `json:"boundary,omitempty"`
+	// Shard is what the replicas of a stage divide among them; absent: nothing, each has all.
+	Shard Shard `json:"shard,omitempty"`
+	// Gradients is when replicas sum them; absent: beside the last backward, as they are made.
+	Gradients Gradients `json:"gradients,omitempty"`
 	// PostValidate: where gradients are clipped, updates do not wait for their norm and are validated in
 	// the next step (Qi et al., Zero Bubble, ICLR 2024, §4). It changes no weight.
 	PostValidate bool   `json:"post_validate,omitempty"`

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -9,7 +10,7 @@ import (
 func TestRecomputeHasATextForm(t *testing.T) {
 	for text, want := range map[string]Recompute{
 		`"none"`: KeepAll, `"stage"`: KeepInput, `"every 1"`: Every(1), `"every 12"`: Every(12), `"every:3"`: Every(3),
-		`false`: KeepAll, `true`: KeepInput,
+		`false`: KeepAll, `true`: KeepInput, `"blocks"`: Blocks, `"selective"`: Selective,
 	} {
 		var got Recompute
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
@@ -36,9 +37,33 @@ func TestRecomputeHasATextForm(t *testing.T) {
 // Segments of a stage of 5 layers.
 func TestRecomputeSegments(t *testing.T) {
 	for r, want := range map[Recompute]int{KeepAll: 0, KeepInput: 5, Every(1): 1, Every(2): 2, Every(5): 5,
-		Every(9): 5} {
+		Every(9): 5, Blocks: 0, Selective: 0} {
 		if got := r.Segment(5); got != want {
 			t.Errorf("%v: %d layers at a time, want %d", r, got, want)
+		}
+	}
+}
+
+// A run of layers for each block, of those named like block7.mlp; none of an embedding and a head.
+func TestRecomputedRuns(t *testing.T) {
+	names := []string{"embed", "block0.attention", "block0.mlp", "block1.attention", "block1.mlp", "norm", "head"}
+	name := func(at int) string { return names[at] }
+	for r, want := range map[Recompute][][2]int{
+		KeepAll: nil, Selective: nil, KeepInput: {{0, 7}}, Every(3): {{0, 3}, {3, 6}, {6, 7}}, Blocks: {{1, 3}, {3, 5}},
+	} {
+		if got := r.Segments(len(names), name); !slices.Equal(got, want) {
+			t.Errorf("%v: %v, want %v", r, got, want)
+		}
+	}
+	// A stage that begins inside of a block, of blocks alone.
+	inside := func(at int) string { return names[at+2] }
+	if got := Blocks.Segments(3, inside); !slices.Equal(got, [][2]int{{0, 1}, {1, 3}}) {
+		t.Errorf("layers 2 to 4: %v", got)
+	}
+	for layer, want := range map[string]string{"block7.mlp": "block7", "h12.attn.out": "h12", "embed": "", "conv1": "",
+		"12.x": "", "layer.mlp": ""} {
+		if got := BlockOf(layer); got != want {
+			t.Errorf("%s is of %q, want %q", layer, got, want)
 		}
 	}
 }

@@ -18,8 +18,34 @@ func TestGroupsForMegatron(t *testing.T) {
 	}
 	want := []string{"--pipeline-model-parallel-size 2", "--micro-batch-size 2", "--global-batch-size 24",
 		"--tensor-model-parallel-size 8", "--sequence-parallel", "--bf16"}
-	if got := p.MegatronFlags(); !slices.Equal(got, want) {
+	if got := p.MegatronFlags(); !slices.Equal(got, append(want, "--overlap-grad-reduce")) {
 		t.Errorf("%v, want %v", got, want)
+	}
+	for _, c := range []struct {
+		again     plan.Recompute
+		shard     plan.Shard
+		gradients plan.Gradients
+		want      []string
+	}{
+		{plan.Selective, plan.ZeRO1, "bucket=40MB", []string{"--recompute-granularity selective",
+			"--use-distributed-optimizer", "--overlap-grad-reduce", "--ddp-bucket-size 10000000"}},
+		{plan.Blocks, plan.ZeRO2, plan.GradientsBehind, []string{"--recompute-granularity full",
+			"--recompute-method uniform", "--recompute-num-layers 1", "--use-megatron-fsdp",
+			"--data-parallel-sharding-strategy optim_grads"}},
+		{plan.KeepAll, plan.ZeRO3, plan.GradientsBehind, []string{"--use-megatron-fsdp",
+			"--data-parallel-sharding-strategy optim_grads_params"}},
+	} {
+		q := *p
+		q.Stages = slices.Clone(p.Stages)
+		q.Stages[0].Recompute, q.Stages[1].Recompute, q.Shard, q.Gradients = c.again, c.again, c.shard, c.gradients
+		if got := q.MegatronFlags(); !slices.Equal(got, append(slices.Clone(want), c.want...)) {
+			t.Errorf("%v, want %v and %v", got, want, c.want)
+		}
+		q.Tensor = nil
+		if _, err := q.SplitPoints([]string{"a", "b", "c", "d", "e", "f"}); err == nil ||
+			!strings.Contains(err.Error(), "divide what they keep (shard "+string(c.shard)) {
+			t.Errorf("PyTorch: %v", err)
+		}
 	}
 	layers := []string{"embed", "block0.attention", "block0.mlp", "block1.attention", "block1.mlp", "head"}
 	if layout, err := p.MegatronLayout(layers); err != nil || layout != "Et|tL" {

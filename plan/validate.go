@@ -55,6 +55,9 @@ func (p *Plan) Validate() error {
 	if f, err := packing.Named(string(p.Boundary)); err != nil || f != p.Boundary {
 		return fmt.Errorf("plan: boundary is %q; it is f16, bf16 or i8, or left out for f32", p.Boundary)
 	}
+	if err := p.checkReplicas(); err != nil {
+		return err
+	}
 	if p.PostValidate && p.Weights != "sync" && p.Weights != "" {
 		return fmt.Errorf("plan: post_validate is given for weights %q; updates are validated later where a step ends "+
 			"in a flush, under sync",
@@ -103,8 +106,9 @@ func (s *Stage) validate() error {
 	if s.FirstLayer == s.LastLayer && s.FirstFraction > 0 && s.LastFraction > 0 {
 		return fmt.Errorf(": first_fraction and last_fraction are both of layer %d; give one", s.FirstLayer)
 	}
-	if s.Recompute < KeepInput {
-		return fmt.Errorf(": recompute is %d; it is KeepAll, KeepInput or Every of 1 layer or more", int(s.Recompute))
+	if s.Recompute < Selective {
+		return fmt.Errorf(": recompute is %d; it is KeepAll, KeepInput, Blocks, Selective or Every of 1 layer or more",
+			int(s.Recompute))
 	}
 	if s.Warmup < 0 || s.Warmup > maxCount {
 		return fmt.Errorf(": warmup is %d; it is the forwards before the first backward, 1 to %d, or 0 to "+

@@ -143,6 +143,9 @@ func (p *Profile) byKernels(m *model.Model, name string, d cluster.DeviceType, a
 			c := Cost{Device: name, MicroBatch: size, ForwardS: k.ForwardS, BackwardS: k.InputS + k.WeightS,
 				OutputBytes: out, SavedBytes: saved, ForwardPeakBytes: saved, BackwardPeakBytes: moment,
 				WorkspaceBytes: moment, PendingBytes: &pending}
+			if !a.Selective {
+				c.Scores = Scores{AgainS: k.ScoresS, Bytes: k.ScoresBytes}
+			}
 			if layer.NoGradient {
 				c.BackwardS, c.BackwardPeakBytes = 0, 0
 			} else {

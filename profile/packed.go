@@ -70,3 +70,42 @@ func (l *Layer) packed(c *Cost, f packing.Format) int64 {
 	}
 	return rows * n
 }
+
+// Selective is the profile where backwards compute the scores of attention again, and forwards do not save them.
+// While a layer's backward runs they are there once (Korthikanti et al., Reducing Activation Recomputation in Large
+// Transformer Models, 2022, section 5).
+//
+// Refused: profiles that do not say what scores take, as measured ones.
+func (p *Profile) Selective() (*Profile, error) {
+	known := false
+	q := *p
+	q.Layers = slices.Clone(p.Layers)
+	for i := range q.Layers {
+		l := &q.Layers[i]
+		l.Costs = slices.Clone(l.Costs)
+		for k, c := range l.Costs {
+			if c.Scores == (Scores{}) {
+				continue
+			}
+			known = true
+			c = c.owned()
+			c.BackwardS += c.Scores.AgainS
+			if c.BackwardInputS != nil {
+				*c.BackwardInputS += c.Scores.AgainS
+			}
+			if c.AgainS != nil {
+				*c.AgainS += c.Scores.AgainS
+			}
+			c.SavedBytes = max(c.OutputBytes, c.SavedBytes-c.Scores.Bytes)
+			c.BackwardPeakBytes, c.WorkspaceBytes = c.BackwardPeakBytes+c.Scores.Bytes, c.WorkspaceBytes+c.Scores.Bytes
+			c.Scores = Scores{}
+			l.Costs[k] = c
+		}
+	}
+	if !known {
+		return nil, fmt.Errorf("profile: recompute selective computes scores of attention again, and no layer of the "+
+			"profile of %s says what they take: costs that are computed from kernels do, of transformers on devices of "+
+			"--cluster that have them", p.Model)
+	}
+	return &q, nil
+}

@@ -34,7 +34,7 @@ func TestBytesByPrecision(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := memory.Of(p, costs, plan.Stage{LastLayer: len(m.Layers) - 1, Devices: []int{0}})
+		held := memory.Of(p, costs, plan.Stage{LastLayer: len(m.Layers) - 1, Devices: []int{0}}, plan.ShardNothing)
 		if got := held.FixedBytes + held.ParameterBytes; got != want.parameter*elements {
 			t.Errorf("%s: %d bytes of %d parameters, want %d each", precision, got, elements, want.parameter)
 		}

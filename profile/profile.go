@@ -13,7 +13,7 @@ import "github.com/millrace-ml/millrace/profile/board"
 const Version = 1
 
 // Cost is what one layer takes on one device type for one micro-batch size.
-// Times are medians over the measured repetitions, in seconds.
+// Times are medians over the measured repetitions, in seconds. Its fields are those of a profile's file.
 type Cost struct {
 	Device     string `json:"device"`
 	MicroBatch int    `json:"micro_batch"` // samples
@@ -53,6 +53,8 @@ type Cost struct {
 	// FirstBackwardPeakBytes is that of the first backward after an update, which makes the gradients of
 	// the parameters as it goes. 0 where nobody has measured it.
 	FirstBackwardPeakBytes int64 `json:"first_backward_peak_bytes,omitempty"`
+	// Scores are of attention; zero where there are none, or where nobody knows.
+	Scores Scores `json:"scores,omitzero"`
 	// HalvesPeakBytes is those of the halves of a backward; null where nobody has measured them.
 	HalvesPeakBytes *HalvesPeaks `json:"halves_peak_bytes,omitempty"`
 }
@@ -65,6 +67,12 @@ type HalvesPeaks struct {
 	FirstInput  int64 `json:"first_input"`
 	Weight      int64 `json:"weight"`
 	FirstWeight int64 `json:"first_weight"`
+}
+
+// Scores is what recompute selective does to a layer.
+type Scores struct {
+	AgainS float64 `json:"again_s"` // of computing scores again
+	Bytes  int64   `json:"bytes"`   // that are then not saved
 }
 
 // Feed is a model input that a layer reads.

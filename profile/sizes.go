@@ -4,7 +4,7 @@ package profile
 // has first. Whoever writes to them makes those behind pointers the cost's own before (owned).
 func (c *Cost) sizes() []*int64 {
 	all := []*int64{&c.OutputBytes, &c.SavedBytes, &c.WorkspaceBytes, &c.ForwardPeakBytes, &c.BackwardPeakBytes,
-		&c.FirstBackwardPeakBytes}
+		&c.FirstBackwardPeakBytes, &c.Scores.Bytes}
 	for _, n := range []*int64{c.PendingBytes, c.PendingInputBytes} {
 		if n != nil {
 			all = append(all, n)
@@ -19,7 +19,7 @@ func (c *Cost) sizes() []*int64 {
 // seconds is where a cost keeps its times, which all depend on the micro-batch: those that every cost has
 // first. Whoever writes to them makes those behind pointers the cost's own before (owned).
 func (c *Cost) seconds() []*float64 {
-	all := []*float64{&c.ForwardS, &c.BackwardS, &c.FeedS}
+	all := []*float64{&c.ForwardS, &c.BackwardS, &c.FeedS, &c.Scores.AgainS}
 	for _, s := range []*float64{c.BackwardInputS, c.BackwardWeightS, c.BareForwardS, c.AgainS} {
 		if s != nil {
 			all = append(all, s)
@@ -92,7 +92,7 @@ func (c Cost) Slowed(forward, backward float64) Cost {
 		times []*float64
 	}{
 		{forward, []*float64{&c.FeedS, &c.ForwardS, c.BareForwardS}},
-		{backward, []*float64{&c.BackwardS, c.BackwardInputS, c.BackwardWeightS, c.AgainS}},
+		{backward, []*float64{&c.BackwardS, &c.Scores.AgainS, c.BackwardInputS, c.BackwardWeightS, c.AgainS}},
 	} {
 		for _, s := range pass.times {
 			if s != nil {

@@ -220,5 +220,6 @@ func (c *Cost) validate() error {
 	return times(named{"forward_s", &c.ForwardS}, named{"backward_s", &c.BackwardS},
 		named{"backward_input_s", c.BackwardInputS},
 		named{"backward_weight_s", c.BackwardWeightS}, named{"bare_forward_s", c.BareForwardS},
-		named{"again_s", c.AgainS}, named{"feed_s", &c.FeedS})
+		named{"again_s", c.AgainS}, named{"feed_s", &c.FeedS},
+		named{"scores: again_s", &c.Scores.AgainS})
 }

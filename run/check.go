@@ -105,6 +105,10 @@ func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
 		return fmt.Errorf("run: the plan's devices are tensor-parallel groups of %d, which are planned, simulated and "+
 			"exported to Megatron-LM, not executed: plan without --tensor", p.Tensor.Devices)
 	}
+	if what := p.PlansOnly(); what != "" {
+		return fmt.Errorf("run: of the plan %s, which is planned, simulated and exported, not executed here: plan without "+
+			"--shard, with --gradients overlapped or bucket=SIZE, and --recompute none, stage or every:K", what)
+	}
 	if len(p.Stages) == 0 {
 		return fmt.Errorf("run: the plan has no stages")
 	}

@@ -330,7 +330,7 @@ func (c *Config) defaults() {
 	c.Machine.ThreadsPerWorker = max(c.Machine.ThreadsPerWorker, 1)
 	c.Keep.Steps = cmp.Or(c.Keep.Steps, defaultKeepSteps)
 	c.Watch.StallAfter = cmp.Or(c.Watch.StallAfter, defaultStallAfter)
-	c.Wire.BucketBytes = cmp.Or(c.Wire.BucketBytes, schedule.BucketBytes)
+	c.Wire.BucketBytes = cmp.Or(c.Wire.BucketBytes, c.Plan.Gradients.BucketBytes(), schedule.BucketBytes)
 	if c.Watch.LateAfter <= 0 {
 		c.Watch.LateAfter = defaultLateAfter
 	}

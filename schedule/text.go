@@ -86,13 +86,15 @@ func written(name string) string {
 }
 
 // recomputing lists the stages that recompute, each with a space in front: 3 all of it at
-// once, 3:2 two layers at a time.
+// once, 3:2 two layers at a time, 3:blocks a block at a time.
 func recomputing(stages []plan.Recompute) string {
 	var b strings.Builder
 	for s, r := range stages {
 		switch {
 		case r == plan.KeepInput:
 			fmt.Fprintf(&b, " %d", s)
+		case !r.Trained():
+			fmt.Fprintf(&b, " %d:%v", s, r)
 		case r.Again():
 			fmt.Fprintf(&b, " %d:%d", s, int(r))
 		}

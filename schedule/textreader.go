@@ -301,7 +301,9 @@ func recomputed(value string, stages int) ([]plan.Recompute, error) {
 			return nil, err
 		}
 		all[s] = plan.KeepInput
-		if some {
+		if again, err := plan.ParseRecompute(layers); some && err == nil && !again.Trained() {
+			all[s] = again
+		} else if some {
 			k, err := number(layers, MaxMicro)
 			if err == nil && k < 1 {
 				err = fmt.Errorf("stage %d recomputes %d layers at a time; it must be 1 at least", s, k)

@@ -27,6 +27,8 @@ type StageCost struct {
 	Packed        Packed
 
 	AllReduceS float64 // over the stage's replicas
+	// Unhidden is the part of a sum beside a backward that slows the backward down by as much, 0 to 1.
+	Unhidden float64
 	// Shares are the gradients that are summed while the stage's last backward goes on, WeightShares
 	// while its last weights' half does; the rest is summed behind.
 	Shares, WeightShares []Share
@@ -196,7 +198,8 @@ func (k *StageCost) wrong() (field string, value float64) {
 		{"forward", k.ForwardS}, {"backward", k.BackwardS}, {"pair", k.PairedS}, {"input gradient", k.InputS},
 		{"weight gradient", k.WeightS},
 		{"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
-		{"all-reduce", k.AllReduceS}, {"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
+		{"all-reduce", k.AllReduceS}, {"part of an all-reduce", k.Unhidden},
+		{"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
 		{"packing activations", k.Packed.ActivationS}, {"packing gradients", k.Packed.GradientS},
 		{"unpacking activations", k.Packed.InputS}, {"unpacking gradients", k.Packed.BackS},
 		{"update", k.UpdateS}, {"elastic update", k.PulledUpdateS}, {"reference update", k.ReferenceUpdateS},

@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/profile/board"
-	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/machine"
 	"github.com/millrace-ml/millrace/sim/memory"
 )
@@ -36,7 +35,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	}
 	out := Costs{
 		Transfer: func(from, to int, bytes int64) (float64, float64) {
-			return c.Transfer(devices[from], devices[to], bytes)
+			return between(c, devices[from], devices[to], bytes)
 		},
 		Links:     links(c, devices),
 		OneMemory: func(from, to int) bool { return c.InOneMemory(devices[from], devices[to]) },
@@ -61,6 +60,13 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		}
 	}
 	known := layerCosts{p: p, of: map[layerSize][]profile.Cost{}}
+	selective := known
+	if slices.ContainsFunc(pl.Stages, func(st plan.Stage) bool { return st.Recompute == plan.Selective }) {
+		if selective.p, err = p.Selective(); err != nil {
+			return Costs{}, fmt.Errorf("sim: %w", err)
+		}
+		selective.of = map[layerSize][]profile.Cost{}
+	}
 	packed := layerCosts{p: p.Packed(pl.Boundary), of: map[layerSize][]profile.Cost{}}
 	for s := range pl.Stages {
 		var replicas []StageCost
@@ -73,7 +79,11 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		for _, d := range pl.Stages[s].Devices {
 			cost, ok := of[c.Devices[d]]
 			if !ok {
-				if cost.StageCost, cost.spread, err = stageCost(&known, &packed, c, pl, s, c.Devices[d], devices); err != nil {
+				from := &known
+				if pl.Stages[s].Recompute == plan.Selective {
+					from = &selective
+				}
+				if cost.StageCost, cost.spread, err = stageCost(from, &packed, c, pl, s, c.Devices[d], devices); err != nil {
 					return Costs{}, err
 				}
 				of[c.Devices[d]] = cost
@@ -155,12 +165,13 @@ func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s i
 	if err != nil {
 		return StageCost{}, 0, fmt.Errorf("sim: stage %d: %w", s, err)
 	}
+	segmented := againOf(p, st)
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		cost := &costs[l]
 		bare, again := cost.Again()
 		forward, backward := cost.ForwardS, cost.BackwardS
 		out.EvaluateS += cost.FeedS + bare
-		if st.Recompute.Again() {
+		if segmented[l-st.FirstLayer] {
 			out.ForwardS += cost.FeedS + bare
 			out.BackwardS += again
 			out.InputS += max(0, again-backward)
@@ -181,7 +192,7 @@ func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s i
 	if all := out.ForwardS + out.BackwardS; all > 0 {
 		spread /= all
 	}
-	out.Held = memory.Of(p, costs, st)
+	out.Held = memory.Of(p, costs, st, pl.Shard)
 	if st.FirstLayer > 0 {
 		out.GradientBytes = p.GradientBytes(costs, st.FirstLayer-1)
 	}
@@ -191,9 +202,12 @@ func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s i
 		}
 	}
 	if len(st.Devices) > 1 {
-		out.AllReduceS = c.AllReduceS(st.Devices, out.ParameterBytes)
-		out.whole, out.halves = summedBeside(p, c, costs, st, len(all))
-		out.Shares, out.WeightShares = out.whole.buckets(schedule.BucketBytes), out.halves.buckets(schedule.BucketBytes)
+		out.replicated(p, c, costs, pl, s, device, len(all))
+	}
+	if kernels := c.DeviceTypes[device].Kernels; kernels != nil && slices.IndexFunc(pl.Stages, func(st plan.Stage) bool {
+		return slices.Contains(st.Devices, pl.Stages[s].Devices[0])
+	}) == s { // once a step, however many stages a device has
+		out.UpdateS += kernels.StepS
 	}
 	out.TiedS = tiedS(p, c, pl, s)
 	if len(all) > 1 {

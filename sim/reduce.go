@@ -35,7 +35,6 @@ func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, 
 	}
 	n := st.LastLayer - st.FirstLayer + 1
 	backward, weights, bytes := make([]float64, n), make([]float64, n), make([]int64, n)
-	segment := st.Recompute.Segment(n)
 	for at := range n {
 		l := st.FirstLayer + at
 		backward[at] += costs[l].BackwardS
@@ -43,8 +42,11 @@ func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, 
 			weights[at] = *costs[l].BackwardWeightS
 		}
 		bytes[at] = p.SummedBytes(p.Layers[l].ParameterBytes + p.Layers[l].TiedBytes)
-		if segment > 0 { // its forward runs again in front of the last layer of its segment
-			backward[min(n-1, at/segment*segment+segment-1)] += costs[l].ForwardS
+	}
+	name := func(at int) string { return p.Layers[st.FirstLayer+at].Name }
+	for _, run := range st.Recompute.Segments(n, name) { // their forwards run again in front of the last layer of each
+		for at := run[0]; at < run[1]; at++ {
+			backward[run[1]-1] += costs[st.FirstLayer+at].ForwardS
 		}
 	}
 	return layerwise{backward, bytes}, layerwise{weights, bytes}
@@ -113,7 +115,7 @@ func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 		}
 		end += part * g.takes
 	}
-	left := 1.0
+	left, done := 1.0, now
 	first := a.sharesOf(g.members[0])
 	ready := make([]float64, len(first)) // by share: when the last member has it
 	for k, m := range g.members {
@@ -135,7 +137,11 @@ func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 	}
 	add(now, left)
 	for _, m := range g.members {
+		done = max(done, a.closings[a.terms.place(m)].end)
 		a.closings[a.terms.place(m)] = closing{}
+	}
+	if hidden := g.takes - (end - done); hidden > 0 {
+		end += hidden * a.terms.of(g.members[0]).Unhidden
 	}
 	for _, w := range g.workers {
 		a.reducing[w] = end

@@ -89,6 +89,9 @@ type candidates struct {
 // try simulates a plan and keeps it if it is the best of its kind.
 func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 	pl.PostValidate = all.Fix.PostValidate && all.Clip && schedule.Policy(pl.Weights).Synchronous()
+	if schedule.Policy(pl.Weights).Synchronous() {
+		pl.Shard, pl.Gradients = all.Fix.Shard, all.Fix.Gradients
+	}
 	before, ok := all.best[kind]
 	predicted, rough, err := predict.PlanIf(all.Profile, all.Cluster, pl, all.Clip, func(stepS float64) bool {
 		return !ok || before.over(all.Cluster) > 0 || stepS <= before.predicted.StepS*(1+tie)

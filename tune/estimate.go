@@ -120,7 +120,7 @@ func (e *estimator) load(h *shape) bool {
 			a.forward, a.backward = noise.Usual(forward)+packsForward, noise.Usual(backward)+packsBackward
 			e.work += float64(a.mine) * (a.forward + a.backward)
 			if limit := e.Cluster.MemoryBytes(d); limit > 0 {
-				e.over = max(e.over, t.Held(from, to, a.depth, h.again[i])-limit)
+				e.over = max(e.over, t.Held(from, to, a.depth, h.again[i], e.replicated(r))-limit)
 			}
 			if h.split {
 				if k == 0 || a.forward+a.backward > slowest.forward+slowest.backward {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/sim/memory"
 )
 
 // cutter cuts the layers of a space into stages.
@@ -184,11 +185,12 @@ type stager struct {
 	sum     [2]float64 // all-reduce: seconds, and for each byte
 	whole   *table     // of the first device, for what crosses cuts
 	perByte float64    // of a transfer from the device before
+	divides memory.Replicas
 }
 
 // stager is nil where a device has no costs at the rows that it would have.
 func (c cutter) stager(w want, i, d, r int) *stager {
-	out := &stager{w: w, r: r, limit: math.MaxInt64, m: c.Batch / w.size}
+	out := &stager{w: w, r: r, limit: math.MaxInt64, m: c.Batch / w.size, divides: c.replicated(r)}
 	rows := w.size
 	if w.split {
 		rows = (w.size + r - 1) / r
@@ -240,7 +242,7 @@ func (t *stager) compute(from, to int) float64 {
 
 func (t *stager) cost(from, to int) float64 {
 	if t.w.leanest {
-		held := t.tables[0].Held(from, to, t.depth, t.w.again)
+		held := t.tables[0].Held(from, to, t.depth, t.w.again, t.divides)
 		if t.limit < math.MaxInt64 {
 			return float64(held) / float64(t.limit)
 		}
@@ -248,7 +250,7 @@ func (t *stager) cost(from, to int) float64 {
 	}
 	if t.w.fits && t.limit < math.MaxInt64 {
 		for _, table := range t.tables {
-			if table.Held(from, to, t.depth, t.w.again) > t.limit {
+			if table.Held(from, to, t.depth, t.w.again, t.divides) > t.limit {
 				return math.Inf(1)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,18 +27,22 @@ type Overrides struct {
 	Elastic      *plan.Elastic   // pipelines side by side, of the weight policy elastic; nil is the family's own
 	MicroBatch   int             // samples
 	MicroBatches int
-	Recompute    string // "none", "stage" or "all", "every:K", or "auto" and "": only where it helps
+	Recompute    string // "none", "stage" or "all", "every:K", "blocks", "selective"; "auto" and "": where it helps
 	Warmup       []int  // K_i by stage
 	// PostValidate: updates at a flush do not wait for the gradient norm (plan.Plan.PostValidate).
 	PostValidate bool
 	Staleness    *int // of the weight policy asp (plan.Plan.Staleness)
 	// Boundary is how stages send each other tensors (plan.Plan.Boundary).
 	Boundary packing.Format
+	// Shard and Gradients are what replicas divide and when they sum (plan.Plan).
+	Shard     plan.Shard
+	Gradients plan.Gradients
 }
 
 func (o Overrides) none() bool {
 	return o.Stages == 0 && o.Split == nil && o.Schedule == "" && o.MicroBatch == 0 && o.MicroBatches == 0 &&
-		(o.Recompute == "" || o.Recompute == "auto") && o.Warmup == nil && o.Weights == "" && o.Elastic == nil
+		(o.Recompute == "" || o.Recompute == "auto") && o.Warmup == nil && o.Weights == "" && o.Elastic == nil &&
+		o.Shard == plan.ShardNothing && o.Gradients == plan.GradientsOverlapped
 }
 
 // Request is a search.
@@ -126,6 +129,11 @@ func (r *Request) Check() error {
 	for _, t := range []time.Duration{r.Time, r.Longest} {
 		if t < 0 {
 			return fmt.Errorf("tune: %v to search; give a time over 0", t)
+		}
+	}
+	if r.Runnable {
+		if err := r.Fix.Executed(); err != nil {
+			return err
 		}
 	}
 	if err := r.Fix.Check(r.Profile.Model, len(r.Profile.Layers), len(r.Cluster.Devices), r.Batch); err != nil {
@@ -245,10 +253,25 @@ func (o Overrides) FixedRecompute() (fixed plan.Recompute, ok bool, err error) {
 	}
 	fixed, err = plan.ParseRecompute(o.Recompute)
 	if err != nil {
-		return fixed, false, wrong("recompute", "%q; give auto, none, stage (or all), or every:K for K layers at a time",
-			o.Recompute)
+		return fixed, false, wrong("recompute", "%q; give auto, none, stage (or all), every:K for K layers at a time, "+
+			"blocks, or selective", o.Recompute)
 	}
 	return fixed, true, nil
+}
+
+// Executed refuses what package run does not execute, and is planned and simulated alone.
+func (o Overrides) Executed() error {
+	const alone = "it is planned and simulated for described devices (--cluster), not executed here"
+	if o.Shard != plan.ShardNothing {
+		return wrong("shard", "%s; %s: leave it out", o.Shard, alone)
+	}
+	if o.Gradients == plan.GradientsBehind {
+		return wrong("gradients", "%s; %s: give overlapped, or bucket= and a size", o.Gradients, alone)
+	}
+	if again, _, _ := o.FixedRecompute(); !again.Trained() {
+		return wrong("recompute", "%v; %s: give auto, none, stage or every:K", again, alone)
+	}
+	return nil
 }
 
 // alternatives is what one stage of so many layers may recompute. Between nothing and all of
@@ -320,62 +343,4 @@ func (r *Request) settleWeights() error {
 		}
 	}
 	return wrong("weights", "no schedule keeps %q", w)
-}
-
-// maxSizes bounds the micro-batch sizes that are tried.
-const maxSizes = 10
-
-// microBatches lists the sizes to try, ascending: those profiled for every device type that
-// divide the batch; of a profile that has one or two alone, other divisors too, if it says what they cost.
-func (r *Request) microBatches() ([]int, error) {
-	p, device := r.Profile, r.Cluster.Devices[0]
-	knows := func(size int) bool {
-		for d, t := range r.Cluster.Devices {
-			if d > 0 && t == r.Cluster.Devices[d-1] {
-				continue
-			}
-			if _, _, err := p.At(t, size); err != nil {
-				return false
-			}
-		}
-		return true
-	}
-	if m := r.Fix.MicroBatch; m > 0 {
-		if _, _, err := p.At(device, m); err != nil {
-			return nil, fmt.Errorf("tune: %w", err)
-		}
-		if !knows(m) {
-			return nil, fmt.Errorf("tune: the profile of %s does not know micro-batches of %d samples on every device type "+
-				"of %s", p.Model, m, r.Cluster.Name)
-		}
-		return []int{m}, nil
-	}
-	var sizes []int
-	for _, size := range p.Sizes(device) {
-		if r.Batch%size == 0 && knows(size) {
-			sizes = append(sizes, size)
-		}
-	}
-	if len(sizes) < 3 {
-		for _, size := range plan.Divisors(r.Batch) {
-			if !slices.Contains(sizes, size) && knows(size) {
-				sizes = append(sizes, size)
-			}
-		}
-	}
-	if len(sizes) == 0 {
-		return nil, fmt.Errorf("tune: none of the profiled micro-batch sizes %v divides a batch of %d; change the batch "+
-			"or profile other sizes", p.Sizes(device), r.Batch)
-	}
-	slices.Sort(sizes)
-	for len(sizes) > maxSizes { // thin out evenly
-		var kept []int
-		for i, size := range sizes {
-			if i%2 == 0 || i == len(sizes)-1 {
-				kept = append(kept, size)
-			}
-		}
-		sizes = kept
-	}
-	return sizes, nil
 }

@@ -48,7 +48,9 @@ func (s *search) result() (*Result, error) {
 	if out.Best.Planner == "auto" {
 		out.Best.Objective.Value = best.predicted.StepS
 	}
-	out.LowestS = bound.Step(s.Profile.Packed(s.Fix.Boundary), s.Cluster, s.boundKind(best.plan))
+	if best.plan.Shard == plan.ShardNothing { // else updates, and sums of 16 bits, may take less than it knows
+		out.LowestS = bound.Step(s.Profile.Packed(s.Fix.Boundary), s.Cluster, s.boundKind(best.plan))
+	}
 	if out.LowestS > 0 {
 		gap := best.predicted.StepS/out.LowestS - 1
 		if gap < 0 && gap > -1e-9 {
@@ -143,7 +145,7 @@ func (s reasons) overlapped() (Rival, bool) {
 				}
 			}
 			slowest, update = max(slowest, now, summed), t.update[L]
-			if limit := s.Cluster.MemoryBytes(d); limit > 0 && t.Held(0, L, 1, plan.KeepAll) > limit {
+			if limit := s.Cluster.MemoryBytes(d); limit > 0 && t.Held(0, L, 1, plan.KeepAll, s.replicated(W)) > limit {
 				fits = false
 			}
 		}

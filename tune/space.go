@@ -3,6 +3,7 @@ package tune
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
@@ -10,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/sim/memory"
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
@@ -46,9 +48,16 @@ func newSpace(r Request) (*space, error) {
 	}
 	s := &space{
 		Request: r, pipelines: roles.Pipelines(), undivided: roles.Undivided(), families: map[string]family.Family{},
-		tables: newTables(r.Profile, r.Cluster, r.Fix.Boundary), sums: map[*int]*sums{},
+		sums: map[*int]*sums{},
 	}
+	estimated := r.Profile // by which tables rank: sim.CostsOf has plans compute scores again by themselves
 	var err error
+	if again, _, _ := r.Fix.FixedRecompute(); again == plan.Selective {
+		if estimated, err = r.Profile.Selective(); err != nil {
+			return nil, wrong("recompute", "%s", strings.TrimPrefix(err.Error(), "profile: recompute "))
+		}
+	}
+	s.tables = newTables(estimated, r.Cluster, r.Fix.Boundary)
 	if s.sizes, err = s.microBatches(); err != nil {
 		return nil, err
 	}
@@ -63,6 +72,64 @@ func newSpace(r Request) (*space, error) {
 		}
 	}
 	return s, nil
+}
+
+// maxSizes bounds the micro-batch sizes that are tried.
+const maxSizes = 10
+
+// microBatches lists the sizes to try, ascending: those profiled for every device type that
+// divide the batch; of a profile that has one or two alone, other divisors too, if it says what they cost.
+func (r *Request) microBatches() ([]int, error) {
+	p, device := r.Profile, r.Cluster.Devices[0]
+	knows := func(size int) bool {
+		for d, t := range r.Cluster.Devices {
+			if d > 0 && t == r.Cluster.Devices[d-1] {
+				continue
+			}
+			if _, _, err := p.At(t, size); err != nil {
+				return false
+			}
+		}
+		return true
+	}
+	if m := r.Fix.MicroBatch; m > 0 {
+		if _, _, err := p.At(device, m); err != nil {
+			return nil, fmt.Errorf("tune: %w", err)
+		}
+		if !knows(m) {
+			return nil, fmt.Errorf("tune: the profile of %s does not know micro-batches of %d samples on every device type "+
+				"of %s", p.Model, m, r.Cluster.Name)
+		}
+		return []int{m}, nil
+	}
+	var sizes []int
+	for _, size := range p.Sizes(device) {
+		if r.Batch%size == 0 && knows(size) {
+			sizes = append(sizes, size)
+		}
+	}
+	if len(sizes) < 3 {
+		for _, size := range plan.Divisors(r.Batch) {
+			if !slices.Contains(sizes, size) && knows(size) {
+				sizes = append(sizes, size)
+			}
+		}
+	}
+	if len(sizes) == 0 {
+		return nil, fmt.Errorf("tune: none of the profiled micro-batch sizes %v divides a batch of %d; change the batch "+
+			"or profile other sizes", p.Sizes(device), r.Batch)
+	}
+	slices.Sort(sizes)
+	for len(sizes) > maxSizes { // thin out evenly
+		var kept []int
+		for i, size := range sizes {
+			if i%2 == 0 || i == len(sizes)-1 {
+				kept = append(kept, size)
+			}
+		}
+		sizes = kept
+	}
+	return sizes, nil
 }
 
 // admits says whether a family gives two stages on two workers a synchronous order.
@@ -101,6 +168,9 @@ func (s *space) searched(f family.Family) bool {
 
 // replicas says whether stages of a pipeline may be on several devices.
 func (s *space) replicas() bool { return s.Fix.Warmup == nil }
+
+// replicated is so many replicas of a stage, with what they divide.
+func (s *space) replicated(n int) memory.Replicas { return memory.Replicas{N: n, Shard: s.Fix.Shard} }
 
 // same says whether it makes no difference which of two devices a stage is on, its
 // neighbours apart.

@@ -18,7 +18,9 @@ type table struct {
 	// bare and again are what was measured beyond expectation where layers are computed again: of forwards that
 	// keep nothing beyond forwards, and of backwards beyond a forward and a backward.
 	bare, again []float64
-	halves      []float64 // of both halves of backwards beyond the whole
+	// bareBlocks and againBlocks are what blocks that are computed again add to forwards and to backwards.
+	bareBlocks, againBlocks []float64
+	halves                  []float64 // of both halves of backwards beyond the whole
 	// crosses is the bytes that cross the cut before each layer in the format of boundaries. packs and unpacks are how
 	// long writing them so and reading them again take: of activations, which gradients are taken to be as large as.
 	crosses        []int64
@@ -37,7 +39,12 @@ func (t *table) packing(from, to int) (forward, backward float64) {
 // time is how long a stage's forward and backward of one micro-batch take, as sim.CostsOf has it.
 func (t *table) time(from, to int, again plan.Recompute) (forward, backward float64) {
 	forward, backward = span(t.forward, from, to), span(t.backward, from, to)
-	if again.Again() {
+	switch {
+	case again == plan.Blocks:
+		backward += span(t.againBlocks, from, to)
+		forward += span(t.bareBlocks, from, to)
+	case again == plan.Selective: // its profile says so (space)
+	case again.Again():
 		backward += forward + span(t.again, from, to)
 		forward += span(t.bare, from, to)
 	}
@@ -106,6 +113,14 @@ func (t *tables) make(device string, rows int) *table {
 			_, again := costs[k].Again()
 			return again - (costs[k].ForwardS + costs[k].BackwardS)
 		}),
+		bareBlocks: sums(func(k int) float64 {
+			bare, _ := costs[k].Again()
+			return inBlock(&t.p.Layers[k], bare-costs[k].ForwardS)
+		}),
+		againBlocks: sums(func(k int) float64 {
+			_, again := costs[k].Again()
+			return inBlock(&t.p.Layers[k], again-costs[k].BackwardS)
+		}),
 		halves: sums(func(k int) float64 {
 			input, weight := costs[k].BackwardInputS, costs[k].BackwardWeightS
 			if input == nil || weight == nil {
@@ -124,4 +139,12 @@ func (t *tables) make(device string, rows int) *table {
 		}
 	}
 	return out
+}
+
+// inBlock is seconds of a layer that is in a block, or none.
+func inBlock(l *profile.Layer, s float64) float64 {
+	if plan.BlockOf(l.Name) == "" {
+		return 0
+	}
+	return s
 }

@@ -30,6 +30,7 @@ var largeTypes = map[string]string{
 	"nn.ops":              "It has a method for each operator, and for each formula that layers share.",
 	"plan.Plan": "Its fields are those of a plan's file, and its methods questions about them or other " +
 		"forms of it.",
+	"profile.Cost":              "Its fields are those of a profile's file.",
 	"profile.Profile":           "Its methods are pure questions about costs, or make a profile of other ones.",
 	"report.pageView":           "Its fields are what the template names.",
 	"report/live.summary":       "Its fields are what the page's script reads of a row.",

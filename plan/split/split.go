@@ -151,7 +151,7 @@ func (s *splitter) transfer(i, from int) float64 {
 
 // memory of stage i with layers from..to-1.
 func (s *splitter) memory(i, from, to int) int64 {
-	return s.held[i].Held(from, to, int(s.l.depth(i)), s.l.again(i))
+	return s.held[i].Held(from, to, int(s.l.depth(i)), s.l.again(i), memory.Replicas{})
 }
 
 // best is the split with the least maximum over stages of cost, and that maximum.

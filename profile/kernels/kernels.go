@@ -48,10 +48,12 @@ type Cost struct {
 	CoreS                     float64 // of InputS, what Selective computes again
 	CheapS, ProductsS         float64 // of ForwardS, memory-bound operators; products of matrices
 	SummedS                   float64 // of ForwardS and InputS, the group's sums
+	ScoresS                   float64 // what Selective computes again, or would
 	Spent                     Spent   // forward and backward without SummedS and CoreS
 	SavedBytes                int64   // from forward to backward, of the whole group; without what it reads
 	// PendingBytes is what the weights' half needs, of the whole group: products' inputs, gradients of their outputs.
 	PendingBytes int64
+	ScoresBytes  int64 // that Selective does not keep, or would not, of the whole group
 }
 
 // kernel is one kernel, or several alike.
@@ -68,6 +70,7 @@ type work struct {
 	forward, input, weight, core []kernel // core is computed again under Selective
 	forwardSum, inputSum         float64  // bytes that the group sums
 	saved, pending               float64  // on each device
+	scores                       float64  // of saved, what Selective does not keep
 }
 
 // device is a device type with what its kernels depend on.
@@ -94,8 +97,9 @@ func Of(m *model.Model, i, n int, name string, d cluster.DeviceType, o Options) 
 			err)
 	}
 	c := Cost{ForwardS: on.time(w.forward), InputS: on.time(w.input), WeightS: on.time(w.weight)}
+	c.ScoresS = on.time(w.core)
 	if o.Selective {
-		c.CoreS = on.time(w.core)
+		c.CoreS = c.ScoresS
 		c.InputS += c.CoreS
 	}
 	for _, pass := range [][]kernel{w.forward, w.input, w.weight} {
@@ -113,6 +117,7 @@ func Of(m *model.Model, i, n int, name string, d cluster.DeviceType, o Options) 
 		}
 	}
 	c.SavedBytes, c.PendingBytes = int64(w.saved*on.t), int64(w.pending*on.t)
+	c.ScoresBytes = int64(w.scores * on.t)
 	return c, nil
 }
 

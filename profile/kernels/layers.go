@@ -160,18 +160,15 @@ func (d *device) scores(w *work, l *model.Layer, n, s, c, heads float64, dropout
 		w.saved += 4 * heads * n
 	} else {
 		elements, forward, backward := heads*s*n, 4*d.e, 6*d.e
-		if w.saved += d.e * elements; dropout {
+		if w.scores = d.e * elements; dropout {
 			forward, backward = forward+2*d.e+1, backward+3*d.e+1
-			w.saved += (d.e + 1) * elements
+			w.scores += (d.e + 1) * elements
 		}
 		if !d.k.Fused { // scale and mask are kernels of their own
 			forward, backward, core.launches, back.launches = forward+4*d.e, backward+2*d.e, 6, 8
 		}
-		if d.o.Selective {
-			w.saved -= d.e * elements
-			if dropout {
-				w.saved -= (d.e + 1) * elements
-			}
+		if !d.o.Selective {
+			w.saved += w.scores
 		}
 		back.flops = 2 * flops
 		// The products are bound by arithmetic or by scores, the rest by scores alone.

@@ -6,7 +6,7 @@ import (
 )
 
 // halves works out what the halves of a stage's backward hold. grads is by layer the gradients of its
-// parameters, kept is spanning's.
+// parameters, kept the outputs that segments left.
 func halves(out *Held, p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) {
 	waits := pending(costs, st)
 	for _, n := range waits {

@@ -64,8 +64,11 @@ type Held struct {
 //   - an update that is validated later keeps what it changes, parameters, states and buffers, as they
 //     were, and the gradients, until it is;
 //   - what is frozen is there once in each stage that reads it, without gradients, states or older versions;
-//   - where the replicas' sum goes on beside the next minibatch there are two sets of gradients.
-func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
+//   - where the replicas' sum goes on beside the next minibatch there are two sets of gradients;
+//   - of what replicas divide each has its part throughout, rounded up; gradients of a unit (Units) are whole until
+//     they are scattered, and its weights from the computation of the unit in front to the end of its own.
+func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage, shard plan.Shard) (out Held) {
+	part := divided{shard, max(1, len(st.Devices))}
 	if st.FirstLayer > 0 {
 		out.InputBytes = p.CutBytes(costs, st.FirstLayer-1)
 	}
@@ -90,31 +93,37 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage) (out Held) {
 				out.FrozenBytes += shared.Bytes
 			}
 		}
-		out.StateBytes += p.StateBytes(own)
-		out.FixedBytes += own + p.StateBytes(own) + layer.BufferBytes
+		states := part.states(p.StateBytes(own))
+		out.StateBytes += states
+		out.FixedBytes += part.weights(own) + states + layer.BufferBytes
 		out.ReferenceBytes += own + layer.BufferBytes
-		out.LayerBytes = max(out.LayerBytes, own)
-		grads[l-st.FirstLayer] = p.SummedBytes(layer.ParameterBytes + layer.TiedBytes)
+		out.LayerBytes = max(out.LayerBytes, part.states(own))
+		grads[l-st.FirstLayer] = part.gradients(p.SummedBytes(layer.ParameterBytes + layer.TiedBytes))
 		out.ParameterBytes += grads[l-st.FirstLayer]
 		if p.OptimizerStates >= 2 {
-			out.UpdatePeak = max(out.UpdatePeak, own)
+			out.UpdatePeak = max(out.UpdatePeak, part.states(own))
 		}
 	}
 	out.FixedBytes += out.FrozenBytes
-	kept := spanning(p, costs, st)
+	again := segmentsOf(p, st)
+	saved, kept := again.left(p, costs, st)
 	out.EvaluatePeak, _ = passPeak(p, costs, st, nil)
 	out.BackwardPeak = backwardPeak(p, costs, st, later, nil, kept)
 	out.FirstBackwardPeak = backwardPeak(p, costs, st, first, grads, kept)
 	halves(&out, p, costs, st, grads, kept)
-	if st.Recompute.Again() {
-		out.ForwardPeak, out.SavedBytes = passPeak(p, costs, st, kept)
+	if len(again.runs) > 0 {
+		for at := range saved {
+			saved[at] += kept[at]
+		}
+		out.ForwardPeak, out.SavedBytes = passPeak(p, costs, st, saved)
 	} else {
 		out.ForwardPeak, out.SavedBytes = forward(p, costs, st, out.ActivationBytes)
 	}
+	part.whole(&out, Units(p, st))
 	fed := feedBytes(p, costs, st, nil)
 	out.ForwardPeak += fed
 	out.EvaluatePeak += fed
-	out.SavedBytes += feedBytes(p, costs, st, recorded(p, st))
+	out.SavedBytes += feedBytes(p, costs, st, again.recorded(p, st))
 	return out
 }
 
@@ -125,29 +134,6 @@ func recording(costs []profile.Cost, first, last int) (peak, kept int64) {
 		kept += costs[l].SavedBytes
 	}
 	return peak, kept
-}
-
-// spanning is, by layer from the stage's first, the bytes of its output that are kept under
-// recompute because a later segment reads it.
-func spanning(p *profile.Profile, costs []profile.Cost, st plan.Stage) []int64 {
-	n := st.LastLayer - st.FirstLayer + 1
-	kept := make([]int64, n)
-	k := st.Recompute.Segment(n)
-	if k == 0 {
-		return kept
-	}
-	back := recorded(p, st)
-	for l := range n {
-		if !back[l] {
-			continue
-		}
-		for _, from := range p.Layers[st.FirstLayer+l].From {
-			if at := from - st.FirstLayer; at >= 0 && at/k < l/k {
-				kept[at] = costs[from].OutputBytes
-			}
-		}
-	}
-	return kept
 }
 
 // feedBytes is the model inputs that a stage reads for one micro-batch: all, or those that layers of by read.
@@ -170,27 +156,28 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage, by []boo
 
 // backwardPeak is the most held inside a backward above what was held before it. inside is what a
 // layer's backward holds for a moment, leaves what it leaves behind: its parameters' gradients, nil where
-// they are there already; of the first half of a backward, also what the second needs. kept is spanning's.
+// they are there already; of the first half of a backward, also what the second needs. kept is the outputs that
+// segments left.
 func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, leaves,
 	kept []int64) int64 {
 	held, peak := int64(0), int64(0)
 	made := given(p, st) // layers of the stage, or before it, whose output has a gradient here
-	k := st.Recompute.Segment(st.LastLayer - st.FirstLayer + 1)
-	there := keeps(p, st)
+	again := segmentsOf(p, st)
+	there := again.keeps(p, st)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {
-		if at := l - st.FirstLayer; k > 0 && (l == st.LastLayer || (at+1)%k == 0) { // a segment's last
-			from := l - at%k
-			for i := from; i <= l; i++ {
-				held -= kept[i-st.FirstLayer]
+		at := l - st.FirstLayer
+		if run := again.run(at); again.of[at] >= 0 && run[1] == at+1 { // a segment's last
+			for i := run[0]; i <= at; i++ {
+				held -= kept[i]
 			}
-			if there[l-st.FirstLayer] {
-				most, left := recording(costs, from, l)
+			if there[at] {
+				most, left := recording(costs, st.FirstLayer+run[0], l)
 				peak = max(peak, held+most)
 				held += left
 			}
 		}
 		peak = max(peak, held+inside(&costs[l]))
-		if there[l-st.FirstLayer] {
+		if there[at] {
 			held -= costs[l].SavedBytes
 		}
 		if made[l] {
@@ -203,7 +190,7 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, insid
 			}
 		}
 		if leaves != nil {
-			held += leaves[l-st.FirstLayer]
+			held += leaves[at]
 		}
 		peak = max(peak, held)
 	}
@@ -256,6 +243,9 @@ func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, kept []in
 		// What the layer would save exists only while it runs, at its peak.
 		peak = max(peak, held+costs[l].ForwardPeakBytes)
 		held += costs[l].OutputBytes - ends[l]
+		if kept != nil && kept[l-st.FirstLayer] > costs[l].OutputBytes { // it keeps more than its output
+			held += kept[l-st.FirstLayer] - costs[l].OutputBytes
+		}
 	}
 	return peak, left
 }

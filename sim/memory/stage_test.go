@@ -40,7 +40,7 @@ func TestFrozenBytesOfStages(t *testing.T) {
 		{2, 3, 1100, 1100, 0, 0},
 		{3, 3, 1100, 1100, 0, 0},
 	} {
-		got := Of(p, costs, plan.Stage{FirstLayer: c.first, LastLayer: c.last})
+		got := Of(p, costs, plan.Stage{FirstLayer: c.first, LastLayer: c.last}, plan.ShardNothing)
 		if got.FrozenBytes != c.frozen || got.FixedBytes != c.fixed || got.ReferenceBytes != c.reference ||
 			got.ParameterBytes != c.grad {
 			t.Errorf("layers %d to %d: frozen %d, fixed %d, of a reference %d, gradients %d; by hand %+v", c.first, c.last,

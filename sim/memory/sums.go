@@ -15,9 +15,17 @@ type Sums struct {
 	Gradients []int64 // of the parameters of all layers before each; the last is of all
 	Cut       []int64 // what crosses the cut before each layer
 
-	always, saved []int64 // of all layers before each: parameters, states, buffers and gradients; what a forward saves
-	costs         []profile.Cost
-	widest        []int64 // of each blockOf layers, what the one that needs most needs while it runs
+	weights, states, still []int64 // of all layers before each: parameters; the optimizer's; what nobody divides
+	saved                  []int64 // of all layers before each: what a forward saves
+	costs                  []profile.Cost
+	widest                 []int64  // of each blockOf layers, what the one that needs most needs while it runs
+	blocks                 []string // of each layer (plan.BlockOf)
+}
+
+// Replicas is how many have a stage, and what they divide; its zero value is one.
+type Replicas struct {
+	N     int
+	Shard plan.Shard
 }
 
 // blockOf is the layers of which Sums keep the widest.
@@ -27,8 +35,9 @@ const blockOf = 64
 func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 	n := len(costs)
 	s := &Sums{
-		Gradients: make([]int64, n+1), Cut: make([]int64, n+1), always: make([]int64, n+1), saved: make([]int64, n+1),
-		costs: costs, widest: make([]int64, n/blockOf+1),
+		Gradients: make([]int64, n+1), Cut: make([]int64, n+1), weights: make([]int64, n+1), states: make([]int64, n+1),
+		still: make([]int64, n+1), saved: make([]int64, n+1), costs: costs, widest: make([]int64, n/blockOf+1),
+		blocks: make([]string, n),
 	}
 	last := make([]int, n) // the last layer that reads each layer's output
 	for l, layer := range p.Layers {
@@ -51,7 +60,8 @@ func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 		own := layer.ParameterBytes + layer.TiedBytes
 		gradients := p.SummedBytes(own)
 		s.Gradients[k+1] = s.Gradients[k] + gradients
-		s.always[k+1] = s.always[k] + own + gradients + p.StateBytes(own) + layer.StillBytes()
+		s.weights[k+1], s.states[k+1] = s.weights[k]+own, s.states[k]+p.StateBytes(own)
+		s.still[k+1], s.blocks[k] = s.still[k]+layer.StillBytes(), plan.BlockOf(layer.Name)
 		s.saved[k+1] = s.saved[k]
 		if !layer.NoGradient || read[k] {
 			s.saved[k+1] += c.SavedBytes
@@ -89,18 +99,44 @@ func (s *Sums) Widest(from, to int) int64 {
 // Held is about what a stage of layers from..to-1 holds with so many micro-batches in flight. Where it
 // recomputes, one in flight is what crosses the cuts in front of its segments, and the largest segment's
 // activations are there once.
-func (s *Sums) Held(from, to, inFlight int, again plan.Recompute) int64 {
-	always := s.always[to] - s.always[from] + s.Widest(from, to)
-	k := again.Segment(to - from)
-	if k == 0 {
-		return always + int64(inFlight)*(s.Cut[from]+s.saved[to]-s.saved[from])
-	}
+func (s *Sums) Held(from, to, inFlight int, again plan.Recompute, r Replicas) int64 {
+	part := divided{r.Shard, max(1, r.N)}
+	always := s.still[to] - s.still[from] + part.weights(s.weights[to]-s.weights[from]) +
+		part.gradients(s.Gradients[to]-s.Gradients[from]) + part.states(s.states[to]-s.states[from]) + s.Widest(from, to)
 	kept, segment := s.Cut[from], int64(0)
-	for at := from; at < to; at += k {
-		if at > from {
-			kept += s.Cut[at]
+	switch k := again.Segment(to - from); {
+	case again == plan.Blocks:
+		kept, segment = s.inBlocks(from, to)
+	case k == 0:
+		kept += s.saved[to] - s.saved[from]
+	default:
+		for at := from; at < to; at += k {
+			if at > from {
+				kept += s.Cut[at]
+			}
+			segment = max(segment, s.saved[min(at+k, to)]-s.saved[at])
 		}
-		segment = max(segment, s.saved[min(at+k, to)]-s.saved[at])
 	}
 	return always + int64(inFlight)*kept + segment
+}
+
+// inBlocks is what a micro-batch in flight keeps where blocks are computed again, and the largest block's activations.
+func (s *Sums) inBlocks(from, to int) (kept, block int64) {
+	kept = s.Cut[from]
+	for at := from; at < to; {
+		if at > from && s.blocks[at-1] != "" {
+			kept += s.Cut[at]
+		}
+		end := at + 1
+		for s.blocks[at] != "" && end < to && s.blocks[end] == s.blocks[at] {
+			end++
+		}
+		if saved := s.saved[end] - s.saved[at]; s.blocks[at] == "" {
+			kept += saved
+		} else {
+			block = max(block, saved)
+		}
+		at = end
+	}
+	return kept, block
 }

@@ -40,13 +40,13 @@ func TestSumsHoldWhatStagesDo(t *testing.T) {
 		from := rapid.IntRange(0, n-1).Draw(t, "from")
 		to := rapid.IntRange(from+1, n).Draw(t, "to")
 		inFlight := rapid.IntRange(1, 5).Draw(t, "in flight")
-		held := Of(p, costs, plan.Stage{FirstLayer: from, LastLayer: to - 1})
+		held := Of(p, costs, plan.Stage{FirstLayer: from, LastLayer: to - 1}, plan.ShardNothing)
 		widest := int64(0)
 		for _, c := range costs[from:to] {
 			widest = max(widest, c.WorkspaceBytes, c.BackwardPeakBytes-c.SavedBytes)
 		}
 		want := held.FixedBytes + held.ParameterBytes + int64(inFlight)*(held.InputBytes+held.SavedBytes) + widest
-		if got := s.Held(from, to, inFlight, plan.KeepAll); got != want {
+		if got := s.Held(from, to, inFlight, plan.KeepAll, Replicas{}); got != want {
 			t.Errorf("layers %d to %d, %d in flight: %d, layer by layer %d", from, to, inFlight, got, want)
 		}
 		if got := s.Gradients[to] - s.Gradients[from]; got != held.ParameterBytes {
@@ -61,7 +61,7 @@ func TestSumsHoldWhatStagesDo(t *testing.T) {
 			one = max(one, costs[l].SavedBytes)
 		}
 		want = held.FixedBytes + held.ParameterBytes + int64(inFlight)*kept + one + widest
-		if got := s.Held(from, to, inFlight, plan.Every(1)); got != want {
+		if got := s.Held(from, to, inFlight, plan.Every(1), Replicas{}); got != want {
 			t.Errorf("layers %d to %d, %d in flight, every layer again: %d, by hand %d", from, to, inFlight, got, want)
 		}
 	})

@@ -2,6 +2,7 @@ package shape
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
@@ -11,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Plan is a prediction as a plan of the cluster's groups: replicas of a stage take slices of micro-batches. What a plan
-// has no field for, who divides what and recompute of parts of blocks, stands in its sentences. Shapes that no Program
-// can be written of, like replicas of interleaved stages, are refused.
+// Plan is a prediction as a plan of the cluster's groups: replicas of a stage take slices of micro-batches. Refused:
+// shapes that no Program can be written of, like replicas of interleaved stages, and recompute that plans have no word
+// for.
 func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error) {
 	s := p.Shape
 	d := s.Device(c)
@@ -28,7 +29,7 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	first := []int{} // of each unit, its first layer
 	at := "\x00"
 	for i := range m.Layers {
-		if b := blockOf(m.Layers[i].Name); b != at {
+		if b := plan.BlockOf(m.Layers[i].Name); b != at {
 			first = append(first, i)
 			at = b
 		}
@@ -46,12 +47,8 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	if s.Tensor > 1 {
 		out.Tensor = &plan.Tensor{Devices: s.Tensor, SequenceParallel: s.SequenceParallel}
 	}
-	again := plan.KeepAll
-	if s.Recompute == "full" { // a block at a time
-		again = plan.Every(blockLayers(m))
-	}
 	for k, on := range s.placement() {
-		st := plan.Stage{Recompute: again, FirstLayer: first[cuts[k]], LastLayer: first[cuts[k+1]] - 1}
+		st := plan.Stage{FirstLayer: first[cuts[k]], LastLayer: first[cuts[k+1]] - 1}
 		for r := range s.Replicas {
 			st.Devices = append(st.Devices, on[0]*s.Replicas+r)
 		}
@@ -62,7 +59,9 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	}
 	out.Why = []string{fmt.Sprintf("of the shapes that were asked for this is the fastest that fits: %v, %.4g s a step", s,
 		p.StepS)}
-	out.Why = append(out.Why, s.unsaid()...)
+	if err := s.words(out); err != nil {
+		return nil, err
+	}
 	if err := out.Validate(); err != nil {
 		return nil, err
 	}
@@ -72,31 +71,44 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	return out, nil
 }
 
-// unsaid is what a plan has no field for, so that who simulates it comes to another step.
-func (s Shape) unsaid() (all []string) {
-	say := func(is bool, what string) {
-		if is {
-			all = append(all, what)
-		}
+// words puts what a shape says of recompute, of what replicas divide and of their sums into a plan.
+func (s Shape) words(out *plan.Plan) error {
+	again, known := map[string]plan.Recompute{"none": plan.KeepAll, "full": plan.Blocks,
+		"selective": plan.Selective}[s.Recompute]
+	if !known {
+		return fmt.Errorf("shape: recompute %s has no word in a plan, whose stages recompute nothing, blocks, or scores of "+
+			"attention: write a shape of none, full or selective", s.Recompute)
 	}
-	say(s.Recompute == "full", "its blocks alone are computed again; a plan's stages compute embedding, head and loss "+
-		"again too, so that simulate is slower")
-	say(s.Recompute != "full" && s.Recompute != "none", "recompute "+s.Recompute+" is of parts of layers, which plans "+
-		"have not: simulate keeps all, and is faster")
-	say(s.Shard != "none", "replicas divide what they keep ("+s.Shard+"), which plans do not say: simulate has all of it "+
-		"on each")
-	say(s.Behind, "gradients are summed behind the step, which plans do not say: simulate hides them behind backwards")
-	return all
+	for i := range out.Stages {
+		out.Stages[i].Recompute = again
+	}
+	if s.GradientBytes > 0 || s.NoFlush || s.AsyncTensor || s.Room > 0 {
+		return fmt.Errorf("shape: %v sums %d bytes a gradient, goes on without a flush, hides sums of groups or has an "+
+			"order of its own, which plans have no words for", s, s.GradientBytes)
+	}
+	var err error
+	out.Shard, err = plan.ParseShard(s.Shard)
+	if s.Behind {
+		out.Gradients = plan.GradientsBehind
+	}
+	return err
 }
 
-// blockLayers is how many layers the largest block has.
-func blockLayers(m *model.Model) (most int) {
-	of := map[string]int{}
-	for i := range m.Layers {
-		if b := blockOf(m.Layers[i].Name); b != "" {
-			of[b]++
-			most = max(most, of[b])
-		}
+// Beside says what the simulator predicts of a shape's plan beside the shape itself, and what it counts otherwise.
+func Beside(p *Prediction, pl *plan.Plan) string {
+	const gib = 1 << 30
+	counts := "counts what operators need while they run"
+	switch {
+	case pl.Shard.Weights():
+		counts += " and the gathered weights and gradients of a block"
+	case pl.Shard.Gradients():
+		counts += " and the gradients of a block, until they are scattered"
 	}
-	return most
+	if p.Shape.Replicas > 1 && !p.Shape.Behind && !pl.Shard.Gradients() {
+		counts = "sums gradients bucket by bucket, by rings whose messages go in step, and " + counts
+	}
+	return fmt.Sprintf("predicted is simulated: %.4g s and %.4g GiB on the fullest device; shapes are ranked by closed "+
+		"forms, which say %.4g s and %.4g GiB: the simulator %s", pl.Predicted.StepS,
+		float64(slices.Max(pl.Predicted.MemoryBytes))/float64(p.Shape.Tensor)/gib, p.StepS,
+		float64(slices.Max(p.MemoryBytes))/gib, counts)
 }

@@ -202,7 +202,7 @@ func TestBlocksThatDiffer(t *testing.T) {
 	}
 }
 
-// What is written as a plan has a Program and the shape's recompute, a block of two layers at a time; what no Program
+// What is written as a plan has a Program and the shape's recompute, a block at a time; what no Program
 // can be written of is refused.
 func TestPlansOfShapesAreBuilt(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
@@ -225,7 +225,7 @@ func TestPlansOfShapesAreBuilt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, st := range pl.Stages {
-			if st.Recompute != plan.Every(2) {
+			if st.Recompute != plan.Blocks {
 				t.Errorf("recompute is %v", st.Recompute)
 			}
 		}

@@ -2,10 +2,10 @@ package shape
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile/kernels"
 )
 
@@ -24,16 +24,6 @@ type unit struct {
 	boundary               float64         // bytes that each device sends to another stage
 	pending                float64         // of saved, what the weights' half needs, as a part
 	shared                 map[int]float64 // of parameters, what an earlier unit owns, by that unit
-}
-
-// blockOf is the block that a layer belongs to, of those named like block7.mlp; "" is none.
-func blockOf(name string) string {
-	prefix, _, inside := strings.Cut(name, ".")
-	letters := strings.TrimRight(prefix, "0123456789")
-	if !inside || letters == prefix || letters == "" {
-		return ""
-	}
-	return prefix
 }
 
 // alike is the same for layers that take as long: of one kind, with the same settings, parameters and tensors.
@@ -75,7 +65,7 @@ func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit,
 	known := map[string]kernels.Cost{}
 	for i := range m.Layers {
 		l := &m.Layers[i]
-		block := blockOf(l.Name)
+		block := plan.BlockOf(l.Name)
 		tensors[l.Name] = l.Outputs
 		if block != "" && block != at && len(out) > 0 && !out[len(out)-1].block && begun {
 			return nil, fmt.Errorf("shape: %s has layer %s between its blocks, %s behind it; shapes are of models that "+

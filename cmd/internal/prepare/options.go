@@ -264,6 +264,12 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	if o.Boundary, err = packing.Named(j.Plan.Boundary); err != nil {
 		return o, cli.BadInput(fmt.Errorf("%s: %w", j.Called("boundary"), err))
 	}
+	if o.Shard, err = plan.ParseShard(j.Plan.Shard); err != nil {
+		return o, cli.BadInput(fmt.Errorf("%s: %w", j.Called("shard"), err))
+	}
+	if o.Gradients, err = plan.ParseGradients(j.Plan.Gradients); err != nil {
+		return o, cli.BadInput(fmt.Errorf("%s: %w", j.Called("gradients"), err))
+	}
 	if wholeMinibatches(j) && o.MicroBatches == 0 && o.MicroBatch == 0 {
 		o.MicroBatches = 1
 	}
@@ -282,6 +288,11 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	}
 	if err := o.CheckNames(); err != nil { // before anything is measured
 		return o, Refused(j, err)
+	}
+	if j.Machine.Cluster == "" && j.Plan.File == "" { // this machine is to train it
+		if err := o.Executed(); err != nil {
+			return o, Refused(j, err)
+		}
 	}
 	for _, at := range j.Plan.Split {
 		at = strings.TrimSpace(at)

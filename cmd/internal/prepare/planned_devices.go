@@ -26,6 +26,12 @@ func takeOver(j *job.Job, pl *plan.Plan) error {
 	if j.Given("sequence_parallel") && j.Machine.SequenceParallel != t.SequenceParallel {
 		return refuse("sequence_parallel", j.Machine.SequenceParallel, t.SequenceParallel)
 	}
+	if own := cmp.Or(j.Plan.Shard, "none"); j.Given("shard") && own != pl.Shard.String() {
+		return refuse("shard", own, pl.Shard)
+	}
+	if own := cmp.Or(j.Plan.Gradients, "overlapped"); j.Given("gradients") && own != pl.Gradients.String() {
+		return refuse("gradients", own, pl.Gradients)
+	}
 	j.Machine.Precision = pl.Precision
 	if pl.Tensor != nil && j.Machine.Cluster != "" {
 		j.Machine.Tensor, j.Machine.SequenceParallel = []int{t.Devices}, t.SequenceParallel

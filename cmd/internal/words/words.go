@@ -18,7 +18,6 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/stage/optim"
-	"github.com/millrace-ml/millrace/tune/shape"
 )
 
 // Groups are all words, in the order of help: headings, and words below them, the most used first.
@@ -63,7 +62,10 @@ func Groups() []cli.Group {
 			{Name: "weights", Takes: "POLICY", Rare: true, Values: policies},
 			{Name: "staleness", Takes: "N", Rare: true},
 			{Name: "boundary", Takes: "FORMAT", Rare: true, Values: One(packing.Names...)},
-			{Name: "recompute", Takes: "HOW", Rare: true, Values: One("auto", "none", "stage", "every:2", "every:4")},
+			{Name: "recompute", Takes: "HOW", Rare: true, Values: One("auto", "none", "stage", "every:2", "every:4", "blocks",
+				"selective")},
+			{Name: "shard", Takes: "WHAT", Rare: true, Values: One(plan.Shards...)},
+			{Name: "gradients", Takes: "WHEN", Rare: true, Values: One("overlapped", "behind", "bucket=25MB")},
 			{Name: "profile", Takes: "FILE", Rare: true, Values: files("json")},
 			{Name: "program", Takes: "FILE", Rare: true, Values: files("txt", "json", "csv")},
 			{Name: "any-order", Rare: true},
@@ -91,8 +93,7 @@ func Groups() []cli.Group {
 			{Name: "formula", Takes: "NAME", Rare: true, Values: One("paper", "artifact")},
 			{Name: "async", Rare: true},
 			{Name: "fit", Takes: "NAMES", Values: list(numberNames)},
-			{Name: "sweep", Rare: true}, {Name: "shard", Takes: "HOW", Rare: true, Values: One(shape.Shards...)},
-			{Name: "all-reduce-behind", Rare: true},
+			{Name: "sweep", Rare: true},
 			{Name: "all"}, {Name: "most-pipelines", Takes: "N"}, {Name: "rivals"}, {Name: "simulate"},
 			{Name: "rounds", Takes: "N"}, {Name: "settings", Takes: "N"}, {Name: "profile-at", Takes: "M,N", Rare: true},
 			{Name: "baselines", Rare: true}, {Name: "grid", Rare: true},

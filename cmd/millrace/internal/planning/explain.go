@@ -101,6 +101,7 @@ func (v *view) plan(why *tune.Explanation) {
 		}
 		v.line("weights", "on the last worker; each other one takes the newest for its next minibatch, "+bound)
 	}
+	v.line("replicas", replicas(pl))
 	v.workers()
 	if pl.Objective.Name != "" && pl.Planner != "auto" && pl.Objective.Value > 0 {
 		v.line("planner", fmt.Sprintf("%s: %s %.6g %s", pl.Planner, pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit))

@@ -3,6 +3,7 @@ package planning
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/tune/predict"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
@@ -19,8 +23,6 @@ type sweepFlags struct {
 	on       bool
 	replicas []int
 	chunks   []int
-	shard    []string
-	behind   bool
 	svg      string // where they are drawn
 }
 
@@ -31,13 +33,11 @@ func (f *sweepFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.on, "sweep", false, "rank shapes of a described cluster: replicas x stages x tensor")
 	flags.IntSliceVar(&f.replicas, "replicas", nil, "with --sweep: replicas of the pipeline (default: all that fit)")
 	flags.IntSliceVar(&f.chunks, "chunks", nil, "with --sweep: virtual stages on each device")
-	flags.StringSliceVar(&f.shard, "shard", nil, "with --sweep: what replicas divide: none, zero1, zero2, zero3")
-	flags.BoolVar(&f.behind, "all-reduce-behind", false, "with --sweep: replicas sum gradients behind the step")
 }
 
 // wanted says whether any of the flags asks for shapes.
 func (f *sweepFlags) wanted() bool {
-	return f.on || len(f.replicas) > 0 || len(f.chunks) > 0 || len(f.shard) > 0 || f.behind || f.svg != ""
+	return f.on || len(f.replicas) > 0 || len(f.chunks) > 0 || f.svg != ""
 }
 
 // ofSearch are the flags that say nothing of shapes.
@@ -50,10 +50,9 @@ type Swept struct {
 }
 
 // run ranks shapes.
-func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output string) error {
+func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, output string) error {
 	if !f.on {
-		return cli.BadInput(errors.New("--replicas, --chunks, --shard, --all-reduce-behind and --svg are of shapes: give " +
-			"--sweep too"))
+		return cli.BadInput(errors.New("--replicas, --chunks and --svg are of shapes: give --sweep too"))
 	}
 	for _, name := range ofSearch {
 		if c.Flags().Changed(name) {
@@ -75,7 +74,11 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 		return err
 	}
 	described = described.Limited(j.Machine.MemoryBytes())
-	found, err := shape.Run(m, described, f.sweep(j, described))
+	all, err := f.sweep(j, described)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	found, err := shape.Run(m, described, all)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -92,17 +95,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 		if !best.Fits {
 			return cli.BadInput(shape.ErrNothing)
 		}
-		pl, err := best.Plan(m, described)
-		if err != nil {
-			return cli.BadInput(err)
-		}
-		grouped, err := described.Grouped(best.Shape.Tensor, best.Shape.SequenceParallel)
-		if err != nil {
-			return cli.BadInput(err)
-		}
-		(&prepare.Prepared{Job: j, Model: m, Cluster: grouped}).Placed(pl)
-		pl.Precision = j.Machine.Precision
-		if err := pl.Write(output); err != nil {
+		if err := written(j, m, described, best, output); err != nil {
 			return err
 		}
 	}
@@ -119,18 +112,58 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, all, asJSON bool, output 
 		return cli.WriteJSON(c.OutOrStdout(), Swept{found, sensitive})
 	}
 	out := c.OutOrStdout()
-	if err := drawn(out, m, described, found, sensitive, all); err != nil {
+	if err := drawn(out, m, described, found, sensitive, explain); err != nil {
 		return err
 	}
 	return cli.Wrote(out, output, f.svg)
 }
 
+// written writes a shape as a plan, with what the simulator says of it.
+func written(j *job.Job, m *model.Model, described *cluster.Cluster, best *shape.Prediction, output string) error {
+	pl, err := best.Plan(m, described)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	grouped, err := described.Grouped(best.Shape.Tensor, best.Shape.SequenceParallel)
+	if err != nil {
+		return cli.BadInput(err)
+	}
+	pl.Precision = j.Machine.Precision
+	if gradients, err := plan.ParseGradients(j.Plan.Gradients); err == nil {
+		pl.Gradients = gradients
+	}
+	p := &prepare.Prepared{Job: j, Model: m, Plan: pl}
+	if err := p.CostsOn(grouped); err != nil {
+		return err
+	}
+	p.Placed(pl)
+	predicted, err := predict.Plan(p.Profile, grouped, pl, j.Train.Clip > 0)
+	var work *predict.WorkError
+	switch {
+	case errors.As(err, &work):
+		pl.Why = append(pl.Why, "not simulated: "+err.Error())
+	case err != nil:
+		return cli.BadInput(err)
+	default:
+		pl.Predicted = &predicted
+		pl.Why = append(pl.Why, shape.Beside(best, pl))
+	}
+	return pl.Write(output)
+}
+
 // sweep is what is asked for; what nobody fixes is tried.
-func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) shape.Sweep {
+func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) (shape.Sweep, error) {
+	gradients, err := plan.ParseGradients(j.Plan.Gradients)
+	if err != nil {
+		return shape.Sweep{}, fmt.Errorf("%s: %w", j.Called("gradients"), err)
+	}
 	base := shape.Shape{Batch: j.Plan.Batch, MicroBatch: 1, Precision: j.Machine.Precision,
-		States: len(j.Train.Optimizer.States()), Behind: f.behind, SequenceParallel: j.Machine.SequenceParallel,
-		Schedule: j.Plan.Schedule}
-	w := shape.Sweep{Base: base, Tensors: j.Machine.Tensor, Replicas: f.replicas, Chunks: f.chunks, Shards: f.shard}
+		States: len(j.Train.Optimizer.States()), Behind: gradients == plan.GradientsBehind,
+		SequenceParallel: j.Machine.SequenceParallel, Schedule: j.Plan.Schedule}
+	w := shape.Sweep{Base: base, Tensors: j.Machine.Tensor, Replicas: f.replicas, Chunks: f.chunks}
+	if j.Plan.Shard != "" {
+		w.Shards = strings.Split(j.Plan.Shard, ",")
+	}
 	powers := func(most int) (all []int) {
 		for n := 1; n <= most; n *= 2 {
 			all = append(all, n)
@@ -155,10 +188,10 @@ func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) shape.Sweep {
 	switch j.Plan.Recompute {
 	case "", "auto":
 		w.Recomputes = []string{"none", "selective", "full"}
-	case "stage":
+	case "stage", "blocks":
 		w.Recomputes = []string{"full"}
 	default:
-		w.Recomputes = []string{j.Plan.Recompute}
+		w.Recomputes = strings.Split(j.Plan.Recompute, ",")
 	}
-	return w
+	return w, nil
 }

@@ -1,0 +1,159 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/registry"
+)
+
+// Shard is what the replicas of a stage divide among them (Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch
+// FSDP, VLDB 2023). With n replicas each keeps a part in n of it, and of the rest all.
+//
+//	none   nothing                 gradients are all-reduced
+//	zero1  the optimizer's states  gradients are reduce-scattered, and weights gathered behind the update
+//	zero2  gradients too           the same, scattered for every micro-batch
+//	zero3  weights too             gathered for each forward and backward, scattered for every micro-batch
+//
+// Its text is one of these words, "none" the same as nothing.
+type Shard string
+
+// The shards that there are.
+const (
+	ShardNothing Shard = ""
+	ZeRO1        Shard = "zero1"
+	ZeRO2        Shard = "zero2"
+	ZeRO3        Shard = "zero3"
+)
+
+// Shards are the words for what replicas divide.
+var Shards = []string{"none", string(ZeRO1), string(ZeRO2), string(ZeRO3)}
+
+// ParseShard reads one of Shards; "" is none.
+func ParseShard(text string) (Shard, error) {
+	if text == "" || text == "none" {
+		return ShardNothing, nil
+	}
+	if err := registry.OneOf(text, Shards); err != nil {
+		return ShardNothing, fmt.Errorf("plan: shard is %w", err)
+	}
+	return Shard(text), nil
+}
+
+// States, Gradients and Weights say what is divided.
+func (s Shard) States() bool    { return s != ShardNothing }
+func (s Shard) Gradients() bool { return s == ZeRO2 || s == ZeRO3 }
+func (s Shard) Weights() bool   { return s == ZeRO3 }
+
+// String is the word for it.
+func (s Shard) String() string {
+	if s == ShardNothing {
+		return "none"
+	}
+	return string(s)
+}
+
+// Gradients is when the replicas of a stage sum gradients.
+//
+// Its text is "overlapped", beside the last backward as soon as layers have made them; "behind", once that has ended;
+// or "bucket=25MB", overlapped and so many bytes at once at least (Li et al., PyTorch Distributed, VLDB 2020, section
+// 3.2.3). Overlapped without a size is the runtime's own.
+type Gradients string
+
+// The two without a size.
+const (
+	GradientsOverlapped Gradients = ""
+	GradientsBehind     Gradients = "behind"
+)
+
+// gradientsForms is what its texts look like.
+const gradientsForms = "overlapped, behind, or bucket= and a size, like bucket=25MB"
+
+// ParseGradients reads the text; "" is overlapped.
+func ParseGradients(text string) (Gradients, error) {
+	switch text {
+	case "", "overlapped":
+		return GradientsOverlapped, nil
+	case "behind":
+		return GradientsBehind, nil
+	}
+	if size, is := strings.CutPrefix(text, "bucket="); is {
+		if n, err := cluster.ParseBytes(size); err == nil && n > 0 {
+			return Gradients(text), nil
+		}
+	}
+	return GradientsOverlapped, fmt.Errorf("plan: gradients is %q; it is %s", text, gradientsForms)
+}
+
+// String is the text.
+func (g Gradients) String() string {
+	if g == GradientsOverlapped {
+		return "overlapped"
+	}
+	return string(g)
+}
+
+// BucketBytes is how many bytes are summed at once at least; 0: the runtime's own, or behind all at once.
+func (g Gradients) BucketBytes() int64 {
+	size, _ := strings.CutPrefix(string(g), "bucket=")
+	n, err := cluster.ParseBytes(size)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// UnmarshalJSON reads one of Shards.
+func (s *Shard) UnmarshalJSON(data []byte) error {
+	var text string
+	err := json.Unmarshal(data, &text)
+	if err == nil {
+		*s, err = ParseShard(text)
+	}
+	return err
+}
+
+// UnmarshalJSON reads the text.
+func (g *Gradients) UnmarshalJSON(data []byte) error {
+	var text string
+	err := json.Unmarshal(data, &text)
+	if err == nil {
+		*g, err = ParseGradients(text)
+	}
+	return err
+}
+
+// checkReplicas refuses what replicas divide, and when they sum, where a step has no one sum of all replicas.
+func (p *Plan) checkReplicas() error {
+	if _, err := ParseShard(string(p.Shard)); err != nil {
+		return err
+	}
+	if _, err := ParseGradients(string(p.Gradients)); err != nil {
+		return err
+	}
+	if synchronous := p.Weights == "sync" || p.Weights == ""; !synchronous && p.Shard != ShardNothing {
+		return fmt.Errorf("plan: shard is %s for weights %q; replicas divide what one update of all of them changes, "+
+			"under sync", p.Shard, p.Weights)
+	} else if !synchronous && p.Gradients != GradientsOverlapped {
+		return fmt.Errorf("plan: gradients is %s for weights %q; it is of the sum at a flush, under sync", p.Gradients,
+			p.Weights)
+	}
+	return nil
+}
+
+// PlansOnly says what a plan has that is planned, simulated and exported alone, and not executed here; "" is nothing.
+func (p *Plan) PlansOnly() string {
+	if p.Shard != ShardNothing {
+		return "its replicas divide what they keep (shard " + string(p.Shard) + ")"
+	}
+	if p.Gradients == GradientsBehind {
+		return "its replicas sum gradients behind the last backward (gradients behind)"
+	}
+	if i := slices.IndexFunc(p.Stages, func(s Stage) bool { return !s.Recompute.Trained() }); i >= 0 {
+		return fmt.Sprintf("stage %d recomputes %v", i, p.Stages[i].Recompute)
+	}
+	return ""
+}

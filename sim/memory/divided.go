@@ -1,0 +1,88 @@
+package memory
+
+import (
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// Unit is layers from..to-1 whose weights are gathered, and gradients scattered, at once: a block, or a layer outside
+// of blocks. FSDP wraps blocks so (Zhao et al., VLDB 2023, section 3.2.1).
+type Unit struct {
+	From, To                   int
+	WeightBytes, GradientBytes int64 // whole, of all replicas
+}
+
+// Units are those of a stage. A parameter that a layer in front of it owns has gradients of its own.
+func Units(p *profile.Profile, st plan.Stage) (all []Unit) {
+	for l := st.FirstLayer; l <= st.LastLayer; l++ {
+		layer := &p.Layers[l]
+		block := plan.BlockOf(layer.Name)
+		if l == st.FirstLayer || block == "" || block != plan.BlockOf(p.Layers[l-1].Name) {
+			all = append(all, Unit{From: l})
+		}
+		u := &all[len(all)-1]
+		u.To = l + 1
+		u.WeightBytes += layer.ParameterBytes
+		if layer.TiedTo >= 0 && layer.TiedTo < st.FirstLayer { // the stage's own copy
+			u.WeightBytes += layer.TiedBytes
+		}
+		u.GradientBytes += p.SummedBytes(layer.ParameterBytes + layer.TiedBytes)
+	}
+	return all
+}
+
+// share is a replica's part of bytes that n divide.
+func share(bytes int64, n int) int64 { return (bytes + int64(n) - 1) / int64(n) }
+
+// divided is which of its numbers a replica of a stage has a part of, and what it has whole for a moment.
+type divided struct {
+	shard plan.Shard
+	n     int
+}
+
+func (d divided) states(bytes int64) int64 {
+	if d.shard.States() {
+		return share(bytes, d.n)
+	}
+	return bytes
+}
+
+func (d divided) gradients(bytes int64) int64 {
+	if d.shard.Gradients() {
+		return share(bytes, d.n)
+	}
+	return bytes
+}
+
+func (d divided) weights(bytes int64) int64 {
+	if d.shard.Weights() {
+		return share(bytes, d.n)
+	}
+	return bytes
+}
+
+// whole adds what instructions hold for a moment of units: the weights of two neighbours, one of which is gathered
+// while the other computes, and the gradients of one until they are scattered.
+func (d divided) whole(out *Held, units []Unit) {
+	if d.n < 2 || !d.shard.Gradients() {
+		return
+	}
+	var weights, gradients int64
+	for i, u := range units {
+		gradients = max(gradients, u.GradientBytes)
+		if d.shard.Weights() {
+			both := u.WeightBytes
+			if i > 0 {
+				both += units[i-1].WeightBytes
+			}
+			weights = max(weights, both)
+		}
+	}
+	for _, peak := range []*int64{&out.ForwardPeak, &out.EvaluatePeak} {
+		*peak += weights
+	}
+	for _, peak := range []*int64{&out.FirstBackwardPeak, &out.BackwardPeak, &out.FirstInputPeak, &out.InputPeak,
+		&out.FirstWeightPeak, &out.WeightPeak} {
+		*peak += weights + gradients
+	}
+}

@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim/memory"
+)
+
+// What the replicas of a stage do together: they sum gradients and, where they divide weights or gradients
+// (plan.Shard), gather the ones and scatter the others. A gather of n replicas moves (n-1)/n of the bytes, a scatter as
+// much, and an all-reduce both (Rajbhandari et al., ZeRO, SC 2020, section 7): with zero1 and zero2 a step moves what
+// it does without where gradients are as wide as weights, with zero3 half as much again.
+
+// replicated adds what a stage's replicas do together, workers being all of the plan's.
+func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, pl *plan.Plan, s int,
+	device string, workers int) {
+	st := pl.Stages[s]
+	units := memory.Units(p, st)
+	var weights, gradients int64
+	for _, u := range units {
+		weights, gradients = weights+u.WeightBytes, gradients+u.GradientBytes
+	}
+	together := slices.Sorted(slices.Values(st.Devices))
+	gather := func(bytes int64) float64 { return c.CollectiveS(together, float64(bytes), cluster.Gather) }
+	overlap := 1.0
+	if kernels := c.DeviceTypes[device].Kernels; kernels != nil {
+		overlap = kernels.Overlap
+		k.Unhidden = 1 - overlap
+	}
+	switch pl.Shard {
+	case plan.ShardNothing:
+		k.AllReduceS = c.AllReduceS(st.Devices, k.ParameterBytes)
+	case plan.ZeRO1:
+		k.AllReduceS = gather(gradients) + gather(weights)
+	case plan.ZeRO2: // what was scattered is summed
+		k.AllReduceS = gather(weights)
+	}
+	if pl.Shard.States() {
+		for _, t := range []*float64{&k.UpdateS, &k.PulledUpdateS, &k.ReferenceUpdateS} {
+			*t /= float64(len(st.Devices))
+		}
+	}
+	if pl.Shard.Gradients() {
+		k.gathered(units, costs, againOf(p, st), pl.Shard, gather, overlap)
+		return
+	}
+	if pl.Gradients == plan.GradientsBehind {
+		return
+	}
+	bucket := pl.Gradients.BucketBytes()
+	if k.whole, k.halves = summedBeside(p, c, costs, st, workers); bucket > 0 {
+		k.Shares, k.WeightShares = k.whole.buckets(bucket), k.halves.buckets(bucket)
+		k.whole, k.halves = layerwise{}, layerwise{} // the plan says how many bytes
+		return
+	}
+	k.Shares, k.WeightShares = k.whole.buckets(schedule.BucketBytes), k.halves.buckets(schedule.BucketBytes)
+}
+
+// gathered has forwards and backwards take the longer of what each unit computes and of its collectives, which go on
+// beside it: of zero3 the gather of its weights, in front of both, and of the backward the scatter of its gradients.
+// Of the shorter the part that does not hide adds to it.
+func (k *StageCost) gathered(units []memory.Unit, costs []profile.Cost, again []bool, shard plan.Shard,
+	gather func(bytes int64) float64, overlap float64) {
+	more := func(computesS, collectiveS float64) float64 {
+		return max(computesS, collectiveS) + (1-overlap)*min(computesS, collectiveS) - computesS
+	}
+	at := 0
+	for _, u := range units {
+		forward, backward := 0.0, 0.0
+		for l := u.From; l < u.To; l++ {
+			forward, backward = forward+costs[l].ForwardS, backward+costs[l].BackwardS
+			if again[at] {
+				backward += costs[l].ForwardS
+			}
+			at++
+		}
+		before, behind := 0.0, gather(u.GradientBytes)
+		if shard.Weights() {
+			before = gather(u.WeightBytes)
+			behind += before
+		}
+		k.ForwardS += more(forward, before)
+		k.EvaluateS += more(forward, before)
+		k.BackwardS, k.InputS = k.BackwardS+more(backward, behind), k.InputS+more(backward, behind)
+	}
+}
+
+// againOf says which layers of a stage its backward computes again, by layer from its first.
+func againOf(p *profile.Profile, st plan.Stage) []bool {
+	out := make([]bool, st.LastLayer-st.FirstLayer+1)
+	name := func(at int) string { return p.Layers[st.FirstLayer+at].Name }
+	for _, run := range st.Recompute.Segments(len(out), name) {
+		for at := run[0]; at < run[1]; at++ {
+			out[at] = true
+		}
+	}
+	return out
+}
+
+// between is a message between two devices. Each device of a tensor-parallel group sends its part of what all of them
+// have, and the receiving group gathers it, unless positions are divided (Narayanan et al., SC 2021, section 4.1).
+func between(c *cluster.Cluster, from, to int, bytes int64) (latencyS, linkS float64) {
+	latencyS, linkS = c.Transfer(from, to, bytes)
+	if g := c.DeviceTypes[c.Devices[to]].Group; g != nil && !g.SequenceParallel && g.BandwidthBytesPerSecond > 0 {
+		others := float64(g.Size - 1)
+		linkS += others * (float64(bytes)/float64(g.Size)/g.BandwidthBytesPerSecond + g.LatencyS)
+	}
+	return latencyS, linkS
+}

@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+)
+
+// replicated is what the one stage of two layers costs on n devices of a server, 1000 bytes a second and no latency.
+// They have 400 and 100 bytes of parameters. Backwards take 2 and 3 s, forwards 1 s each, updates 4 s in all.
+func replicated(t *testing.T, n int, change func(pl *plan.Plan, p *profile.Profile, d *cluster.DeviceType)) StageCost {
+	t.Helper()
+	p := &profile.Profile{Model: "m", Version: profile.Version, Layers: []profile.Layer{
+		{Name: "block0.mlp", From: []int{-1}, TiedTo: -1, ParameterBytes: 400, UpdateTimes: profile.UpdateTimes{UpdateS: 3},
+			Costs: []profile.Cost{{Device: "gpu", MicroBatch: 1, ForwardS: 1, BackwardS: 2}}},
+		{Name: "head", From: []int{0}, TiedTo: -1, ParameterBytes: 100, UpdateTimes: profile.UpdateTimes{UpdateS: 1},
+			Costs: []profile.Cost{{Device: "gpu", MicroBatch: 1, ForwardS: 1, BackwardS: 3}}}}}
+	pl := &plan.Plan{Replication: "round_robin", MicroBatch: 1, MicroBatches: n, Stages: []plan.Stage{{LastLayer: 1}}}
+	c := &cluster.Cluster{Name: "c", Levels: []cluster.Level{{Name: "server", Size: n, BandwidthBytesPerSecond: 1000,
+		FullDuplex: true}}}
+	for d := range n {
+		pl.Stages[0].Devices, c.Devices = append(pl.Stages[0].Devices, d), append(c.Devices, "gpu")
+	}
+	d := cluster.DeviceType{}
+	if change != nil {
+		change(pl, p, &d)
+	}
+	c.DeviceTypes = map[string]cluster.DeviceType{"gpu": d}
+	costs, err := CostsOf(p, c, pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return costs.Stages[0][0]
+}
+
+// What replicas move, from Rajbhandari et al., ZeRO, SC 2020, section 7: without and with zero1 and zero2 twice
+// (n-1)/n of the parameters a step, with zero3 three times. Layers that compute nothing beside it take what it does.
+func TestTrafficOfDividedReplicas(t *testing.T) {
+	for _, n := range []int{2, 4, 8} {
+		once := 500.0 * float64(n-1) / float64(n) / 1000
+		for shard, want := range map[plan.Shard]float64{plan.ShardNothing: 2, plan.ZeRO1: 2, plan.ZeRO2: 2, plan.ZeRO3: 3} {
+			k := replicated(t, n, func(pl *plan.Plan, p *profile.Profile, _ *cluster.DeviceType) {
+				pl.Shard = shard
+				for l := range p.Layers {
+					p.Layers[l].Costs[0].ForwardS, p.Layers[l].Costs[0].BackwardS = 0, 0
+				}
+			})
+			if got := k.ForwardS + k.BackwardS + k.AllReduceS; math.Abs(got-want*once) > 1e-9 {
+				t.Errorf("%v of %d: %v s, want %v", shard, n, got, want*once)
+			}
+			// An update is of a part of the states.
+			update := 4.0
+			if shard != plan.ShardNothing {
+				update /= float64(n)
+			}
+			if math.Abs(k.UpdateS-update) > 1e-12 {
+				t.Errorf("%v of %d: an update of %v s, want %v", shard, n, k.UpdateS, update)
+			}
+		}
+	}
+}
+
+// A unit takes the longer of its computation and its collectives. By hand, two replicas over 1000 bytes a second: half
+// of a unit's bytes cross, so that the block's 400 take 0.2 s once and the head's 100 0.05 s. Slow links, 100 bytes a
+// second, make that 2 s and 0.5 s: the block's forward waits 1 s for its weights, and its backward, of 2 s, 2 s for
+// weights and gradients, 4 s. Where six tenths of a collective hide, four tenths of the shorter one add to both.
+func TestCollectivesBesideUnits(t *testing.T) {
+	zero3 := func(overlap, bandwidth float64) StageCost {
+		return replicated(t, 2, func(pl *plan.Plan, p *profile.Profile, d *cluster.DeviceType) {
+			pl.Shard = plan.ZeRO3
+			for l := range p.Layers {
+				p.Layers[l].ParameterBytes = int64(float64(p.Layers[l].ParameterBytes) * 1000 / bandwidth)
+			}
+			if overlap < 1 {
+				d.Kernels = &cluster.Kernels{Overlap: overlap}
+			}
+		})
+	}
+	for _, c := range []struct{ overlap, bandwidth, forward, backward float64 }{
+		{1, 1000, 2, 5},
+		{1, 100, 2 + 1, 5 + 2},
+		{0.6, 1000, 2 + 0.4*0.25, 5 + 0.4*0.5},
+		{0.6, 100, 2 + 1 + 0.4*(1+0.5), 5 + 2 + 0.4*(2+1)},
+	} {
+		k := zero3(c.overlap, c.bandwidth)
+		if math.Abs(k.ForwardS-c.forward) > 1e-9 || math.Abs(k.BackwardS-c.backward) > 1e-9 ||
+			math.Abs(k.InputS-c.backward) > 1e-9 {
+			t.Errorf("%+v: forward %v, backward %v, its first half %v", c, k.ForwardS, k.BackwardS, k.InputS)
+		}
+	}
+}
+
+// When replicas sum, by hand: F = 2, B = 5 of which the head's is the first 3, an all-reduce of 4 s of which the
+// head's fifth is 0.8, U = 4. Behind: 2 + 5 + 4 + 4. In buckets of 100 bytes the head is summed from 5 to 5.8 and the
+// block from 7 to 10.2; in one of 500 all from 7. Where half hides, half of the head's 0.8 comes behind.
+func TestWhenReplicasSum(t *testing.T) {
+	program := replicas(t, "dp", 2, 2)
+	for _, c := range []struct {
+		gradients plan.Gradients
+		overlap   float64
+		want      float64
+	}{
+		{plan.GradientsBehind, 1, 15},
+		{"bucket=100B", 1, 10.2 + 4},
+		{"bucket=500B", 1, 11 + 4},
+		{plan.GradientsOverlapped, 1, 15}, // a bucket of the runtime's is not filled
+		{"bucket=100B", 0.5, 10.2 + 0.4 + 4},
+		{plan.GradientsBehind, 0.5, 15},
+	} {
+		k := replicated(t, 2, func(pl *plan.Plan, _ *profile.Profile, d *cluster.DeviceType) {
+			pl.Gradients = c.gradients
+			if c.overlap < 1 {
+				d.Kernels = &cluster.Kernels{Overlap: c.overlap}
+			}
+		})
+		k.AllReduceS = 4
+		_, sum, err := Run(program, Costs{Stages: [][]StageCost{{k}}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exactly(t, sum.StepS, c.want, "gradients %v, %v of it hidden", c.gradients, c.overlap)
+	}
+}
+
+// Blocks alone are computed again: the block's forward of 1 s once more, the head's not.
+func TestBlocksAloneAreComputedAgain(t *testing.T) {
+	for again, want := range map[plan.Recompute]float64{plan.KeepAll: 5, plan.Blocks: 6, plan.KeepInput: 7} {
+		k := replicated(t, 1, func(pl *plan.Plan, _ *profile.Profile, _ *cluster.DeviceType) {
+			pl.Stages[0].Recompute = again
+		})
+		exactly(t, k.BackwardS, want, "recompute %v: a backward", again)
+		exactly(t, k.ForwardS, 2, "recompute %v: a forward", again)
+	}
+}
+
+// Scores that are computed again take their time in the backward, and are saved no more; who does not know them says
+// so.
+func TestScoresAreComputedAgain(t *testing.T) {
+	selective := func(scores profile.Scores) (kept, again StageCost) {
+		change := func(how plan.Recompute) func(*plan.Plan, *profile.Profile, *cluster.DeviceType) {
+			return func(pl *plan.Plan, p *profile.Profile, _ *cluster.DeviceType) {
+				pl.Stages[0].Recompute = how
+				p.Layers[0].Costs[0].SavedBytes, p.Layers[0].Costs[0].OutputBytes = 100, 10
+				p.Layers[0].Costs[0].Scores = scores
+			}
+		}
+		return replicated(t, 1, change(plan.KeepAll)), replicated(t, 1, change(plan.Selective))
+	}
+	kept, again := selective(profile.Scores{AgainS: 0.5, Bytes: 60})
+	exactly(t, again.BackwardS, kept.BackwardS+0.5, "a backward")
+	exactly(t, again.InputS, kept.InputS+0.5, "its first half")
+	if kept.SavedBytes-again.SavedBytes != 60 || again.BackwardPeak-kept.BackwardPeak != 60 {
+		t.Errorf("saved %d and %d, for a moment %d and %d", kept.SavedBytes, again.SavedBytes, kept.BackwardPeak,
+			again.BackwardPeak)
+	}
+	p := &profile.Profile{Model: "gpt", Layers: []profile.Layer{{Costs: []profile.Cost{{}}}}}
+	if _, err := p.Selective(); err == nil || !strings.Contains(err.Error(), "no layer of the profile of gpt says") {
+		t.Errorf("without scores: %v", err)
+	}
+}
