@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
 )
 
 // Wide is a sweep for each number of stages, over what w leaves open; what w says is kept. Stages are powers of two and
@@ -18,7 +19,7 @@ func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	blocks := 0
 	at := ""
 	for i := range m.Layers {
-		if b := blockOf(m.Layers[i].Name); b != at {
+		if b := plan.BlockOf(m.Layers[i].Name); b != at {
 			if at = b; b != "" {
 				blocks++
 			}
