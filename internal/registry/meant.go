@@ -54,7 +54,8 @@ func Nearest(given string, names []string) string {
 	return ""
 }
 
-// meant is the names that one begins that is none, up to a hyphen, and otherwise those that are as near as any.
+// meant is the names that one begins that is none, up to a hyphen, and otherwise those that are as near as any, or that
+// end like it.
 func meant(given string, names []string) (near []string) {
 	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return len(given) < 2 || !strings.HasPrefix(strings.ToLower(name), strings.ToLower(given)+"-")
@@ -73,6 +74,11 @@ func meant(given string, names []string) (near []string) {
 	}
 	if near == nil && len(given) > 1 {
 		near = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, given) })
+	}
+	if len(near) == 0 && len(given) > 2 { // "a100" of dgx-a100
+		near = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return !strings.HasSuffix(strings.ToLower(name), strings.ToLower(given))
+		})
 	}
 	if len(near) > mostMeant {
 		return nil

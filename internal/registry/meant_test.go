@@ -18,6 +18,8 @@ func TestWhichNameIsMeant(t *testing.T) {
 		{"a100", types, "did you mean a100-40gb or a100-80gb? there are v100, v100-32gb, a100-40gb, a100-80gb, h100, p100"},
 		{"A100-40g", types, "did you mean a100-40gb? there are v100, v100-32gb, a100-40gb, a100-80gb, h100, p100"},
 		{"zb-h3", many, "did you mean zb-h1 or zb-h2?"},
+		{"A100", []string{"avgpipe", "dgx-a100", "dgx-h100", "pcie-8xa100", "workshop-3090-4090"},
+			"did you mean dgx-a100 or pcie-8xa100?"},
 		{"inter", many, "did you mean interleaved?"},
 		{"", few, "there are sgd, adam, adamw, or give the path of a file"},
 		{"x", few[:1], "there is sgd, or give the path of a file"},
