@@ -1,12 +1,15 @@
-// Package beside is a thread with a device of its own that does what it is given, in order. Whoever gives it
-// something never waits.
+// Package beside runs work in order on an OS thread of its own, which has a device of its own. Giving it work never
+// waits.
 //
-// In: how the device is opened, and work. Out: the work done in the order in which it was given, on a goroutine
-// locked to its thread; how many handles were open when the device was closed.
-// Refused: work behind Close, which is dropped as is what has not begun by then.
+// In: how the device is opened, and work. Out: the work done in the order in which it was given; at the end, how many
+// handles the device had open, which are leaks. Refused: work given after Close; it is dropped, as is work that has
+// not begun by then.
 //
-// Whoever drives it makes a Thread, gives it work, and closes it in front of what its work uses. What a work does
-// where it fails, or panics, is its own to say.
+// # What whoever drives a Thread must do
+//
+//  1. Close it before anything that its work uses ends; no work runs after Close has returned.
+//  2. Report the failures of its work from within the work: the Thread takes no error and recovers no panic.
+//  3. Free in Drop what Do would have freed: exactly one of the two is called for each Work.
 package beside
 
 import (
@@ -17,85 +20,97 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Work is done on the thread's device; where that could not be opened it gets the error instead.
+// Work is one job for the thread. Both functions are needed. They may give further work, and must not call Close.
 type Work struct {
-	Do   func(dev engine.Device, opened error)
-	Drop func() // in place of Do, if the thread is closed before
+	// Do does the job on the thread. opened is the error of opening the device, which is nil then.
+	Do func(dev engine.Device, opened error)
+	// Drop is called instead of Do where the thread is closed first, on either side's goroutine.
+	Drop func()
 }
 
-// Thread does work in order.
+// Thread does work in order. Its methods may be called from many goroutines.
 type Thread struct {
-	mu     sync.Mutex
-	given  sync.Cond
-	queue  []Work
-	closed bool
-	leave  func() // on the thread, in front of its device's end
-	ended  chan struct{}
-	leaked int
+	mu      sync.Mutex
+	changed sync.Cond // queue or closed has changed
+	queue   []Work
+	closed  bool
+	leave   func()
+	ended   chan struct{} // closed once the device is
+	leaked  int           // valid once ended is closed
 }
 
-// New starts a thread. open is called on it, once, before the first work, and leave behind the last.
+// New starts a thread. On it open is called once before the first work, and leave once after the last, while the device
+// is still open.
 func New(open func() (engine.Device, error), leave func()) *Thread {
 	t := &Thread{leave: leave, ended: make(chan struct{})}
-	t.given.L = &t.mu
-	crash.Go(func() { t.life(open) })
+	t.changed.L = &t.mu
+	crash.Go(func() { t.run(open) })
 	return t
 }
 
-// Give has work done behind all that was given before. It does not wait.
+// Give has work done after all that was given before. It does not wait.
 func (t *Thread) Give(w Work) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		w.Drop()
-		return
+	closed := t.closed
+	if !closed {
+		t.queue = append(t.queue, w)
+		t.changed.Signal()
 	}
-	t.queue = append(t.queue, w)
-	t.given.Signal()
+	t.mu.Unlock()
+	if closed {
+		w.Drop()
+	}
 }
 
-// Close drops what has not begun, waits for what has, and returns how many handles were open then.
+// Close drops the work that has not begun, waits for the one that has, and closes the device. It returns how many
+// handles the device had open. A second Close returns the same.
 func (t *Thread) Close() (leaked int) {
 	t.mu.Lock()
 	t.closed = true
-	t.given.Signal()
+	t.changed.Signal()
 	t.mu.Unlock()
 	<-t.ended
 	return t.leaked
 }
 
-func (t *Thread) life(open func() (engine.Device, error)) {
+// run is the thread's life.
+func (t *Thread) run(open func() (engine.Device, error)) {
 	defer close(t.ended)
-	runtime.LockOSThread() // never to unlock it: what an engine keeps by thread ends with the thread
+	runtime.LockOSThread() // and never unlock: the engine's thread-local state ends with the thread
 	dev, err := open()
-	for {
-		w, more := t.next()
-		if !more {
-			break
-		}
+	for w, more := t.next(); more; w, more = t.next() {
 		w.Do(dev, err)
 	}
+	t.drop()
 	t.leave()
 	if dev != nil {
 		t.leaked = dev.Close()
 	}
 }
 
-// next waits for work; false once the thread is closed.
-func (t *Thread) next() (Work, bool) {
+// next waits for work. more is false once the thread is closed.
+func (t *Thread) next() (w Work, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.queue) == 0 && !t.closed {
-		t.given.Wait()
+		t.changed.Wait()
 	}
 	if t.closed {
-		for _, w := range t.queue {
-			w.Drop()
-		}
-		t.queue = nil
 		return Work{}, false
 	}
-	w := t.queue[0]
+	w = t.queue[0]
+	t.queue[0] = Work{} // what it holds on to is the collector's once it is done
 	t.queue = t.queue[1:]
 	return w, true
+}
+
+// drop drops the work that is left. Nobody gives more: the thread is closed.
+func (t *Thread) drop() {
+	t.mu.Lock()
+	left := t.queue
+	t.queue = nil
+	t.mu.Unlock()
+	for _, w := range left {
+		w.Drop()
+	}
 }

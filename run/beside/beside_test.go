@@ -1,0 +1,136 @@
+package beside
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/millrace-ml/millrace/engine"
+	"github.com/millrace-ml/millrace/engine/ref"
+)
+
+// closing is a device that notes that it is closed, and has some handles open then.
+type closing struct {
+	engine.Device
+	close func() int
+}
+
+func (c *closing) Close() int { return c.close() }
+
+// Opening, the work in the order in which it was given, leave, and closing the device come in that order, and all of
+// them on one goroutine.
+func TestTheLifeOfAThread(t *testing.T) {
+	var did []string // of the thread alone, so that the race detector finds whoever else writes it
+	note := func(what string) { did = append(did, what) }
+	dev := &closing{close: func() int { note("close"); return 3 }}
+	th := New(func() (engine.Device, error) { note("open"); return dev, nil }, func() { note("leave") })
+	last := make(chan struct{})
+	for _, name := range []string{"a", "b", "c"} {
+		th.Give(Work{Drop: func() { note("dropped " + name) }, Do: func(d engine.Device, err error) {
+			if d != dev || err != nil {
+				t.Errorf("work %s has device %v, error %v", name, d, err)
+			}
+			note(name)
+			if name == "c" {
+				close(last)
+			}
+		}})
+	}
+	<-last
+	if leaked, again := th.Close(), th.Close(); leaked != 3 || again != 3 {
+		t.Errorf("%d handles leaked, %d the second time; want 3", leaked, again)
+	}
+	if want := []string{"open", "a", "b", "c", "leave", "close"}; !slices.Equal(did, want) {
+		t.Errorf("%v, want %v", did, want)
+	}
+}
+
+// Close waits for the work under way. What is queued after it is dropped, and so is what is given later; each Work is
+// done or dropped, and never both.
+func TestCloseDropsWhatHasNotBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var did []string
+		begun, goOn := make(chan struct{}), make(chan struct{})
+		th := New(func() (engine.Device, error) { return nil, nil }, func() { did = append(did, "leave") })
+		work := func(name string) Work {
+			return Work{
+				Do:   func(engine.Device, error) { did = append(did, "did "+name) },
+				Drop: func() { did = append(did, "dropped "+name) },
+			}
+		}
+		th.Give(Work{Drop: func() { t.Error("work under way is dropped") }, Do: func(engine.Device, error) {
+			close(begun)
+			<-goOn
+			did = append(did, "did first")
+			th.Give(work("given by the first"))
+		}})
+		th.Give(work("second"))
+		<-begun
+		closed := false
+		go func() { th.Close(); closed = true }()
+		synctest.Wait()
+		if closed || len(did) > 0 {
+			t.Errorf("with work under way it is closed (%v), and %v", closed, did)
+		}
+		close(goOn)
+		synctest.Wait()
+		if !closed {
+			t.Fatal("it is not closed")
+		}
+		th.Give(work("late"))
+		want := []string{"did first", "dropped given by the first", "dropped second", "leave", "dropped late"}
+		if !slices.Equal(did, want) {
+			t.Errorf("%v, want %v", did, want)
+		}
+	})
+}
+
+// Work whose Drop gives further work, as one does that hands it to somebody else, does not lock up.
+func TestDropMayGiveWork(t *testing.T) {
+	th := New(func() (engine.Device, error) { return nil, nil }, func() {})
+	th.Close()
+	dropped := 0
+	th.Give(Work{Drop: func() {
+		dropped++
+		th.Give(Work{Drop: func() { dropped++ }})
+	}})
+	if dropped != 2 {
+		t.Errorf("%d are dropped, want 2", dropped)
+	}
+}
+
+// A device that cannot be opened is each work's to report; there is none to close.
+func TestADeviceThatDoesNotOpen(t *testing.T) {
+	broken, got := errors.New("no stream"), make(chan error, 2)
+	th := New(func() (engine.Device, error) { return nil, broken }, func() {})
+	for range 2 {
+		th.Give(Work{Do: func(_ engine.Device, err error) { got <- err }})
+	}
+	if a, b := <-got, <-got; a != broken || b != broken {
+		t.Errorf("the work gets %v and %v, want %v", a, b, broken)
+	}
+	if leaked := th.Close(); leaked != 0 {
+		t.Errorf("%d handles leaked", leaked)
+	}
+}
+
+// What work leaves behind on a real device is counted.
+func TestLeaksAreCounted(t *testing.T) {
+	done := make(chan struct{})
+	th := New(func() (engine.Device, error) { return ref.New().Open(0, 1) }, func() {})
+	th.Give(Work{Do: func(dev engine.Device, err error) {
+		defer close(done)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := dev.Full(engine.Float64, []int64{2}, 1); err != nil {
+			t.Error(err)
+		}
+	}})
+	<-done
+	if leaked := th.Close(); leaked != 1 {
+		t.Errorf("%d handles leaked, want 1", leaked)
+	}
+}
