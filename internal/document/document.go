@@ -1,10 +1,9 @@
-// Package document is how the nouns of the house become files: a profile, a plan or a
-// timeline is read only as what it claims to be and written whole or not at all.
+// Package document reads and writes the files of values: profiles, plans, timelines and others.
 //
-// In goes a value, or the bytes of a JSON object with a version; out comes the file, or the
-// value. Refused: a file cut short, another version, fields that nobody knows (they would be
-// lost at the next writing), and what is no regular file, too long, or stands for too much. Errors
-// say what is wrong; which noun it was, and what to do about it, its room adds, by a Store.
+// In: a value, or the bytes of a JSON object with a version. Out: the file, written whole or not at all, or the value.
+// Refused: a file cut short, another version, unknown fields (they would be lost at the next writing), and what is no
+// regular file, is too long, or would need too much memory. Errors say what is wrong; a Store adds which room's file
+// it is, and what to do about it.
 package document
 
 import (

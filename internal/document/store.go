@@ -7,26 +7,26 @@ import (
 	"io/fs"
 )
 
-// Store reads and writes the documents of one noun; a room has one for each noun that it keeps in files.
+// Store reads and writes files of one type, T. A room has a Store for each type that it keeps in files, and says in it
+// what only the room knows: its name, its limits, its checks and its remedies.
 //
-// Every error begins with the room, and says which file it is of. What is read was decoded, and what is
-// written was checked, so that nothing is written that would not be read.
+// Every error of a Store begins with Room; those of files name the file. Write refuses what Read would refuse, so that
+// no file is written that cannot be read again.
 type Store[T any] struct {
-	Room    string // begins every error
-	Bytes   int64  // most that are read
-	Missing string // what to do about a file that is not there, behind the error that says so
-	// Decode makes the value of a text, and refuses what none is made of. Its errors begin with the room.
+	Room    string // begins every error: "profile"
+	Bytes   int64  // longer files are refused
+	Missing string // what to do where there is no file: "make one with: millrace profile"; empty: nothing is said
+	// Decode makes a value of a file's text, or says why there is none. Its errors begin with the room.
 	Decode func(text []byte) (*T, error)
-	// Check refuses what is not to be written; its errors begin with the room. nil: there is nothing to
-	// refuse.
+	// Check says why a value must not be written. Its errors begin with the room. nil: every value may be.
 	Check func(v *T) error
-	// Encode writes a value for a file of this name. nil: as indented JSON.
+	// Encode writes a value to w, which becomes the file of this path. nil: it is written as indented JSON.
 	Encode func(w io.Writer, v *T, path string) error
-	// InFile names the file in an error of Decode. nil: behind it, in parentheses.
+	// InFile adds the file's path to an error of Decode. nil: at the end, in parentheses.
 	InFile func(err error, path string) error
 }
 
-// Read reads a file.
+// Read reads and decodes a file.
 func (s *Store[T]) Read(path string) (*T, error) {
 	text, err := Read(path, s.Bytes)
 	switch {
@@ -45,7 +45,7 @@ func (s *Store[T]) Read(path string) (*T, error) {
 	return v, nil
 }
 
-// From reads a document to the end of r.
+// From reads r to its end and decodes what it read.
 func (s *Store[T]) From(r io.Reader) (*T, error) {
 	text, err := ReadAll(r, s.Bytes)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Store[T]) From(r io.Reader) (*T, error) {
 	return s.Decode(text)
 }
 
-// Write writes a file, whole or not at all.
+// Write checks a value and writes its file, whole or not at all.
 func (s *Store[T]) Write(path string, v *T) error {
 	if s.Check != nil {
 		if err := s.Check(v); err != nil {
@@ -71,13 +71,13 @@ func (s *Store[T]) Write(path string, v *T) error {
 	return nil
 }
 
-// Versioned is the Decode of a JSON object of a version that check finds nothing wrong with. again says how
-// to make another where a text is none.
-func Versioned[T any](room string, version int, again string, check func(*T) error) func(text []byte) (*T, error) {
+// Versioned makes the Decode of a Store whose files are JSON objects with a version. It refuses texts that are none,
+// with remedy, which says how to get another file, and values that check finds something wrong with.
+func Versioned[T any](room string, version int, remedy string, check func(*T) error) func(text []byte) (*T, error) {
 	return func(text []byte) (*T, error) {
 		v := new(T)
 		if err := Decode(text, version, v); err != nil {
-			return nil, fmt.Errorf("%s: cannot read it: %w; %s", room, err, again)
+			return nil, fmt.Errorf("%s: cannot read it: %w; %s", room, err, remedy)
 		}
 		if err := check(v); err != nil {
 			return nil, err

@@ -17,11 +17,15 @@ func (n *noun) check() error {
 	return nil
 }
 
-func TestAStoreSaysWhatAndWhere(t *testing.T) {
-	store := Store[noun]{Room: "room", Bytes: 40, Missing: "make one", Check: (*noun).check,
+// nouns is a Store with every remedy, for files of at most 40 bytes.
+func nouns() *Store[noun] {
+	return &Store[noun]{Room: "room", Bytes: 40, Missing: "make one", Check: (*noun).check,
 		Decode: Versioned("room", 1, "make another", (*noun).check)}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "noun")
+}
+
+// What cannot be read is refused with the room, the reason, what to do about it, and the file.
+func TestAStoreSaysWhatIsWrongWithAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "noun")
 	for text, want := range map[string]string{
 		`{"version": 1, "name": "a"}`: "",
 		`{"version": 1, "name": ""}`:  "room: it has no name (in " + path + ")",
@@ -32,31 +36,50 @@ func TestAStoreSaysWhatAndWhere(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		n, err := store.Read(path)
+		n, err := nouns().Read(path)
 		if want == "" && (err != nil || n.Name != "a") || want != "" && (err == nil || err.Error() != want) {
 			t.Errorf("%q: %+v, %v; want %q", text, n, err, want)
 		}
 	}
-	if _, err := store.Read(path + "s"); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "room: ") ||
-		!strings.HasSuffix(err.Error(), "; make one") {
-		t.Errorf("a file that is not there: %v", err)
-	}
-	if _, err := store.From(strings.NewReader(strings.Repeat(" ", 41))); err == nil || err.Error() != "room: it is "+
-		"longer than 40 bytes, and no more are read" {
-		t.Errorf("an endless text: %v", err)
-	}
-	store.InFile = func(err error, path string) error { return fmt.Errorf("%s: %w", filepath.Base(path), err) }
-	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Read(path); err == nil || !strings.HasPrefix(err.Error(), "noun: room: ") {
-		t.Errorf("a file named in front: %v", err)
+}
+
+func TestAStoreSaysHowToMakeAMissingFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "none")
+	if _, err := nouns().Read(path); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "room: ") ||
+		!strings.Contains(err.Error(), path) || !strings.HasSuffix(err.Error(), "; make one") {
+		t.Error(err)
 	}
 }
 
+// A stream has no length to look at before, and ends at the limit all the same.
+func TestAStoreReadsNoEndlessStream(t *testing.T) {
+	const want = "room: it is longer than 40 bytes, and no more are read"
+	if _, err := nouns().From(strings.NewReader(strings.Repeat(" ", 41))); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	n, err := nouns().From(strings.NewReader(`{"version": 1, "name": "a"}`))
+	if err != nil || n.Name != "a" {
+		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+// A room whose errors name a line names the file in front of it.
+func TestAStoreNamesTheFileAsItsRoomDoes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "noun")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store := nouns()
+	store.InFile = func(err error, path string) error { return fmt.Errorf("%s: %w", filepath.Base(path), err) }
+	if _, err := store.Read(path); err == nil || !strings.HasPrefix(err.Error(), "noun: room: ") {
+		t.Error(err)
+	}
+}
+
+// What would not be read again is not written; neither is half a file.
 func TestAStoreWritesWhatItReads(t *testing.T) {
-	store := Store[noun]{Room: "room", Bytes: MaxBytes, Check: (*noun).check,
-		Decode: Versioned("room", 1, "", (*noun).check)}
+	store := nouns()
+	store.Bytes = MaxBytes
 	path := filepath.Join(t.TempDir(), "noun")
 	if err := store.Write(path, &noun{Version: 1}); err == nil || err.Error() != "room: it has no name" {
 		t.Errorf("what would be refused was written: %v", err)
@@ -79,6 +102,16 @@ func TestAStoreWritesWhatItReads(t *testing.T) {
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "b for noun" {
 		t.Errorf("%q, %v", text, err)
+	}
+	store.Encode = func(w io.Writer, _ *noun, _ string) error {
+		_, err := io.WriteString(w, "half")
+		return errors.Join(err, errors.New("no more"))
+	}
+	if err := store.Write(path, &noun{Version: 1, Name: "c"}); err == nil || !strings.HasSuffix(err.Error(), "no more") {
+		t.Errorf("half a file: %v", err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "b for noun" {
+		t.Errorf("half a file has replaced a whole one: %q, %v", text, err)
 	}
 	if err := store.Write(filepath.Join(path, "below"), &noun{Version: 1, Name: "b"}); err == nil ||
 		!strings.HasPrefix(err.Error(), "room: write ") {
