@@ -22,24 +22,13 @@ import (
 	"github.com/millrace-ml/millrace/launch/start"
 )
 
-// launchable are the verbs that processes of a run may be.
+// launchable lists the verbs that can run in several processes.
 var launchable = []string{"train", "doctor"}
 
-// printsAlone says whether rank 0 alone prints what a verb comes to. The arguments are read as the processes read
-// them, whose errors are theirs to say.
-func printsAlone(args []string) bool {
-	c, flags, err := command().Find(args)
-	if err == nil {
-		err = c.ParseFlags(flags)
-	}
-	links, _ := c.Flags().GetBool("links") // false where there is none
-	return err == nil && (c.Name() != "doctor" || links)
-}
-
-// otherHalf is the verb by which launch starts processes on another host.
+// otherHalf is the hidden verb by which launch starts processes on another host.
 const otherHalf = "launch-here"
 
-// executableVar is the environment's --executable.
+// executableVar names the environment variable that --executable defaults to.
 const executableVar = "MILLRACE_EXECUTABLE"
 
 const (
@@ -51,8 +40,9 @@ With --restarts all start again after a process was lost, and go on from the las
 handed on, and is the end.`
 
 	launchMore = `Each process finds its rank, where the others are met, and the token of the run in its environment.
-What they print stands behind their rank, and their host where there are several, but for records in JSON, which
-say it themselves. train and doctor --links print their results on rank 0 alone, as they are.
+Every line that they print begins with their rank, and with their host where there are several; records in JSON have
+both as fields.
+train and doctor --links print their results on rank 0 alone, without a rank in front.
 
 Processes on this host meet on the loopback. The variables that processes on other hosts need travel inside the ssh
 connection, and processes end when it does. Millrace's path there is this one's, or --executable's, or that of
@@ -64,7 +54,7 @@ killed. With --restarts all start again after a process was lost (exit code 3), 
 130, 143), not after any other end; hosts that no longer answer are left out.`
 )
 
-// launchFlags are what launch was told.
+// launchFlags are the values of launch's flags.
 type launchFlags struct {
 	n, restarts, workers     int
 	hosts, token, executable string
@@ -79,18 +69,18 @@ func launchCommand() *cobra.Command {
   millrace launch --hosts a:2,b:2 --restarts 3 -- train job.yaml
   millrace launch -n 2 -- doctor`,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := f.spec(c.Flags().Changed("processes"), c.Flags().Changed("workers-per-process"))
-			if err == nil && c.Context().Err() == nil {
+			s, err := f.spec(c.Flags().Changed)
+			if err == nil {
 				s.Args, err = launchedVerb(c, args)
 			}
 			if err != nil {
 				return cli.BadInput(err)
 			}
 			if line, err := json.Marshal(os.Args); err == nil {
-				s.Env = append(without(s.Env, launch.CommandVar), fmt.Sprint(launch.CommandVar, "=", string(line)))
+				s.Env = with(s.Env, launch.CommandVar, string(line))
 			}
 			if cli.IsTerminal(os.Stdout) {
-				s.Env = append(s.Env, fmt.Sprint(terminal.ColumnsVar, "=", terminal.Of(os.Stdout).Columns))
+				s.Env = with(s.Env, terminal.ColumnsVar, fmt.Sprint(terminal.Of(os.Stdout).Columns))
 			}
 			return launchAll(c, s)
 		},
@@ -107,88 +97,103 @@ func launchCommand() *cobra.Command {
 	return c
 }
 
-// spec is what the flags ask for.
-func (f *launchFlags) spec(counted, staffed bool) (*start.Spec, error) {
-	if f.n < 1 || f.n > start.MaxProcesses {
-		return nil, fmt.Errorf("--processes is %d; give 1 to %d", f.n, start.MaxProcesses)
-	}
-	if f.restarts < 0 || f.restarts > start.MaxProcesses {
-		return nil, fmt.Errorf("--restarts is %d; give 0 to %d", f.restarts, start.MaxProcesses)
-	}
-	if f.workers < 1 || f.workers > launch.MaxSize {
-		return nil, fmt.Errorf("--workers-per-process is %d; give 1 to %d", f.workers, launch.MaxSize)
-	}
-	s := &start.Spec{Hosts: []start.Host{{Processes: f.n}}, Restarts: f.restarts, Env: os.Environ(),
-		Remote: []string{otherHalf}}
-	if f.hosts != "" {
-		hosts, err := start.ParseHosts(f.hosts)
-		if err != nil {
-			return nil, fmt.Errorf("--hosts: %w", err)
+// spec checks the flags and makes what they ask for, but for the verb. given says whether a flag was given by its name.
+func (f *launchFlags) spec(given func(name string) bool) (*start.Spec, error) {
+	for _, flag := range []struct {
+		name            string
+		is, least, most int
+	}{
+		{"processes", f.n, 1, start.MaxProcesses},
+		{"restarts", f.restarts, 0, start.MaxProcesses},
+		{"workers-per-process", f.workers, 1, launch.MaxSize},
+	} {
+		if flag.is < flag.least || flag.is > flag.most {
+			return nil, fmt.Errorf("--%s is %d; give %d to %d", flag.name, flag.is, flag.least, flag.most)
 		}
-		n := 0
-		for _, h := range hosts {
-			n += h.Processes
-		}
-		if counted && n != f.n {
-			return nil, fmt.Errorf("--processes is %d, and --hosts %s has %d; leave --processes out, or make them equal", f.n,
-				f.hosts, n)
-		}
-		s.Hosts = hosts
 	}
+	s := &start.Spec{Restarts: f.restarts, Env: os.Environ(), Remote: []string{otherHalf}}
 	var err error
-	if s.Program, err = os.Executable(); err != nil {
+	if s.Hosts, err = f.startOn(given("processes")); err != nil {
 		return nil, err
 	}
-	if told := cmp.Or(f.executable, os.Getenv(executableVar)); told != "" {
-		if !filepath.IsAbs(told) {
-			return nil, fmt.Errorf("--executable is %s; give a whole path, since it is that of all hosts", told)
-		}
-		s.Program = told
+	if s.Program, err = f.program(); err != nil {
+		return nil, err
 	}
-	if staffed {
-		s.Env = append(without(s.Env, launch.WorkersVar), fmt.Sprint(launch.WorkersVar, "=", f.workers))
+	if given("workers-per-process") {
+		s.Env = with(s.Env, launch.WorkersVar, fmt.Sprint(f.workers))
 	}
 	if f.token == "" {
 		return s, nil
 	}
 	path, err := filepath.Abs(f.token)
 	if err == nil {
-		_, err = launch.Token{File: path}.Read(nil)
+		_, err = launch.Token{File: path}.Read(nil) // refused here, not by every process
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--run-token-file: %w", err)
 	}
-	s.Env = append(without(s.Env, launch.TokenVar, launch.TokenFileVar), launch.TokenFileVar+"="+path)
+	s.Env = with(without(s.Env, launch.TokenVar), launch.TokenFileVar, path)
 	return s, nil
 }
 
-// without is an environment without variables.
-func without(env []string, names ...string) []string {
-	return slices.DeleteFunc(env, func(line string) bool {
-		name, _, _ := strings.Cut(line, "=")
-		return slices.Contains(names, name)
-	})
+// startOn returns the hosts with their numbers of processes. counted says that --processes was given: it must agree.
+func (f *launchFlags) startOn(counted bool) ([]start.Host, error) {
+	if f.hosts == "" {
+		return []start.Host{{Processes: f.n}}, nil
+	}
+	hosts, err := start.ParseHosts(f.hosts)
+	if err != nil {
+		return nil, fmt.Errorf("--hosts: %w", err)
+	}
+	n := 0
+	for _, h := range hosts {
+		n += h.Processes
+	}
+	if counted && n != f.n {
+		return nil, fmt.Errorf("--processes is %d, and --hosts %s has %d; leave --processes out, or make them equal", f.n,
+			f.hosts, n)
+	}
+	return hosts, nil
 }
 
-// launchedVerb is what stands behind --.
+// program returns the path of millrace, which is the same on all hosts.
+func (f *launchFlags) program() (string, error) {
+	given := cmp.Or(f.executable, os.Getenv(executableVar))
+	switch {
+	case given == "":
+		return os.Executable()
+	case !filepath.IsAbs(given):
+		return "", fmt.Errorf("--executable is %s; give a whole path, since it is that of all hosts", given)
+	}
+	return given, nil
+}
+
+// with sets a variable of an environment, whose lines are NAME=value.
+func with(env []string, name, value string) []string {
+	return append(without(env, name), name+"="+value)
+}
+
+// without removes a variable from an environment.
+func without(env []string, name string) []string {
+	return slices.DeleteFunc(env, func(line string) bool { return strings.HasPrefix(line, name+"=") })
+}
+
+// launchedVerb checks the arguments after -- and returns them: the verb to start, and its flags.
 func launchedVerb(c *cobra.Command, args []string) ([]string, error) {
 	switch at := c.ArgsLenAtDash(); {
 	case at != 0 || len(args) == 0:
-		return nil, errors.New("behind -- stands the verb to start, as in: millrace launch -n 2 -- doctor")
+		return nil, errors.New("give the verb to start after --, as in: millrace launch -n 2 -- doctor")
 	case args[0] == "millrace":
-		return nil, fmt.Errorf("behind -- stands the verb alone; leave %q out", args[0])
-	}
-	if !slices.Contains(launchable, args[0]) {
-		return nil, fmt.Errorf("%q is not started in several processes; train and doctor are", args[0])
+		return nil, fmt.Errorf("give the verb alone after --; leave %q out", args[0])
+	case !slices.Contains(launchable, args[0]):
+		return nil, fmt.Errorf("%q is not started in several processes; %s are", args[0], strings.Join(launchable, " and "))
 	}
 	return args, nil
 }
 
-// launchAll starts the processes and waits for them.
+// launchAll starts the processes, waits for them, and ends as the first that failed. A run that a signal stopped ends
+// as stopped, unless a process failed otherwise.
 func launchAll(c *cobra.Command, s *start.Spec) error {
-	if c.Context().Err() != nil {
-		return context.Cause(c.Context())
-	}
 	if err := cli.LeavesToOthers(c); err != nil {
 		return err
 	}
@@ -211,7 +216,18 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 	return cli.Exit(o.Code, fmt.Errorf("launch: %s, after %s", o.How, terminal.Duration(time.Since(began).Seconds())))
 }
 
-// launchHereCommand is launch's other half, on another host.
+// printsAlone says whether rank 0 alone prints the verb's result, so that nothing needs a rank in front. Arguments that
+// cannot be read print nothing; the processes say what is wrong with them.
+func printsAlone(args []string) bool {
+	c, flags, err := command().Find(args)
+	if err == nil {
+		err = c.ParseFlags(flags)
+	}
+	links, _ := c.Flags().GetBool("links") // false where there is no such flag
+	return err == nil && (c.Name() != "doctor" || links)
+}
+
+// launchHereCommand makes the verb that launch runs on another host, over ssh.
 func launchHereCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: otherHalf, Short: "Start processes here as launch on another host says on standard input", Hidden: true,
@@ -220,7 +236,8 @@ func launchHereCommand() *cobra.Command {
 			if err := cli.LeavesToOthers(c); err != nil {
 				return err
 			}
-			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a launcher that is gone is no reason to leave processes
+			// Where the launcher is gone Serve ends the processes; SIGPIPE would end this one before that.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			return start.Serve(c.Context(), os.Stdin, os.Stdout)
 		},
 	}

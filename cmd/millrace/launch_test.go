@@ -167,10 +167,10 @@ func TestWhatLaunchRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"launch -n 2":                                 "behind -- stands the verb to start",
-		"launch -n 2 doctor":                          "behind -- stands the verb to start",
-		"launch -n 2 --":                              "behind -- stands the verb to start",
-		"launch -n 2 doctor -- --json":                "behind -- stands the verb to start",
+		"launch -n 2":                                 "give the verb to start after --",
+		"launch -n 2 doctor":                          "give the verb to start after --",
+		"launch -n 2 --":                              "give the verb to start after --",
+		"launch -n 2 doctor -- --json":                "give the verb to start after --",
 		"launch -n 2 -- millrace train":               `leave "millrace" out`,
 		"launch -n 2 -- plan --model mlp":             `"plan" is not started in several processes; train and doctor are`,
 		"launch -n 0 -- doctor":                       "--processes is 0",
