@@ -226,7 +226,7 @@ func (c column) indices(rows []int) ([]int64, error) {
 	}
 	each := c.as.Elements()
 	for i, row := range rows {
-		if err := c.as.within(all[i*each : (i+1)*each]); err != nil {
+		if err := c.as.check(all[i*each : (i+1)*each]); err != nil {
 			return nil, &arrays.ValueError{Row: row, Err: err}
 		}
 	}

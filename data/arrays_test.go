@@ -216,3 +216,23 @@ func TestArraysThatDoNotFit(t *testing.T) {
 		t.Errorf("a file cut short: %v", err)
 	}
 }
+
+// Whole numbers without a sign are read up to 32 bits, beside tensors of types that are not.
+func TestUnsignedTensors(t *testing.T) {
+	path := tensorFile(t, tensor{"a", "U16", []int64{2}, []uint16{65535, 1}}, tensor{"b", "U32", []int64{2},
+		[]uint32{1 << 31, 1}}, tensor{"w", "F8_E5M2", []int64{3}, []uint8{1, 2, 3}})
+	set, err := Open(path, Options{Fields: []Field{{"a", nil, Int, nil}, {"b", nil, Int, nil}}, TrainPart: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := set.Train.Batch(0, 2, 0, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := b["a"].Ints, b["b"].Ints; max(a[0], a[1]) != 65535 || max(b[0], b[1]) != 1<<31 || min(b[0], b[1]) != 1 {
+		t.Errorf("a is %v, b %v", a, b)
+	}
+	if set, err = Open(path, Options{}); err == nil && set.Refused["w"] == "" {
+		t.Error("w, of a type that is not read, is shown")
+	}
+}

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Array is numbers with a shape, whose first dimension is rows. One of the others is not nil.
+// Array is numbers with a shape, whose first dimension is rows. Exactly one of Floats, Ints and Bools is set.
 type Array struct {
 	Shape  []int
 	Floats []float32
@@ -21,7 +21,7 @@ type Array struct {
 	Bools  []bool
 }
 
-// Batch is arrays of as many rows each, by the names of the inputs that a model reads them as.
+// Batch has an array for each input of a model, by the input's name. All have the same number of rows.
 type Batch map[string]Array
 
 // DType is the type of an array's elements.
@@ -34,12 +34,12 @@ const (
 	Bool  DType = "bool"  // Array.Bools
 )
 
-// Field says what one row of an array is.
+// Field describes one row of an array.
 type Field struct {
 	Name  string
 	Shape []int // of a row
 	DType DType
-	// Ranges are what its elements may be, where a model takes them as indices.
+	// Ranges say which numbers an Int may be where the model uses it as an index. Other numbers are refused.
 	Ranges []Range
 }
 
@@ -67,19 +67,18 @@ type Set struct {
 	Name        string
 	Train, Test Split   // Test: nil where all rows train
 	Fields      []Field // what a batch has
-	Classes     int     // of targets: 0 to Classes-1; 0: they are none, or it would take long to find
+	Classes     int     // targets are 0 to Classes-1; 0: they are no classes, or counting them would take long
 	Tokens      bool    // rows are windows of a text
-	// Of a CSV file: the names that its first row gives its columns, nil where it has none; the words that are its
-	// classes, by their number, nil where they are numbers; and which rows are kept for testing.
+	// Heading, ClassNames and Kept are set for a CSV file: the column names of its first row (nil: it has none), the
+	// word of each class by its number (nil: classes are numbers), and which rows are kept for testing.
 	Heading, ClassNames []string
 	Kept                string
-	// Stored is the types that a file has arrays in, as NumPy calls them, by their names; nil of other data.
-	Stored map[string]string
-	// Refused is arrays of a file that cannot be read and that nobody has asked for, with the reason.
-	Refused map[string]string
+	// Stored and Refused are set for a file of arrays, by the arrays' names: the type that each is stored in, as NumPy
+	// calls it, and why an array that nobody asked for cannot be read.
+	Stored, Refused map[string]string
 }
 
-// Named is the classes with their numbers, "no = 0, yes = 1", where they are words; empty where they are not.
+// Named lists classes that are words with their numbers: "no = 0, yes = 1". It is empty where classes are numbers.
 func (s *Set) Named() string {
 	var words []string
 	for i, name := range s.ClassNames {
@@ -88,18 +87,19 @@ func (s *Set) Named() string {
 	return strings.Join(words, ", ")
 }
 
-// Options of Open.
+// Options say how Open reads data.
 type Options struct {
 	Seed uint64
-	// Fields are what a model reads, and Target which of them has its targets. Data of one input and its
-	// target goes by their names, and takes their shapes where these have as many elements: an image for dense
-	// layers. A text has as many positions in a row. A file of arrays has one under each name. nil: as the data
-	// has them, under "input" and "target" but in such a file.
+	// Fields are what a model reads, and Target names the one with its targets. Data of one input and one target takes
+	// their names, and their shapes where the number of elements agrees (an image may be read by dense layers). A text
+	// takes its row length from them. A file of arrays must have an array under each name. nil: rows have the data's own
+	// shapes, under "input" and "target", or under a file's names of arrays.
 	Fields []Field
 	Target string
-	// TrainPart is which part of the rows of an .npz or .safetensors file trains, above 0; with 1 all do, and
-	// nothing is evaluated. 0 is DefaultTrainPart. Other data has test rows of its own, and refuses it.
+	// TrainPart is the part of the rows of an .npz or .safetensors file that trains, above 0 and at most 1; the others
+	// evaluate. 0 is DefaultTrainPart. Other data has test rows of its own, and refuses any other value.
 	TrainPart float64
-	// Tokenizer makes tokens of a text, one of package tokens; empty leaves its bytes. Other data refuses it.
+	// Tokenizer names the one of package tokens that makes tokens of a text; empty: a row is bytes. Other data refuses
+	// it.
 	Tokenizer string
 }

@@ -165,7 +165,7 @@ func tableSet(name string, train, test *table, shape []int, o Options, scale fun
 		}
 	}
 	for i, l := range train.labels {
-		if err := p.target.within([]int64{int64(l)}); err != nil {
+		if err := p.target.check([]int64{int64(l)}); err != nil {
 			return nil, fmt.Errorf("data: %s: training sample %d has class %w", name, i, err)
 		}
 	}

@@ -6,21 +6,17 @@ import (
 	"slices"
 )
 
-// Range says which whole numbers elements of an input may be.
+// Range says which whole numbers elements of a model's input may be: Least to Most, both included, and Skip.
 type Range struct {
 	Least, Most int64
-	Skip        *int64 // one more that may stand there; nil: none
-	At          []int  // elements of a row that it holds for, ascending; nil: all
-	Only        bool   // all that are in the range suit the model; else it calculates with them too
-	For         string // why
+	Skip        *int64 // one more number that is allowed, which the model leaves out (a padding index); nil: none
+	At          []int  // positions in a row that the Range is for, ascending; nil: all
+	Only        bool   // the numbers are used as indices only; false: the model also calculates with them
+	For         string // what needs it, as a refusal says: "a table of 6"
 }
 
-func (r *Range) has(v int64) bool {
-	return v >= r.Least && v <= r.Most || r.Skip != nil && v == *r.Skip
-}
-
-// String says what is right, and why.
-func (r *Range) String() string {
+// String is what a refusal says is right, and why: "0 to 5: a table of 6".
+func (r Range) String() string {
 	text := fmt.Sprintf("%d to %d", r.Least, r.Most)
 	if r.Skip != nil {
 		text += fmt.Sprintf(", or %d, which is left out", *r.Skip)
@@ -28,45 +24,61 @@ func (r *Range) String() string {
 	return text + ": " + r.For
 }
 
-// within refuses a row with an element that is out of its range.
-func (f Field) within(row []int64) error {
+// allows says whether an element may be v.
+func (r *Range) allows(v int64) bool {
+	return v >= r.Least && v <= r.Most || r.Skip != nil && v == *r.Skip
+}
+
+// covers says whether the Range is for the element at a position of a row.
+func (r *Range) covers(at int) bool {
+	if r.At == nil {
+		return true
+	}
+	_, is := slices.BinarySearch(r.At, at)
+	return is
+}
+
+// check refuses a row with an element that is out of its range.
+func (f Field) check(row []int64) error {
 	for i := range f.Ranges {
 		r := &f.Ranges[i]
 		if r.At == nil {
 			for at, v := range row {
-				if !r.has(v) {
-					return f.outside(at, v, r)
+				if !r.allows(v) {
+					return f.outOfRange(at, v, r)
 				}
 			}
 		}
 		for _, at := range r.At {
-			if !r.has(row[at]) {
-				return f.outside(at, row[at], r)
+			if !r.allows(row[at]) {
+				return f.outOfRange(at, row[at], r)
 			}
 		}
 	}
 	return nil
 }
 
-func (f Field) outside(at int, v int64, r *Range) error {
-	place := make([]int, len(f.Shape))
+// outOfRange says which value is where in the row, and what would be right.
+func (f Field) outOfRange(at int, v int64, r *Range) error {
+	index := make([]int, len(f.Shape)) // of the element, by dimension
 	for d := len(f.Shape) - 1; d >= 0; d-- {
-		place[d], at = at%f.Shape[d], at/f.Shape[d]
+		index[d], at = at%f.Shape[d], at/f.Shape[d]
 	}
 	where := ""
-	if len(place) > 0 {
-		where = fmt.Sprintf(" at %v", place)
+	if len(index) > 0 {
+		where = fmt.Sprintf(" at %v", index)
 	}
 	return fmt.Errorf("%d%s, and the model's %q takes %v", v, where, f.Name, r)
 }
 
-// limits are the least and the greatest number that are made up for an element of a row. Where nothing is known, or
-// something else is calculated of it that may be an index too, they are 0 and 1, which any table of two entries holds.
+// limits returns the least and the greatest number that Synthetic makes up for the element at a position of a row:
+// those that all its ranges allow. An element without a range, or which the model also calculates with, gets at most
+// two numbers, so that an index calculated from it stays within a table of two entries.
 func (f Field) limits(at int) (least, most int64) {
 	least, most = 0, math.MaxInt64
 	only := true
 	for i := range f.Ranges {
-		if r := &f.Ranges[i]; r.of(at) {
+		if r := &f.Ranges[i]; r.covers(at) {
 			least, most, only = max(least, r.Least), min(most, r.Most), only && r.Only
 		}
 	}
@@ -74,12 +86,4 @@ func (f Field) limits(at int) (least, most int64) {
 		most = min(most, least+1)
 	}
 	return least, max(least, most)
-}
-
-func (r *Range) of(at int) bool {
-	if r.At == nil {
-		return true
-	}
-	_, is := slices.BinarySearch(r.At, at)
-	return is
 }

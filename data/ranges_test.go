@@ -25,17 +25,17 @@ func TestNumbersOutOfRange(t *testing.T) {
 		{5, Range{Most: 5, For: "a table of 6"}, ""},
 		{6, Range{Most: 5, For: "a table of 6"}, `row 7 has 6 at [1 2], and the model's "ids" takes 0 to 5: a table of 6`},
 		{-1, Range{Most: 5, For: "t"}, `row 7 has -1 at [1 2], and the model's "ids" takes 0 to 5: t`},
-		{-1, Range{Least: -6, Most: 5}, ""},
+		{-1, Range{Least: -6, Most: 5}, ""}, // from the table's end, as PyTorch counts
 		{-100, Range{Most: 5, Skip: &skip}, ""},
 		{-99, Range{Most: 5, Skip: &skip, For: "t"}, `takes 0 to 5, or -100, which is left out: t`},
 		{99, Range{Most: 4, At: []int{0, 4}}, ""},
 		{99, Range{Most: 5, At: []int{0, 5}, For: "t"}, `row 7 has 99 at [1 2]`},
 	} {
 		ids[7*6+5] = c.value
-		path := tensorFile(t, tensor{"ids", "I64", []int64{40, 6 / 3, 3}, ids})
+		path := tensorFile(t, tensor{"ids", "I64", []int64{40, 2, 3}, ids})
 		_, err := Open(path, Options{Fields: fields(c.r), TrainPart: 1})
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%d in %+v: %v, want %q", c.value, c.r, err, c.says)
+			t.Errorf("%d at %v in %v: %v, want %q", c.value, c.r.At, c.r, err, c.says)
 		}
 	}
 	// What is too long to be read before is refused in the batch that has it.
@@ -88,22 +88,38 @@ func TestTextsAndTablesOutOfRange(t *testing.T) {
 	}
 }
 
-// Whole numbers without a sign are read up to 32 bits, beside tensors of types that are not.
-func TestUnsignedTensors(t *testing.T) {
-	path := tensorFile(t, tensor{"a", "U16", []int64{2}, []uint16{65535, 1}}, tensor{"b", "U32", []int64{2},
-		[]uint32{1 << 31, 1}}, tensor{"w", "F8_E5M2", []int64{3}, []uint8{1, 2, 3}})
-	set, err := Open(path, Options{Fields: []Field{{"a", nil, Int, nil}, {"b", nil, Int, nil}}, TrainPart: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := set.Train.Batch(0, 2, 0, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a, b := b["a"].Ints, b["b"].Ints; max(a[0], a[1]) != 65535 || max(b[0], b[1]) != 1<<31 || min(b[0], b[1]) != 1 {
-		t.Errorf("a is %v, b %v", a, b)
-	}
-	if set, err = Open(path, Options{}); err == nil && set.Refused["w"] == "" {
-		t.Error("w, of a type that is not read, is shown")
+// Numbers that are made up suit every table that they are an index of. What the model also calculates with is 0 or 1
+// above its least, as is what nothing is known of.
+func TestMadeUpNumbersAreInRange(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		ranges      []Range
+		least, most int64 // of element 1
+	}{
+		{"nothing is known", nil, 0, 1},
+		{"an index", []Range{{Most: 5, Only: true}}, 0, 5},
+		{"an index of two tables", []Range{{Most: 5, Only: true}, {Least: 2, Most: 9, Only: true}}, 2, 5},
+		{"calculated with, too", []Range{{Least: 3, Most: 9}}, 3, 4},
+		{"an index that is calculated with in one place", []Range{{Most: 5, Only: true}, {Most: 9}}, 0, 1},
+		{"one number is right", []Range{{Least: 4, Most: 4}}, 4, 4},
+		{"from the end of a table, too", []Range{{Least: -6, Most: 5, Only: true}}, 0, 5},
+		{"a range of its own", []Range{{Most: 7, Only: true, At: []int{1}}}, 0, 7},
+		{"a range of others", []Range{{Most: 7, Only: true, At: []int{0, 2}}}, 0, 1},
+	} {
+		f := Field{"x", []int{3}, Int, c.ranges}
+		if least, most := f.limits(1); least != c.least || most != c.most {
+			t.Errorf("%s: %d to %d, want %d to %d", c.name, least, most, c.least, c.most)
+		}
+		for step := range 20 {
+			b, err := Synthetic(40, []Field{f}).Batch(step, 2, 0, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, row := range [][]int64{b["x"].Ints[:3], b["x"].Ints[3:]} {
+				if err := f.check(row); err != nil {
+					t.Errorf("%s: made up is %v", c.name, err)
+				}
+			}
+		}
 	}
 }

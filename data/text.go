@@ -86,7 +86,7 @@ func textWithin[T byte | uint32](p pair, all []T, what string) error {
 	for _, f := range p.fields() {
 		for i := range f.Ranges {
 			r := &f.Ranges[i]
-			if at := slices.IndexFunc(all, func(v T) bool { return !r.has(int64(v)) }); at >= 0 {
+			if at := slices.IndexFunc(all, func(v T) bool { return !r.allows(int64(v)) }); at >= 0 {
 				return fmt.Errorf("%s %d is %d, and the model's %q takes %v", what, at, all[at], f.Name, r)
 			}
 		}
