@@ -13,6 +13,17 @@ type Func func(ctx *Context, in Bundle) (Bundle, error)
 // Forward implements Layer.
 func (f Func) Forward(ctx *Context, in Bundle) (Bundle, error) { return f(ctx, in) }
 
+// unary makes a Layer of one input and one output from the formula between them. Errors stay in o.
+func unary(formula func(o *ops, ctx *Context, x tensor) tensor) Layer {
+	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
+		if err := take(in, 1); err != nil {
+			return nil, err
+		}
+		o := ops{dev: ctx.Device}
+		return o.out(formula(&o, ctx, in[0].Tensor))
+	})
+}
+
 var makers = registry.New[func(model.Layer) (Layer, error)]("computation of kind")
 
 // Computes says whether layers of a kind are computed.

@@ -1,83 +1,78 @@
 package nn
 
 import (
+	"errors"
+
 	"github.com/millrace-ml/millrace/model"
 )
 
 func init() {
-	Register("dense", func(l model.Layer) (Layer, error) {
-		activation, bias := l.Word("activation"), l.Flag("bias")
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1+others(l.Piece)); err != nil {
-				return nil, err
-			}
-			o := ops{dev: ctx.Device}
-			var b tensor
-			if bias {
-				b = ctx.Params[1]
-			}
-			y, whole := o.joined(l.Piece, in[1:], o.linear(in[0].Tensor, ctx.Params[0], b))
-			if !whole {
-				return o.out(y)
-			}
-			return o.out(o.activate(activation, y))
-		}), nil
-	})
+	Register("dense", dense)
 	for _, name := range []string{"relu", "gelu", "tanh"} {
 		Register(name, func(model.Layer) (Layer, error) {
-			return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-				if err := take(in, 1); err != nil {
-					return nil, err
-				}
-				o := ops{dev: ctx.Device}
-				return o.out(o.activate(name, in[0].Tensor))
-			}), nil
+			return unary(func(o *ops, _ *Context, x tensor) tensor { return o.activate(name, x) }), nil
 		})
 	}
 	Register("flatten", func(model.Layer) (Layer, error) {
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o := ops{dev: ctx.Device}
-			return o.out(o.reshape(in[0].Tensor, []int64{in[0].Tensor.Shape()[0], -1}))
-		}), nil
+		return unary(func(o *ops, _ *Context, x tensor) tensor { return o.reshape(x, []int64{x.Shape()[0], -1}) }), nil
 	})
 	Register("dropout", func(l model.Layer) (Layer, error) {
 		p := l.Number("p")
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o := ops{dev: ctx.Device}
-			return o.out(o.dropout(ctx, 0, in[0].Tensor, p))
-		}), nil
+		return unary(func(o *ops, ctx *Context, x tensor) tensor { return o.dropout(ctx, 0, x, p) }), nil
 	})
 	Register("add", func(model.Layer) (Layer, error) {
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			o := ops{dev: ctx.Device}
-			sum := in[0].Tensor
-			for _, x := range in[1:] {
-				sum = o.add(sum, x.Tensor)
+		return several(func(o *ops, xs []tensor) tensor {
+			sum := xs[0]
+			for _, x := range xs[1:] {
+				sum = o.add(sum, x)
 			}
-			return o.out(sum)
+			return sum
 		}), nil
 	})
 	Register("concat", func(model.Layer) (Layer, error) {
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			o := ops{dev: ctx.Device}
-			xs := make([]tensor, len(in))
-			for i, x := range in {
-				xs[i] = x.Tensor
-			}
-			return o.out(o.cat(xs, 1))
-		}), nil
+		return several(func(o *ops, xs []tensor) tensor { return o.cat(xs, 1) }), nil
 	})
 	Register("cross_entropy", func(model.Layer) (Layer, error) { return Func(crossEntropy), nil })
 }
 
-// crossEntropy yields the mean loss and, in evaluation, how many rows (of a sequence:
-// positions) were classified right.
+// dense makes activation(x w' + b), of w [width, features] and x [rows, ..., features]. A piece of a divided layer
+// computes its features of the product; the last joins those of all, and activates them.
+func dense(l model.Layer) (Layer, error) {
+	activation, bias := l.Word("activation"), l.Flag("bias")
+	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
+		if err := take(in, 1+others(l.Piece)); err != nil {
+			return nil, err
+		}
+		o := ops{dev: ctx.Device}
+		var b tensor
+		if bias {
+			b = ctx.Params[1]
+		}
+		y, whole := o.joined(l.Piece, in[1:], o.linear(in[0].Tensor, ctx.Params[0], b))
+		if !whole {
+			return o.out(y)
+		}
+		return o.out(o.activate(activation, y))
+	}), nil
+}
+
+// several makes a Layer of one output from any number of inputs, of which it needs one at least.
+func several(formula func(o *ops, xs []tensor) tensor) Layer {
+	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
+		if len(in) == 0 {
+			return nil, errors.New("nn: a layer that reads at least one tensor got none")
+		}
+		xs := make([]tensor, len(in))
+		for i, x := range in {
+			xs[i] = x.Tensor
+		}
+		o := ops{dev: ctx.Device}
+		return o.out(formula(&o, xs))
+	})
+}
+
+// crossEntropy yields the mean loss of logits [rows, ..., classes] and targets [rows, ...], over all but the last
+// dimension. In evaluation it also yields how many of them have the largest logit at their target.
 func crossEntropy(ctx *Context, in Bundle) (Bundle, error) {
 	if err := take(in, 2); err != nil {
 		return nil, err

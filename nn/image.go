@@ -36,13 +36,7 @@ func init() {
 		}), nil
 	})
 	Register("batch_norm", func(model.Layer) (Layer, error) {
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o := ops{dev: ctx.Device}
-			return o.out(o.batchNorm(ctx, in[0].Tensor, ctx.Params))
-		}), nil
+		return unary(func(o *ops, ctx *Context, x tensor) tensor { return o.batchNorm(ctx, x, ctx.Params) }), nil
 	})
 	Register("max_pool", func(l model.Layer) (Layer, error) { return pool("millrace::max_pool", l.Int("size")), nil })
 	Register("avg_pool", func(l model.Layer) (Layer, error) {
@@ -50,24 +44,15 @@ func init() {
 		return pool("aten::avg_pool2d", size, size), nil
 	})
 	Register("global_avg_pool", func(model.Layer) (Layer, error) {
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o := ops{dev: ctx.Device}
-			return o.out(o.call("aten::mean.dim", in[0].Tensor, []int64{2, 3}))
+		return unary(func(o *ops, _ *Context, x tensor) tensor {
+			return o.call("aten::mean.dim", x, []int64{2, 3})
 		}), nil
 	})
 }
 
+// pool makes a layer of an operator that takes the input and then these arguments.
 func pool(op string, window ...any) Layer {
-	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-		if err := take(in, 1); err != nil {
-			return nil, err
-		}
-		o := ops{dev: ctx.Device}
-		return o.out(o.call(op, append([]any{in[0].Tensor}, window...)...))
-	})
+	return unary(func(o *ops, _ *Context, x tensor) tensor { return o.call(op, append([]any{x}, window...)...) })
 }
 
 // batchNorm takes gain, shift, mean and variance. Running statistics move once for each

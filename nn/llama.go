@@ -12,13 +12,7 @@ import (
 func init() {
 	Register("rms_norm", func(l model.Layer) (Layer, error) {
 		epsilon := l.Number("epsilon")
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o := ops{dev: ctx.Device}
-			return o.out(o.rmsNorm(in[0].Tensor, ctx.Params[0], epsilon))
-		}), nil
+		return unary(func(o *ops, ctx *Context, x tensor) tensor { return o.rmsNorm(x, ctx.Params[0], epsilon) }), nil
 	})
 	Register("rotary_attention", func(l model.Layer) (Layer, error) {
 		positions, width := l.Outputs[0].Shape[0], l.Outputs[0].Shape[1]
@@ -28,14 +22,11 @@ func init() {
 	})
 	Register("swiglu", func(l model.Layer) (Layer, error) {
 		epsilon := l.Number("epsilon")
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o, x, w := ops{dev: ctx.Device}, in[0].Tensor, ctx.Params
+		return unary(func(o *ops, ctx *Context, x tensor) tensor {
+			w := ctx.Params
 			n := o.rmsNorm(x, w[0], epsilon)
 			hidden := o.mul(o.call("aten::silu", o.linear(n, w[1], nil)), o.linear(n, w[2], nil))
-			return o.out(o.residual(ctx, x, hidden, w[3], nil, 0))
+			return o.residual(ctx, x, hidden, w[3], nil, 0)
 		}), nil
 	})
 }

@@ -4,11 +4,11 @@
 // output Bundle. Refused: kinds nobody registered, inputs of the wrong number.
 // It knows no schedule: which micro-batch runs when is the caller's business.
 //
-// Pieces of a divided layer (model.Model.Divide, BaPipe §3.3.2) are layers. One in front computes its features alone:
-// its rows of the weight, and of the bias, on all that the layer reads. The last computes the others, joins what all
-// have made along the features, and does on the whole what the layer does behind its product: batch norm, activation.
-// Its backward yields the gradients of what the others have made, and its own part of the gradient of the layer's
-// input; theirs are added to that (package stage). The sums are those of the whole layer in another order.
+// Pieces of a divided layer (model.Model.Divide, BaPipe §3.3.2) are layers. Each but the last computes only its
+// features: its rows of the weight and of the bias, on the layer's whole input. The last computes the remaining
+// features, joins those of all pieces, and does on the whole what the layer does after its product: batch norm,
+// activation. Its backward yields the gradients of the other pieces' features, and its part of the gradient of the
+// layer's input, to which package stage adds theirs. The sums are those of the whole layer in another order.
 package nn
 
 import "github.com/millrace-ml/millrace/engine"
@@ -41,8 +41,8 @@ type Context struct {
 	Recomputing bool
 }
 
-// Stateful is a Layer that reads buffers after it has changed them. Where it is computed a second time for its
-// backward, its Params have copies of these that are as they were the first time, and that it may change.
+// Stateful is a Layer that reads buffers after it has changed them. When it is computed a second time for its backward,
+// its Params have copies of these buffers with the values of the first time, which it may change.
 type Stateful interface {
 	// State returns the positions of those buffers.
 	State() []int

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -160,5 +161,23 @@ func TestInitialValuesDependOnTheirPlaceAlone(t *testing.T) {
 	n := float64(len(a))
 	if mean, variance := sum/n, squares/n; mean < -0.15 || mean > 0.15 || variance < 3.6 || variance > 4.4 {
 		t.Errorf("mean %v, variance %v; want about 0 and 4", mean, variance)
+	}
+}
+
+// A layer that is given another number of tensors than it reads says so, and touches no device.
+func TestLayersRefuseOtherNumbersOfInputs(t *testing.T) {
+	m, err := model.Parse(strings.NewReader(every))
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := nn.Build(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range m.Layers {
+		if _, err := layers[i].Forward(&nn.Context{}, nil); err == nil || !strings.Contains(err.Error(), "got 0") &&
+			!strings.Contains(err.Error(), "got none") {
+			t.Errorf("%s of no inputs: %v", l.Kind, err)
+		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // ops calls operators on one device and keeps the first error, so that a forward reads like the formula it
 // computes. After an error every call yields nil. It has a method for each operator, and for each formula that
-// layers share.
+// layers share; whoever needs a shape or an element of a result looks at err first.
 type ops struct {
 	dev engine.Device
 	err error
@@ -84,7 +84,7 @@ func (o *ops) activate(name string, x tensor) tensor {
 	return x
 }
 
-// others is how many tensors a piece of a layer reads besides what its layer does.
+// others returns how many outputs of other pieces a piece reads: the last piece those of all before it, others none.
 func others(p *model.Piece) int {
 	if p == nil || !p.Last() {
 		return 0
@@ -92,8 +92,8 @@ func others(p *model.Piece) int {
 	return p.Before
 }
 
-// joined is the features of a layer that are there once one has made its own: of the last piece all, behind those that
-// the others have made; whole is false of another piece.
+// joined puts a piece's own features after those that the pieces before it have made. whole is false of a piece that is
+// not the last, whose output is its own features as they are. A layer that is not divided is whole.
 func (o *ops) joined(p *model.Piece, made Bundle, own tensor) (features tensor, whole bool) {
 	if p == nil || !p.Last() {
 		return own, p == nil

@@ -6,26 +6,18 @@ import (
 
 func init() {
 	Register("layer_norm", func(model.Layer) (Layer, error) {
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o := ops{dev: ctx.Device}
-			return o.out(o.layerNorm(in[0].Tensor, ctx.Params[0], ctx.Params[1]))
+		return unary(func(o *ops, ctx *Context, x tensor) tensor {
+			return o.layerNorm(x, ctx.Params[0], ctx.Params[1])
 		}), nil
 	})
 	Register("embedding", func(l model.Layer) (Layer, error) {
 		positions, p := l.Flag("positions"), l.Number("dropout")
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o := ops{dev: ctx.Device}
-			x := o.rows(ctx.Params[0], in[0].Tensor)
+		return unary(func(o *ops, ctx *Context, ids tensor) tensor {
+			x := o.rows(ctx.Params[0], ids)
 			if positions {
 				x = o.add(x, ctx.Params[1])
 			}
-			return o.out(o.dropout(ctx, 0, x, p))
+			return o.dropout(ctx, 0, x, p)
 		}), nil
 	})
 	Register("attention", func(l model.Layer) (Layer, error) {
@@ -33,11 +25,8 @@ func init() {
 	})
 	Register("mlp", func(l model.Layer) (Layer, error) {
 		p, byTanh := l.Number("dropout"), l.Word("activation") == "gelu_tanh"
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o, x, w := ops{dev: ctx.Device}, in[0].Tensor, ctx.Params
+		return unary(func(o *ops, ctx *Context, x tensor) tensor {
+			w := ctx.Params
 			n := o.layerNorm(x, w[0], w[1])
 			var hidden tensor
 			if byTanh {
@@ -45,20 +34,17 @@ func init() {
 			} else {
 				hidden = o.linearGelu(n, w[2], w[3])
 			}
-			return o.out(o.residual(ctx, x, hidden, w[4], w[5], p))
+			return o.residual(ctx, x, hidden, w[4], w[5], p)
 		}), nil
 	})
 	Register("head", func(l model.Layer) (Layer, error) {
 		norm := l.Flag("norm")
-		return Func(func(ctx *Context, in Bundle) (Bundle, error) {
-			if err := take(in, 1); err != nil {
-				return nil, err
-			}
-			o, x, w := ops{dev: ctx.Device}, in[0].Tensor, ctx.Params
+		return unary(func(o *ops, ctx *Context, x tensor) tensor {
+			w := ctx.Params
 			if norm {
 				x, w = o.layerNorm(x, w[0], w[1]), w[2:]
 			}
-			return o.out(o.linear(x, w[0], nil))
+			return o.linear(x, w[0], nil)
 		}), nil
 	})
 }
