@@ -9,7 +9,7 @@ import (
 
 // ops calls operators on one device and keeps the first error, so that a forward reads like the formula it
 // computes. After an error every call yields nil. It has a method for each operator, and for each formula that
-// layers share; whoever needs a shape or an element of a result looks at err first.
+// layers share. Whoever needs a shape of a result looks at err first.
 type ops struct {
 	dev engine.Device
 	err error

@@ -18,8 +18,8 @@ type closing struct {
 
 func (c *closing) Close() int { return c.close() }
 
-// Opening, the work in the order in which it was given, leave, and closing the device come in that order, and all of
-// them on one goroutine.
+// A thread opens its device, does the work in the order in which it was given, leaves, and closes the device. All of it
+// is on one goroutine.
 func TestTheLifeOfAThread(t *testing.T) {
 	var did []string // of the thread alone, so that the race detector finds whoever else writes it
 	note := func(what string) { did = append(did, what) }
