@@ -87,9 +87,25 @@ overwrite: true
 			t.Errorf("%s is called %q, want %s in job.yaml", key, got, want)
 		}
 	}
-	nested.called, flat.called = nil, nil
+	nested.givens, flat.givens = givens{}, givens{}
 	if !reflect.DeepEqual(nested, flat) {
 		t.Errorf("nested\n%+v\nflat\n%+v", nested, flat)
+	}
+}
+
+// A setting that a file lacks is called as it would be in that file.
+func TestWhatIsMissingIsCalledAsInTheFile(t *testing.T) {
+	for text, want := range map[string]string{
+		"model: gpt\nrate: {kind: step, every: 3}\n":                  "rate.factor is missing",
+		"model: {name: gpt}\ntrain: {rate: {kind: step, every: 3}}\n": "train.rate.factor is missing",
+	} {
+		j := Default()
+		if err := j.decode([]byte(text), "job.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Complete(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }
 

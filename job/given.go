@@ -8,9 +8,11 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// givens is which settings somebody has set, by key, and what each is called where that was: --lr, or
-// train.rate.base in job.yaml; empty where it is the key.
-type givens struct{ called map[string]string }
+// givens is which settings somebody has set, by key, and what each is called where that was.
+type givens struct {
+	called map[string]string // --lr, or train.rate.base in job.yaml; empty where it is the key
+	nested bool              // by a file of groups, in which a setting that is missing would be called by its path
+}
 
 // Given says whether somebody has set a key, such as batch or rate.base, to whatever value.
 func (g *givens) Given(key string) bool {
@@ -41,6 +43,7 @@ func (g *givens) giveAs(key, called string) {
 // giveAll notes the settings of a file, keys within another; one without a value is not set. A nested file's are
 // called by their paths.
 func (g *givens) giveAll(within, file string, nested bool, settings map[string]any) {
+	g.nested = g.nested || nested && file != ""
 	for name, value := range settings {
 		key := within + name
 		switch below, isMap := value.(map[string]any); {
@@ -56,10 +59,14 @@ func (g *givens) giveAll(within, file string, nested bool, settings map[string]a
 	}
 }
 
-// Called is a key as whoever has set it knows it: by the flag, or as it stands in the job file and which.
+// Called is a key as whoever has set it knows it: by the flag, or as it stands in the job file and which. A key that
+// nobody has set is called as it would be in that file.
 func (g *givens) Called(key string) string {
 	if called := g.called[key]; called != "" {
 		return called
+	}
+	if g.nested && !g.Given(key) {
+		return pathOf(key)
 	}
 	return key
 }

@@ -85,7 +85,8 @@ func (j *Job) completeRate() error {
 		r.Kind = optim.Constant
 	}
 	if r.Kind == optim.StepDecay && r.Factor == 0 && !j.Given("rate.factor") {
-		return fmt.Errorf("rate.factor is missing: the step schedule multiplies the rate by it every %d steps", r.Every)
+		return fmt.Errorf("%s is missing: the step schedule multiplies the rate by it every %d steps",
+			j.Called("rate.factor"), r.Every)
 	}
 	usual := j.usual()
 	if kind := likeRates(j.Train.Optimizer.Kind); kind != likeRates(usual.Optimizer) {

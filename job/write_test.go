@@ -42,7 +42,7 @@ func TestAWrittenJobIsTheSame(t *testing.T) {
 				t.Errorf("%s: %s was given and is not any more", name, key)
 			}
 		}
-		j.called, again.called = nil, nil
+		j.givens, again.givens = givens{}, givens{}
 		if !reflect.DeepEqual(j, again) {
 			t.Errorf("%s: is\n%+v\nwant\n%+v", name, again, j)
 		}
