@@ -37,9 +37,9 @@ func (c *Cluster) hierarchical(devices []int, bytes int64) (total float64, level
 	return total, levels
 }
 
-// joins calls yield for every group of a level in which several members have some of the devices, which are
-// sorted: with the first of these devices, how many such members there are, and how many rails every one of
-// them has at least.
+// joins calls yield for every group of a level in which several members have some of the devices. Devices are
+// sorted. first is the first of them in the group, members is how many such members there are, and rails is the
+// least that any of them has.
 func (c *Cluster) joins(level int, devices []int, yield func(first, members, rails int)) {
 	member := c.groupSize(level - 1)
 	group := member * c.Levels[level].Size

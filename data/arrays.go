@@ -159,7 +159,7 @@ func noneOf(refused map[string]string) error {
 	return fmt.Errorf("it has no array that can be read: array %.80q: %s%s", all[0], refused[all[0]], more)
 }
 
-// asItIs is what an array gives where nobody wants anything of it.
+// asItIs is the field that an array gives by itself, where no model says what it should be.
 func asItIs(a *arrays.Array) Field {
 	f := Field{Name: a.Name, Shape: sizes(a.Shape[1:]), DType: Int}
 	switch {

@@ -57,7 +57,7 @@ func (j *Job) checkCounts() error {
 	return nil
 }
 
-// checkChoices refuses words that are none of those that there are.
+// checkChoices refuses a word that is not one of its setting's choices.
 func (j *Job) checkChoices() error {
 	for _, c := range []struct {
 		key, value string

@@ -1,6 +1,6 @@
 package run
 
-// statistics is what the norms have seen of each micro-batch: by layer.
+// statistics is what each layer's norm has kept of each micro-batch, by layer.
 type statistics map[string][]*kept
 
 func (s statistics) note(links []link, all []*kept) {

@@ -290,8 +290,8 @@ func TestTorchBeside(t *testing.T) {
 	}
 }
 
-// On devices that do what they are told later, and elsewhere, a run leaves the bits of its record; without the wait in
-// front of a pipeline's steps it does not.
+// On devices that compute later, elsewhere, a run leaves the bits of its record. Without the wait in front of a
+// pipeline's steps it does not.
 func TestBesideOnLateDevices(t *testing.T) {
 	for _, without := range []process.Wait{"", process.WaitSteps} {
 		c := besideConfig(t, rand.New(rand.NewPCG(3, 75)))

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// rows is the part of a dense layer that one stage has, in the twin: rows from to to-1 of the weight. What goes on to
-// the next stage is what the layer reads, followed by all that has been made of it; the last part's stage makes of that
-// what the layer makes.
+// rows is the part of a dense layer that one stage has, in the twin: rows from to to-1 of the weight. A stage sends
+// on what the layer reads, followed by all of its output so far; the last part's stage puts the whole output
+// together.
 type rows struct {
 	span
 	reads int // numbers of what the layer reads

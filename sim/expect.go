@@ -6,7 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// mostPaced is the most workers of which Expect has each fall behind: playing each takes long.
+// mostPaced is the most workers for which Expect plays the Program once with each of them slow: playing each takes
+// long.
 const mostPaced = 16
 
 // Expect is what Run's Summary comes to on workers that do not keep one pace.

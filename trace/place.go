@@ -55,7 +55,7 @@ func (t *Timeline) WithinS(a, b int) float64 {
 	return 0
 }
 
-// ErrorS is the most by which times of any two workers may be wrong beside each other.
+// ErrorS is the largest error, in seconds, of the difference between times on any two workers.
 func (t *Timeline) ErrorS() float64 {
 	most, second := 0.0, 0.0
 	for _, p := range t.Processes {

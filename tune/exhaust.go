@@ -15,7 +15,7 @@ import (
 // its space together.
 const mostInstructions = 400_000
 
-// mostExhausted bounds what there may be of layers and devices for plans to be counted at all.
+// mostExhausted is the most layers, and the most devices, with which a space's plans are counted at all.
 const mostExhausted = 12
 
 // exhaust simulates every plan of a small space but those that cannot win: every cut of the layers

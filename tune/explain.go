@@ -309,8 +309,8 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 	return &next
 }
 
-// Remedies says what would make a model fit, the smallest changes that are known to do: a
-// limit that a plan was simulated to keep, or more devices as they are.
+// Remedies says which small changes are known to make a model fit. One is a memory limit that a plan was simulated
+// to keep, another is more devices of the same kind.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", terminal.Bytes(e.SmallestBytes), e.SmallestBytes,
 		e.Plan)}

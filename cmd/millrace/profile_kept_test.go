@@ -64,7 +64,8 @@ func TestMeasurementsAreSharedByProcesses(t *testing.T) {
 	}
 }
 
-// While another millrace measures on this machine one says that it waits, and measures then.
+// A millrace that finds another one measuring on this machine says that it waits, and measures once the other is
+// done.
 func TestMeasuringWaitsForAnother(t *testing.T) {
 	p := clitest.Trainer(t)
 	t.Parallel()

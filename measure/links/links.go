@@ -15,7 +15,7 @@ import (
 // Link is what was measured, by the side that leads.
 type Link struct {
 	LatencyS float64 `json:"latency_s"` // of the shortest frame, one way
-	// There and back, of many frames one behind the other.
+	// Rates are of many frames sent one after the other, there and back.
 	ThereBytesPerSecond float64 `json:"there_bytes_per_s"`
 	BackBytesPerSecond  float64 `json:"back_bytes_per_s"`
 }

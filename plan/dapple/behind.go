@@ -28,8 +28,8 @@ func (h behind) either(o behind) behind {
 	return behind{min(h.steady, o.steady), min(h.through, o.through), min(h.late, o.late), min(h.over, o.over)}
 }
 
-// step is one more stage or network: what F, B and AR are at least, and B and F+B at
-// most. Where those are the same F and B, it is known exactly.
+// step is one more stage or network, with lower bounds on F, B and AR and upper bounds on B and F+B. Where the
+// bounds are equal it is known exactly.
 type step struct {
 	stage
 	mostB, mostR float64

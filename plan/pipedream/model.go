@@ -151,8 +151,8 @@ func (m *model) held(i, j, ahead, r int) float64 {
 	return math.Ceil(float64(ahead)/float64(r)) * (m.activations(i, j) + m.parameters(i, j))
 }
 
-// receives is how long what a last stage of r workers receives behind a cut at k takes, forth
-// and back; sends is the same for what it sends on behind j.
+// receives is the time for which a stage of r workers behind a cut at state k uses the link in front of it:
+// activations and as many bytes of gradients. sends is the same for the cut behind it, at state j.
 func (m *model) receives(level, k, r int) float64 {
 	if m.o.transfer == "none" {
 		return 0

@@ -251,8 +251,8 @@ func number(x *float64) float64 {
 	return *x
 }
 
-// at is how long the run has gone on, evaluations and checkpoints included, when a step or an evaluation is done: as a
-// report says what it took.
+// at is how long the run has gone on when a step or an evaluation is done, in seconds. Evaluations and checkpoints
+// count, as in what a report says that the run took.
 func (c *clock) at(done time.Time, stepS float64) float64 {
 	if c.first.IsZero() {
 		if c.first = done.Add(-time.Duration(stepS * float64(time.Second))); len(c.begins) > 0 {

@@ -88,7 +88,7 @@ func (s *series) ends() (each, whole, rows int) {
 	return s.each, whole, rows
 }
 
-// appendJSON writes the parts from one on, a column each. What a page has of later ones is not so any more.
+// appendJSON writes the parts from one on, a column each. They replace whatever later parts a page has.
 func (s *series) appendJSON(b []byte, from int) []byte {
 	parts := s.parts[from:]
 	b = append(b, `{"each":`...)

@@ -22,8 +22,7 @@ type cursor struct {
 	of    map[string]has
 }
 
-// has is what it has of one run: of each part of its record the version that it was sent last, whatever is known of the
-// run by now. 0: it was sent none.
+// has is which version of each part of one run's record a page was sent last. 0: it was sent none.
 type has struct {
 	replaced                              int // as often the files had begun anew
 	each, whole, rows                     int // of the series of steps: rows are of a part that is not whole

@@ -22,7 +22,7 @@ func groupOf(in schedule.Instruction) uint64 {
 // of one come back, the next one's terms go. Where memory changes hands there is nothing to wait for.
 const sumLanes = 2
 
-// lanes is how many there are where edges have slots, or have none.
+// lanes is how many buckets of one all-reduce are under way at once; limited says whether edges have slots.
 func lanes(limited bool) int {
 	if limited {
 		return sumLanes

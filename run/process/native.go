@@ -24,8 +24,8 @@ type Summer interface {
 	Close() error
 }
 
-// Meet makes a Summer, together with all other members of its group. exchange gives what each of the others
-// gives.
+// Meet makes a Summer, together with all other members of its group. exchange sends every other member this one's bytes
+// and returns theirs.
 type Meet func(ctx context.Context, rank, size int,
 	exchange func(ctx context.Context, own []byte) (others [][]byte, err error)) (Summer, error)
 

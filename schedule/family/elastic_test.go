@@ -202,8 +202,8 @@ func TestElasticPrograms(t *testing.T) {
 	})
 }
 
-// sees counts, by walking every list, the updates that each update comes behind: that of iteration
-// t of a pipeline behind t of the reference, the reference's behind t+1 of every pipeline.
+// sees walks every list and counts the updates in front of each update. Iteration t of a pipeline comes behind t
+// updates of the reference, and the reference's update t behind t+1 of every pipeline.
 func sees(t *rapid.T, p *schedule.Program) {
 	n := p.Elastic.Pipelines
 	for w := range p.Workers {

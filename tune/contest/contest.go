@@ -29,7 +29,7 @@ type Rules struct {
 	MemoryBytes func(worker int) int64
 	// Bytes writes a number of bytes for the reasons.
 	Bytes func(int64) string
-	// Stages are the costs of stages that lie so, and the tied ones among them.
+	// Stages gives the costs of a family's stages under a placement, and which stages are tied.
 	Stages func(f family.Family, placement [][]int) (sim.Costs, [][]int, error)
 	Clip   bool // updates need the gradient norm
 	// PostValidate also enters orders with a flush whose updates do not wait for the norm.

@@ -73,8 +73,8 @@ func assumptions(c *cluster.Cluster, s Shape) []assumption {
 }
 
 // Sensitivities are the best shape's step with each assumption a tenth worse, alone. Each says which of the shapes
-// that a sweep ranked is the best one then. None is faster than it was, so that those are asked alone that were
-// faster than the best one is then.
+// that a sweep ranked is the best one then. No shape becomes faster by that, so only those are predicted again that
+// were faster than the best shape now is.
 func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction) ([]Sensitivity, error) {
 	best := found[0]
 	var out []Sensitivity

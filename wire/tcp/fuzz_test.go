@@ -141,8 +141,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// Whatever a listener answers that does not know the token, its dialler finds out, and reads no more than it
-// may.
+// A dialler finds out a listener that does not know the token, whatever this answers, and reads no more than it may.
 func FuzzAnswers(f *testing.F) {
 	var right bytes.Buffer
 	if answer(&right, challenge, 0, make([]byte, 32)) != nil || answer(&right, welcome, 0, make([]byte, 32)) != nil {

@@ -43,8 +43,8 @@ const (
 	mostStream = 16
 )
 
-// hello is what whoever dials says first: "MWTC", version (16 bits), service (8), 0, and the fields from from
-// on as they stand here.
+// hello is what whoever dials says first. It is "MWTC", version (16 bits), service (8), 0, and then the fields below
+// in their order, without service.
 type hello struct {
 	service         Service
 	from, to        uint32 // workers, or processes

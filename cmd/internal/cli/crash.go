@@ -92,7 +92,7 @@ func WithoutSecrets(args []string) []string {
 	return out
 }
 
-// AsPanic is the panic that an error came from; nil where it was none.
+// AsPanic is the panic behind an error; nil where the error came from none.
 func AsPanic(err error) *crash.Panic {
 	var p *crash.Panic
 	if errors.As(err, &p) {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/profile/importer"
 )
 
-// artifact is a published profile: its file, its format, and the batch that it is for.
+// publication is a published profile: its file, its format, and the batch that it is for.
 type publication struct {
 	file, format string
 	batch        int

@@ -285,7 +285,8 @@ func (f *facts) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr
 	return dims
 }
 
-// chunked returns the size of a part of the rows; nil where it is not followed.
+// chunked is the size of part k of a dimension of size of, which operator b divides as by says. It is nil for other
+// operators, and where the number of parts is not fixed.
 func chunked(b string, by Arg, of *Expr, k int) *Expr {
 	if b == "split_with_sizes" && k < len(by.List) {
 		return by.List[k].Size

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// openMetrics opens a file of metrics for the steps behind so many that are done. Lines that an earlier run
-// left about these steps, which it did and did not save, go: every step stands there once. So do
-// a last line that was cut short and, where the last step done is evaluated again, its evaluation.
+// openMetrics opens a file of metrics to be continued after done steps. Lines about later steps, which an earlier
+// run may have left, are removed, so that every step stands there once. A last line that was cut short is removed
+// too and, where the last step done is evaluated again, so is its evaluation.
 func openMetrics(path string, done int, evaluates bool) (*os.File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
