@@ -23,8 +23,8 @@ func (c tallied) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffer
 	c.Carrier.Send(epoch, e, n, frames, done)
 }
 
-// Where all stages are on the same workers, the gradients of tied parameters are there already, and messages are
-// those of the sum over replicas alone. Each of two gives its half of the gradients and gets the other summed.
+// Where all stages are on the same workers, the gradients of tied parameters are there already. Messages are those of
+// the sum over replicas alone: each of two gives its half of the gradients and gets the other summed.
 func TestTiedGradientsStayOnTheirWorker(t *testing.T) {
 	e := testEngine(t)
 	all := crossings(t)

@@ -54,8 +54,8 @@ func Nearest(given string, names []string) string {
 	return ""
 }
 
-// meant is the names that one begins that is none, up to a hyphen, and otherwise those that are as near as any, or that
-// end like it.
+// meant is the names that an unknown one may have been meant for. They are those that it begins, up to a hyphen, and
+// otherwise those that are as near as any, or that end like it.
 func meant(given string, names []string) (near []string) {
 	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return len(given) < 2 || !strings.HasPrefix(strings.ToLower(name), strings.ToLower(given)+"-")
