@@ -68,12 +68,18 @@ func (c *Cluster) joins(level int, devices []int, yield func(first, members, rai
 // together.
 func (c *Cluster) outlet(level int) int {
 	l := c.Levels[level]
+	if l.Rails > 0 && l.CollectiveBandwidthBytesPerSecond == 0 {
+		return max(1, c.groupSize(level-1)/l.Rails)
+	}
 	if level == 0 || l.Uplinks || l.Shared || l.CollectiveBandwidthBytesPerSecond > 0 {
 		return c.groupSize(level - 1)
 	}
 	for j := level - 1; j > 0; j-- {
-		if c.Levels[j].Uplinks {
+		switch {
+		case c.Levels[j].Uplinks:
 			return c.groupSize(j - 1)
+		case c.Levels[j].Rails > 0:
+			return max(1, c.groupSize(j-1)/c.Levels[j].Rails)
 		}
 	}
 	return 1

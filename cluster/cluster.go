@@ -46,6 +46,8 @@ type Level struct {
 	// which all devices inside it share, so that what they send out contends. Without it
 	// every pair of devices has a link of its own.
 	Uplinks bool
+	// Rails: each member has so many such links, each shared by as many of its devices in a row; 0: by Uplinks.
+	Rails int
 }
 
 // Node is what one group of the innermost level has that others have not. Zero fields

@@ -44,6 +44,9 @@ func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) flo
 	far := 0.0
 	if outer > 0 {
 		rate = min(rate, c.CollectiveBandwidth(outer)*k/float64(inner.Size))
+		for i := 1; i < outer && c.Levels[outer].Rails > 0; i++ { // a rack's rails carry no more than its groups' links
+			rate = min(rate, c.CollectiveBandwidth(i)*k/float64(inner.Size))
+		}
 		far = c.Levels[outer].LatencyS
 		hops += groups * far
 	}
@@ -65,6 +68,8 @@ func (c *Cluster) CollectiveBandwidth(level int) float64 {
 	switch {
 	case level == 0 || l.CollectiveBandwidthBytesPerSecond > 0 || l.Uplinks || l.Shared:
 		return l.collective()
+	case l.Rails > 0:
+		return l.BandwidthBytesPerSecond * float64(l.Rails)
 	default:
 		return l.BandwidthBytesPerSecond * float64(c.Levels[0].Size)
 	}

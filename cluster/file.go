@@ -62,7 +62,10 @@ type fileLevel struct {
 	OccupiesDevice      bool   `yaml:"occupies_device"`
 	Shared              bool   `yaml:"shared"`
 	Uplinks             bool   `yaml:"uplinks"`
-	OneMemory           bool   `yaml:"one_memory"`
+	Rails               int    `yaml:"rails"`
+	// Oversubscription is what a member's inner links carry together over what its links out carry.
+	Oversubscription float64 `yaml:"oversubscription"`
+	OneMemory        bool    `yaml:"one_memory"`
 }
 
 // MaxDevices bounds what a file may describe: a search over as many ends in seconds.
@@ -143,6 +146,9 @@ func (f *file) cluster() (*Cluster, error) {
 		}
 		if count *= l.Size; count > MaxDevices {
 			return nil, fmt.Errorf("cluster: %s: its levels hold over %d devices", f.Name, MaxDevices)
+		}
+		if err := l.rails(&level, c.Levels); err != nil {
+			return nil, fmt.Errorf("cluster: %s: level %d (%s): %w", f.Name, i, l.Name, err)
 		}
 		c.Levels = append(c.Levels, level)
 	}

@@ -51,7 +51,13 @@ func (c *Cluster) Grouped(t int, sequenceParallel bool) (*Cluster, error) {
 			l.Size /= t
 			l.CollectiveBandwidthBytesPerSecond *= float64(t)
 		}
-		if !l.Uplinks && !l.Shared {
+		switch {
+		case l.Uplinks, l.Shared:
+		case l.Rails > 0: // a group sends over the rails of its devices
+			fewer := max(1, l.Rails/t)
+			l.BandwidthBytesPerSecond *= float64(l.Rails) / float64(fewer)
+			l.Rails = fewer
+		default:
 			l.BandwidthBytesPerSecond *= float64(t)
 		}
 		out.Levels = append(out.Levels, l)

@@ -29,6 +29,21 @@ func Presets() []string {
 	return names
 }
 
+// Origins are what presets are of, in the order in which they are listed.
+var Origins = []string{"the papers", "machines that one buys", "clouds"}
+
+// Origin says which of Origins a preset is of, by the first word of its name.
+func Origin(preset string) string {
+	first, _, _ := strings.Cut(preset, "-")
+	switch first {
+	case "avgpipe", "bapipe", "dapple", "pipedream":
+		return Origins[0]
+	case "aws", "azure", "gcp":
+		return Origins[2]
+	}
+	return Origins[1]
+}
+
 // Preset is the cluster of that name. Behind a colon it may have another size, outermost
 // level first as the papers write it: "dapple-a:4x8" is four servers of eight.
 func Preset(name string) (*Cluster, error) {

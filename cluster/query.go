@@ -147,8 +147,12 @@ func (c *Cluster) Links(from, to int) [][2]int {
 	name := func(i, kind, number int) { links = append(links, [2]int{-1 - 4*i - kind, number}) }
 	inner := 1
 	for i, l := range c.Levels[:level+1] {
-		if l.Uplinks {
-			if a, b := from/inner, to/inner; l.FullDuplex {
+		if l.Uplinks || l.Rails > 0 {
+			a, b := from/inner, to/inner
+			if l.Rails > 0 { // of a member, the rail of this device
+				a, b = a*l.Rails+from%inner*l.Rails/inner, b*l.Rails+to%inner*l.Rails/inner
+			}
+			if l.FullDuplex {
 				name(i, 0, a)
 				name(i, 1, b)
 			} else {
@@ -164,7 +168,7 @@ func (c *Cluster) Links(from, to int) [][2]int {
 		name(level, 3, from/inner)
 	case l.Shared:
 		name(level, 2, from/inner)
-	case l.Uplinks: // named above
+	case l.Uplinks, l.Rails > 0: // named above
 	case !l.FullDuplex && from > to:
 		links = append(links, [2]int{to, from})
 	default:

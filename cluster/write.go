@@ -152,6 +152,7 @@ func (l Level) text() string {
 	f.quantity("bandwidth", l.BandwidthBytesPerSecond, rateUnits)
 	f.quantity("latency", l.LatencyS, timeUnits)
 	f.quantity("collective_bandwidth", l.CollectiveBandwidthBytesPerSecond, rateUnits)
+	f.number("rails", float64(l.Rails))
 	if !l.FullDuplex {
 		f.say("duplex", "half")
 	}

@@ -1,6 +1,7 @@
 package listing
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -38,6 +39,7 @@ type deviceType struct {
 	Peaks                         map[string]float64 `json:"peaks,omitempty"`
 	MemoryBandwidthBytesPerSecond float64            `json:"memory_bandwidth_bytes_per_second,omitempty"`
 	Board                         bool               `json:"board,omitempty"` // an FPGA
+	PricePerHour                  float64            `json:"price_per_hour,omitempty"`
 }
 
 type level struct {
@@ -53,6 +55,7 @@ type listedCluster struct {
 	Name    string       `json:"name"`
 	Devices int          `json:"devices"`
 	Summary string       `json:"summary"`
+	Of      string       `json:"of,omitempty"` // whose preset it is: cluster.Origins
 	Types   []deviceType `json:"device_types"`
 	Levels  []level      `json:"levels"` // innermost first
 }
@@ -62,7 +65,8 @@ func listedOf(c *cluster.Cluster) listedCluster {
 	for _, name := range c.Types() {
 		of := c.DeviceTypes[name]
 		t := deviceType{Name: name, MemoryBytes: of.MemoryBytes, PeakFLOPS: of.PeakFLOPS, Peaks: of.Peaks,
-			MemoryBandwidthBytesPerSecond: of.MemoryBandwidthBytesPerSecond, Board: of.FPGA != nil}
+			MemoryBandwidthBytesPerSecond: of.MemoryBandwidthBytesPerSecond, Board: of.FPGA != nil,
+			PricePerHour: of.PricePerHour}
 		for _, d := range c.Devices {
 			if d == name {
 				t.Count++
@@ -85,8 +89,10 @@ func how(l cluster.Level) string {
 		text = "one memory"
 	case l.Shared:
 		text = "one link for all"
-	case l.Uplinks:
+	case l.Uplinks || l.Rails == 1:
 		text = "one link for each member"
+	case l.Rails > 1:
+		text = fmt.Sprintf("%d links for each member", l.Rails)
 	}
 	if !l.FullDuplex {
 		text += ", half duplex"
@@ -111,33 +117,44 @@ level first: dapple-a:4x8 is four servers of eight.`,
 				if err != nil {
 					return err
 				}
-				all = append(all, listedOf(of))
+				one := listedOf(of)
+				one.Of = cluster.Origin(name)
+				all = append(all, one)
 			}
 			if asJSON {
 				return cli.WriteJSON(c.OutOrStdout(), all)
 			}
-			t := &terminal.Table{Columns: []terminal.Column{{Heading: "cluster"}, {Heading: "devices", Number: true},
-				{Heading: "what they are", Wraps: true}, {Heading: "slowest link", Number: true, Spare: 1}}}
-			for _, of := range all {
-				slowest := slices.MinFunc(of.Levels, func(a, b level) int {
-					if a.BandwidthBytesPerSecond < b.BandwidthBytesPerSecond {
-						return -1
-					}
-					return 1
-				})
-				t.Add(of.Name, fmt.Sprint(of.Devices), of.Summary, rate(slowest.BandwidthBytesPerSecond))
-			}
 			s := terminal.Of(c.OutOrStdout())
-			if err := t.Write(c.OutOrStdout(), s); err != nil {
-				return err
+			for _, of := range cluster.Origins {
+				fmt.Fprintln(c.OutOrStdout(), s.Paint(terminal.Bold, "of "+of))
+				if err := clustersOf(all, of).Write(c.OutOrStdout(), s); err != nil {
+					return err
+				}
+				fmt.Fprintln(c.OutOrStdout())
 			}
-			_, err := io.WriteString(c.OutOrStdout(), "\n"+s.Wrap("", "", "millrace cluster show CLUSTER says more. Files are "+
+			_, err := io.WriteString(c.OutOrStdout(), s.Wrap("", "", "millrace cluster show CLUSTER says more. Files are "+
 				"described in docs/clusters.md; doctor --links writes one of your hosts."))
 			return err
 		},
 	}
 	cli.JSON(c, &asJSON)
 	return c
+}
+
+// clustersOf has a row for each preset of an origin.
+func clustersOf(all []listedCluster, origin string) *terminal.Table {
+	t := &terminal.Table{Columns: []terminal.Column{{Heading: "cluster"}, {Heading: "devices", Number: true},
+		{Heading: "what they are", Wraps: true}, {Heading: "slowest link", Number: true, Spare: 1}}}
+	for _, of := range all {
+		if of.Of != origin {
+			continue
+		}
+		slowest := slices.MinFunc(of.Levels, func(a, b level) int {
+			return cmp.Compare(a.BandwidthBytesPerSecond, b.BandwidthBytesPerSecond)
+		})
+		t.Add(of.Name, fmt.Sprint(of.Devices), of.Summary, rate(slowest.BandwidthBytesPerSecond))
+	}
+	return t
 }
 
 // rate is a bandwidth.
@@ -172,8 +189,16 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 	if c.Cores > 0 {
 		cores = fmt.Sprintf("%d, which the workers of a host share", c.Cores)
 	}
+	price := 0.0
+	for _, d := range of.Types {
+		price += d.PricePerHour * float64(d.Count)
+	}
+	costs := ""
+	if price > 0 {
+		costs = fmt.Sprintf("%.2f an hour, by price_per_hour of its devices", price)
+	}
 	if _, err := io.WriteString(w, s.Facts([][2]string{{"cluster", names.Shown(of.Name)},
-		{"devices", fmt.Sprint(of.Devices)}, {"cores", cores}})); err != nil {
+		{"devices", fmt.Sprint(of.Devices)}, {"cores", cores}, {"price", costs}})); err != nil {
 		return err
 	}
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "device"}, {Heading: "number", Number: true},
