@@ -60,7 +60,7 @@ func TestOversubscribedRacksShareLinks(t *testing.T) {
 	}
 }
 
-// An all-reduce of 32 devices is by rings that leave a server over its eight ports and a rack over as many as it has.
+// An all-reduce is by rings that leave a server over its eight ports and a rack over those it has, or by trees.
 // 8 GB, 16 devices in each rack: each way 31/32 of them over 8 GB/s, or over the 2 GB/s of two ports, and 28 edges of a
 // server and 4 of the hall. In trees four servers are 2 of the hall's edges deep, and 7 of a server's.
 func TestCollectivesOfOversubscribedRacks(t *testing.T) {
