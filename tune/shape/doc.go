@@ -6,6 +6,8 @@
 // but Best, which tries shapes in the order of what they take at least; the search over plans of any form is package
 // tune's.
 //
+// Planned takes any plan apart as shapes are, by simulating it without its sums and without its messages.
+//
 // Replicas are alike and the devices of a group are alike, so that one replica's pipeline of groups is simulated
 // (package sim) and what joins replicas and groups is added in closed form: a step of thousands of devices costs what
 // one of its stages does. With more than mostPlayed computations two steps of fewer micro-batches are simulated; the

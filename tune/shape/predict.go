@@ -48,15 +48,15 @@ type Parts struct {
 
 // Predict is a shape's step on a cluster.
 func Predict(m *model.Model, c *cluster.Cluster, s Shape) (*Prediction, error) {
-	return predict(m, c, s, false)
+	return predicted(m, c, s, false)
 }
 
 // Explain is Predict that plays the step without messages too, and so tells their part from the bubble's.
 func Explain(m *model.Model, c *cluster.Cluster, s Shape) (*Prediction, error) {
-	return predict(m, c, s, true)
+	return predicted(m, c, s, true)
 }
 
-func predict(m *model.Model, c *cluster.Cluster, s Shape, transfers bool) (*Prediction, error) {
+func predicted(m *model.Model, c *cluster.Cluster, s Shape, transfers bool) (*Prediction, error) {
 	a, err := lay(m, c, s, nil)
 	if err != nil {
 		return nil, err

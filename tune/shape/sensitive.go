@@ -20,56 +20,103 @@ type Sensitivity struct {
 // worse is the part of a rate that is left of it where it is a tenth worse.
 const worse = 0.9
 
-// assumption changes a copied cluster's device type, and the cluster.
+// assumption changes the device types of a copied cluster, or its links.
 type assumption struct {
 	what   string
-	change func(t *cluster.DeviceType, c *cluster.Cluster)
+	device func(t *cluster.DeviceType)
+	links  func(c *cluster.Cluster)
 }
 
-// assumptions are those that a sweep's choice may hang on.
-func assumptions(c *cluster.Cluster, s Shape) []assumption {
-	limit := func(kinds ...string) func(t *cluster.DeviceType, c *cluster.Cluster) {
-		return func(t *cluster.DeviceType, _ *cluster.Cluster) {
-			for _, kind := range kinds {
-				r := t.Kernels.Rate(kind)
-				r.Limit *= worse
-				t.Kernels.Rates[kind] = r
-			}
+// made is a copy of a cluster whose device types, or links, are as the assumption has them.
+func (a assumption) made(c *cluster.Cluster) *cluster.Cluster {
+	other := c.Copied()
+	if a.links != nil {
+		a.links(other)
+		return other
+	}
+	for name, t := range other.DeviceTypes {
+		a.device(&t)
+		other.DeviceTypes[name] = t
+	}
+	return other
+}
+
+// assumptions are those that a plan for so many devices may hang on.
+func assumptions(c *cluster.Cluster, used int) []assumption {
+	all := ofKernels()
+	if c.DeviceTypes[c.Devices[0]].Kernels == nil {
+		all = []assumption{
+			{what: "devices compute a tenth less", device: func(t *cluster.DeviceType) { t.PeakFLOPS *= worse }},
+			{what: "memory's bandwidth is a tenth less",
+				device: func(t *cluster.DeviceType) { t.MemoryBandwidthBytesPerSecond *= worse }},
 		}
 	}
-	slower := func(level int) func(t *cluster.DeviceType, c *cluster.Cluster) {
-		return func(_ *cluster.DeviceType, c *cluster.Cluster) {
-			c.Levels[level].BandwidthBytesPerSecond *= worse
-			c.Levels[level].CollectiveBandwidthBytesPerSecond *= worse
-		}
+	slower := func(level int) assumption {
+		return assumption{what: fmt.Sprintf("links of level %s are a tenth slower", c.Levels[level].Name),
+			links: func(c *cluster.Cluster) { slow(c, level) }}
 	}
-	all := []assumption{
-		{"products reach a tenth less of the peak", limit(cluster.RateMatmul, cluster.RateFP8)},
-		{"attention reaches a tenth less of the peak", limit(cluster.RateAttention)},
-		{"memory's bandwidth is a tenth less", limit(cluster.RateMemory)},
-		{"half of the peak needs a tenth more width and rows", func(t *cluster.DeviceType, _ *cluster.Cluster) {
-			for kind, r := range t.Kernels.Rates {
-				r.HalfWidth, r.HalfRows = r.HalfWidth/worse, r.HalfRows/worse
-				t.Kernels.Rates[kind] = r
-			}
-		}},
-		{"launches take a tenth longer", func(t *cluster.DeviceType, _ *cluster.Cluster) {
-			t.Kernels.LaunchS, t.Kernels.LayerS = t.Kernels.LaunchS/worse, t.Kernels.LayerS/worse
-		}},
-		{"a tenth less of collectives hides", func(t *cluster.DeviceType, _ *cluster.Cluster) {
-			t.Kernels.Overlap *= worse
-		}},
-		{fmt.Sprintf("links of level %s are a tenth slower", c.Levels[0].Name), slower(0)},
-	}
-	if last := len(c.Levels) - 1; last > 0 && s.Devices() > c.Levels[0].Size {
-		all = append(all, assumption{fmt.Sprintf("links of level %s are a tenth slower", c.Levels[last].Name), slower(last)})
+	all = append(all, slower(0))
+	if last := len(c.Levels) - 1; last > 0 && used > c.Levels[0].Size {
+		all = append(all, slower(last))
 	}
 	if c.DeviceTypes[c.Devices[0]].MemoryBytes > 0 {
-		all = append(all, assumption{"devices have a tenth less memory", func(t *cluster.DeviceType, _ *cluster.Cluster) {
+		all = append(all, assumption{what: "devices have a tenth less memory", device: func(t *cluster.DeviceType) {
 			t.MemoryBytes = int64(worse * float64(t.MemoryBytes))
 		}})
 	}
 	return all
+}
+
+// ofKernels are those of devices that are described kernel by kernel.
+func ofKernels() []assumption {
+	kernels := func(change func(k *cluster.Kernels)) func(t *cluster.DeviceType) {
+		return func(t *cluster.DeviceType) {
+			if t.Kernels != nil {
+				change(t.Kernels)
+			}
+		}
+	}
+	limit := func(kinds ...string) func(t *cluster.DeviceType) {
+		return kernels(func(k *cluster.Kernels) {
+			for _, kind := range kinds {
+				r := k.Rate(kind)
+				r.Limit *= worse
+				k.Rates[kind] = r
+			}
+		})
+	}
+	return []assumption{
+		{what: "products reach a tenth less of the peak", device: limit(cluster.RateMatmul, cluster.RateFP8)},
+		{what: "attention reaches a tenth less of the peak", device: limit(cluster.RateAttention)},
+		{what: "memory's bandwidth is a tenth less", device: limit(cluster.RateMemory)},
+		{what: "half of the peak needs a tenth more width and rows", device: kernels(func(k *cluster.Kernels) {
+			for kind, r := range k.Rates {
+				r.HalfWidth, r.HalfRows = r.HalfWidth/worse, r.HalfRows/worse
+				k.Rates[kind] = r
+			}
+		})},
+		{what: "launches take a tenth longer", device: kernels(func(k *cluster.Kernels) {
+			k.LaunchS, k.LayerS = k.LaunchS/worse, k.LayerS/worse
+		})},
+		{what: "a tenth less of collectives hides", device: kernels(func(k *cluster.Kernels) { k.Overlap *= worse })},
+	}
+}
+
+// slow has the links of a level be a tenth slower, those of groups at the innermost one too.
+func slow(c *cluster.Cluster, level int) {
+	c.Levels[level].BandwidthBytesPerSecond *= worse
+	c.Levels[level].CollectiveBandwidthBytesPerSecond *= worse
+	if level > 0 {
+		return
+	}
+	for name, t := range c.DeviceTypes {
+		if t.Group != nil {
+			group := *t.Group
+			group.BandwidthBytesPerSecond *= worse
+			t.Group = &group
+			c.DeviceTypes[name] = t
+		}
+	}
 }
 
 // Sensitivities are the best shape's step with each assumption a tenth worse, alone. Each says which of the shapes
@@ -78,11 +125,8 @@ func assumptions(c *cluster.Cluster, s Shape) []assumption {
 func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction) ([]Sensitivity, error) {
 	best := found[0]
 	var out []Sensitivity
-	for _, a := range assumptions(c, best.Shape) {
-		other := c.Copied()
-		t := other.DeviceTypes[c.Devices[0]]
-		a.change(&t, other)
-		other.DeviceTypes[c.Devices[0]] = t
+	for _, a := range assumptions(c, best.Shape.Devices()) {
+		other := a.made(c)
 		then, err := Predict(m, other, best.Shape)
 		if err != nil {
 			return nil, err

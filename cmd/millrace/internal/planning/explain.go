@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/shape"
 )
 
 // print writes what was planned.
@@ -38,6 +39,14 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 			return err
 		}
 	}
+	var best *shape.Prediction
+	var sensitive []shape.Sensitivity
+	if f.explain && why != nil {
+		var err error
+		if best, sensitive, err = apart(p); err != nil {
+			return err
+		}
+	}
 	out := c.OutOrStdout()
 	if f.asJSON {
 		var rivals []tune.Rival
@@ -48,7 +57,10 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 			Plan        *plan.Plan        `json:"plan"`
 			Rivals      []tune.Rival      `json:"rivals,omitempty"`
 			Explanation *tune.Explanation `json:"explanation,omitempty"`
-		}{p.Plan, rivals, why})
+			// With --explain, of one step by itself.
+			Step          *shape.Prediction   `json:"step,omitempty"`
+			Sensitivities []shape.Sensitivity `json:"sensitivities,omitempty"`
+		}{p.Plan, rivals, why, best, sensitive})
 	}
 	v := &view{Prepared: p, to: out, Screen: terminal.Of(out), all: f.explain,
 		rest: "--explain has all"}
@@ -60,6 +72,11 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 		v.memory(why.Memory)
 		if why.Step != nil {
 			v.drawing(why.Step)
+		}
+		if best != nil {
+			if err := explained(out, v.Screen, best, sensitive, "memory then", "fits", "does not fit"); err != nil {
+				return err
+			}
 		}
 	}
 	if over := overLimit(why.Memory); over != nil {
@@ -376,12 +393,4 @@ func (v *view) drawing(t *trace.Timeline) {
 	}
 	fmt.Fprintf(v.to, "\n%s%s%s", v.Wrap("", "", fmt.Sprintf("%s, %s:", what, terminal.Duration(end))),
 		d.Text(4*mostRows), d.Legend())
-}
-
-// where says where the reference of pipelines is updated, unless by the workers themselves.
-func where(e *plan.Elastic) string {
-	if !e.Besides() {
-		return ""
-	}
-	return "; a thread beside each worker updates the reference, and no pipeline waits for it"
 }

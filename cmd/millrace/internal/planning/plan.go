@@ -101,7 +101,7 @@ it follows the paper's formula or the published code's, and --set reaches its ow
 	f.StringVar(&own.formula, "formula", "", "whose formula a planner follows: paper (default) or artifact")
 	f.DurationVar(&own.time, "time", 0, "how long to search in all, like 10s (default: 10 s at most, advice on top)")
 	f.BoolVar(&own.async, "async", false, "plans that update without a flush too")
-	f.BoolVar(&own.explain, "explain", false, "all rivals and workers, what fills memory, how a step begins")
+	f.BoolVar(&own.explain, "explain", false, "all rivals and workers, what fills memory, where a step goes")
 	own.shapes.add(c)
 	cli.JSON(c, &own.asJSON)
 	cli.Output(c, &own.output, "write the plan to this file")

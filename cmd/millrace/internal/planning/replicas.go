@@ -1,9 +1,15 @@
 package planning
 
 import (
+	"errors"
 	"strings"
 
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune/predict"
+	"github.com/millrace-ml/millrace/tune/shape"
 )
 
 // replicas says what the replicas of stages divide and when they sum, where that is not as usual.
@@ -20,4 +26,23 @@ func replicas(pl *plan.Plan) string {
 			pl.Gradients.String()+")")
 	}
 	return strings.Join(says, "; ")
+}
+
+// apart is where a step of a plan for described devices goes, and what it depends on; nil where its costs are not
+// computed, or its steps overlap.
+func apart(p *prepare.Prepared) (*shape.Prediction, []shape.Sensitivity, error) {
+	if p.Model == nil || p.Job.Machine.Cluster == "" || p.Job.Plan.Profile != "" || p.Plan.Predicted == nil {
+		return nil, nil, nil
+	}
+	best, sensitive, err := shape.Planned{Model: p.Model, Cluster: p.Cluster, Plan: p.Plan, Clip: p.Job.Train.Clip > 0,
+		Costs: func(c *cluster.Cluster) (*profile.Profile, error) {
+			own := *p
+			err := own.CostsOn(c)
+			return own.Profile, err
+		}}.Explain()
+	var work *predict.WorkError
+	if errors.Is(err, shape.ErrStream) || errors.As(err, &work) {
+		return nil, nil, nil // the picture and the table of memory have what is known
+	}
+	return best, sensitive, err
 }

@@ -71,3 +71,11 @@ func foremost(all []plan.Rival) []plan.Rival {
 		return !known(r) && left < 0
 	})
 }
+
+// where says where the reference of pipelines is updated, unless by the workers themselves.
+func where(e *plan.Elastic) string {
+	if !e.Besides() {
+		return ""
+	}
+	return "; a thread beside each worker updates the reference, and no pipeline waits for it"
+}

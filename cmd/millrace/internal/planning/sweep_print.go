@@ -1,6 +1,7 @@
 package planning
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/profile/kernels"
 	"github.com/millrace-ml/millrace/report/scatter"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
@@ -52,7 +54,7 @@ func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Pre
 		fmt.Fprint(out, screen.Wrap("cost        ", "            ", text))
 	}
 	if all {
-		return explained(out, screen, best, sensitive)
+		return explained(out, screen, best, sensitive, "best then", "the same", "none fits")
 	}
 	most := slices.MaxFunc(sensitive, func(a, b shape.Sensitivity) int {
 		if a.StepS < b.StepS {
@@ -115,7 +117,12 @@ type part struct {
 // parts add up to a step.
 func parts(of *shape.Prediction) []part {
 	p := of.Parts
+	computes := p.KernelsS
+	if p.Spent != (kernels.Spent{}) {
+		computes = 0 // by what bounds it
+	}
 	return []part{
+		{"computing", "forwards and backwards", computes},
 		{"products", "products of matrices", p.ProductsS},
 		{"attention", "scores of attention", p.AttentionS},
 		{"memory-bound", "bound by memory: norms, activations, losses, small products", p.MemoryS},
@@ -131,8 +138,10 @@ func parts(of *shape.Prediction) []part {
 	}
 }
 
-// explained prints where the best shape's step goes, part by part, and what it hangs on.
-func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, sensitive []shape.Sensitivity) error {
+// explained prints where a step goes, part by part, and what it hangs on. The last column of that is headed then, and
+// says same where nothing else is the best one then, and none where nothing fits.
+func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, sensitive []shape.Sensitivity, then, same,
+	none string) error {
 	t := terminal.Table{Columns: []terminal.Column{{Heading: "where the step goes", Wraps: true},
 		{Heading: "time", Number: true}, {Heading: "part", Number: true}}}
 	for _, p := range parts(best) {
@@ -146,16 +155,16 @@ func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, se
 		return fmt.Errorf("plan: %w", err)
 	}
 	t = terminal.Table{Columns: []terminal.Column{{Heading: "if an assumption is worse"}, {Heading: "step", Number: true},
-		{Heading: "", Number: true}, {Heading: "best then", Wraps: true}}}
+		{Heading: "", Number: true}, {Heading: then, Wraps: true}}}
 	for _, a := range sensitive {
-		then := "the same"
+		text := same
 		if !a.Fits {
-			then = "none fits"
+			text = none
 		}
 		if a.Best != nil {
-			then = fmt.Sprintf("%v: %s", a.Best, terminal.Duration(a.BestS))
+			text = fmt.Sprintf("%v: %s", a.Best, terminal.Duration(a.BestS))
 		}
-		t.Add(a.Assumption, terminal.Duration(a.StepS), fmt.Sprintf("%+.1f %%", 100*(a.StepS/best.StepS-1)), then)
+		t.Add(a.Assumption, terminal.Duration(a.StepS), fmt.Sprintf("%+.1f %%", 100*(a.StepS/best.StepS-1)), text)
 	}
 	fmt.Fprintln(out)
 	if err := t.Write(out, screen); err != nil {
@@ -198,7 +207,9 @@ func plotted(m *model.Model, c *cluster.Cluster, found []*shape.Prediction) *sca
 			d.Best = &at
 		}
 	}
-	slices.SortStableFunc(d.Series, func(a, b scatter.Series) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(d.Series, func(a, b scatter.Series) int { // tp 2 in front of tp 16
+		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), strings.Compare(a.Name, b.Name))
+	})
 	if limit := c.MemoryBytes(0); limit > 0 {
 		d.Bound, d.BoundName = float64(limit)/gib, "memory of a device"
 	}

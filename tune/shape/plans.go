@@ -1,0 +1,202 @@
+package shape
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/kernels"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/programs"
+	"github.com/millrace-ml/millrace/sim"
+	"github.com/millrace-ml/millrace/tune/predict"
+)
+
+// Planned is any plan for described devices, with what its model costs on them.
+type Planned struct {
+	Model   *model.Model
+	Cluster *cluster.Cluster
+	Plan    *plan.Plan
+	Clip    bool
+	// Costs is the model's profile on a cluster like Cluster.
+	Costs func(c *cluster.Cluster) (*profile.Profile, error)
+}
+
+// ErrStream refuses a plan without a flush, whose steps overlap.
+var ErrStream = errors.New("shape: a step is taken apart where it ends in a flush; this plan's minibatches overlap")
+
+// Explain takes a step of a plan apart, as the simulator plays one by itself. It says what the step takes with each
+// assumption a tenth worse. The parts are those of the device that computes longest; messages and sums are what the
+// step takes less without them. The plan is not searched again: another one may be the best then.
+func (p Planned) Explain() (*Prediction, []Sensitivity, error) {
+	if !schedule.Policy(p.Plan.Weights).Synchronous() || p.Plan.Together() > 1 {
+		return nil, nil, ErrStream
+	}
+	if err := predict.CheckWork(p.Plan, predict.OftenPlayed); err != nil {
+		return nil, nil, err
+	}
+	costs, err := p.Costs(p.Cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &Prediction{Shape: Shape{Batch: p.Plan.Batch()}, Fits: true}
+	if err := p.takeApart(out, costs); err != nil {
+		return nil, nil, err
+	}
+	var all []Sensitivity
+	for _, a := range assumptions(p.Cluster, len(p.Cluster.Devices)) {
+		other := a.made(p.Cluster)
+		changed, err := p.Costs(other)
+		if err != nil {
+			return nil, nil, err
+		}
+		predicted, err := predict.Plan(changed, other, p.Plan, p.Clip)
+		if err != nil {
+			return nil, nil, err
+		}
+		_, over := predict.Over(other, p.Plan, &predicted)
+		all = append(all, Sensitivity{Assumption: a.what, StepS: predicted.StepS, Fits: over <= 0})
+	}
+	predicted, err := predict.Plan(costs, p.Cluster, p.Plan, p.Clip)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range all { // of the step that was taken apart, which is one by itself
+		all[i].StepS *= out.StepS / predicted.StepS
+	}
+	return out, all, nil
+}
+
+// takeApart fills in a step and its parts.
+func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
+	of, err := sim.CostsOf(costs, p.Cluster, p.Plan)
+	if err != nil {
+		return err
+	}
+	plain := *p.Plan // that computes nothing again, and divides nothing
+	plain.Shard, plain.Stages = plan.ShardNothing, slices.Clone(p.Plan.Stages)
+	for s := range plain.Stages {
+		plain.Stages[s].Recompute = plan.KeepAll
+	}
+	kept := plain
+	kept.Shard = p.Plan.Shard
+	whole, err := sim.CostsOf(costs, p.Cluster, &plain)
+	if err != nil {
+		return err
+	}
+	keeping, err := sim.CostsOf(costs, p.Cluster, &kept)
+	if err != nil {
+		return err
+	}
+	program, err := programs.Build(p.Plan, costs.TiedLayers(), p.Clip, 1)
+	if err != nil {
+		return err
+	}
+	q := &out.Parts
+	if out.StepS, err = lasts(program, of); err != nil {
+		return err
+	}
+	of = without(of, func(k *sim.StageCost) { k.AllReduceS, k.TiedS, k.NormS = 0, 0, 0 })
+	unsummed, err := lasts(program, of)
+	if err != nil {
+		return err
+	}
+	of.Transfer, of.SendS, of.ReceiveS = nil, 0, 0
+	silent, err := lasts(program, of)
+	if err != nil {
+		return err
+	}
+	q.GradientsS, q.TransfersS = max(0, out.StepS-unsummed), max(0, unsummed-silent)
+	most := 0.0
+	for _, list := range program.Body {
+		var own Parts
+		for _, in := range list {
+			p.add(&own, in, of, keeping, whole)
+		}
+		if busy := own.KernelsS + own.AgainS + own.GatherS + own.UpdateS; busy > most {
+			most = busy
+			own.GradientsS, own.TransfersS = q.GradientsS, q.TransfersS
+			*q = own
+			if err := p.byKind(q, list); err != nil {
+				return err
+			}
+		}
+	}
+	q.BubbleS = max(0, out.StepS-q.GradientsS-q.TransfersS-most)
+	return nil
+}
+
+// add adds what an instruction computes: by a plan's costs, by those that compute nothing again, and by those that
+// divide nothing either.
+func (p Planned) add(q *Parts, in schedule.Instruction, of, keeping, whole sim.Costs) {
+	s, r := int(in.Stage), int(in.Replica)
+	at := func(c sim.Costs) *sim.StageCost { return &c.Stages[s][min(r, len(c.Stages[s])-1)] }
+	takes := func(of func(k *sim.StageCost) float64, all, kept, plain *sim.StageCost) {
+		q.KernelsS += of(plain)
+		q.GatherS += of(kept) - of(plain)
+		q.AgainS += of(all) - of(kept)
+	}
+	a, k, w := at(of), at(keeping), at(whole)
+	switch in.Kind {
+	case schedule.F:
+		takes(func(k *sim.StageCost) float64 { return k.ForwardS }, a, k, w)
+	case schedule.B:
+		takes(func(k *sim.StageCost) float64 { return k.BackwardS }, a, k, w)
+	case schedule.I:
+		takes(func(k *sim.StageCost) float64 { return k.InputS }, a, k, w)
+	case schedule.W:
+		takes(func(k *sim.StageCost) float64 { return k.WeightS }, a, k, w)
+	case schedule.U:
+		q.UpdateS += a.UpdateS
+	}
+}
+
+// byKind says what bounds the kernels of a list's forwards and backwards, of devices that have kernels.
+func (p Planned) byKind(q *Parts, list schedule.List) error {
+	for _, in := range list {
+		if in.Kind != schedule.F {
+			continue
+		}
+		st := p.Plan.Stages[in.Stage]
+		name := p.Cluster.Devices[st.Devices[min(int(in.Replica), len(st.Devices)-1)]]
+		d := p.Cluster.DeviceTypes[name]
+		if d.Kernels == nil || p.Plan.Order != nil {
+			return nil
+		}
+		rows := p.Plan.MicroBatch
+		if p.Plan.Replication == string(schedule.Split) {
+			rows = (rows + len(st.Devices) - 1) / len(st.Devices)
+		}
+		for l := st.FirstLayer; l <= st.LastLayer; l++ {
+			cost, err := kernels.Of(p.Model, l, rows, name, d, kernels.Options{Precision: p.Plan.Precision})
+			if err != nil {
+				return err
+			}
+			q.Spent, q.SumsS = q.Spent.Plus(cost.Spent, 1), q.SumsS+cost.SummedS
+		}
+	}
+	q.KernelsS -= q.SumsS
+	return nil
+}
+
+// lasts is how long one step of a Program takes.
+func lasts(p *schedule.Program, of sim.Costs) (float64, error) {
+	_, sum, err := sim.Run(p, of, sim.Options{})
+	return sum.EndS, err
+}
+
+// without is costs with something changed of every stage.
+func without(of sim.Costs, change func(*sim.StageCost)) sim.Costs {
+	stages := make([][]sim.StageCost, len(of.Stages))
+	for s := range of.Stages {
+		stages[s] = slices.Clone(of.Stages[s])
+		for r := range stages[s] {
+			change(&stages[s][r])
+		}
+	}
+	of.Stages = stages
+	return of
+}
