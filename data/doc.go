@@ -96,7 +96,7 @@ type Options struct {
 	// shapes, under "input" and "target", or under a file's names of arrays.
 	Fields []Field
 	Target string
-	// TrainPart is the part of the rows of an .npz or .safetensors file that trains, above 0 and at most 1; the others
+	// TrainPart is the part of an .npz or .safetensors file's rows that trains, above 0 and at most 1. The others
 	// evaluate. 0 is DefaultTrainPart. Other data has test rows of its own, and refuses any other value.
 	TrainPart float64
 	// Tokenizer names the one of package tokens that makes tokens of a text; empty: a row is bytes. Other data refuses

@@ -8,9 +8,8 @@ import (
 // headed are the splits that can be cut short.
 type headed interface{ head(n int) Split }
 
-// Head is the first n samples of a split that Open made, in file order, shuffled anew for every
-// epoch of n: a small data set out of a large one. It refuses more than the split has,
-// and splits that are not of Open.
+// Head is the first n samples of a split that Open made, shuffled anew for every epoch of n. They are first in file
+// order: a small data set out of a large one. It refuses more than the split has, and splits that are not of Open.
 func Head(s Split, n int) (Split, error) {
 	h, ok := s.(headed)
 	if !ok {

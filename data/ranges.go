@@ -71,9 +71,10 @@ func (f Field) outOfRange(at int, v int64, r *Range) error {
 	return fmt.Errorf("%d%s, and the model's %q takes %v", v, where, f.Name, r)
 }
 
-// limits returns the least and the greatest number that Synthetic makes up for the element at a position of a row:
-// those that all its ranges allow. An element without a range, or which the model also calculates with, gets at most
-// two numbers, so that an index calculated from it stays within a table of two entries.
+// limits returns the least and the greatest number that Synthetic may make for an element of a row. at is the
+// element's position, and all of its ranges allow these numbers. An element without a range, or which the model also
+// calculates with, gets at most two numbers, so that an index calculated from it stays within a table of two
+// entries.
 func (f Field) limits(at int) (least, most int64) {
 	least, most = 0, math.MaxInt64
 	only := true

@@ -94,6 +94,6 @@ func normaliseColumns(train, test *table) {
 	train.columns, test.columns = columns, columns
 }
 
-// roundingError bounds how far the mean of numbers that are all the same is from them, as a part of it; numbers of 32
-// bits that differ are farther apart.
+// roundingError bounds the relative error of the mean of equal numbers. Numbers of 32 bits that differ are farther
+// apart.
 const roundingError = 1e-9

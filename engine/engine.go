@@ -214,21 +214,19 @@ type Device interface {
 	// another device must Adopt it.
 	Disown(t Tensor) Tensor
 
-	// Adopt takes over a tensor another device of this engine made, so that its bytes
-	// are charged to this worker from now on. The old handle is spent. Where the other
-	// device's work on it may be under way still, Await an Event recorded behind that first.
+	// Adopt takes over a tensor that another device of this engine made, and charges its bytes to this worker. The old
+	// handle is spent. Where the other device's work on it may be under way still, Await an Event recorded behind that
+	// first.
 	Adopt(t Tensor) (Tensor, error)
 	// Charge has the bytes of a tensor that another device disowned charged to this worker
 	// before it adopts it: what has arrived is the receiver's to hold. Any goroutine may call it
 	// while none frees the tensor; one that is freed already is left alone.
 	Charge(t Tensor)
-	// Room makes a tensor for bytes that are on their way to this worker from elsewhere, and charges it to
-	// the worker. Any goroutine may call it and write the bytes; Adopt takes the tensor over once they are
-	// there.
+	// Room makes a tensor for bytes in flight to this worker, and charges it to the worker. Any goroutine may call it
+	// and write the bytes; Adopt takes the tensor over once they are there.
 	Room(dtype DType, shape []int64) (t Tensor, data []byte, err error)
-	// Beside opens another stream of this device on the calling goroutine, which is another one than this Device's
-	// and locked to its thread: a Device of its own, but for the memory, which is charged to the same worker. It
-	// is closed before this one.
+	// Beside opens another stream of this device on the calling goroutine, which is locked to another thread. It is a
+	// Device of its own, but for the memory, which is charged to the same worker. It is closed before this one.
 	Beside(threads int) (Device, error)
 	// Memory is what this worker holds; ResetPeak starts a new high-water mark.
 	Memory() Memory

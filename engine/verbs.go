@@ -71,11 +71,11 @@ func Divide(d Device, t Tensor, by float64) error { return inPlace(d, "aten::div
 // and those as ((0+1)+(2+3)) + ((4+5)+(6+7)).
 func SquareSum(d Device, t Tensor) (Tensor, error) { return first(d, "millrace::square_sum", t) }
 
-// Mask is a dropout mask of a shape, whose first dimension is rows, with the type and on the device of like.
-// Row r has the elements that the key and the row's number firstRow+r give, whatever else is in the tensor:
-// with mix the finalizer of SplitMix64 and g = 0x9e3779b97f4a7c15, word n of the row, from 1, is
-// mix(k + g n), k = mix(key + g (firstRow+r+1)). Each word serves four elements, its lowest 16 bits
-// the first of them: an element is 0 where its bits are below threshold, and keep elsewhere.
+// Mask is a dropout mask of a shape, in the type and on the device of like. The shape's first dimension is rows. Row
+// r has the elements that the key and the row's number firstRow+r give, whatever else is in the tensor: with mix the
+// finalizer of SplitMix64 and g = 0x9e3779b97f4a7c15, word n of the row, from 1, is mix(k + g n), k = mix(key + g
+// (firstRow+r+1)). Each word serves four elements, its lowest 16 bits the first of them: an element is 0 where its
+// bits are below threshold, and keep elsewhere.
 func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, threshold uint16, keep float64) (Tensor,
 	error) {
 	return first(d, "millrace::mask", like, shape, int64(key), firstRow, int64(threshold), keep)

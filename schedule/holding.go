@@ -10,8 +10,8 @@ type Holding struct {
 	Peak int `json:"peak_activations"`
 	// Versions is the most copies of the weights at once.
 	Versions int `json:"versions"`
-	// Activations and Gradients are the messages sent to other workers, to the next stage
-	// and to the previous one, over the whole Program.
+	// Activations and Gradients count the messages sent to other workers over the whole Program. Activations go to the
+	// next stage, gradients to the previous one.
 	Activations int `json:"activations_sent"`
 	Gradients   int `json:"gradients_sent"`
 	// Reductions is the all-reduces over the stage's replicas.

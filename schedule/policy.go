@@ -25,8 +25,8 @@ const (
 	// §3.3, weight stashing). On stage i of S, counted from 0, of a straight pipeline
 	// v(t) = t-(S-i)+1, so that S-i versions are held.
 	Stash Policy = "stash"
-	// Vertical has each minibatch use on every stage the version that the input stage had for it (PipeDream §3.3,
-	// vertical sync): v(t) = t-S+1.
+	// Vertical has a minibatch use on every stage the version that the input stage had (PipeDream §3.3, vertical sync):
+	// v(t) = t-S+1.
 	Vertical Policy = "vertical"
 	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1, the first
 	// minibatch at 0, so that w(t+1) = w(t) - lr grad f(w(t-1)) and two versions are enough.
@@ -52,8 +52,8 @@ type rule struct {
 	// stage.
 	forward func(newest, own, tag int) int
 	tagged  bool // a minibatch has a tag: Vertical
-	// needs is how many updates back from its own, with that as the first, the one is whose version a forward
-	// must find; 0: it takes what is there.
+	// needs says which version a forward must find: that of its own update is 1, the one before 2, and so on; 0: it
+	// takes what is there.
 	needs int
 	// mismatches: a backward reads the newest version, and not that of its forward.
 	mismatches bool
@@ -103,8 +103,8 @@ func Policies() []Policy {
 // Known says whether a policy is one of ours.
 func (w Policy) Known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync)) }
 
-// Flushes says whether every pipeline ends a minibatch before it begins the next, so that
-// one version of its weights is enough.
+// Flushes says whether every pipeline ends a minibatch before it begins the next. One version of its weights is
+// enough then.
 func (w Policy) Flushes() bool { return !w.rule().streams }
 
 // Synchronous says whether there is one set of weights, updated at the flush.
@@ -305,10 +305,10 @@ func (p *Program) uses(worker int) []Use {
 	return out
 }
 
-// Copies is by how much the copies of weights that a worker keeps change as each of its
-// instructions ends, with absolute ids; an instruction that changes nothing is not in it.
-// An update adds one, and takes away the version it replaces if nobody will use it any
-// more; otherwise that goes with the last backward that uses it (PipeDream §4).
+// Copies is the change in the copies of weights that a worker keeps, by instruction with absolute ids. The change
+// comes as the instruction ends; an instruction that changes nothing is not in it. An update adds one, and takes
+// away the version it replaces if nobody will use it any more; otherwise that goes with the last backward that uses
+// it (PipeDream §4).
 func (p *Program) Copies(worker int) map[Instruction]int {
 	change := map[Instruction]int{}
 	for _, u := range p.Uses(worker) {
@@ -326,8 +326,8 @@ func (p *Program) Copies(worker int) map[Instruction]int {
 	return change
 }
 
-// MostCopies is the most copies of weights that a worker ever keeps, one for each stage it
-// holds before the first update.
+// MostCopies is the most copies of weights that a worker ever keeps. Before the first update it has one for each
+// stage it holds.
 func (p *Program) MostCopies(worker int) int {
 	now := len(p.StagesOf(worker))
 	most := now

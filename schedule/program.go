@@ -73,7 +73,7 @@ type Program struct {
 	Epilogue Part `json:"epilogue"`
 }
 
-// Pipelines is how many pipelines of a Program train, the reference of elastic averaging and the weights of asp
+// Pipelines is how many pipelines of a Program train. The reference of elastic averaging and the weights of asp are
 // not among them.
 func (p *Program) Pipelines() int {
 	switch {

@@ -54,8 +54,8 @@ func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	return dst
 }
 
-// Share says whether replica k of a stage's `here` shares rows of some micro-batch with replica j of another
-// stage's `there`.
+// Share says whether two replicas of different stages share rows of some micro-batch. They are replica k of a
+// stage's `here` and replica j of another stage's `there`.
 func (p *Program) Share(k, here, j, there int) bool {
 	if p.Replication == Split {
 		// Replica k of n holds the rows from k/n to (k+1)/n: do the two ranges meet?
@@ -125,8 +125,8 @@ func (p *Program) otherWorkers(in Instruction) []int {
 	return workers
 }
 
-// Sent is the instruction that made the message which a receive takes from the
-// given replica of the stage on the other side.
+// Sent is the instruction that made the message of a receive. replica is the sender's, of the stage on the other
+// side.
 func Sent(receive Instruction, replica int) Instruction {
 	sent := receive
 	sent.Stage, sent.Replica = OtherEnd(receive), int16(replica)
@@ -218,9 +218,8 @@ func (p *Program) Leader(in Instruction) Instruction {
 	return in
 }
 
-// Group is the members of a collective in rank order, as instructions that each
-// member issues, with the worker it runs on: AR over the replicas of a stage, TG
-// over the stages tied to it, GN over every stage of every replica.
+// Group is the members of a collective in rank order, and the workers they run on. A member is the instruction that
+// it issues: AR over the replicas of a stage, TG over the stages tied to it, GN over every stage of every replica.
 func (p *Program) Group(in Instruction) (members []Instruction, workers []int) {
 	add := func(stage, replica int) {
 		m := in

@@ -91,8 +91,8 @@ func (s Settings) Program() *Program {
 	}
 }
 
-// FromPlan is the settings that a plan asks of its schedule's family, with its
-// devices numbered as workers in ascending order.
+// FromPlan is the settings that a plan asks of its schedule's family. Its devices are numbered as workers in
+// ascending order.
 func FromPlan(p *plan.Plan) (name string, s Settings) {
 	devices := p.Devices()
 	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights),

@@ -25,8 +25,8 @@ func (p *Program) Updater() Updater {
 	return p.Weights.Updater()
 }
 
-// ValidatesLater says whether updates go before their gradients' norm is known, and are confirmed or taken
-// back by a PV in the next step.
+// ValidatesLater says whether updates go before their gradients' norm is known. A PV in the next step confirms them
+// or rolls them back.
 func (p *Program) ValidatesLater() bool { return p.Updater() == TentativeUpdate }
 
 // Defers says whether updates stand behind backwards of the next minibatch, whose gradients gather apart from

@@ -38,7 +38,7 @@ func following(steps []StepMark) (at []int) {
 // evaluation or a checkpoint. What passes between steps that follow each other is less than a twentieth of one.
 func (s StepMark) Follows(endS float64) bool { return s.StartS-endS < (s.EndS-s.StartS)/20 }
 
-// Steady is the mean time of a stream from the end of one kept step to the end of the next. It counts the steps
+// Steady is the mean time of a stream between the ends of kept steps that follow each other. It counts the steps
 // where nothing else stands between the two, and returns them, the mean in seconds, and how long each worker
 // computes in it, which is never longer. It has no steps where no two follow each other. Where workers go their own
 // way (Applied) it is all settled steps, and what each further one adds on average.
@@ -93,7 +93,7 @@ func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []flo
 	return steps, max(stepS/n, slices.Max(busyS)), busyS
 }
 
-// apart is, by step, the time from when one ended to when the next did, of steps that end in no order; -1 of the first,
+// apart is, by step, the time since the step before it ended, of steps that end in no order. It is -1 of the first,
 // and of one in front of which none was under way for half of a step: something else stands there.
 func apart(steps []StepMark) []float64 {
 	order := make([]int, len(steps))

@@ -116,9 +116,9 @@ func (t *Timeline) StepTimes(n int) []float64 {
 	return took
 }
 
-// Nearest is, of the settled steps whose events are kept, the one that Took the time nearest to the given one, in
-// seconds: a long run keeps the events of few steps, and a step without events cannot be drawn. The earlier of two
-// equally near; false where no step is marked.
+// Nearest is the settled step with kept events whose time is nearest to the given one, in seconds. A long run keeps
+// the events of few steps, and a step without events cannot be drawn. Of two equally near it is the earlier; false
+// where no step is marked.
 func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64, ok bool) {
 	steps, took := t.Settled(skip), t.Took(skip)
 	kept := map[int]bool{}

@@ -96,15 +96,15 @@ type Loss struct {
 	Value float64 `json:"value"`
 }
 
-// Applied is an update by the gradients of one step, which were computed with the weights behind Version updates of the
-// training. What it is stale by is its own number less Version.
+// Applied is an update by the gradients of one step. They were computed with the weights behind Version updates of
+// the training. What it is stale by is its own number less Version.
 type Applied struct {
 	Step    int `json:"step"`
 	Version int `json:"version"`
 }
 
-// Seen is the update of a pipeline of elastic averaging on a stage in a step, with the reference beside the pipelines:
-// the one that it was pulled towards had had Version updates of the training.
+// Seen is a pipeline's update on a stage in a step of elastic averaging, with the reference beside the pipelines.
+// The reference that it was pulled towards had had Version updates of the training.
 type Seen struct {
 	Step     int `json:"step"`
 	Stage    int `json:"stage"`
@@ -150,7 +150,8 @@ func (e Evaluation) Said() string {
 	return text
 }
 
-// Straggler is a worker that computed slower than its profile says, and than the others did by theirs, in many steps.
+// Straggler is a worker that computed slower than its profile says in many steps. The others were not as slow by
+// theirs.
 type Straggler struct {
 	Worker int     `json:"worker"`
 	From   int     `json:"from"`   // the first of these steps
@@ -162,7 +163,7 @@ type Straggler struct {
 // Process is one of those that a run's workers were in.
 type Process struct {
 	Host string `json:"host,omitempty"`
-	// A time t of its own clock has become t (1 + Drift) + OffsetS, which is process 0's clock within ErrorS.
+	// A time t of its own clock is t (1 + Drift) + OffsetS on process 0's, within ErrorS seconds.
 	OffsetS float64 `json:"offset_s,omitempty"`
 	Drift   float64 `json:"drift,omitempty"` // seconds a second
 	ErrorS  float64 `json:"error_s,omitempty"`

@@ -34,9 +34,9 @@ func (e *Engine) facts() map[string]string {
 // goroutine to learn that device's.
 func (e *Engine) Info() Info { return newInfo(e.facts(), e.path, os.Getenv("OPENBLAS_CORETYPE")) }
 
-// globalDeps is the library that a libtorch with CUDA wants loaded in front of itself, with its names
-// seen by all: libtorch looks for some of CUDA's by name, at run time. "" if the shim at path was linked
-// against a libtorch without CUDA, or cannot be read, of which loading it will tell more.
+// globalDeps is the library that a libtorch with CUDA wants loaded before itself, with its names visible to all.
+// libtorch looks for some of CUDA's by name, at run time. "" if the shim at path was linked against a libtorch without
+// CUDA, or cannot be read, of which loading it will tell more.
 func globalDeps(path string) string {
 	f, err := elf.Open(path)
 	if err != nil {

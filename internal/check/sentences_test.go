@@ -9,8 +9,14 @@ import (
 	"testing"
 )
 
-// mostWords is how many words a doc comment has up to its first period, colon or semicolon. DESIGN 10 asks for 20.
-const mostWords = 24
+// A doc comment has so many words up to its first period, colon or semicolon. DESIGN 10 asks for aimedWords: rooms in
+// concise keep to it, tests apart. Whoever brings another room there adds it.
+const (
+	mostWords  = 24
+	aimedWords = 20
+)
+
+var concise = []string{"data", "engine", "schedule", "trace"}
 
 // TestFirstSentencesAreShort: whoever looks up a name reads the first sentence, and should have to read it once.
 func TestFirstSentencesAreShort(t *testing.T) {
@@ -20,10 +26,15 @@ func TestFirstSentencesAreShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		room, _, _ := strings.Cut(strings.TrimPrefix(file, "../../"), "/")
+		most := mostWords
+		if slices.Contains(concise, room) && !strings.HasSuffix(file, "_test.go") {
+			most = aimedWords
+		}
 		for _, doc := range docs(parsed) {
-			if first := firstSentence(doc.Text()); len(strings.Fields(first)) > mostWords {
+			if first := firstSentence(doc.Text()); len(strings.Fields(first)) > most {
 				t.Errorf("%s: the first sentence has %d words; give it %d at most, and say the rest in others: %s",
-					set.Position(doc.Pos()), len(strings.Fields(first)), mostWords, first)
+					set.Position(doc.Pos()), len(strings.Fields(first)), most, first)
 			}
 		}
 	}

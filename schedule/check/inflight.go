@@ -10,8 +10,8 @@ import (
 // Edge is a directed pair of workers.
 type Edge struct{ From, To int }
 
-// InFlight is the most messages that may be in flight or wait on each edge of a lowered Program, in any timing. With
-// so many slots nobody ever waits for one.
+// InFlight is the most messages that may be in flight or wait on each edge of a lowered Program. It holds in any
+// timing: with so many slots nobody ever waits for one.
 //
 // When a worker starts the n-th send of an edge, at least those messages have been taken whose receives that
 // send waits for, directly or through others: by the order of lists, by messages, collectives and drains.

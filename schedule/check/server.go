@@ -94,8 +94,8 @@ func (l *list) served(in schedule.Instruction) error {
 	return nil
 }
 
-// ahead says whether a server that keeps to its list sends weights to a trainer that is too far ahead of another one:
-// missing is the update that this one must have had. A server that takes its strands by readiness waits by itself.
+// ahead says whether a server in order sends weights to a trainer that is too far ahead of another one. missing is
+// the update that this other one must have had. A server that takes its strands by readiness waits by itself.
 func (l *list) ahead(in schedule.Instruction) (missing schedule.Instruction, is bool) {
 	if in.Kind != schedule.SW || !l.p.InOrder || l.p.Staleness == nil {
 		return missing, false

@@ -111,8 +111,8 @@ func (t *tally) mine(in schedule.Instruction, micro int) int {
 	return micro - at + all + int(in.Replica)
 }
 
-// cause is why an update or a collective lacks a gradient, where that is because a computation is
-// nowhere at all: then the computation is what is missing.
+// cause is why an update or a collective lacks a gradient. Where a computation is nowhere at all, that is what is
+// missing.
 func (t *tally) cause(err error) error {
 	var wrong *Error
 	if !errors.As(err, &wrong) || !wrong.Instruction.Kind.OfMinibatch() {

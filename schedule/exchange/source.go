@@ -69,8 +69,8 @@ func (s *Source) torchLines(text string) {
 	}
 }
 
-// Check is Check of the Program, and check.Held where a worker may hold only so many
-// micro-batches (0 is any number); errors name lines and the file.
+// Check is Check of the Program, and check.Held where held is above 0. held is how many micro-batches a worker may
+// hold (0 is any number); errors name lines and the file.
 func (s *Source) Check(held int) (check.Report, error) {
 	rep, err := check.Check(s.Program)
 	if err == nil && held > 0 {
@@ -94,8 +94,8 @@ func (s *Source) Playable() error {
 	return err
 }
 
-// TooMuch is the refusal of a Program of which a worker cannot carry out an instruction, with absolute
-// ids, for want of memory. lowered is the Program as it would run, with as many repetitions as it would.
+// TooMuch is the refusal of a Program of which a worker lacks the memory for an instruction, with absolute ids.
+// lowered is the Program as it would run, with as many repetitions as it would.
 func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Instruction, why string) error {
 	e := &check.Error{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File,
 		Lines: s.lines}

@@ -18,14 +18,12 @@ import (
 // overlap are written "(0F7;1B3)OVERLAP_F_B". Transfers are not in it: its runtime
 // derives them, as Lower does.
 
-// WriteTorchCSV writes one step of a Program in PyTorch's form, without the slots of
-// waiting, which do not change the order. What the form cannot say is refused with the
-// reason: a schedule that does not end with the step, weights other than synchronous,
-// several pipelines, replicas that take whole micro-batches in turn, unequal replicas.
-// Equal replicas that split each micro-batch are a mesh of data-parallel pipelines to
-// PyTorch: the file is that of one of them, and its ranks are numbered by the stages'
-// first replicas in ascending order. Recomputation is the model's business there and
-// refused here.
+// WriteTorchCSV writes one step of a Program in PyTorch's form, without the slots of waiting. They do not change the
+// order. What the form cannot say is refused with the reason: a schedule that does not end with the step, weights
+// other than synchronous, several pipelines, replicas that take whole micro-batches in turn, unequal replicas. Equal
+// replicas that split each micro-batch are a mesh of data-parallel pipelines to PyTorch: the file is that of one of
+// them, and its ranks are numbered by the stages' first replicas in ascending order. Recomputation is the model's
+// business there and refused here.
 func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 	if err := check.Validate(p); err != nil {
 		return err

@@ -42,8 +42,8 @@ func depths(stages, advance int, rule AdvanceRule) []int {
 	return k
 }
 
-// AdvanceDepths is the depths K_i, clamped to M, of S stages with so many forwards in advance
-// of 1F1B on the first. Algorithm 1's advance_num is K_0 - 1.
+// AdvanceDepths is the depths K_i of S stages, clamped to M. The first stage has so many forwards in advance of
+// 1F1B. Algorithm 1's advance_num is K_0 - 1.
 func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, error) {
 	if stages < 1 || microBatches < 1 || advance < 0 || advance > schedule.MaxMicro || stages > schedule.MaxStage {
 		return nil, fmt.Errorf("schedule: an advance of %d on %d stages with %d micro-batches; there must be a "+
@@ -105,9 +105,9 @@ func (a *Advance) Deeper() []int {
 	return nil
 }
 
-// Next takes the time of a step with the present depths, in seconds, and gives the depths of the steps to come. The
-// time is a median where steps vary; memoryFits says whether there is memory for Deeper. settled says that the
-// depths are final.
+// Next takes the time of a step with the present depths, in seconds, and gives those of the next steps. The time is
+// a median where steps vary; memoryFits says whether there is memory for Deeper. settled says that the depths are
+// final.
 func (a *Advance) Next(stepSeconds float64, memoryFits bool) (k []int, settled bool) {
 	if !a.settled {
 		a.observe(stepSeconds, memoryFits)

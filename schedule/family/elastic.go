@@ -133,8 +133,8 @@ const mostBeforeCycle = 9
 // usuallyEnough is how many iterations show most orders' cycles.
 const usuallyEnough = 6
 
-// settled plays the order by every rule, and gives the one whose cycle is shortest with the
-// iteration that it begins with; where none comes to a cycle, the first rule's.
+// settled plays the order by every rule and gives the one whose cycle is shortest. start is the iteration that the
+// cycle begins with; where none comes to a cycle, the order is the first rule's.
 func (u *uniform) settled(iterations int) (order *record, start int, found bool) {
 	shortest := math.MaxInt
 	for _, rule := range elasticRules {
@@ -184,8 +184,7 @@ func (o *record) cut(t int) int {
 	return end
 }
 
-// segment is what a worker starts from the cut before iteration t to the one behind it, with
-// the times after the former.
+// segment is what a worker starts between the cuts before and behind iteration t. Times count from the former.
 func (o *record) segment(w, t int) []started {
 	from, to := o.cut(t-1), o.cut(t)
 	var out []started
@@ -197,8 +196,8 @@ func (o *record) segment(w, t int) []started {
 	return out
 }
 
-// cycle is the first iteration from which on, as far as is known, one is like the other, in
-// order and time. The last iterations played end otherwise, and do not count.
+// cycle is the first iteration from which on each is like the next, in order and time. It is known of the iterations
+// played alone. The last of these end otherwise, and do not count.
 func (o *record) cycle() (start int, found bool) {
 	same := func(t int) bool {
 		if o.cut(t)-o.cut(t-1) != o.cut(t+1)-o.cut(t) {

@@ -234,8 +234,8 @@ func (f Family) Placement(workers, chunks int) [][]int {
 	return f.Place(workers, chunks)
 }
 
-// placed refuses settings whose stages do not lie as the family needs, or fewer micro-batches
-// than one for each worker where some are needed.
+// placed refuses settings whose stages do not lie as the family needs. It also refuses fewer micro-batches than one
+// for each worker, where so many are needed.
 func placed(s schedule.Settings, want [][]int, how string) error {
 	if len(s.Placement) != len(want) {
 		return fmt.Errorf("%d virtual stages; %s", len(s.Placement), how)

@@ -91,8 +91,8 @@ func (rule listRule) order(at listPlace, mine []int, replica int16) schedule.Lis
 	return out
 }
 
-// turn is the chunk and the micro-batch of a worker's k-th forward, and its k-th backward with the chunks
-// counted from the other end.
+// turn is the chunk and the micro-batch of a worker's k-th forward. With the chunks counted from the other end they
+// are those of its k-th backward.
 func (rule listRule) turn(at listPlace, k int) (chunk, micro int) {
 	if at.chunks == 1 {
 		return 0, k

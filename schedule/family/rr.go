@@ -137,10 +137,10 @@ type alternation struct {
 	depth    int
 }
 
-// list is the part of the replica's list from the forward of micro-batch `from`, or the first after it, to before
-// that of `to`. Behind each forward past the depth stands the backward that makes room for the next one. At the end
-// of the stream of total micro-batches, the backwards that are left follow. Ids are those of the stream less shift,
-// which is added to from and to.
+// list is the part of the replica's list with the forwards from micro-batch `from` to before `to`. It begins with
+// the first such forward. Behind each forward past the depth stands the backward that makes room for the next one.
+// At the end of the stream of total micro-batches, the backwards that are left follow. Ids are those of the stream
+// less shift, which is added to from and to.
 func (a alternation) list(from, to, shift, total int) schedule.List {
 	var out schedule.List
 	add := func(kind schedule.Kind, micro int) {

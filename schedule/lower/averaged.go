@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Averaged is a lowered Program of elastic averaging in which the reference, which is beside the pipelines, keeps to
-// an order that has happened: of each pipeline's update on each stage, how many updates the reference had had. The
-// reference's own stand in the lists, each in front of the first update that saw it. It refuses an order that is not
-// one of this Program's updates, or that no run of it can have.
+// Averaged is a lowered Program of elastic averaging whose reference, beside the pipelines, keeps to a recorded
+// order. seen says, of each pipeline's update on each stage, how many updates the reference had had. The reference's
+// own stand in the lists, each in front of the first update that saw it. It refuses an order that is not one of this
+// Program's updates, or that no run of it can have.
 func Averaged(p *schedule.Program, seen []schedule.Seen) (*schedule.Program, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("schedule: the recorded order of %d updates beside a reference: %s", len(seen),

@@ -2,9 +2,8 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// collectives is what an update needs besides its stage's own gradients, in the order in which one takes the
-// result of the other: the sum over the replicas, the sum over the stages that share a parameter, the norm of
-// all.
+// collectives is what an update needs besides its stage's own gradients. One takes the result of the other, in this
+// order: the sum over the replicas, the sum over the stages that share a parameter, the norm of all.
 func collectives(p *schedule.Program, u schedule.Instruction) schedule.List {
 	var chain schedule.List
 	if len(p.Placement[u.Pipeline][u.Stage]) > 1 {
@@ -29,8 +28,8 @@ func updateOf(p *schedule.Program, gradient schedule.Instruction) schedule.Instr
 // isGradient says whether a computation adds to the gradients of weights.
 func isGradient(in schedule.Instruction) bool { return in.Kind == schedule.B || in.Kind == schedule.W }
 
-// behindGradients puts behind the last gradient of each group of micro-batches, and behind its send, what put
-// returns for the update that takes it.
+// behindGradients puts what put returns for an update behind the last gradient that the update takes. It stands
+// behind that gradient's send, too, for each group of micro-batches.
 func behindGradients(p *schedule.Program, list schedule.List,
 	put func(u schedule.Instruction) schedule.List) schedule.List {
 	var out schedule.List

@@ -46,7 +46,7 @@ func deferred(p *schedule.Program, list schedule.List, begins bool) schedule.Lis
 	return out
 }
 
-// afterSum is the update of a minibatch on the stage of an instruction, with the collectives that take the
+// afterSum is the update of a minibatch on the stage of an instruction. In front are the collectives that take the
 // replicas' sum.
 func afterSum(p *schedule.Program, at schedule.Instruction, minibatch int32) schedule.List {
 	u := at.As(schedule.U)

@@ -36,8 +36,8 @@ func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 	return p.Body, p.StreamEnd()
 }
 
-// leftOver is the updates at the end of a worker's last list for groups that the stream fills only in part. It has
-// those that no gradient of this replica closed. end counts as the list's ids do.
+// leftOver is the updates at the end of a worker's last list for groups that the stream does not fill. It has those
+// that no gradient of this replica closed. end counts as the list's ids do.
 func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 	var out schedule.List
 	for _, held := range p.StagesOf(worker) {

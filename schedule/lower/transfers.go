@@ -2,9 +2,8 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addTransfers puts a receive right before the instruction that needs the message, and a send right after the one
-// that makes it. So nothing else waits for the message. A pair counts as one instruction: its receives, the two, its
-// sends.
+// addTransfers puts each receive right before the instruction that needs the message, and each send right after its
+// maker. So nothing else waits for the message. A pair counts as one instruction: its receives, the two, its sends.
 func addTransfers(p *schedule.Program, list schedule.List) schedule.List {
 	out := make(schedule.List, 0, 2*len(list))
 	for i := 0; i < len(list); i++ {

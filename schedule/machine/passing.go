@@ -19,8 +19,8 @@ func (l *Local) Limit(n int) {
 	}
 }
 
-// Hold has instructions of minibatch n and later wait until Limit says where to stop, or Hold is called with
-// another n.
+// Hold has instructions of minibatch n and later wait. It ends when Limit says where to stop, or when Hold is called
+// with another n.
 func (l *Local) Hold(n int) {
 	l.passing.held, l.ready = n, false
 	l.changed()
@@ -124,7 +124,8 @@ func (s *passing) rollback(k, worker int) {
 	}
 }
 
-// drop notes the messages of minibatches behind k that one worker sends another in front of its first PV of k.
+// drop notes messages of minibatches behind k from one worker to another. They are those sent in front of the first
+// PV of k.
 func (s *passing) drop(from, worker, k int) {
 	s.p.Walk(from, func(in schedule.Instruction) bool {
 		if in.Kind.IsSend() && s.p.MinibatchOf(in) > k {

@@ -19,8 +19,8 @@ func (r references) moved(in schedule.Instruction) {
 	}
 }
 
-// Sees is how many updates of this Program the reference of a stage has had, where it is beside the pipelines: what
-// an update that starts now is pulled towards.
+// Sees is how many updates of this Program a stage's reference beside the pipelines has had. An update that starts
+// now is pulled towards that version.
 func (l *Local) Sees(stage int32) int {
 	if l.references == nil {
 		return 0

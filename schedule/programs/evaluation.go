@@ -53,8 +53,8 @@ func drain(p *schedule.Program, number int) {
 	}
 }
 
-// Checkpoint is a lowered Program in which every stage of the placement is saved, by
-// its first replica, once nothing is in flight.
+// Checkpoint is a lowered Program that saves every stage of the placement once nothing is in flight. The first
+// replica of each stage saves.
 func Checkpoint(placement [][]int) (*schedule.Program, error) {
 	s, err := schedule.Settings{Placement: placement, MicroBatches: 1, Idle: true}.Checked()
 	if err != nil {

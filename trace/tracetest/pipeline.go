@@ -199,7 +199,7 @@ func (r *recorder) noisy(s float64) float64 {
 	return s * (1 + r.Noise*math.Abs(r.random.NormFloat64()))
 }
 
-// OnTwoHosts puts each worker in a process of its own, the first half on host "a" and the others on "b". Its clocks
+// OnTwoHosts puts each worker in a process of its own, the first half on host "a", the others on "b". Its clocks
 // agree within so many seconds by what the Timeline says, and those of b are off by skewS in fact.
 func OnTwoHosts(t *trace.Timeline, withinS, skewS float64) {
 	t.Processes, t.Places = nil, nil
