@@ -27,7 +27,7 @@ var fitted = []string{"matmul.limit", "matmul_fp8.limit", "matmul.half_width", "
 // lender is the preset whose calibrated numbers one begins with: of a sibling configuration of the same software, or,
 // for nanotron, which has one row, of another software that calls the same library on the same device, eager PyTorch.
 var lender = map[string]string{"titan-h100-eager": "titan-h100", "titan-h200": "titan-h100",
-	"nanotron-h100": "mpt-h100-80"}
+	"nanotron-h100": "mpt-h100-80", ahead: "zero-bubble-a100"}
 
 // described is a preset as its file has it.
 func described(name string) (*cluster.Cluster, error) {
@@ -48,6 +48,7 @@ type lab struct {
 	presets map[string]*cluster.Cluster
 	models  map[Model]*model.Model
 	fits    map[string]*calibrate.Fit
+	ablated map[string]float64 // steps of runs under other assumptions
 }
 
 // model is a network, made once.

@@ -1,9 +1,9 @@
 // Package published holds measured training runs beside what millrace predicts.
 //
-// In: nothing; importing it registers the experiments "published" and "advice". Out: for every judged row of data/ (its
-// README has the sources) the measured and the predicted step, the error by source, the order of runs of one
-// model, and of rows that are a fifth off what one assumption does. Rows that no shape can express are listed
-// with the reason.
+// In: nothing; importing it registers the experiments "published", "advice" and "zero-bubble". Out: for every judged
+// row of data/ (its README has the sources) the measured and the predicted step, the error by source, the order of runs of
+// one model, and of rows that are a fifth off what one assumption does. Rows that no shape can express are listed with
+// the reason. "advice" has the layouts that a sweep chooses for the same runs, "zero-bubble" the gains of schedules.
 //
 // A preset is a device and a software family: presets/ has what data sheets say, and calibration rows alone change it
 // (package tune/calibrate), whenever the experiment runs. No judged row is read for that.
@@ -43,14 +43,23 @@ func predict(ctx context.Context) (*lab, []Result, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	return predictOf(ctx, entries, "")
+}
+
+// predictOf predicts entries of one source; "" is all.
+func predictOf(ctx context.Context, entries []Entry, source string) (*lab, []Result, error) {
 	b := newLab(entries)
 	var out []Result
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
+		if source != "" && e.Source != source {
+			continue
+		}
 		r := Result{Entry: e, Why: e.Skip}
 		if r.Why == "" {
+			var err error
 			if r.Prediction, err = b.predict(&e); err != nil {
 				r.Why = err.Error()
 			}

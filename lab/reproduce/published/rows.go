@@ -249,6 +249,9 @@ func bridge(r row, e *Entry) {
 	e.Group = e.Preset + r["model"]
 }
 
+// ahead is the preset of the runtime that Qi et al. wrote for their schedules.
+const ahead = "zero-bubble-a100-ahead"
+
 func zeroBubble(r row, e *Entry) {
 	e.Preset, e.Model = "zero-bubble-a100", r.gpt()
 	e.Model.Dropout = true
@@ -262,11 +265,11 @@ func zeroBubble(r row, e *Entry) {
 	case "1F1B-I":
 		s.Schedule, s.Chunks = "interleaved", (e.Model.Layers+2)/s.Stages
 	case "ZB-1p":
-		s.Schedule, s.Room = "zb-auto", s.Stages
+		e.Preset, s.Schedule, s.Room = ahead, "zb-auto", s.Stages
 	case "ZB-2p", "ZB-2p*":
-		s.Schedule, s.Room = "zb-auto", 2*s.Stages
+		e.Preset, s.Schedule, s.Room = ahead, "zb-auto", 2*s.Stages
 	case "ZB-V":
-		s.Schedule, s.Chunks = "zb-v", 2
+		e.Preset, s.Schedule, s.Chunks = ahead, "zb-v", 2
 	default:
 		e.Skip = "schedule " + r["schedule"]
 	}
