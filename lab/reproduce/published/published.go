@@ -1,9 +1,10 @@
 // Package published holds measured training runs beside what millrace predicts.
 //
 // In: nothing; importing it registers the experiments "published", "advice" and "zero-bubble". Out: for every judged
-// row of data/ (its README has the sources) the measured and the predicted step, the error by source, the order of runs of
-// one model, and of rows that are a fifth off what one assumption does. Rows that no shape can express are listed with
-// the reason. "advice" has the layouts that a sweep chooses for the same runs, "zero-bubble" the gains of schedules.
+// row of data/ (its README has the sources) the measured and the predicted step, the error by source, the order of
+// runs of one model, and of rows that are a fifth off what one assumption does. Rows that no shape can express are
+// listed with the reason. "advice" has the layouts that a sweep chooses for the same runs, "zero-bubble" the gains of
+// schedules.
 //
 // A preset is a device and a software family: presets/ has what data sheets say, and calibration rows alone change it
 // (package tune/calibrate), whenever the experiment runs. No judged row is read for that.

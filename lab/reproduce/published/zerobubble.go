@@ -198,8 +198,8 @@ func waited(c *cluster.Cluster, is bool) *cluster.Cluster {
 	return c
 }
 
-// timed has messages of a run take as long as Table 9 says of its model. Where it was timed with other micro-batches they
-// take as long a byte.
+// timed has messages of a run take as long as Table 9 says of its model. Where it was timed with other micro-batches
+// they take as long a byte.
 func (b *lab) timed(r *Result, c *cluster.Cluster) *cluster.Cluster {
 	c = c.Copied()
 	all, _ := rows("zero_bubble_table9_stage_times") // Entries has read them
