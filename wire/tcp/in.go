@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -14,67 +15,74 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// readBytes is what a connection is read through. What is longer is read past it.
+// readBytes is the size of a connection's read buffer. Longer pieces are read past it, straight into their receive.
 const readBytes = 16 << 10
 
-// copyBytes is how much of another's memory is read at a time.
+// copyBytes is how much of another process's memory is read at a time.
 const copyBytes = 1 << 20
 
 // errEnded ends a reader whose source has ended.
 var errEnded = errors.New("tcp: ended")
 
-// source is what comes from one worker.
+// source receives what one worker sends: over several connections (streams), for several edges.
+//
+// A receive is posted with the buffer of its frame (post). The reader of each stream takes chunks off its connection,
+// and waits where the chunk's receive is not posted yet (claim). It writes into the buffer without the lock; meanwhile
+// the receive is busy, and ends only once it is not (finished). Receives of an edge end in the order in which they were
+// posted, whichever stream was faster (complete). An error ends all of them (end).
 type source struct {
 	mu      sync.Mutex
-	posted  *sync.Cond // a receive was, or err was set
-	waiting int        // readers that wait for one
-	lanes   map[uint32]*lane
+	posted  *sync.Cond // a receive has been posted, or err or gone set
+	waiting int        // readers that wait for posted
+	edges   map[uint32]*edgeQueue
 	streams map[uint16]*Conn
-	reads   bool        // the sender's memory
-	gone    bool        // the sender, with what it has lent: only how it has gone is to come
-	refused func(error) // is told why that cannot be read
+	reads   bool        // this end reads frames out of the sender's memory
+	gone    bool        // the sender's memory is gone, and the sender with it; only why is still to come
+	refused func(error) // is told why the sender's memory cannot be read
 	moved   *atomic.Int64
-	err     error // nothing more is received
+	err     error // not nil: nothing more is received
 }
 
-// lane is an edge: receives that are posted, from the one that ends next on.
-type lane struct {
-	edge    wire.Edge
-	first   uint32 // number of the first in queue
-	queue   []*receive
-	telling bool // somebody calls done
+// edgeQueue has the receives of an edge that have not ended. The i-th is for frame first+i.
+type edgeQueue struct {
+	edge       wire.Edge
+	first      uint32
+	receives   []*receive
+	completing bool // a goroutine is in complete, and ends those that are finished by then
 }
 
-// receive is one that is posted.
+// receive waits for one frame.
 type receive struct {
 	b    *wire.Buffer
 	done func(error)
-	left int64    // chunks to come
-	came []uint64 // chunks that are here or under way, a bit each; nil where one is all, and is not lent
-	busy int      // readers that write into it
+	left int64    // chunks that are not written yet; a frame that is read out of memory is one
+	came []uint64 // chunks that were claimed, a bit each; nil: none was, or the frame has only one
+	busy int      // readers that write into b
 	err  error
 }
 
 func newSource() *source {
-	s := &source{moved: new(atomic.Int64), refused: func(error) {}, lanes: map[uint32]*lane{}, streams: map[uint16]*Conn{}}
+	s := &source{moved: new(atomic.Int64), refused: func(error) {}, edges: map[uint32]*edgeQueue{},
+		streams: map[uint16]*Conn{}}
 	s.posted = sync.NewCond(&s.mu)
 	return s
 }
 
-// lane is an edge's. The caller holds mu.
-func (s *source) lane(id uint32) *lane {
-	l := s.lanes[id]
-	if l == nil {
-		l = &lane{}
-		s.lanes[id] = l
+// queue returns an edge's queue. The caller holds mu.
+func (s *source) queue(id uint32) *edgeQueue {
+	q := s.edges[id]
+	if q == nil {
+		q = &edgeQueue{}
+		s.edges[id] = q
 	}
-	return l
+	return q
 }
 
+// post posts the receive of frame n of an edge, which must be the next one. done is called once, without the lock.
 func (s *source) post(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
 	s.mu.Lock()
-	l, err := s.lane(e.ID), s.err
-	if due := l.first + uint32(len(l.queue)); err == nil && n != due {
+	q, err := s.queue(e.ID), s.err
+	if due := q.first + uint32(len(q.receives)); err == nil && n != due {
 		err = fmt.Errorf("tcp: a receive is posted for frame %d from worker %d to worker %d; %d is due", n, e.From, e.To, due)
 	}
 	if err != nil {
@@ -82,15 +90,15 @@ func (s *source) post(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
 		done(err)
 		return
 	}
-	l.edge = e
-	l.queue = append(l.queue, &receive{b: b, done: done, left: chunksOf(int64(len(b.Data)))})
+	q.edge = e
+	q.receives = append(q.receives, &receive{b: b, done: done, left: chunksOf(int64(len(b.Data)))})
 	if s.waiting > 0 {
 		s.posted.Broadcast()
 	}
 	s.mu.Unlock()
 }
 
-// add takes a connection on, to be read by run.
+// add takes on a connection, which read is then called for.
 func (s *source) add(number uint16, c *Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,12 +112,12 @@ func (s *source) add(number uint16, c *Conn) error {
 	return nil
 }
 
-// read takes chunk after chunk; nil is that the sender leaves in good order. proof is what it has in its
-// memory where it lends that. What answers it at once goes to back.
+// read receives from a connection until it ends; nil: the sender leaves in good order. proof is what the sender has in
+// its memory if it lends that. While a worker is told of a frame, back holds its credits, to go with its answer.
 func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) error {
 	in := bufio.NewReaderSize(from, readBytes)
 	prefix := make([]byte, prefixBytes)
-	var lent *memory.Reader
+	var lent *memory.Reader // nil: no offer of memory was accepted
 	for {
 		if _, err := io.ReadFull(in, prefix); err != nil {
 			return err
@@ -119,52 +127,13 @@ func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) erro
 		case err != nil || kind == kindLeave:
 			return err
 		case kind == kindOffer && lent == nil:
-			if lent, err = memory.Open(c.loan(), proof); err != nil {
-				s.refused(err)
-				continue
-			}
-			s.mu.Lock()
-			s.reads = true
-			s.mu.Unlock()
-			if _, err := from.Write(appendPrefix(nil, kindReads, chunk{})); err != nil {
-				return err
-			}
-			continue
-		case kind != kindChunk && (kind != kindLent || lent == nil):
-			return fmt.Errorf("a frame of kind %d, which nobody has asked for", kind)
-		}
-		l, r, err := s.claim(kind, c)
-		begin, end := c.span()
-		switch {
-		case err != nil:
-			return err
-		case r == nil && kind == kindChunk:
-			_, _ = in.Discard(int(end - begin)) // where it fails, so does what follows
-			continue
-		case r == nil:
-			continue
-		}
-		if kind == kindChunk {
-			_, err = io.ReadFull(in, r.b.Data[begin:end])
-			s.moved.Add(end - begin)
-		} else {
-			err = s.copy(lent, r.b.Data, c.at)
-		}
-		switch {
-		case kind == kindChunk || err == nil || errors.Is(err, errEnded):
-			back.hold()
-			s.landed(l, r, err)
-			back.release()
-			if kind == kindLent && err == nil { // the worker is told first, who may be waiting
-				_, err = from.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
-			}
-		case errors.Is(err, memory.ErrGone):
-			s.awaits(l, r, true)
-			err = nil
+			lent, err = s.accept(c.loan(), proof, from)
+		case kind == kindChunk:
+			err = s.readChunk(in, c, back)
+		case kind == kindLent && lent != nil:
+			err = s.readLent(lent, c, from, back)
 		default:
-			s.refused(err)
-			s.awaits(l, r, false)
-			_, err = from.Write(appendPrefix(nil, kindBack, chunk{tag: c.tag}))
+			err = fmt.Errorf("a frame of kind %d, which nobody has asked for", kind)
 		}
 		if err != nil {
 			return err
@@ -172,7 +141,66 @@ func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) erro
 	}
 }
 
-// copy reads a frame that is lent, in pieces, so that the end of all is not held up.
+// accept opens the sender's memory and tells it so. Where it cannot be read the sender is told nothing, and goes on
+// sending chunks.
+func (s *source) accept(l memory.Loan, proof memory.Proof, to io.Writer) (*memory.Reader, error) {
+	lent, err := memory.Open(l, proof)
+	if err != nil {
+		s.refused(err)
+		return nil, nil
+	}
+	s.mu.Lock()
+	s.reads = true
+	s.mu.Unlock()
+	_, err = to.Write(appendPrefix(nil, kindReads, chunk{}))
+	return lent, err
+}
+
+// readChunk reads the bytes of a chunk into its receive.
+func (s *source) readChunk(in *bufio.Reader, c chunk, back *target) error {
+	q, r, err := s.claim(kindChunk, c)
+	begin, end := c.span()
+	switch {
+	case err != nil:
+		return err
+	case r == nil:
+		_, _ = in.Discard(int(end - begin)) // where it fails, so does what follows
+		return nil
+	}
+	_, err = io.ReadFull(in, r.b.Data[begin:end])
+	s.moved.Add(end - begin)
+	back.hold()
+	s.written(q, r, err)
+	back.release()
+	return err
+}
+
+// readLent reads a whole frame out of the sender's memory into its receive, and tells the sender whether it has.
+func (s *source) readLent(lent *memory.Reader, c chunk, to io.Writer, back *target) error {
+	q, r, err := s.claim(kindLent, c)
+	if err != nil || r == nil {
+		return err
+	}
+	switch err = s.copy(lent, r.b.Data, c.at); {
+	case err == nil || errors.Is(err, errEnded):
+		back.hold()
+		s.written(q, r, err)
+		back.release()
+		if err == nil { // after the worker, who may be waiting
+			_, err = to.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
+		}
+		return err
+	case errors.Is(err, memory.ErrGone):
+		s.unread(q, r, true)
+		return nil
+	}
+	s.refused(err)
+	s.unread(q, r, false)
+	_, err = to.Write(appendPrefix(nil, kindBack, chunk{tag: c.tag}))
+	return err
+}
+
+// copy reads a lent frame piece by piece, so that end does not wait for a long one.
 func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
 	for begin := 0; begin < len(into); begin += copyBytes {
 		s.mu.Lock()
@@ -189,35 +217,36 @@ func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
 	return nil
 }
 
-// claim waits for the receive that a chunk belongs to, or a frame that is lent; none comes where the sender has gone.
-// The caller writes into it until landed.
-func (s *source) claim(kind byte, c chunk) (*lane, *receive, error) {
+// claim waits until the receive of a chunk, or of a lent frame, is posted, and marks it busy. The caller writes into it
+// and then calls written or unread. The receive is nil where the sender's memory is gone, and nobody posts any more.
+func (s *source) claim(kind byte, c chunk) (*edgeQueue, *receive, error) {
 	s.mu.Lock()
-	l := s.lane(c.edge())
-	for s.err == nil && !s.gone && int32(c.number()-l.first) >= int32(len(l.queue)) {
+	defer s.mu.Unlock()
+	q := s.queue(c.edge())
+	// Numbers wrap around, so that the difference is signed.
+	for s.err == nil && !s.gone && int32(c.number()-q.first) >= int32(len(q.receives)) {
 		s.waiting++
 		s.posted.Wait()
 		s.waiting--
 	}
-	at, err := int32(c.number()-l.first), s.err
+	at := int32(c.number() - q.first)
 	switch {
-	case err != nil:
-		err = errEnded
+	case s.err != nil:
+		return nil, nil, errEnded
 	case at < 0:
-		err = fmt.Errorf("frame %d of edge %d comes where %d is due", c.number(), c.edge(), l.first)
-	case int(at) >= len(l.queue):
-	default:
-		r := l.queue[at]
-		if err = r.claim(l.edge, kind, c); err == nil {
-			s.mu.Unlock()
-			return l, r, nil
-		}
+		return nil, nil, fmt.Errorf("frame %d of edge %d comes where %d is due", c.number(), c.edge(), q.first)
+	case int(at) >= len(q.receives):
+		return nil, nil, nil
 	}
-	s.tell(l)
-	return nil, nil, err
+	r := q.receives[at]
+	if err := r.claim(q.edge, kind, c); err != nil {
+		s.complete(q)
+		return nil, nil, err
+	}
+	return q, r, nil
 }
 
-// claim takes a chunk for its reader, or says why it is none of this frame.
+// claim marks a chunk as come, or says why it is not one of this frame.
 func (r *receive) claim(e wire.Edge, kind byte, c chunk) error {
 	if room := int64(len(r.b.Data)); c.total != room {
 		r.err = &wire.LengthError{Edge: e, N: c.number(), Sent: c.total, Room: room}
@@ -246,55 +275,57 @@ func (r *receive) claim(e wire.Edge, kind byte, c chunk) error {
 	return nil
 }
 
-// landed says that nobody writes to a chunk any more.
-func (s *source) landed(l *lane, r *receive, err error) {
+// written ends a claim: nobody writes into the receive for it any more. err: the bytes are not whole.
+func (s *source) written(q *edgeQueue, r *receive, err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if r.busy--; err == nil {
 		r.left--
 	}
-	s.tell(l)
+	s.complete(q)
 }
 
-// awaits says that a frame that was lent cannot be read: its chunks are to come, or nothing, where its sender has gone.
-func (s *source) awaits(l *lane, r *receive, gone bool) {
+// unread ends the claim of a lent frame that could not be read. Its chunks are to come over a connection; where the
+// sender's memory is gone, nothing is.
+func (s *source) unread(q *edgeQueue, r *receive, gone bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if gone {
 		s.gone = true
-		s.posted.Broadcast() // nobody waits for what comes behind it
+		s.posted.Broadcast() // readers no longer wait for receives
 	}
 	r.busy--
 	r.came, r.left = nil, chunksOf(int64(len(r.b.Data)))
-	s.tell(l)
+	s.complete(q)
 }
 
-// over says whether a receive ends, be it whole or not. Nobody writes into it then.
-func (r *receive) over() bool { return r.busy == 0 && (r.left == 0 || r.err != nil) }
+// finished says whether a receive can end, whole or with its error. Nobody writes into it then.
+func (r *receive) finished() bool { return r.busy == 0 && (r.left == 0 || r.err != nil) }
 
-// tell ends receives in their order, unless somebody is at it, who then goes on. It is called with mu held
-// and lets go of it.
-func (s *source) tell(l *lane) {
-	defer s.mu.Unlock()
-	if l.telling {
+// complete ends the finished receives at the front of a queue, in order. The caller holds mu, which is released while
+// done is called. Where another goroutine is at it already, that one goes on with what is finished by now.
+func (s *source) complete(q *edgeQueue) {
+	if q.completing {
 		return
 	}
-	l.telling = true
-	for len(l.queue) > 0 && l.queue[0].over() {
-		r := l.queue[0]
-		l.queue = behindFirst(l.queue)
-		l.first++
+	q.completing = true
+	for len(q.receives) > 0 && q.receives[0].finished() {
+		r := q.receives[0]
+		q.receives = withoutFirst(q.receives)
+		q.first++
 		err := r.err
 		if r.left == 0 {
-			err = nil
+			err = nil // it was whole before the error
 		}
 		s.mu.Unlock()
 		r.done(err)
 		s.mu.Lock()
 	}
-	l.telling = false
+	q.completing = false
 }
 
-// behindFirst is a queue without its first, and with its memory where that was the last.
-func behindFirst[T any](queue []T) []T {
+// withoutFirst removes the first element. A queue that is empty then begins its memory again.
+func withoutFirst[T any](queue []T) []T {
 	var none T
 	queue[0] = none
 	if len(queue) == 1 {
@@ -303,36 +334,34 @@ func behindFirst[T any](queue []T) []T {
 	return queue[1:]
 }
 
-// end ends every receive, posted or to come.
+// end ends every receive with err, those to come, too, and closes the connections. The first error stays.
 func (s *source) end(err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.err != nil {
-		s.mu.Unlock()
 		return
 	}
 	s.err = err
-	var lanes []*lane
-	for _, l := range s.lanes {
-		lanes = append(lanes, l)
-		for _, r := range l.queue {
+	for _, q := range s.edges {
+		for _, r := range q.receives {
 			if r.err == nil {
 				r.err = err
 			}
 		}
 	}
-	streams := s.streams
 	s.posted.Broadcast()
+	streams := s.streams
 	s.mu.Unlock()
 	for _, c := range streams {
 		c.leave()
 	}
-	for _, l := range lanes {
-		s.mu.Lock()
-		s.tell(l)
+	s.mu.Lock()
+	for _, q := range slices.Collect(maps.Values(s.edges)) {
+		s.complete(q)
 	}
 }
 
-// ways are the connections that there are, and whether the sender's memory is read.
+// ways returns the connections, and whether the sender's memory is read.
 func (s *source) ways() (all []*Conn, reads bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

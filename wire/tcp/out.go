@@ -308,7 +308,7 @@ func (s *send) take() piece {
 // without is a queue without one of its frames.
 func without(queue []*send, i int) []*send {
 	copy(queue[1:i+1], queue[:i])
-	return behindFirst(queue)
+	return withoutFirst(queue)
 }
 
 func (p piece) chunk() chunk {

@@ -156,7 +156,7 @@ func (w *stream) answered(kind byte, tag uint64, more func(*stream)) error {
 		return fmt.Errorf("it says that it has read what is not the next that was lent to it: %x", tag)
 	}
 	p := w.lent[0]
-	w.lent = behindFirst(w.lent)
+	w.lent = withoutFirst(w.lent)
 	if kind == kindBack {
 		fresh := t.takeBack(p)
 		t.mu.Unlock()
