@@ -25,12 +25,12 @@ const (
 	patience  = 2 * time.Minute  // for anything else
 )
 
-// training is the one that is disturbed; how workers share it follows. A step has as many micro-batches as any stage
-// that a plan may have here has replicas, so that gradients are summed in one order under all plans.
+// training is the training that is disturbed, but for its plan. A step has as many micro-batches as any
+// stage has replicas here, so that gradients are summed in the same order under every plan.
 var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
 	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
-// args are those of the training on so many workers, in a folder; for 0 workers millrace is to find a plan.
+// args returns the arguments of the training on a number of workers, with its folder; for 0 workers millrace plans.
 func (c *campaign) args(w way, workers int, out string, more ...string) []string {
 	args := append(training[:len(training):len(training)], "--out", out)
 	switch {
@@ -44,15 +44,16 @@ func (c *campaign) args(w way, workers int, out string, more ...string) []string
 	return append(args, more...)
 }
 
-// replicas is a plan of this machine's: between hosts one worker may be as fast, and then nothing is summed.
+// replicas is the file of a plan with one stage on all workers. It is made for one machine: between hosts a planner
+// could choose one worker, and then nothing would be summed.
 const replicas = "replicas.json"
 
-// profile has a training plan with what was measured before, and not measure.
+// profile returns the arguments by which a training uses the profile of prepare, and does not measure.
 func (c *campaign) profile() []string {
 	return []string{"--profile", filepath.Join(c.scratch, "profile.json")}
 }
 
-// whole is the folder of the training that nobody disturbs.
+// whole returns the folder of the undisturbed training.
 func (w way) whole() string {
 	if w.native {
 		return "whole-native"
@@ -60,7 +61,8 @@ func (w way) whole() string {
 	return "whole"
 }
 
-// prepare profiles, and trains once without a fault as the ways do. Gloo's sums are those of its processes.
+// prepare profiles, and trains to the end without a fault, for the weights that every try must arrive at. Sums by Gloo
+// are rounded otherwise, so that ways with native collectives have a training of their own.
 func (c *campaign) prepare(ctx context.Context, ways []way) error {
 	all := fmt.Sprint(processes)
 	lines := [][]string{strings.Fields("profile --model mlp --sizes 16 --batch 32 --passes 1 -o profile.json")}
@@ -87,28 +89,30 @@ func (c *campaign) prepare(ctx context.Context, ways []way) error {
 	return nil
 }
 
-// try is one fault.
+// try is one fault, and what became of it.
 type try struct {
 	number, victim int
-	moment         string // when it was
-	took           time.Duration
-	again          string // how it went on
-	named, right   bool
-	clean          bool
-	fewer          bool   // processes go on
-	own            bool   // every host has a folder of its own
-	launched       bool   // millrace launch starts all, also again
-	measures       bool   // it is lost while the training measures
-	dir            string // of them, or for all
-	wrong          []string
-	kept           string
+	moment         string        // when the process was lost
+	took           time.Duration // until all others had ended
+	again          string        // how the training went on
+	named          bool          // everybody named the lost process
+	right          bool          // the weights are those of the undisturbed training
+	clean          bool          // nothing was left behind
+	fewer          bool          // it goes on in fewer processes
+	own            bool          // every host has a folder of its own
+	launched       bool          // millrace launch starts all, the second time too
+	measures       bool          // the process is lost while another measures
+	dir            string        // where the hosts' folders are, or the one of all
+	wrong          []string      // what went wrong, a sentence each
+	kept           string        // dir, where it was kept to be looked at
 }
 
+// says notes that something went wrong.
 func (t *try) says(format string, args ...any) {
 	t.wrong = append(t.wrong, fmt.Sprintf(format, args...))
 }
 
-// try makes the try of this number of a way.
+// try makes one try of a way. Its number says which variant of the way it is, and with the seed what is drawn.
 func (c *campaign) try(ctx context.Context, w way, number int) (_ *try, err error) {
 	draw := rand.New(rand.NewPCG(c.seed, uint64(number)<<8|uint64(len(w.name))))
 	t := &try{number: number, victim: w.victims[draw.IntN(len(w.victims))], named: true, clean: true,
@@ -146,7 +150,7 @@ func (t *try) folder(rank int) string {
 	return t.dir
 }
 
-// host is how a process's host is called: launch goes by names that hosts reach each other by.
+// host returns the name of a process's host. Under launch that is the address by which the others reach it.
 func (t *try) host(rank int) string {
 	if t.launched {
 		return slow.Address(rank)
@@ -154,10 +158,10 @@ func (t *try) host(rank int) string {
 	return fmt.Sprintf("host%d", rank)
 }
 
-// out is the run's folder, as a process has it.
+// out returns the run's folder as a process sees it.
 func (t *try) out(rank int) string { return filepath.Join(t.folder(rank), "out") }
 
-// hosts is the hosts of one start.
+// hosts opens a host for each process. Every start has new ones.
 func (c *campaign) hosts(ctx context.Context) (*slow.Hosts, error) {
 	rate, err := slow.ParseRate("1gbit")
 	if err != nil {
@@ -166,7 +170,8 @@ func (c *campaign) hosts(ctx context.Context) (*slow.Hosts, error) {
 	return slow.Open(ctx, processes, 1, rate)
 }
 
-// disturb starts the training, loses a process and looks at how the others end.
+// disturb starts the training, loses a process, and checks how the others end: in time, with exit code 3, naming the
+// lost process, and leaving nothing.
 func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, run string) (err error) {
 	h, err := c.hosts(ctx)
 	if err != nil {
@@ -232,8 +237,8 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 	return t.nothingLeft(g)
 }
 
-// await waits for a moment that is drawn: in the first half of the steps, so that the training does not end before the
-// fault, or where a process of a training measures, as another process on its host.
+// await waits for a moment that is drawn. It is in the first half of the steps, so that the fault comes before the end;
+// or, in a try that measures, while a process measures, which is done by a second process on its host.
 func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
 	saved := draw.IntN(steps/2/saveEvery) * saveEvery
 	pause := time.Duration(draw.Int64N(int64(200 * time.Millisecond)))
@@ -277,7 +282,7 @@ func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
 	return nil
 }
 
-// goOn starts the training again, or in fewer processes, and looks at what it leaves.
+// goOn starts the training again, in as many processes or in fewer, and checks that it ends well.
 func (c *campaign) goOn(ctx context.Context, w way, t *try, run string) (err error) {
 	h, err := c.hosts(ctx)
 	if err != nil {
