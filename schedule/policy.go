@@ -45,8 +45,8 @@ type rule struct {
 	policy Policy
 	// streams: updates land without a flush, so that minibatches of a pipeline overlap.
 	streams bool
-	// forward chooses the version that a forward reads among the newest, own, which the minibatch's own update will
-	// change, and tag, which the input stage had for the minibatch. All are versions of the forward's stage.
+	// forward chooses the version that a forward reads, among versions of its stage. own is the one that the
+	// minibatch's own update will change, tag the one that the input stage had for the minibatch.
 	forward func(newest, own, tag int) int
 	tagged  bool // forward reads tag
 	// needs says which update must come before a forward, counted back from the minibatch's own as 0: 1 is the one
