@@ -122,8 +122,8 @@ func (p *Program) Needs(f Instruction) (u Instruction, needs bool) {
 }
 
 // Copies returns by how much each instruction changes the number of copies of weights that a worker keeps. Instructions
-// have absolute ids; those that change nothing are not in it. An update adds a copy. The version that it replaces goes with
-// the last instruction that uses it, which may be the update itself (PipeDream §4).
+// have absolute ids; those that change nothing are not in it. An update adds a copy. The version that it replaces goes
+// with the last instruction that uses it, which may be the update itself (PipeDream §4).
 func (p *Program) Copies(worker int) map[Instruction]int {
 	change := map[Instruction]int{}
 	for _, u := range p.Uses(worker) {
