@@ -98,6 +98,7 @@ bench: build setup-pytorch $(TEXT)
 	$(WATCHED)-convnet.json -- --model convnet --data fashion-mnist --batch 32 --micro-batches 2 --stages 2 \
 	  --split conv1.0 --schedule 1f1b --workers 2 --steps 40 --eval-rows 64
 	$(BENCH) shapes
+	$(BENCH) bound
 	go run ./lab/quick
 	go run ./lab/livepage
 

@@ -2,6 +2,7 @@ package tune
 
 import (
 	"math"
+	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/sim"
@@ -36,6 +37,7 @@ type estimator struct {
 	over        int64
 	work        float64
 	cores       int
+	busiest     float64    // how long the link is taken that several pairs of devices share and that is taken longest
 	noise       *sim.Noise // of all devices
 }
 
@@ -74,7 +76,7 @@ type actor struct {
 	at                      int // position in its list
 	free                    float64
 	flushS                  float64 // update after the last backward and the sum
-	sumS                    float64
+	sumS, tiedS             float64
 }
 
 type link struct{ latency, taken, free float64 }
@@ -151,6 +153,8 @@ func (e *estimator) load(h *shape) bool {
 			e.back = append(e.back, newLink(e.Cluster, to, from, bytes))
 		}
 	}
+	e.busiest = e.shared(h, devices)
+	e.tie(h, devices)
 	for i := range S {
 		for m := range e.m {
 			e.ready[i*e.m+m], e.gradient[i*e.m+m] = -1, -1
@@ -213,12 +217,73 @@ func (e *estimator) play() float64 {
 		for _, a := range group {
 			last = max(last, a.free)
 		}
-		step = max(step, last+group[0].sumS+group[0].flushS)
+		step = max(step, last+group[0].sumS+group[0].tiedS+group[0].flushS)
 	}
 	if e.cores > 0 && e.cores < len(e.actors) {
 		step = max(step, e.work/float64(e.cores))
 	}
-	return step
+	return max(step, e.busiest)
+}
+
+// tie has stages wait for the gradients of parameters that they share, each replica for that of its number, as package
+// sim does.
+func (e *estimator) tie(h *shape, devices [][]int) {
+	for l, layer := range e.Profile.Layers {
+		if layer.TiedTo < 0 {
+			continue
+		}
+		ends := [2]int{h.stageOf(layer.TiedTo), h.stageOf(l)}
+		if ends[0] == ends[1] {
+			continue
+		}
+		for k, i := range ends {
+			longest, other := 0.0, devices[ends[1-k]]
+			for r, d := range devices[i] {
+				longest = max(longest, e.Cluster.TransferS(other[r%len(other)], d, layer.TiedBytes))
+			}
+			if first := &e.actors[e.first[i]]; first.tiedS < longest {
+				first.tiedS = longest
+			}
+		}
+	}
+}
+
+// shared is how long the busiest of the links that several pairs of devices share (uplinks, buses) is taken in a step.
+func (e *estimator) shared(h *shape, devices [][]int) float64 {
+	if !slices.ContainsFunc(e.Cluster.Levels, func(l cluster.Level) bool { return l.Uplinks || l.Shared }) {
+		return 0
+	}
+	taken, busiest := map[[2]int]float64{}, 0.0
+	pass := func(from, to int, bytes float64) {
+		_, each := e.Cluster.Transfer(from, to, 1)
+		for _, link := range e.Cluster.Links(from, to) {
+			taken[link] += each * bytes
+			busiest = max(busiest, taken[link])
+		}
+	}
+	for i := 0; i+1 < h.stages(); i++ {
+		senders, receivers := devices[i], devices[i+1]
+		r, q, all := len(senders), len(receivers), float64(e.m)*float64(e.cutBytes(h, i+1))
+		if !h.split {
+			period := r / divisor(r, q) * q
+			for m := range period {
+				pass(senders[m%r], receivers[m%q], all/float64(period))
+				pass(receivers[m%q], senders[m%r], all/float64(period))
+			}
+			continue
+		}
+		for a, from := range senders {
+			for b, to := range receivers {
+				part := min(float64(a+1)/float64(r), float64(b+1)/float64(q)) -
+					max(float64(a)/float64(r), float64(b)/float64(q))
+				if part > 1e-9 {
+					pass(from, to, all*part)
+					pass(to, from, all*part)
+				}
+			}
+		}
+	}
+	return busiest
 }
 
 // advance plays actor x's list from where it stands: depth forwards, a backward and a

@@ -81,6 +81,7 @@ func (mv mover) deviceMoves(h *shape, try func(func(*shape) bool)) {
 			}
 			try(func(n *shape) bool { n.counts[i]++; return spare > 0 && mv.settleDepths(n) })
 			try(func(n *shape) bool { n.counts[i]--; return n.counts[i] > 0 && mv.settleDepths(n) })
+			try(func(n *shape) bool { n.counts[i] = 1; return h.counts[i] > 2 && mv.settleDepths(n) })
 		}
 	}
 	if mv.Fix.Stages == 0 && mv.Fix.Split == nil && mv.Fix.Warmup == nil {
@@ -119,6 +120,11 @@ func (mv mover) deviceMoves(h *shape, try func(func(*shape) bool)) {
 			})
 		}
 	}
+	mv.placeMoves(h, try)
+}
+
+// placeMoves has devices and stages change places, where that makes a difference.
+func (mv mover) placeMoves(h *shape, try func(func(*shape) bool)) {
 	if mv.mixed {
 		// Devices that differ change places, where at least one of them is used.
 		for a := range h.used() {
@@ -128,7 +134,56 @@ func (mv mover) deviceMoves(h *shape, try func(func(*shape) bool)) {
 				}
 			}
 		}
+		return
 	}
+	if inside := mv.Cluster.Levels[0].Size; inside == 1 || inside == len(h.order) {
+		return // it makes no difference which devices a stage is on
+	}
+	for i := range h.stages() {
+		for j := i + 1; j < h.stages(); j++ {
+			try(func(n *shape) bool { n.changePlaces(i, j); return true })
+		}
+	}
+	for _, pair := range mv.apart(h) {
+		try(func(n *shape) bool {
+			a, b := pair[0], pair[1]
+			n.order[a], n.order[b] = n.order[b], n.order[a]
+			return true
+		})
+	}
+}
+
+// apart are pairs of places in the order of a shape whose devices would change what is between stages: of two stages,
+// or of one and what is unused, one place for each group of the innermost level in which they have a device.
+func (mv mover) apart(h *shape) (pairs [][2]int) {
+	inside := mv.Cluster.Levels[0].Size
+	type seat struct{ stage, group int }
+	var places []int // the first of each seat
+	seats := map[seat]bool{}
+	stageOf, stage, left := make([]int, len(h.order)), 0, h.counts[0]
+	for at := range h.order {
+		for left == 0 {
+			if stage++; stage < h.stages() {
+				left = h.counts[stage]
+			} else {
+				left = len(h.order)
+			}
+		}
+		left--
+		stageOf[at] = stage
+		if one := (seat{stage, h.order[at] / inside}); !seats[one] {
+			seats[one] = true
+			places = append(places, at)
+		}
+	}
+	for i, a := range places {
+		for _, b := range places[i+1:] {
+			if stageOf[a] != stageOf[b] && h.order[a]/inside != h.order[b]/inside {
+				pairs = append(pairs, [2]int{a, b})
+			}
+		}
+	}
+	return pairs
 }
 
 // depthMoves changes how many micro-batches stages have in hand. AFAB or P_B with other depths than

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/bound"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
@@ -91,10 +92,11 @@ type Rival struct {
 // Result is the best plan and, ranked, the best of every other kind.
 type Result struct {
 	Best      *plan.Plan
-	Rivals    []Rival // the best first, itself included
-	Tried     int     // plans simulated
-	Estimated int     // shapes whose step was estimated
-	LowestS   float64 // bound.Step of the best plan's kind; 0 where nothing is proven
+	Rivals    []Rival     // the best first, itself included
+	Tried     int         // plans simulated
+	Estimated int         // shapes whose step was estimated
+	LowestS   float64     // bound.Step of the best plan's kind; 0 where nothing is proven
+	Proof     bound.Proof // of LowestS
 	// Exhaustive: no plan of the space that is searched takes less by the simulator.
 	Exhaustive bool
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
-	"github.com/millrace-ml/millrace/plan/bound"
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/sim"
@@ -49,7 +48,9 @@ func (s *search) result() (*Result, error) {
 		out.Best.Objective.Value = best.predicted.StepS
 	}
 	if best.plan.Shard == plan.ShardNothing { // else updates, and sums of 16 bits, may take less than it knows
-		out.LowestS = bound.Step(s.Profile.Packed(s.Fix.Boundary), s.Cluster, s.boundKind(best.plan))
+		if proofs := s.proven.of(s.space, s.boundKind(best.plan)); len(proofs) > 0 {
+			out.Proof, out.LowestS = proofs[0], proofs[0].StepS
+		}
 	}
 	if out.LowestS > 0 {
 		gap := best.predicted.StepS/out.LowestS - 1

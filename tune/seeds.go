@@ -15,17 +15,17 @@ type seed struct {
 	kind  string
 }
 
-// pool is the seeds to go on from, the best few of each kind.
+// pool is the seeds to go on from, the best few of each kind and order of devices.
 type pool []seed
 
-// seedsOfAKind is how many seeds of each kind are kept.
+// seedsOfAKind is how many seeds of each kind and order are kept.
 const seedsOfAKind = 3
 
 // add keeps a seed if it is among the best of its kind.
 func (all *pool) add(n seed) {
 	same, worst := 0, -1
 	for i, p := range *all {
-		if p.kind != n.kind {
+		if p.kind != n.kind || !slices.Equal(p.shape.order, n.shape.order) {
 			continue
 		}
 		same++

@@ -54,6 +54,39 @@ func (h *shape) devices() [][]int {
 	return out
 }
 
+// stageOf is the stage that a layer is in.
+func (h *shape) stageOf(layer int) int {
+	i, found := slices.BinarySearch(h.cuts, layer)
+	if found {
+		return i
+	}
+	return i - 1
+}
+
+// changePlaces lays two stages in each other's place along the devices, of which the stages between them move on.
+func (h *shape) changePlaces(i, j int) {
+	devices := h.devices()
+	var taken []int
+	stages := make([]int, len(devices))
+	for s, on := range devices {
+		taken, stages[s] = append(taken, on...), s
+	}
+	slices.Sort(taken)
+	slices.SortFunc(stages, func(a, b int) int { return devices[a][0] - devices[b][0] })
+	a, b := slices.Index(stages, i), slices.Index(stages, j)
+	stages[a], stages[b] = j, i
+	begins, at := make([]int, len(stages)), 0
+	for _, s := range stages {
+		begins[s] = at
+		at += h.counts[s]
+	}
+	order := make([]int, 0, len(h.order))
+	for s, begin := range begins {
+		order = append(order, taken[begin:begin+h.counts[s]]...)
+	}
+	h.order = append(order, h.order[at:]...)
+}
+
 func (h *shape) clone() *shape {
 	next := *h
 	next.cuts, next.counts, next.order = slices.Clone(h.cuts), slices.Clone(h.counts), slices.Clone(h.order)

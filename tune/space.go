@@ -251,14 +251,24 @@ func (s *space) varies() bool {
 	return false
 }
 
-// deviceOrders are the orders of devices that partitions are tried in: the cluster's, and
-// where devices differ the fastest first and the fastest last.
+// deviceOrders are the orders of devices that partitions are tried in: the cluster's, where devices differ the fastest
+// first and the fastest last, and of devices in several groups one of each group after the other (DAPPLE's Scatter
+// First, §4.2), so that a stage's replicas are in all of them and the next stage's beside these.
 func (s *space) deviceOrders() [][]int {
 	var own []int
 	for d := range s.Cluster.Devices {
 		own = append(own, d)
 	}
 	orders := [][]int{own}
+	if inside := s.Cluster.Levels[0].Size; !s.mixed && inside > 1 && inside < len(own) {
+		var scattered []int
+		for first := range inside {
+			for d := first; d < len(own); d += inside {
+				scattered = append(scattered, d)
+			}
+		}
+		orders = append(orders, scattered)
+	}
 	if !s.mixed {
 		return orders
 	}

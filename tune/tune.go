@@ -81,6 +81,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	s.exhausted = s.exhaust(ctx)
 	if !s.exhausted {
 		s.refine(ctx)
+		relaxation{s}.goOn(ctx)
 	}
 	s.tryOthers(ctx)
 	s.improvePlans(ctx)
@@ -128,8 +129,9 @@ type search struct {
 	reasons   reasons
 	estimator *estimator
 	pool      pool
-	start     *shape        // of a search for other hardware, the plan for the present one
-	exhausted bool          // every plan of the space was looked at
+	start     *shape // of a search for other hardware, the plan for the present one
+	exhausted bool   // every plan of the space was looked at
+	proven    proven
 	cutAt     time.Duration // when a search of a fixed amount of work was ended before it was done; 0: it was done
 }
 

@@ -37,7 +37,8 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 	}
 	c.AddCommand(benchPeersCommand(), benchImportedCommand(), benchSpeedupCommand(), benchPredictionCommand(),
 		benchOrdersCommand(), benchPlanCommand(), benchCurvesCommand(), benchMemoryCommand(), benchP2PCommand(),
-		benchSlowCommand(), benchLiveCommand(), benchTunerCommand(), benchShapesCommand())
+		benchSlowCommand(), benchLiveCommand(), benchTunerCommand(), benchShapesCommand(),
+		benchBoundCommand())
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/bench"
 	"github.com/millrace-ml/millrace/lab/record"
 	timed "github.com/millrace-ml/millrace/lab/reproduce/bench"
+	"github.com/millrace-ml/millrace/lab/reproduce/tight"
 	"github.com/millrace-ml/millrace/plan"
 )
 
@@ -132,6 +133,47 @@ func benchShapesCommand() *cobra.Command {
 		},
 	}
 	c.Flags().IntVar(&times, "times", 5, "how often each is asked")
+	resultsFlag(c, &to)
+	return c
+}
+
+func benchBoundCommand() *cobra.Command {
+	var workloads, clusters []string
+	batch, longest := 64, 5*time.Minute
+	to := "lab/results/bound.json"
+	c := &cobra.Command{
+		Use: "bound", Short: "How far the plans of auto are above the bound that none can beat",
+		Long: `bound searches for plans of the models that the papers plan for, on the papers' clusters of 16 devices, and
+prints how far each is above its lower bound, and which argument gives that. Where it is more than 10 %, a
+case shrunken to 4 layers and 4 devices, of which every plan is simulated, says which of the two is loose:
+the plan, or the proof.`,
+		Example: "  millrace-lab bench bound\n" +
+			"  millrace-lab bench bound --workload vgg16,s2vt --cluster dapple-c --batch 128 -o some.json",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if batch < 1 {
+				return cli.BadInput(fmt.Errorf("--batch %d; give 1 at least", batch))
+			}
+			out := c.OutOrStdout()
+			r := &tight.Results{Head: record.Begin("bound", "Plans of auto beside their bounds"), Batch: batch}
+			fmt.Fprintln(out, tight.Header)
+			var err error
+			r.Cases, err = tight.All(c.Context(), workloads, clusters, batch, longest, func(one tight.Case) {
+				fmt.Fprintln(out, one)
+			})
+			if err != nil {
+				return err
+			}
+			r.End()
+			fmt.Fprintf(out, "\nmean gap %.1f %%; %d of %d above %.0f %%\n", 100*r.MeanGap, r.Above, len(r.Cases),
+				100*tight.Large)
+			return record.Write(to, r)
+		},
+	}
+	c.Flags().StringSliceVar(&workloads, "workload", tight.Workloads, "models")
+	c.Flags().StringSliceVar(&clusters, "cluster", tight.Clusters, "preset clusters")
+	c.Flags().IntVar(&batch, "batch", batch, "samples of a step")
+	c.Flags().DurationVar(&longest, "longest", longest, "end a search, a fixed amount of work, here")
 	resultsFlag(c, &to)
 	return c
 }

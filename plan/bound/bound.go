@@ -24,6 +24,12 @@ type Kind struct {
 	Halves bool
 }
 
+// Same says whether two kinds are of the same plans.
+func (k Kind) Same(as Kind) bool {
+	return k.Workers == as.Workers && k.Batch == as.Batch && k.Loose == as.Loose && k.Halves == as.Halves &&
+		slices.Equal(k.Sizes, as.Sizes)
+}
+
 // Step is a lower bound on the step time of any synchronous plan over these devices, in seconds. Split, replicas,
 // places, schedule, depths and recompute may be any. It holds if the profile is right and a transfer or an
 // all-reduce is no faster than the fastest that the cluster has.
@@ -67,23 +73,7 @@ type Kind struct {
 // With more than maxServerStates layers times devices squared only the work is left, and with
 // boards that pass on results as they come, of which the next stage can use the first before
 // the last is there.
-func Step(p *profile.Profile, c *cluster.Cluster, kind Kind) float64 {
-	least := math.Inf(1)
-	for _, m := range kind.Sizes {
-		if kind.Batch%m != 0 {
-			continue
-		}
-		for _, split := range []bool{false, true} {
-			if b := newBounder(p, c, kind, m, split); b != nil {
-				least = min(least, b.bound(least))
-			}
-		}
-	}
-	if math.IsInf(least, 1) {
-		return 0 // nothing is known of any size
-	}
-	return least
-}
+func Step(p *profile.Profile, c *cluster.Cluster, kind Kind) float64 { return Prove(p, c, kind).StepS }
 
 // bounder is the bound for one size of micro-batch and one way to replicate.
 type bounder struct {
@@ -94,15 +84,17 @@ type bounder struct {
 	split bool
 	types []string
 	// by device type, and by rows of a replica (nil where the profile does not know so few)
-	costs map[string]map[int][]profile.Cost
+	costs, measured map[string]map[int][]profile.Cost // by cheapest, and as they are
 	// counts is the numbers of replicas of which one fewer has more rows: of others that have as many rows
 	// one of these does less work.
 	counts []int
+	groups []*serverBound // by level
+	proof  Proof          // so far
 }
 
 func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split bool) *bounder {
 	b := &bounder{p: p, c: c, kind: kind, m: m, M: kind.Batch / m, split: split,
-		costs: map[string]map[int][]profile.Cost{}}
+		costs: map[string]map[int][]profile.Cost{}, measured: map[string]map[int][]profile.Cost{}}
 	for r := 1; r <= kind.Workers; r++ {
 		if r == 1 || b.rows(r) < b.rows(r-1) {
 			b.counts = append(b.counts, r)
@@ -113,10 +105,10 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 			continue
 		}
 		b.types = append(b.types, t)
-		b.costs[t] = map[int][]profile.Cost{}
+		b.costs[t], b.measured[t] = map[int][]profile.Cost{}, map[int][]profile.Cost{}
 		for _, r := range b.counts {
 			if costs, _, err := p.At(t, b.rows(r)); err == nil {
-				b.costs[t][b.rows(r)] = cheapest(costs, b.kind.Halves)
+				b.costs[t][b.rows(r)], b.measured[t][b.rows(r)] = cheapest(costs, b.kind.Halves), costs
 			}
 		}
 	}
@@ -165,16 +157,6 @@ func (b *bounder) rows(r int) int {
 		return (b.m + r - 1) / r
 	}
 	return b.m
-}
-
-// bound is a bound, or enough if there is one no less than that.
-func (b *bounder) bound(enough float64) float64 {
-	work := b.work()
-	n, W := len(b.p.Layers), b.kind.Workers
-	if b.kind.Loose || b.streams() || n*W*W > maxServerStates {
-		return work
-	}
-	return b.servers(work, enough)
 }
 
 // streams says whether any device is a board.

@@ -45,7 +45,7 @@ import (
 // paths. Of what comes after (layer, kind, devices of the run) fewer used devices allow more, so
 // the fewest are enough; the longest run of layers that a stage can have within T is found
 // by bisection, since all sides grow with the layers. If no path comes to the end, no plan has step T;
-// the bound is the largest such T that bisection finds, to a part in 1e5.
+// the bound is the largest such T that bisection finds, to a part in 1e4.
 type serverBound struct {
 	*bounder
 	level, size    int // groups are what this level joins, of so many devices
@@ -64,30 +64,6 @@ type serverBound struct {
 
 // maxServerStates bounds the layers times devices squared of a search over paths.
 const maxServerStates = 1 << 18
-
-// servers is the greatest of atLeast and the bounds over all kinds of groups. Where one of these is no less than
-// enough, it is enough.
-func (b *bounder) servers(atLeast, enough float64) float64 {
-	best, size := atLeast, 1
-	for level := range b.c.Levels {
-		if level > 0 {
-			size *= b.c.Levels[level-1].Size
-		}
-		if size >= len(b.c.Devices) || best >= enough {
-			break
-		}
-		s := b.group(level, size)
-		within := s.reached
-		if f := s.fill(); f != nil {
-			within = func(T float64) bool { return s.reached(T) && f.reached(T) }
-		}
-		if !math.IsInf(enough, 1) && !within(enough) {
-			return enough
-		}
-		best = max(best, greatest(best, within))
-	}
-	return best
-}
 
 func (b *bounder) group(level, size int) *serverBound {
 	n, W := len(b.p.Layers), b.kind.Workers
@@ -147,6 +123,9 @@ func (b *bounder) cuts() []float64 {
 	return out
 }
 
+// bisected is how much, relatively, a bound may fall short of the greatest that its arguments give.
+const bisected = 1e-4
+
 // greatest bisects between a step that is known to be a bound and one that is not: that some path reaches.
 func greatest(low float64, reached func(T float64) bool) float64 {
 	if low <= 0 || math.IsInf(low, 1) || reached(low) {
@@ -158,7 +137,7 @@ func greatest(low float64, reached func(T float64) bool) float64 {
 			return low
 		}
 	}
-	for high > low*(1+1e-5) {
+	for high > low*(1+bisected) {
 		if middle := (low + high) / 2; reached(middle) {
 			high = middle
 		} else {
@@ -321,18 +300,18 @@ func (s *serverBound) joins(k, r int, T float64) bool {
 
 // sums is, for layers on r replicas of the fastest type, prefix sums of their times.
 func (b *bounder) sums(r int) []float64 {
-	return b.prefix(r, func(c profile.Cost) float64 { return c.ForwardS + c.BackwardS })
+	return b.prefix(b.costs, r, func(c profile.Cost) float64 { return c.ForwardS + c.BackwardS })
 }
 
 // prefix is prefix sums over layers on r replicas of the least that some device type has of
 // something; nil where no type is known to.
-func (b *bounder) prefix(r int, of func(profile.Cost) float64) []float64 {
+func (b *bounder) prefix(from map[string]map[int][]profile.Cost, r int, of func(profile.Cost) float64) []float64 {
 	n := len(b.p.Layers)
 	sum := make([]float64, n+1)
 	for k := range n {
 		own := math.Inf(1)
 		for _, t := range b.types {
-			if costs := b.at(t, r); costs != nil {
+			if costs := from[t][b.rows(r)]; costs != nil {
 				own = min(own, of(costs[k]))
 			}
 		}

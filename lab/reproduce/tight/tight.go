@@ -1,0 +1,225 @@
+// Package tight measures how far the plans of tune are above the bounds of plan/bound, and which of the two is loose.
+//
+// In: the models that the papers plan for, a cluster, a batch. Out: of each case the step of the plan that the search
+// finds, the bound, what gives it, and, where the gap is large, the same of a case that is small enough for every plan
+// to be simulated. Refused: models and clusters that are not there, and batches that no plan divides.
+package tight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/crash"
+	"github.com/millrace-ml/millrace/lab/record"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan/bound"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/tune"
+)
+
+// Workloads are the models that PipeDream, DAPPLE and BaPipe plan for.
+var Workloads = []string{"alexnet", "vgg16", "vgg19", "resnet50", "amoebanet-36", "gnmt-8", "gnmt-16", "awd-lm", "s2vt",
+	"bert-48", "bert-large", "xlnet-36"}
+
+// Clusters are the papers' clusters of 16 devices.
+var Clusters = []string{"pipedream-a", "pipedream-b", "dapple-a", "dapple-b", "dapple-c"}
+
+// Large is the gap above which a case is shrunken.
+const Large = 0.10
+
+// Results is the file of a whole benchmark.
+type Results struct {
+	record.Head
+	Batch   int     `json:"batch"`
+	Cases   []Case  `json:"cases"`
+	MeanGap float64 `json:"mean_gap"`
+	Above   int     `json:"above"` // cases with a gap over Large
+}
+
+// Case is a model on a cluster.
+type Case struct {
+	Workload string `json:"workload"`
+	Cluster  string `json:"cluster"`
+	Layers   int    `json:"layers"`
+	Devices  int    `json:"devices"`
+
+	Plan     string  `json:"plan"` // its layout
+	Schedule string  `json:"schedule"`
+	StepS    float64 `json:"step_s"`
+	Tried    int     `json:"plans_simulated"`
+	SearchS  float64 `json:"search_s"`
+
+	BoundS float64    `json:"bound_s"`
+	Term   bound.Term `json:"term"` // the argument that gives it
+	// Rest is stages that no argument rules out in a step a little longer than the bound; empty where it is of work alone.
+	Rest string  `json:"rest,omitempty"`
+	Gap  float64 `json:"gap"`
+
+	Small *Small `json:"small,omitempty"` // of a large gap
+}
+
+// Kind is the results' name in their file.
+func (r *Results) Kind() string { return "bound" }
+
+// Recount refuses gaps and their mean that the steps do not give.
+func (r *Results) Recount() (wrong error) {
+	for _, c := range r.Cases {
+		name := c.Workload + " on " + c.Cluster
+		wrong = errors.Join(wrong, r.Value(name+": gap", c.Gap, c.StepS/c.BoundS-1))
+		if s := c.Small; s != nil {
+			wrong = errors.Join(wrong, r.Value(name+": small gap", s.Gap, s.BestS/s.BoundS-1))
+		}
+	}
+	mean, above := summary(r.Cases)
+	return errors.Join(wrong, r.Value("mean_gap", r.MeanGap, mean), r.Value("above", float64(r.Above), float64(above)))
+}
+
+func summary(cases []Case) (mean float64, above int) {
+	for _, c := range cases {
+		mean += c.Gap / float64(len(cases))
+		if c.Gap > Large {
+			above++
+		}
+	}
+	return mean, above
+}
+
+// End says that there are no more cases.
+func (r *Results) End() {
+	r.MeanGap, r.Above = summary(r.Cases)
+	r.Head.End()
+}
+
+// Header is the head of a table of cases.
+const Header = "| model | cluster | step ms | bound ms | gap | argument | plan | search s | small: gap, loose |\n" +
+	"|---|---|---:|---:|---:|---|---|---:|---|"
+
+// String is a case's row.
+func (c Case) String() string {
+	small := ""
+	if s := c.Small; s != nil {
+		small = fmt.Sprintf("%.1f %%, %s", 100*s.Gap, s.Loose)
+	}
+	return fmt.Sprintf("| %s | %s | %.4g | %.4g | %.1f %% | %s | %s | %.1f | %s |", c.Workload, c.Cluster, 1e3*c.StepS,
+		1e3*c.BoundS, 100*c.Gap, c.Term, c.Plan, c.SearchS, small)
+}
+
+// All asks about every model on every cluster, several at once, and tells each in turn what came of every case. What is
+// found does not depend on how many are asked about at once.
+func All(ctx context.Context, workloads, clusters []string, batch int, longest time.Duration,
+	tell func(Case)) ([]Case, error) {
+	type answer struct {
+		is  Case
+		err error
+	}
+	type question struct {
+		workload, on string
+		to           chan answer
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var questions []question
+	for _, w := range workloads {
+		for _, on := range clusters {
+			questions = append(questions, question{w, on, make(chan answer, 1)})
+		}
+	}
+	open := make(chan question, len(questions))
+	for _, q := range questions {
+		open <- q
+	}
+	close(open)
+	for range runtime.GOMAXPROCS(0) {
+		crash.Go(func() {
+			for q := range open {
+				is, err := Ask(ctx, q.workload, q.on, batch, longest)
+				q.to <- answer{is, err}
+			}
+		})
+	}
+	var all []Case
+	for _, q := range questions {
+		a := <-q.to
+		if a.err != nil {
+			return nil, a.err
+		}
+		all = append(all, a.is)
+		tell(a.is)
+	}
+	return all, nil
+}
+
+// Ask searches for a plan and proves a bound. A search is a fixed amount of work, which takes so long at most.
+func Ask(ctx context.Context, workload, preset string, batch int, longest time.Duration) (Case, error) {
+	c, err := cluster.Preset(preset)
+	if err != nil {
+		return Case{}, err
+	}
+	p, err := roofline(workload, c, batch)
+	if err != nil {
+		return Case{}, err
+	}
+	began := time.Now()
+	found, err := tune.Search(ctx, tune.Request{Profile: p, Cluster: c, Batch: batch, Longest: longest})
+	if err != nil {
+		return Case{}, fmt.Errorf("bound: %s on %s: %w", workload, preset, err)
+	}
+	pl := found.Best
+	if found.LowestS <= 0 {
+		return Case{}, fmt.Errorf("bound: %s on %s: nothing is proven of plans like %s", workload, preset, pl.Layout())
+	}
+	proof := found.Proof
+	out := Case{Workload: workload, Cluster: preset, Layers: len(p.Layers), Devices: len(c.Devices), Plan: pl.Layout(),
+		Schedule: pl.Schedule, StepS: pl.Predicted.StepS, Tried: found.Tried, SearchS: time.Since(began).Seconds(),
+		BoundS: proof.StepS, Term: proof.Term, Rest: rest(proof), Gap: pl.Predicted.StepS/proof.StepS - 1}
+	if out.Gap > Large {
+		out.Small, err = shrunken(ctx, p, c, math.Max(0, out.Gap))
+	}
+	return out, err
+}
+
+// roofline is what a model costs for every micro-batch that halving a batch gives.
+func roofline(workload string, c *cluster.Cluster, batch int) (*profile.Profile, error) {
+	m, err := model.Build(workload, nil)
+	if err != nil {
+		return nil, fmt.Errorf("bound: %w", err)
+	}
+	sizes := []int{batch}
+	for n := batch; n%2 == 0; n /= 2 {
+		sizes = append(sizes, n/2)
+	}
+	if last := sizes[len(sizes)-1]; last > 1 {
+		sizes = append(sizes, 1)
+	}
+	p, err := profile.Analytic(m, c.DeviceTypes, sizes, "sgd", 0)
+	if err != nil {
+		return nil, fmt.Errorf("bound: %w", err)
+	}
+	return p, nil
+}
+
+// rest is stages in a few characters: "0-37 on 8*, 38-88 on 8", with a mark where a stage is in several groups.
+func rest(p bound.Proof) string {
+	var parts []string
+	for _, r := range p.Path {
+		mark := ""
+		if r.Spread {
+			mark = "*"
+		}
+		parts = append(parts, fmt.Sprintf("%d-%d on %d%s", r.FirstLayer, r.LastLayer, r.Devices, mark))
+	}
+	if parts == nil {
+		return ""
+	}
+	way := "in turn"
+	if p.Split {
+		way = "split"
+	}
+	return fmt.Sprintf("%s; micro-batches of %d, %s", strings.Join(parts, ", "), p.MicroBatch, way)
+}

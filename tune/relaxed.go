@@ -1,0 +1,154 @@
+package tune
+
+import (
+	"context"
+	"slices"
+
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/plan/bound"
+)
+
+// mostRelaxed is how many paths of a bound a search goes on from.
+const mostRelaxed = 3
+
+// relaxation is a search that goes on from its bound.
+type relaxation struct{ *search }
+
+// goOn goes on from what the bound cannot rule out: stages, devices and micro-batches that meet its arguments are
+// near to plans, and moves make them better ones. And it goes on from the best plan with other depths.
+func (s relaxation) goOn(ctx context.Context) {
+	if s.brief || s.exhausted || !s.Fix.none() || s.top.plan == nil || s.late(s.top.plan) != nil {
+		return
+	}
+	bases := []*shape{s.shapeOf(s.top.plan)}
+	for _, proof := range s.proven.of(s.space, s.boundKind(s.top.plan)) {
+		if h := s.proven.shape(s.space, proof); h != nil && len(bases) <= mostRelaxed {
+			bases = append(bases, h)
+		}
+	}
+	for _, h := range bases {
+		if h != nil && ctx.Err() == nil {
+			s.deepen(ctx, h)
+		}
+	}
+}
+
+// deepen simulates a shape, and what estimates make of it, with some depths, and moves the best of these about.
+func (s relaxation) deepen(ctx context.Context, h *shape) {
+	var best candidate
+	var from *shape
+	improved, _ := s.move.improve(ctx, s.estimator, h, estimatesPerSeed)
+	for _, h := range []*shape{h, improved} {
+		for more := range mostDeeper + 1 {
+			next := deeper(h, more, s.Batch/h.size, s.pipelines.Name)
+			c, fresh, err := s.tryShape(kindOf(next), next)
+			if s.record(c, fresh, err) && (from == nil || c.predicted.StepS < best.predicted.StepS) {
+				best, from = c, next
+			}
+		}
+	}
+	if from == nil {
+		return
+	}
+	if c, err := s.whole(best); err == nil {
+		s.climb(ctx, c, from)
+	}
+}
+
+// mostDeeper bounds how much deeper the first stage of a path's is tried.
+const mostDeeper = 4
+
+// deeper is a shape whose first stage has so many micro-batches more in hand, of all there are, and the others as many
+// fewer as they are nearer to the last: estimates know nothing of how links that several pairs of devices share are
+// taken turns at.
+func deeper(h *shape, more, all int, family string) *shape {
+	n := h.clone()
+	if more == 0 || n.stages() == 1 {
+		return n
+	}
+	n.family = family
+	for i := range n.depth {
+		n.depth[i] = min(h.depth[i]+more*(len(n.depth)-1-i)/(len(n.depth)-1), all)
+	}
+	return n
+}
+
+// proven is the bounds of a kind of plans, proven once.
+type proven struct {
+	kind bound.Kind
+	all  []bound.Proof
+}
+
+func (p *proven) of(s *space, kind bound.Kind) []bound.Proof {
+	if p.all == nil || !p.kind.Same(kind) {
+		p.all, p.kind = bound.Proofs(s.Profile.Packed(s.Fix.Boundary), s.Cluster, kind), kind
+	}
+	return p.all
+}
+
+// shape lays a path's stages on devices: in as many groups as the path has them, in those of the stage before
+// where these have room. It is nil where there is no path, or one that does not fit.
+func (p *proven) shape(s *space, proof bound.Proof) *shape {
+	if len(proof.Path) < 2 || proof.Split && s.Whole {
+		return nil
+	}
+	S := len(proof.Path)
+	h := &shape{cuts: []int{0}, again: slices.Repeat([]plan.Recompute{s.recomputes()[0]}, S), size: proof.MicroBatch,
+		split: proof.Split, family: s.pipelines.Name}
+	inside := s.Cluster.Levels[0].Size
+	free := make([][]int, (len(s.Cluster.Devices)+inside-1)/inside)
+	for d := range s.Cluster.Devices {
+		free[d/inside] = append(free[d/inside], d)
+	}
+	last := make([]int, len(free)) // devices of the stage before, by group
+	for _, run := range proof.Path {
+		groups := slices.Clone(run.Groups)
+		if groups == nil {
+			groups = []int{run.Devices}
+		}
+		on := inGroups(free, last, groups)
+		h.cuts, h.counts, h.order = append(h.cuts, run.LastLayer+1), append(h.counts, len(on)), append(h.order, on...)
+	}
+	for _, left := range free {
+		h.order = append(h.order, left...)
+	}
+	if !s.settleDepths(h) {
+		return nil
+	}
+	return h
+}
+
+// inGroups takes so many devices of each of some groups, of which those with the most of the stage before come first,
+// and of others what they lack.
+func inGroups(free [][]int, last, counts []int) (on []int) {
+	order := make([]int, len(free))
+	for g := range order {
+		order[g] = g
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		if last[a] != last[b] {
+			return last[b] - last[a]
+		}
+		return len(free[b]) - len(free[a])
+	})
+	clear(last)
+	taken := make([]bool, len(free))
+	take := func(g, n int) {
+		on, free[g], last[g], taken[g] = append(on, free[g][:n]...), free[g][n:], last[g]+n, true
+	}
+	lacking := 0
+	for _, n := range counts {
+		at := slices.IndexFunc(order, func(g int) bool { return !taken[g] && len(free[g]) >= n })
+		if at < 0 {
+			lacking += n
+			continue
+		}
+		take(order[at], n)
+	}
+	for _, g := range order {
+		n := min(lacking, len(free[g]))
+		lacking -= n
+		take(g, n)
+	}
+	return on
+}
