@@ -58,9 +58,8 @@ func (s relaxation) deepen(ctx context.Context, h *shape) {
 // mostDeeper bounds how much deeper the first stage of a path's is tried.
 const mostDeeper = 4
 
-// deeper is a shape whose first stage has so many micro-batches more in hand, of all there are, and the others as many
-// fewer as they are nearer to the last: estimates know nothing of how links that several pairs of devices share are
-// taken turns at.
+// deeper is a shape whose first stage has so many micro-batches more in hand, of all there are. The others have fewer
+// more, the nearer they are to the last. Estimates know nothing of turns at links that several pairs of devices share.
 func deeper(h *shape, more, all int, family string) *shape {
 	n := h.clone()
 	if more == 0 || n.stages() == 1 {
@@ -118,8 +117,8 @@ func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	return h
 }
 
-// inGroups takes so many devices of each of some groups, of which those with the most of the stage before come first,
-// and of others what they lack.
+// inGroups takes so many devices of each of some groups, and of others what these lack. Those with the most of the stage
+// before come first.
 func inGroups(free [][]int, last, counts []int) (on []int) {
 	order := make([]int, len(free))
 	for g := range order {

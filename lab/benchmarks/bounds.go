@@ -32,8 +32,8 @@ func (p *page) bounds() string {
 			loose[c.Small.Loose]++
 		}
 	}
-	text := fmt.Sprintf("Plans of `auto` are %s above a bound that no plan can beat in the mean of %d cases, at a batch of "+
-		"%d (`bench bound`); %d are more than %.0f %%, and %s on %s is %.0f %%. By cases shrunken until all plans can be "+
+	text := fmt.Sprintf("Plans of `auto` are %s above a bound that no plan can beat in the mean of %d cases, at a batch "+
+		"of %d (`bench bound`); %d are more than %.0f %%, and %s on %s is %.0f %%. By cases shrunken until all plans can be "+
 		"simulated it is the proof that is loose in %d of these, the plan in %d, and both in %d.",
 		p.marked(h, fmt.Sprintf("%.1f %%", 100*r.MeanGap)), len(r.Cases), r.Batch, r.Above, 100*tight.Large, worst.Workload,
 		worst.Cluster, 100*worst.Gap, loose[tight.Proof], loose[tight.Plan], loose[tight.Both])

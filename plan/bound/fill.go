@@ -39,7 +39,8 @@ import (
 //
 //	step >= fill + 2 t + max(f + rear + X b, X f + rear + b)
 //
-// and without the fill, but with e; the first of these, without rear and the cut in front of it, is tail. rear is the least over stages that the layers behind have on the devices that
+// and without the fill, but with e; the first of these, without rear and the cut in front of it, is tail. rear is
+// the least over stages that the layers behind have on the devices that
 // are left, each of which does its own work within T.
 //
 // Where micro-batches are split, a device of q gets its slice from r others in pieces of which one is a
@@ -196,8 +197,8 @@ func (b *bounder) leastBackward(c profile.Cost) float64 {
 	return least
 }
 
-// exact tells the devices of groups apart where a group is more than one device, the levels inside and outside make no
-// difference, and there are not too many ways.
+// exact is places that tell groups apart by how much of each is taken. It is nil where a group is one device, where the
+// levels inside and outside make a difference, and where there are too many ways.
 func (s *serverBound) exact() *places {
 	inside := 0
 	for i, l := range s.c.Levels {

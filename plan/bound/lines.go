@@ -86,8 +86,8 @@ func (b *bounder) sliceBytes(layer, r int) float64 {
 	return least
 }
 
-// transferS is the least that the cut before layer k takes on the way to one of q devices, from one
-// of up to d.
+// transferS is the least time, in seconds, of the cut before layer k on the way to one of q devices. It comes from
+// one of up to d devices.
 func (f *fillBound) transferS(k, d, q int, links []cluster.Line) float64 {
 	bytes := f.cutBytes[k]
 	if f.split {
@@ -138,8 +138,8 @@ func (f *fillBound) reduceS(set int, bytes int64) float64 {
 	return f.c.AllReduceS(all, bytes)
 }
 
-// left is what of the sum over r devices of a set of the layers from k on is left behind their last backward, by the
-// layers' end. Gradients of a layer are there when it and those behind it have been gone back through, and those of the
+// left is what is left of a sum of gradients behind the last backward, by the end of the summed layers. These begin with
+// layer k, and are summed over r devices of a set. Gradients of a layer are there when it and those behind it have been gone back through, and those of the
 // layers before it are summed behind its own: with S for the sum's time, of which a part of the bytes takes as large a
 // part (package sim), that is
 //
@@ -232,8 +232,8 @@ func (f *fillBound) gathered(k int, m move, from place, fill, T float64) bool {
 	return false
 }
 
-// passes says whether all micro-batches can leave a group by its one link within T, at one cut or another before layer
-// k, all of which are wider than the narrowest.
+// passes says whether all micro-batches can leave a group by its one link within T. They do so at one cut or another
+// before layer k, all of which are as wide as the narrowest.
 func (f *fillBound) passes(out exit, k, d int, T float64) bool {
 	taken := float64(f.M) * out.bytes * f.perByte
 	return !f.oneLink || out.fill+taken+f.rear[f.kind.Workers-d][k] <= T && (!f.oneWay || 2*taken <= T)
