@@ -117,8 +117,8 @@ func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	return h
 }
 
-// inGroups takes so many devices of each of some groups, and of others what these lack. Those with the most of the stage
-// before come first.
+// inGroups takes so many devices of each of some groups, and of others what these lack. Those with the most of the
+// stage before come first.
 func inGroups(free [][]int, last, counts []int) (on []int) {
 	order := make([]int, len(free))
 	for g := range order {

@@ -14,7 +14,7 @@ import (
 )
 
 // The sizes of a shrunken case.
-const smallLayers, smallDevices, smallBatch = 4, 4, 8
+const smallLayers, smallDevices, smallBatch = 4, 4, 4
 
 // Small is a shrunken case of which every plan was simulated.
 type Small struct {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -190,13 +191,12 @@ func roofline(workload string, c *cluster.Cluster, batch int) (*profile.Profile,
 	if err != nil {
 		return nil, fmt.Errorf("bound: %w", err)
 	}
-	sizes := []int{batch}
+	sizes := []int{1, batch}
 	for n := batch; n%2 == 0; n /= 2 {
 		sizes = append(sizes, n/2)
 	}
-	if last := sizes[len(sizes)-1]; last > 1 {
-		sizes = append(sizes, 1)
-	}
+	slices.Sort(sizes)
+	sizes = slices.Compact(sizes)
 	p, err := profile.Analytic(m, c.DeviceTypes, sizes, "sgd", 0)
 	if err != nil {
 		return nil, fmt.Errorf("bound: %w", err)
