@@ -140,8 +140,8 @@ func (f *fillBound) reduceS(set int, bytes int64) float64 {
 
 // left is what is left of a sum of gradients behind the last backward, by the end of the summed layers. These begin
 // with layer k, and are summed over r devices of a set. Gradients of a layer are there when it and those behind it have
-// been gone back through, and those of the layers before it are summed behind its own: with S for the sum's time, of which a part of the bytes takes as large a
-// part (package sim), that is
+// been gone back through, and those of the layers before it are summed behind its own: with S for the sum's time, of
+// which a part of the bytes takes as large a part (package sim), that is
 //
 //	max over layers l of S of k..l - (c - f) of k..l-1
 //
