@@ -250,7 +250,7 @@ func (e *estimator) tie(h *shape, devices [][]int) {
 
 // shared is how long the busiest of the links that several pairs of devices share (uplinks, buses) is taken in a step.
 func (e *estimator) shared(h *shape, devices [][]int) float64 {
-	if !slices.ContainsFunc(e.Cluster.Levels, func(l cluster.Level) bool { return l.Uplinks || l.Shared }) {
+	if !slices.ContainsFunc(e.Cluster.Levels, func(l cluster.Level) bool { return l.Uplinks || l.Shared || l.Rails > 0 }) {
 		return 0
 	}
 	taken, busiest := map[[2]int]float64{}, 0.0

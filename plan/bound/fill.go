@@ -203,6 +203,8 @@ func (s *serverBound) exact() *places {
 	inside := 0
 	for i, l := range s.c.Levels {
 		switch {
+		case l.Rails > 0: // it makes a difference which devices of a group sum
+			return nil
 		case l.Size < 2 || i == s.level:
 		case i > s.level:
 			return nil

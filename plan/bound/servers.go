@@ -95,7 +95,7 @@ func (b *bounder) group(level, size int) *serverBound {
 	}
 	here := b.c.Levels[level]
 	s.shared = here.Shared && level == len(b.c.Levels)-1
-	s.oneLink = here.Uplinks || s.shared
+	s.oneLink = here.Uplinks && here.Rails == 0 || s.shared
 	s.oneWay = s.oneLink && !here.FullDuplex
 	if math.IsInf(s.perByte, 1) {
 		s.perByte = 0
