@@ -9,8 +9,8 @@
 // for each number that it changes: what observations do not say stays as it was described. That is least
 // squares with a normal prior (ridge regression), by Gauss and Newton's iteration with Levenberg's damping.
 //
-// Held out means: each observation (or group of them, or of many groups a tenth of them) in turn is left out, the
-// others are fitted, and it is predicted by that fit.
+// Held out means: each observation (or group of them, or of many groups a tenth of them) in turn is left out. The
+// others are fitted as if it did not exist, their choice of numbers included, and that fit predicts it.
 //
 // What is known of the numbers is normal around the fit, to first order, with covariance (J'J/s^2 + D^-2)^-1: J is the
 // change of log predictions with log numbers, D the Doubts, and s the larger of Noise and of what errors are left.
@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/millrace-ml/millrace/cluster"
@@ -90,13 +91,13 @@ func Run(ctx context.Context, r Request) (*Fit, error) {
 		return nil, fmt.Errorf("calibrate: device type %s has no kernels to fit; build it on one that has, like {like: "+
 			"a100-80gb}", c.Devices[0])
 	}
-	out := &Fit{HeldOut: math.NaN()}
+	f := fitting{ctx: ctx, c: c}
 	for _, name := range r.Names {
 		n, err := describe(c, name)
 		if err != nil {
 			return nil, err
 		}
-		out.Numbers = append(out.Numbers, n)
+		f.numbers = append(f.numbers, n)
 	}
 	groups := folds(all)
 	tell := func(done int) {
@@ -104,30 +105,22 @@ func Run(ctx context.Context, r Request) (*Fit, error) {
 			r.Fitted(done, 1+len(groups))
 		}
 	}
-	f := fitting{ctx: ctx, c: c, numbers: out.Numbers}
-	start := make([]float64, len(r.Names))
-	before, err := f.residuals(all, start)
+	before, err := f.residuals(all, make([]float64, len(f.numbers)))
+	if err != nil {
+		return nil, err
+	}
+	out, err := fitted(f, all, r.Least)
 	if err != nil {
 		return nil, err
 	}
 	out.Before = meanError(before)
-	theta, err := out.settle(&f, all, start)
-	if err != nil {
-		return nil, err
-	}
-	if some := f.holding(out.Numbers, r.Least); some != nil {
-		f = *some
-		if theta, err = out.settle(&f, all, start); err != nil {
-			return nil, err
-		}
-	}
 	tell(1)
 	if len(groups) < 2 {
 		return out, nil
 	}
 	var errs []float64
 	for i, held := range groups {
-		r, err := f.without(all, held, theta)
+		r, err := without(f, all, held, r.Least)
 		if err != nil {
 			return nil, err
 		}
@@ -138,11 +131,27 @@ func Run(ctx context.Context, r Request) (*Fit, error) {
 	return out, nil
 }
 
+// fitted fits all numbers, and then again without those of which the observations said little.
+func fitted(f fitting, all []Observation, least float64) (*Fit, error) {
+	out := &Fit{HeldOut: math.NaN(), Numbers: slices.Clone(f.numbers)}
+	f.numbers = out.Numbers
+	start := make([]float64, len(f.numbers))
+	if err := out.settle(&f, all, start); err != nil {
+		return nil, err
+	}
+	if some := f.holding(out.Numbers, least); some != nil {
+		if err := out.settle(some, all, start); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // settle fits to all observations, and fills in what there is to say of that.
-func (out *Fit) settle(f *fitting, all []Observation, start []float64) ([]float64, error) {
+func (out *Fit) settle(f *fitting, all []Observation, start []float64) error {
 	theta, err := f.fit(all, start)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	values := map[string]float64{}
 	for i := range theta {
@@ -154,11 +163,11 @@ func (out *Fit) settle(f *fitting, all []Observation, start []float64) ([]float6
 	out.fitting.numbers = out.Numbers
 	after, err := f.residuals(all, theta)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	jacobian, err := f.jacobian(all, theta, after)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	out.known = out.fitting.after(jacobian, after)
 	for i := range out.Numbers {
@@ -168,7 +177,7 @@ func (out *Fit) settle(f *fitting, all []Observation, start []float64) ([]float6
 	for _, r := range after {
 		out.Residual = append(out.Residual, math.Exp(r))
 	}
-	return theta, nil
+	return nil
 }
 
 // mostFolds is how many fits held-out errors are of, where there are more groups.
@@ -199,8 +208,9 @@ func folds(all []Observation) (out []map[int]bool) {
 	return out
 }
 
-// without are the residuals of observations by a fit to the others, which begins where that to all ended.
-func (f *fitting) without(all []Observation, held map[int]bool, begin []float64) ([]float64, error) {
+// without are the residuals of observations by a fit to the others. That fit knows nothing of those held out: it begins
+// at the description, and decides by itself which numbers keep their first value.
+func without(f fitting, all []Observation, held map[int]bool, least float64) ([]float64, error) {
 	var rest, out []Observation
 	for i, o := range all {
 		if held[i] {
@@ -209,11 +219,11 @@ func (f *fitting) without(all []Observation, held map[int]bool, begin []float64)
 			rest = append(rest, o)
 		}
 	}
-	theta, err := f.fit(rest, begin)
+	fit, err := fitted(f, rest, least)
 	if err != nil {
 		return nil, err
 	}
-	return f.residuals(out, theta)
+	return fit.fitting.residuals(out, fit.theta)
 }
 
 // meanError is the mean of |predicted/measured - 1|.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -248,6 +249,38 @@ func TestUntoldNumbersStay(t *testing.T) {
 		if n := fit.Numbers[0]; math.Abs(n.After/0.4-1) > 0.1 {
 			t.Errorf("least %v: %+v", least, n)
 		}
+	}
+}
+
+// What is held out tells nothing: the error is that of separate fits to the others, each of which decides alone which
+// numbers keep their first value. Here only the first observation tells of memory.
+func TestHeldOutTellsNothing(t *testing.T) {
+	all := []calibrate.Observation{power(map[string]float64{"matmul.limit": 1, "memory.limit": 1}, 0.1),
+		power(map[string]float64{"matmul.limit": 1}, 0.4), power(map[string]float64{"matmul.limit": 1}, 0.5)}
+	r := calibrate.Request{Cluster: device(), Observations: all, Least: 0.05,
+		Names: []string{"matmul.limit", "memory.limit"}}
+	whole, err := calibrate.Run(context.Background(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0.0
+	for i, o := range all {
+		r.Observations = slices.Delete(slices.Clone(all), i, i+1)
+		fit, err := calibrate.Run(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := fit.Numbers[1]; (n.After == n.Before) != (i == 0) {
+			t.Errorf("without observation %d memory is %+v", i, n)
+		}
+		predicted, err := o.Predict(fit.Cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want += math.Abs(predicted/o.Measured-1) / 3
+	}
+	if math.Abs(whole.HeldOut/want-1) > 1e-12 {
+		t.Errorf("held out %v, want %v", whole.HeldOut, want)
 	}
 }
 

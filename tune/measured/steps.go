@@ -37,8 +37,8 @@ type Set struct {
 	Candidates func(fitted *cluster.Cluster) []calibrate.Candidate
 }
 
-// mostRows is how many rows are read: each is predicted hundreds of times.
-const mostRows = 1000
+// mostRows is how many rows are read: each is predicted hundreds of times for every fold.
+const mostRows = 500
 
 // mostWhole is the largest number of anything in a row.
 const mostWhole = 1 << 24
