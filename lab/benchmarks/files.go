@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/p2p"
 	"github.com/millrace-ml/millrace/lab/record"
 	timed "github.com/millrace-ml/millrace/lab/reproduce/bench"
+	"github.com/millrace-ml/millrace/lab/reproduce/tight"
 	"github.com/millrace-ml/millrace/lab/slow"
 	"github.com/millrace-ml/millrace/lab/versus"
 )
@@ -41,6 +42,7 @@ var readers = map[string]func(path string) (any, *record.Head, error){
 	"live":       reader(func(r *bench.Watched) *record.Head { return &r.Head }),
 	"livepage":   reader(func(r *bench.LivePage) *record.Head { return &r.Head }),
 	"quick":      reader(func(r *bench.Quick) *record.Head { return &r.Head }),
+	"bound":      reader(func(r *tight.Results) *record.Head { return &r.Head }),
 	"shapes":     reader(func(r *timed.Shapes) *record.Head { return &r.Head }),
 	"ranks":      reader(func(r *ranks) *record.Head { return &r.Head }),
 }

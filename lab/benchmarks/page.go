@@ -41,6 +41,7 @@ func Page(dir string) (string, error) {
 		"order": p.order, "held": p.held, "methods": p.methods, "gains": p.gains, "imported": p.imported,
 		"processes": p.processes, "message": p.message, "arrival": p.arrival, "ranks": p.ranks, "overDDP": p.overDDP,
 		"slowest": p.slowRange, "watched": p.watched, "livepage": p.livepage, "quick": p.quick, "shapes": p.shapes,
+		"bounds": p.bounds,
 	}).Parse(text)
 	if err != nil {
 		return "", fmt.Errorf("benchmarks: %w", err)

@@ -1,0 +1,27 @@
+package benchmarks
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/internal/stats"
+	"github.com/millrace-ml/millrace/lab/reproduce/tight"
+)
+
+// bounds says how far plans are above steps that no plan can beat.
+func (p *page) bounds() string {
+	r, h := named[tight.Results](p.files, "bound")
+	if r == nil || len(r.Cases) == 0 {
+		return "How far plans are above their bounds (`bench bound`): " + none + "."
+	}
+	var gaps []float64
+	for _, c := range r.Cases {
+		gaps = append(gaps, c.Gap)
+	}
+	worst := slices.MaxFunc(r.Cases, func(a, b tight.Case) int { return cmp.Compare(a.Gap, b.Gap) })
+	return fmt.Sprintf("Plans of `auto` are %s above a step that no plan can beat in the mean of %d cases, %s in the "+
+		"median (`bench bound`, batch %d); %d are over %s, and %s on %s is %s.", p.marked(h, percent(r.MeanGap)),
+		len(r.Cases), percent(stats.Median(gaps)), r.Batch, r.Above, percent(tight.Large), worst.Workload, worst.Cluster,
+		percent(worst.Gap))
+}
