@@ -11,9 +11,9 @@ import (
 
 // Kernels says how fast a device's kernels are by kind and size. Package profile/kernels has the equations.
 type Kernels struct {
-	LaunchS float64 // that each kernel takes beside its work
-	LayerS  float64 // that each layer takes beside its kernels, in each pass
-	StepS   float64 // that each step takes beside its layers: data, logging, synchronising
+	LaunchS float64 // fixed time of each kernel, besides its work
+	LayerS  float64 // fixed time of each layer, besides its kernels, in each pass
+	StepS   float64 // fixed time of each step, besides its layers: data, logging, synchronising
 	// Overlap is the part of a collective that hides behind computations where an order of work lets it, 0 to 1.
 	Overlap float64
 	// Flash says that attention is one kernel, which keeps no scores (Dao et al., FlashAttention, 2022).

@@ -41,13 +41,13 @@ func (r *Rows) Shape(shape []int) []int {
 	return whole
 }
 
-// PartName is what rows of a parameter are called, beside the others of it: "dense1.weight[0:24]". Checkpoints have
-// them by this name, and a layer's piece is called alike.
+// PartName names a range of a parameter's rows: "dense1.weight[0:24]". Checkpoints use this name, and the piece of a
+// layer is named in the same way.
 func PartName(whole string, first, end int) string {
 	return fmt.Sprintf("%s[%d:%d]", whole, first, end)
 }
 
-// PartOf is what a name that PartName made says.
+// PartOf takes a name that PartName made apart.
 func PartOf(name string) (whole string, first, end int, ok bool) {
 	at := strings.LastIndexByte(name, '[') // the name itself may have others
 	if at < 1 {

@@ -97,8 +97,8 @@ func (l *lister) enter(seg segment) error {
 	return nil
 }
 
-// readOutside says whether some layer that is neither the segment's i-th nor before it
-// reads layer p, which is before it.
+// readOutside says whether layer p, an ancestor of the segment's i-th layer, has readers outside. Outside are all
+// layers but the i-th and its ancestors.
 func (l *lister) readOutside(p, i int) bool {
 	if l.lastReader(p) > l.seg.last {
 		return true

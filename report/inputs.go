@@ -36,9 +36,9 @@ type Inputs struct {
 	// Losses and Evaluations are those of the whole run; where nil, the measured Timeline's.
 	Losses      []trace.Loss
 	Evaluations []trace.Evaluation
-	// Took is what the run said of its steps while it lasted: of those that the measured Timeline does not have, as they
-	// are of earlier parts of the run. Where there is no such Timeline, what is measured is of those behind the last of
-	// Resumed, the steps that later parts began with.
+	// Took has the times that the run reported for steps of its earlier parts, which the measured Timeline does not
+	// have. Resumed are the steps with which later parts began. Without a measured Timeline the report takes as
+	// measured the steps of Took after the last of Resumed.
 	Took    []StepTook
 	Resumed []int
 	// Unmeasured says why there is no measured Timeline, where there should be one; empty: there is nothing to say.

@@ -101,9 +101,9 @@ func normChain() chain {
 	)
 }
 
-// Batch norm trains in a stream, under latest too. There the backward of a norm reads the gain that is there
-// when it comes, and the mean and the deviation that its forward kept; under recompute all of them are of the
-// weights that are there.
+// Batch norm trains in a stream, under latest too. Under latest the backward of a norm reads the gain as it is at that
+// time, and the mean and the deviation that its forward kept. Under recompute all of them come from the weights as they
+// are at that time.
 func TestBatchNormTrainsInAStream(t *testing.T) {
 	e := torchEngine(t)
 	c := normChain()

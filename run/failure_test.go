@@ -45,7 +45,7 @@ func TestAGateThatNeverReleasesStartsNothing(t *testing.T) {
 	if len(res.Timeline.Events) != 0 || res.Leaked != 0 {
 		t.Error(res.Timeline.Events, res.Leaked)
 	}
-	served(&c, 1) // nor a server, which takes what is ready
+	served(&c, 1) // a server, which takes whatever is ready, starts nothing either
 	if res, err = Train(t.Context(), c); !errors.As(err, &stall) || len(res.Timeline.Events) != 0 {
 		t.Fatal(err)
 	}

@@ -190,7 +190,8 @@ func (l *leader) finished(f control.Finished) {
 		GradientNorm: f.Norm, Workers: f.Workers}
 	if f.TookS > 0 {
 		report.SamplesPerSecond = float64(l.job.Plan.Batch()*l.job.Together()) / report.Seconds
-		// What a worker computes for a step of a stream is not all between the end of the one before and its own.
+		// In a stream a worker computes some of a step's work before the step before it ends, so it may be busy for
+		// longer than the step took.
 		report.Bubble = max(0, 1-report.BusySeconds/(report.Seconds*float64(len(l.job.World.Workers))))
 	}
 	l.hooks.add(func() { hook(report) })

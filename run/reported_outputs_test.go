@@ -38,8 +38,8 @@ func reporting(ctx *nn.Context, in nn.Bundle) (out nn.Bundle, err error) {
 	return out, err
 }
 
-// What a model yields behind its loss is the mean over the rows of an evaluation, wherever the stages are cut; a
-// count of what was right is none of it, and none is made up.
+// A model's further outputs, after its loss, are reported as means over the rows of an evaluation, wherever the stages
+// are cut. The model does not count right answers, so no such count is reported.
 func TestAModelsOwnNumbersAreReported(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 8}, "classes": 4})

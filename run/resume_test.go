@@ -53,13 +53,14 @@ func TestTiedWeightsAreSavedOnceAndResumed(t *testing.T) {
 	resumesTied(t, nil, "embed.weight", "embed.weight#mean", "embed.weight#variance")
 }
 
-// One that is frozen is saved once too, without states, and is there again wherever it is read.
+// A tied parameter that is frozen is saved once too, without optimizer states, and every stage that reads it finds it
+// again.
 func TestFrozenTiedWeightsAreSavedOnceAndResumed(t *testing.T) {
 	resumesTied(t, []string{"head.weight"}, "embed.weight")
 }
 
-// resumesTied saves a transformer on three stages, of whose tied table the checkpoint then has these tensors, and goes
-// on with two.
+// resumesTied trains a transformer on three stages, saves it, and resumes on two. The checkpoint must have the wanted
+// tensors of the tied table.
 func resumesTied(t *testing.T, frozen []string, want ...string) {
 	t.Helper()
 	e := torchEngine(t)

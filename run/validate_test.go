@@ -157,7 +157,7 @@ func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 	}
 }
 
-// spoiledEngine seeds the backwards of one step with what is no number.
+// spoiledEngine seeds the backwards of one step with NaN.
 type spoiledEngine struct {
 	engine.Engine
 	step, micros int

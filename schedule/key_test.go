@@ -35,7 +35,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// A kind more than four bits have would share its keys with another.
+// A key has four bits for the kind: one kind too many would share its keys with another.
 func TestKindsFitAKey(t *testing.T) {
 	for _, k := range kind.All() {
 		if got := (Instruction{Kind: k}).Key().Instruction(); got.Kind != k {

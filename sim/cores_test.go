@@ -83,8 +83,8 @@ func anyPools(t *rapid.T, workers int) machine.Pools {
 	return slices.DeleteFunc(pools, func(p machine.Pool) bool { return p.Workers == nil })
 }
 
-// TestTokens: of any Program on any number of cores, no more workers of a pool than it has cores compute, or receive
-// and send beside that, and with as many cores as workers the Timeline is that of workers with a core each.
+// TestTokens runs any Program on any number of cores. At no time do more workers of a pool compute, receive or send
+// than the pool has cores. With as many cores as workers the Timeline is that of workers with a core each.
 func TestTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)

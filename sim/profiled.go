@@ -13,9 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// CostsOf puts a profile, a cluster and a plan together. Worker i is the plan's i-th
-// device in ascending order, as in schedule.FromPlan. Stages are runs of the plan's own
-// order of layers, where it has one; of a divided layer each piece is a layer.
+// CostsOf puts a profile, a cluster and a plan together. Worker i is the plan's i-th device in ascending order, as in
+// schedule.FromPlan. Where the plan has its own order of layers, stages are runs of that order. Each piece of a divided
+// layer counts as a layer.
 func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, error) {
 	pl, p, err := pl.Runs(p)
 	if err != nil {

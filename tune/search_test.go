@@ -327,7 +327,8 @@ func TestNoTimeStillGivesAPlan(t *testing.T) {
 	}
 }
 
-// Who is stopped hears so: what a search had found by then is beside the cause, and must not pass for its end.
+// A cancelled search returns its cause as an error. The best plan found by then comes with that error, so that nobody
+// takes it for the result of a finished search.
 func TestACancelledSearchHasItsCause(t *testing.T) {
 	t.Parallel()
 	why := errors.New("somebody pressed a key")

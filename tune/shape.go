@@ -11,7 +11,7 @@ import (
 // shape is a plan as the search moves it about.
 type shape struct {
 	cuts   []int // stage i is layers cuts[i]..cuts[i+1]-1
-	counts []int // devices of each stage; they take order from its beginning on
+	counts []int // devices of each stage, taken from order one stage after the other
 	order  []int // devices
 	depth  []int // K_i
 	again  []plan.Recompute

@@ -44,8 +44,8 @@ func (r *Refusals) RefuseAll() {
 	r.closed = true
 }
 
-// Local is what carriers between workers of one process have in common. They embed it, and have Send, Recv,
-// Fail and Close of their own. What it says is right where bytes in host memory are copied.
+// Local is what carriers between workers of one process have in common. They embed it, and have Send, Recv, Fail and
+// Close of their own. Its answers are right for a carrier that copies bytes in host memory.
 type Local struct {
 	Refusals
 	rank    int
@@ -67,8 +67,8 @@ func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Ca
 	return all, nil
 }
 
-// Once is done of each of some frames that were posted in one call: the last to end says it, with the first
-// error.
+// Once makes a done function to share between frames that were posted in one call. When the last frame ends it calls
+// done, with the first error.
 func Once(frames int, done func(error)) func(error) {
 	if frames == 1 {
 		return done

@@ -46,9 +46,9 @@ const (
 	ready
 )
 
-// Send posts a message of the epoch that was begun last. The parts are the port's until done, which is called
-// once unless Send returns an error; then their owners are freed. Messages of an edge are posted from one
-// goroutine at a time.
+// Send posts a message in the epoch that was begun last. The parts belong to the port until it calls done, once. If
+// Send returns an error, it frees the parts and does not call done. Only one goroutine at a time posts messages of an
+// edge.
 func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(error)) error {
 	p.mu.Lock()
 	out, err, epoch := p.out[end{e.To, e.ID}], p.err, p.epoch

@@ -168,7 +168,7 @@ type watched struct {
 	asked, answered int           // rightful requests for metrics; where many ask, the oldest one's connection ends
 }
 
-// watch watches a run until it is told that this is over, and metrics are answered again.
+// watch follows a run's metrics until over is closed and the metrics are answered again.
 func watch(metrics string, ranks map[int]int, over <-chan struct{}) (w watched, err error) {
 	w.most = map[int]int64{}
 	var first, last float64

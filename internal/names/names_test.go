@@ -106,7 +106,7 @@ func behind(t *testing.T, coloured bool, parts ...string) string {
 	return b.String()
 }
 
-// JSON says the same behind a Screen, and how a text is cut into writes changes nothing.
+// JSON keeps its meaning when it passes a Screen, and how a text is cut into writes changes nothing.
 func FuzzScreen(f *testing.F) {
 	f.Add("a\u202e\x1b[31m\x1b[2J\u00e9"+string(rune(0xe0041)), 3)
 	f.Fuzz(func(t *testing.T, text string, cut int) {

@@ -53,7 +53,7 @@ func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round 
 	return nil
 }
 
-// takeTurns visits rivals in an order of their positions, and tells of the visits where the round counts.
+// takeTurns visits the rivals in the given order, and calls visited after each unless the round is a warm-up (0).
 func takeTurns(ctx context.Context, rivals []*Rival, order []int, round int, visited func(at int,
 	w Work)) error {
 	for _, at := range order {

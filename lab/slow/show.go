@@ -17,7 +17,7 @@ func (c *Cell) Sentence() string {
 		c.Name(), c.Share(), d.Ratio, d.Name, d.Interval.Lo, d.Interval.Hi, 1e3*c.Runs[0].StepS, 1e3*c.Runs[0].PredictedS)
 }
 
-// Markdown writes the cells as a table, and the nearest ones to PipeDream's.
+// Markdown writes the cells as a table, and which of them come nearest to PipeDream's.
 func (r *Results) Markdown(w io.Writer) error {
 	t := report.Table{Head: []string{"model", " hosts", " links", " all-reduce / compute", " DDP ms", " no_sync ms",
 		" dp-overlap ms", " millrace ms", " predicted", " off", " over DDP", " over no_sync", " over dp-overlap", "plan"}}

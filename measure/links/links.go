@@ -36,8 +36,8 @@ const (
 // What the leader says.
 const (
 	ping uint64 = iota
-	take        // so many frames that come, and say when they are there
-	give        // so many frames
+	take        // receive the given number of frames, and say when all have arrived
+	give        // send the given number of frames
 	over
 )
 

@@ -25,7 +25,7 @@ func TestKeysNameTheirNumbers(t *testing.T) {
 	}
 }
 
-// A file that is named without a function, or with one that it has not, is answered with the functions that it has.
+// The error lists a file's functions where the spec names none, or one that the file does not have.
 func TestAFunctionIsNamed(t *testing.T) {
 	const text = `
 from torch import zeros, randn

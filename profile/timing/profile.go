@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Profile is what the Record says of a model at those of some sizes that were measured, with an optimizer; without
-// its updates being there, or any of the sizes, it is refused. It has no Transfer.
+// Profile makes a model's profile of the sizes that the Record has of those asked for, and of an optimizer's updates.
+// It refuses a Record that has none of the sizes, or no updates by that optimizer. The profile has no Transfer.
 func (r *Record) Profile(m *model.Model, sizes []int, optimizer string) (*profile.Profile, error) {
 	if m.ID() != r.ModelID {
 		return nil, fmt.Errorf("timing: a record of model %s (%s) says nothing of %s (%s)", r.Model, r.ModelID, m.Name,

@@ -22,15 +22,15 @@ type cursor struct {
 	of    map[string]has
 }
 
-// has is which version of each part of one run's record a page was sent last. 0: it was sent none.
+// has says which version of each part of one run's record a page was sent last; 0: none.
 type has struct {
-	replaced                              int // as often the files had begun anew
-	each, whole, rows                     int // of the series of steps: rows are of a part that is not whole
+	replaced                              int // how often the files had begun anew
+	each, whole, rows                     int // of the series of steps; rows: of its unfinished part
 	heldEach, heldWhole, heldRows         int
 	details, numbers, predicted, measured int
 }
 
-// fields is them in order.
+// fields lists the fields in order.
 func (h *has) fields() []*int {
 	return []*int{&h.replaced, &h.each, &h.whole, &h.rows, &h.heldEach, &h.heldWhole, &h.heldRows,
 		&h.details, &h.numbers, &h.predicted, &h.measured}

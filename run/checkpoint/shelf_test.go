@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// large is a file that takes long to read, and no room.
+// large is the size of a sparse file, which takes long to read and no room on the disk.
 const large = 16 << 30
 
 // holed is the Shelf of a checkpoint of two stages and a large file that is all holes. It lies in its folder and in

@@ -51,9 +51,9 @@ func (c *Clock) OffsetS(nowS float64) float64 {
 	return best
 }
 
-// Line says how the clock's times become the leader's, up to a moment of the leader's: t becomes
-// t (1 + drift) + offsetS, and is then off by errorS at most, where the clocks drift apart evenly. It goes from the
-// first Reading to the last; what others contradict of it counts into the error.
+// Line says how the clock's times become the leader's, up to a moment of the leader's: t becomes t (1 + drift) +
+// offsetS, and is then off by errorS at most, where the clocks drift apart evenly. The line goes through the first and
+// the last Reading. The error grows by as much as any other Reading contradicts the line.
 func (c *Clock) Line(untilS float64) (offsetS, drift, errorS float64) {
 	if len(c.readings) == 0 {
 		return 0, 0, 0

@@ -188,7 +188,7 @@ type serving struct {
 	reads   map[int32]int // by minibatch
 }
 
-// begin is for a next Program.
+// begin resets the counts for the next Program.
 func (s *serving) begin() {
 	s.applied = 0
 	clear(s.reads)

@@ -152,7 +152,7 @@ func (c *crew) moves() bool {
 	})
 }
 
-// some is a worker of this process, for a failure that is no worker's; where there is none nobody asks which.
+// some is a worker of this process, to which a failure that belongs to no worker is put down; 0 where there is none.
 func (c *crew) some() int {
 	if len(c.mine) == 0 {
 		return 0
@@ -160,7 +160,7 @@ func (c *crew) some() int {
 	return c.mine[0].rank
 }
 
-// dueOf is what a worker has waited for longest of another process, in the Program under way.
+// dueOf is the instruction of another process that a worker has waited for longest, in the Program under way.
 func (c *crew) dueOf(process int, now *underway) (longest *control.Due) {
 	for _, need := range c.gate.Waits() {
 		of, waits := now.job.World.waitedFor(process, now.program, need)

@@ -9,9 +9,9 @@ import (
 
 // Options are what workers are given beside a Program.
 type Options struct {
-	Cores Pools // of processors that workers share
-	Ahead int   // computations issued and not done that the next one may be issued behind; without Cores
-	Slots int   // of an edge; 0: no bound
+	Cores Pools // processors that workers share
+	Ahead int   // how many computations may be issued and not done when the next one is issued; 0 with Cores
+	Slots int   // most messages that lie with an edge's receiver; 0: no bound
 }
 
 func (o Options) check() error {
@@ -330,7 +330,7 @@ func (l *Local) Arrive(in schedule.Instruction) {
 	l.changed()
 }
 
-// Credit gives a slot of the edge to a worker back.
+// Credit gives back a slot of the edge to a worker.
 func (l *Local) Credit(to int) {
 	if l.slots.most == 0 {
 		return

@@ -167,8 +167,8 @@ func (p *pipeline) Close() {
 	p.left = nil
 }
 
-// Update moves the reference by the mean of all pipelines' steps, summed in ascending order. It takes the mean of
-// their buffers, and of buffers that are no floats the first pipeline's. It uses the steps up.
+// Update moves the reference by the mean of all pipelines' steps, summed in ascending order. Buffers of floats become
+// the mean over the pipelines, other buffers the first pipeline's. The steps are used up.
 func (r *reference) Update(step Step) error {
 	queue, err := r.oldest()
 	if err != nil {

@@ -19,8 +19,8 @@ type tentative struct {
 // kept is what a tentative update keeps for a rollback. The weights before are an older version of the stage, and
 // the gradients stay in hand.
 type kept struct {
-	states  [][]engine.Tensor // by parameter, before the update
-	buffers []engine.Tensor   // before the forwards behind it
+	states  [][]engine.Tensor // by parameter, as they were before the update
+	buffers []engine.Tensor   // as they were before the forwards that follow the update
 }
 
 func (k *kept) free() {

@@ -69,7 +69,7 @@ type recorder struct {
 	Pipeline
 	t      *trace.Timeline
 	random *rand.Rand
-	now    []float64          // by worker: its list has ended so far
+	now    []float64          // by worker: when the last instruction recorded so far ends
 	held   []int              // by worker: micro-batches in flight
 	done   map[string]float64 // when an instruction ended
 }

@@ -158,7 +158,7 @@ func describe(c *cluster.Cluster, name string) (Number, error) {
 	return n, nil
 }
 
-// Lent is a cluster with the numbers that a fit to another one found, in the proportion in which it changed them.
+// Lent applies a fit to another cluster: each number is multiplied by the factor by which the fit changed it.
 func Lent(c *cluster.Cluster, fit *Fit) (*cluster.Cluster, error) {
 	values := map[string]float64{}
 	for _, n := range fit.Numbers {

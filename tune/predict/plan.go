@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Steps is how many steps are simulated for a prediction, which is a median over those behind the first: more where
-// computations vary.
+// Steps is how many steps are simulated for a prediction, the median of all but the first. Computations that vary need
+// more of them.
 func Steps(costs sim.Costs) int {
 	if costs.Noise.Varies() {
 		return 9
@@ -21,7 +21,7 @@ func Steps(costs sim.Costs) int {
 	return fewestSteps
 }
 
-// fewestSteps is how many steps a prediction plays where all take the same.
+// fewestSteps is how many steps a prediction simulates where all take the same time.
 const fewestSteps = 3
 
 // Settling is how many iterations pipelines that share devices are simulated for: they begin

@@ -29,7 +29,7 @@ func framesOf(edge uint32, all ...[]byte) []byte {
 	return text
 }
 
-// mended is a stream whose prefixes have the magic and the checksums that they need to be looked at.
+// mended gives a stream's prefixes the magic and the checksums without which a reader refuses them at once.
 func mended(text []byte) []byte {
 	text = bytes.Clone(text)
 	for at := 0; len(text)-at >= prefixBytes; {

@@ -50,12 +50,12 @@ type send struct {
 type stream struct {
 	to      *target
 	number  int
-	again   bool    // for what was lent and cannot be read
+	again   bool    // for frames that were lent and cannot be read
 	conn    *Conn   // nil until it is dialled
 	writing bool    // there is a batch
 	failed  bool    // nothing is written any more
 	lends   bool    // the receiver reads this worker's memory
-	lent    []piece // which it has not read yet, in their order
+	lent    []piece // lent frames that it has not read yet, in order
 
 	batch    []piece
 	prefixes [mostChunks * prefixBytes]byte

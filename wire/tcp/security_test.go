@@ -310,7 +310,8 @@ func TestAllMembersShakeHandsAtOnce(t *testing.T) {
 	t.Errorf("of %d members some are sent away: %s", len(members), log.String())
 }
 
-// All of a session have time enough to shake hands at once, though each alone would have half of what it takes.
+// All members of a session can shake hands at once: together they are given more time than each would be alone, which
+// is half of what they take.
 func TestAllMembersHaveTimeEnough(t *testing.T) {
 	const workers = 400
 	shake := func(each time.Duration) (took time.Duration, failed error) {

@@ -288,7 +288,7 @@ func lockFile(dir, name string) (*os.File, error) {
 	return f, nil
 }
 
-// locked has a lock, and gives it back by free.
+// locked takes a lock on a file, alone or shared; free releases it.
 func locked(ctx context.Context, f *os.File, alone bool, waits func()) (free func(), err error) {
 	how := syscall.LOCK_SH
 	if alone {

@@ -109,10 +109,10 @@ var budgets = []struct {
 type switched struct {
 	what string
 	rows []avgpipe.EqualMemory
-	of   int // assumptions at once
+	of   int // how many assumptions are changed at once
 }
 
-// otherwise is the comparison in every other world, and there and in its own at other budgets.
+// otherwise repeats the comparison in every other world, and at other budgets in all worlds.
 func (c *comparison) otherwise(ctx context.Context, t *table.Table, all []world) ([]switched, error) {
 	var out []switched
 	for _, b := range budgets {

@@ -50,9 +50,10 @@ func TestBoards(t *testing.T) {
 	}
 }
 
-// TestGPUs: of Table III every sign is the paper's, and every order but GPipe before PipeDream on GNMT-8 and 4 GPUs,
-// 6.5 % apart in the paper. All-reduces at 1 GB/s are those of the paper's own rows of data parallelism with a smaller
-// batch. ResNet-50 is data parallelism on 8 GPUs, and on 4 where transfers go through Gloo as well.
+// TestGPUs compares with Table III. Every sign is the paper's, and so is every order except GPipe before PipeDream on
+// GNMT-8 and 4 GPUs, which are 6.5 % apart in the paper. All-reduces at 1 GB/s are those of the paper's own rows of
+// data parallelism with a smaller batch. ResNet-50 is data parallelism on 8 GPUs, and on 4 where transfers go through
+// Gloo as well.
 func TestGPUs(t *testing.T) {
 	three := tabletest.Run(t, "bapipe-table3")
 	a := three.Agreement()

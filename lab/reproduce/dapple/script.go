@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// scriptSettings is what DAPPLE's published script is told, by its source or by its examples, where the
-// planner reads profile and cluster.
+// scriptSettings are the constants of DAPPLE's published script, from its source or its examples. The planner reads
+// them from the profile and the cluster instead.
 var scriptSettings = []plan.Setting{
 	{Name: "min_micro_batch", Default: "0", Values: "a whole number of samples, 0: the request's, or 1",
 		Doc: "min_micro_batch_size"},

@@ -102,7 +102,7 @@ func word(in []rules.Arg, i int, otherwise string) string {
 	return in[i].Literal.Text
 }
 
-// tensor is the module's tensor that argument i is, of so many dimensions; nil where it is none.
+// tensor returns argument i if it is a tensor of the module with dims dimensions, else nil.
 func (g *graph) tensor(in []rules.Arg, i, dims int) *aten.Tensor {
 	if i >= len(in) || in[i].Kind != rules.FromTensor {
 		return nil

@@ -62,7 +62,7 @@ func (a *array) each(of func(x float32) float32) *array {
 	return b
 }
 
-// indexed makes an array of a shape by the indices of its elements.
+// indexed makes an array of a shape, each element computed from its indices.
 func indexed(shape []int64, of func(at []int64) float32) *array {
 	a := newArray(shape)
 	if a == nil {

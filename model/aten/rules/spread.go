@@ -124,7 +124,7 @@ func size(dims []*Expr) int64 {
 	return n
 }
 
-// sample is the shape of one row of a value, as layers give it on.
+// sample is the shape of one row of a value, as a layer passes it to the next.
 func (v *Value) sample() []int64 {
 	shape := []int64{}
 	for d, e := range v.Dims {

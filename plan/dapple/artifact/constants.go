@@ -16,7 +16,7 @@ type Constants struct {
 	PeakActivationPerSample float64 // bytes; 0: all activations of the profile, by sample
 	NVLink                  float64 // bytes/s between devices of one server
 	EthernetP2P             float64 // bytes/s between servers, to one server
-	EthernetNCCL            float64 // bytes/s between servers, to several, and of all-reduces
+	EthernetNCCL            float64 // bytes/s between servers: to several servers, and in all-reduces
 	GPUMemory               float64 // bytes, for data parallelism
 	ProfileBatch            int     // samples that the profile's costs are of; 0: what it says
 	Server                  int     // devices of one server; 0: by the cluster's levels

@@ -160,7 +160,7 @@ func (p *progress) rest(now time.Time, next string) (text string) {
 	return text
 }
 
-// left is between how many seconds are left, where the line says how many about.
+// left is the range of seconds that are left, least and most; nil where the line shows no time left.
 func (p *progress) left(now time.Time) []float64 {
 	state := p.work.At(now)
 	if !state.Honest || p.done == p.steps {

@@ -43,8 +43,8 @@ func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 	}
 }
 
-// What is done in mid-run instead of a step is said as soon as it begins, however lately the line was drawn: an
-// evaluation may take longer than all steps between two. A log, which says what came of it, has no line of that.
+// The progress line announces an evaluation or a checkpoint as soon as it begins, even if the line was drawn a moment
+// ago: an evaluation may take longer than all steps between two of them. A log has no such line; it gets the result.
 func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "screen")
 	screen, err := os.Create(at)

@@ -85,8 +85,8 @@ func nameOut(j *job.Job) {
 	}
 }
 
-// takeUp opens what a job goes on from, nil where it begins. It gives the job every setting of the training there
-// that neither a flag nor the job file says otherwise. It comes before the job is complete.
+// takeUp opens the checkpoint that a job resumes from; nil where the job starts afresh. The job inherits every setting
+// of that training that neither a flag nor the job file sets. Call it before the job is completed.
 func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	if j.Model.Name == "" || j.Save.Resume == "" { // Complete refuses a job without a model
 		return nil, nil

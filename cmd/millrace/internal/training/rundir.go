@@ -290,7 +290,7 @@ func launchLine() (args []string) {
 	return args
 }
 
-// CommandFrom is a command line with --resume set to a path and nothing written over, as a shell takes it.
+// CommandFrom is a command line for a shell, with --resume set to a path and without --overwrite.
 func CommandFrom(args []string, path string) string {
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
 		return a == "--overwrite" || strings.HasPrefix(a, "--overwrite=")
