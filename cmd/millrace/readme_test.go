@@ -168,7 +168,7 @@ func TestTheDocumentsKeepTheirSize(t *testing.T) {
 			most = 150
 		}
 		if filepath.Base(path) == "ARCHITECTURE.md" {
-			most = 436 // every room has its paragraph there
+			most = 440 // every room has its paragraph there, and each library its reason
 		}
 		drawn, begins := 0, len(lines)
 		if before, rest, found := strings.Cut(string(text), "<!-- drawn by"); found {
