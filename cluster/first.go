@@ -85,8 +85,8 @@ func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	return &other
 }
 
-// WithCores is the cluster of which so many devices in a row share so many cores, whatever its nodes have; of 0 devices
-// a node's.
+// WithCores returns the cluster with cores shared by every group of devices in a row, whatever its nodes have. A group
+// of 0 is a node's devices.
 func (c *Cluster) WithCores(cores, group int) *Cluster {
 	other := *c
 	other.Cores, other.CoreGroup, other.Nodes = cores, group, slices.Clone(c.Nodes)

@@ -11,7 +11,7 @@ func (a Line) Most(b Line) Line {
 	return Line{FixedS: max(a.FixedS, b.FixedS), PerByteS: max(a.PerByteS, b.PerByteS)}
 }
 
-// Over is a link of which several share the bytes.
+// Over is the link that several rails make together, each of which carries a part of the bytes.
 func (a Line) Over(rails int) Line {
 	return Line{FixedS: a.FixedS, PerByteS: a.PerByteS / float64(rails)}
 }

@@ -223,7 +223,7 @@ func word(name string) string {
 	return strconv.Quote(name)
 }
 
-// short writes a quantity with three digits in the largest unit of which it is one at least.
+// short writes a quantity with three digits, in the largest unit that is not larger than it.
 func short(v float64, units []unit) string {
 	best := units[0]
 	for _, u := range units {

@@ -201,7 +201,7 @@ func (c column) fits() error {
 // cheaply is how many numbers are read of an array before it is used, to say what range they have.
 const cheaply = 1 << 24
 
-// greatest is the greatest number of an array, and at least 0, of which all are in their ranges.
+// greatest is the greatest number of an array, at least 0. It refuses an array with a number out of range.
 func (c column) greatest() (int, error) {
 	greatest, some := int64(0), max(1, (1<<16)/c.as.Elements())
 	for row := 0; row < int(c.Rows()); row += some {

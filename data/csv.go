@@ -34,7 +34,7 @@ func openDigits(o Options) (*Set, error) {
 	return readCSV("digits", z, o, normalise) // its columns are pixels
 }
 
-// Bounds of a table: its text, a line of it, and its numbers, each of which takes four bytes.
+// Most bytes of a table's text and of a line, and most numbers, which take four bytes each.
 const (
 	maxTableBytes = 1 << 30
 	maxLineBytes  = 4 << 20

@@ -186,7 +186,7 @@ func each(a data.Array, f func(v any, x float64) bool) {
 	}
 }
 
-// print is for readers.
+// print prints what was found, for people.
 func (s *seenData) print(w io.Writer) error {
 	part := terminal.Number(float64(s.Test), 0) + " to evaluate"
 	if s.Test == 0 {

@@ -28,7 +28,7 @@ type finding struct {
 
 type findings []finding
 
-// text is for readers: what is well has "ok" in front of it, anything else "!!" and what to do about it below.
+// text lists the findings for people: "ok" in front of what is well, else "!!", with what to do about it below.
 func (all findings) text(s terminal.Screen) string {
 	widest := 0
 	for _, f := range all {
@@ -143,7 +143,7 @@ func examine() findings {
 	return found
 }
 
-// launched is what the launcher says that this process was started by.
+// launched finds the launcher that has started this process, and what it says of the process.
 func launched(environment []string) finding {
 	w, err := launch.FromEnv(environment)
 	switch {

@@ -125,7 +125,7 @@ func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, pa
 	return prepare.Extend(c, j, m, want, prepare.OwnKind(j), true)
 }
 
-// boardFlags are what is assumed of FPGA boards.
+// boardFlags are assumptions about FPGA boards.
 type boardFlags struct {
 	settings []string // NAME=VALUE
 	analysis profile.Analysis
@@ -269,7 +269,7 @@ func printCosts(out io.Writer, p *profile.Profile, device string) error {
 	return nil
 }
 
-// besides is what a step takes that the table does not have; empty where that is nothing.
+// besides names the parts of a step that the table does not have; empty where there are none.
 func besides(p *profile.Profile, device string) string {
 	size := slices.Max(p.Sizes(device))
 	update, feed := 0.0, 0.0

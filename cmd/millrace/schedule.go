@@ -169,7 +169,7 @@ func writeDrawings(g *report.Grid, svg, page string) error {
 // mostRows is the most workers, and stages, that a terminal is shown.
 const mostRows = 32
 
-// print is for people: the drawing, what a step takes and holds, and each stage's part.
+// print prints, for people, the drawing, a step's time and memory, and each stage's share.
 func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *trace.Timeline, sum sim.Summary) error {
 	screen := terminal.Of(w)
 	var b strings.Builder
@@ -280,8 +280,8 @@ func (s *shape) facts(p *schedule.Program, rep check.Report, sum sim.Summary) (a
 	return all, nil
 }
 
-// steady is what a step of a Program of one takes between others, and its bubble: 0 where that is long to find out, or
-// where it has no such steps.
+// steady is the time of a one-step Program's step among others, and its bubble. It is 0 where simulating takes too
+// long, or where the Program has no such steps.
 func (s *shape) steady(p *schedule.Program, size int64) (stepS, bubble float64, err error) {
 	if !p.Weights.Flushes() || p.Minibatches() != 1 || size > mostDrawn/contest.Steps {
 		return 0, 0, nil

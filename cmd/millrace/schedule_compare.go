@@ -225,7 +225,7 @@ func (s *shape) costsInWords(p *schedule.Program) string {
 	return text
 }
 
-// whole is what the forward and the backward of a worker take that holds the shares of all.
+// whole is the time of a forward and a backward on a worker that holds the whole model.
 func (s *shape) whole() string {
 	n := float64(s.workers)
 	return fmt.Sprintf("%.4g and %.4g", n*s.times.forward[0], n*s.times.backward[0])

@@ -86,7 +86,7 @@ func (t *times) costs(p *schedule.Program) sim.Costs {
 	return c
 }
 
-// timeOf is what a stage takes: its own time, or its share of what all chunks of its worker take.
+// timeOf is a stage's time: its own, or its share of the time of all chunks of its worker.
 func timeOf(times []float64, stage int, chunks float64) float64 {
 	if len(times) > 1 {
 		return times[stage]

@@ -63,7 +63,7 @@ func simulateCommand() *cobra.Command {
 	return c
 }
 
-// pageKept says what is left of a page that was to be drawn, where it was one before.
+// pageKept says what has become of a page whose drawing was interrupted; was is the page before, if any.
 func pageKept(page string, was os.FileInfo) string {
 	now, err := os.Stat(page)
 	switch {

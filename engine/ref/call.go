@@ -56,7 +56,7 @@ func (c *call) do(f func() error) {
 	})
 }
 
-// loop is do of what cannot fail.
+// loop is do for work that cannot fail.
 func (c *call) loop(f func()) { c.d.issue(f) }
 
 // Call implements engine.Device.

@@ -76,7 +76,7 @@ func newDevice(of *account, late *Lateness, worker int) *Device {
 	return d
 }
 
-// aside is what a device beside a worker's adds to its number, so that it is late at other times.
+// aside is added to the number of a device beside a worker's, so that the two are late at different times.
 const aside = 1 << 20
 
 // Beside implements engine.Device.
@@ -137,8 +137,8 @@ func (s *storage) release() {
 	}
 }
 
-// value is numbers with a shape: one reference on its storage, of which it may be a part. Whole numbers
-// and truth values are int64s, but for bytes.
+// value is an array with a shape. It holds one reference on its storage, and may use a part of it. Whole numbers and
+// truth values are int64s, except bytes.
 type value struct {
 	shape  []int64
 	dtype  engine.DType

@@ -31,7 +31,7 @@ import (
 // patience is how long anything asked of a page may take, on a machine that trains beside it.
 const patience = 60 * time.Second
 
-// ErrMissing is of a machine that has no Chromium.
+// ErrMissing is the error on a machine without Chromium.
 var ErrMissing = errors.New("no chromium on this machine; scripts/browser.sh installs Debian's")
 
 // Browser is a process of Chromium.

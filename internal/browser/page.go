@@ -43,7 +43,7 @@ func short(text string) string {
 	return text
 }
 
-// Settle waits until what was asked of the page has been drawn.
+// Settle waits until the page has drawn all that it was asked for.
 func (p *Page) Settle() error {
 	return p.Eval("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))", nil)
 }
@@ -128,7 +128,7 @@ func (p *Page) Held() (h Held, err error) {
 	return h, err
 }
 
-// Picture is a PNG of what is to be seen; with whole, of all that could be scrolled to.
+// Picture is a PNG of the visible part of the page; with whole, of the whole page.
 func (p *Page) Picture(whole bool) ([]byte, error) {
 	if whole {
 		return ask(p, chromedp.FullScreenshot(100))

@@ -19,7 +19,7 @@ import (
 // runFolder is the folder of the run under way; nil before it is there.
 var runFolder atomic.Pointer[string]
 
-// ReportsTo names the folder of the run under way, where what is left of a panic is put.
+// ReportsTo names the folder of the run under way, in which a panic leaves its report.
 func ReportsTo(folder string) { runFolder.Store(&folder) }
 
 // dieOf ends the process for a panic that nobody waits for. args begin with the name of the program.

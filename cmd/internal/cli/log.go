@@ -179,7 +179,7 @@ func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
 	})
 }
 
-// FitLines is a text in lines, each with a prefix in front, of which a terminal breaks none inside a word.
+// FitLines breaks a text between words into lines that fit the terminal, each with the prefix.
 func FitLines(w io.Writer, prefix, text string) string {
 	if f, is := w.(interface{ Fd() uintptr }); is && !Records() && term.IsTerminal(int(f.Fd())) {
 		return terminal.Of(w).Fit(prefix, text)

@@ -167,7 +167,8 @@ func DrawLine(w io.Writer, line string) {
 	fmt.Fprint(w, "\r"+whole(names.Shown(line), terminal.Of(w).Columns-1)+"\x1b[K")
 }
 
-// whole is as many of a line's parts, which stand two blanks apart, as there is room for, and some of the first.
+// whole keeps as many of a line's parts as there is room for, and at least some of the first. Two blanks separate
+// parts.
 func whole(line string, columns int) string {
 	for terminal.Width(line) > columns {
 		last := strings.LastIndex(line, "  ")

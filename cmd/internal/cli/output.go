@@ -72,7 +72,8 @@ func Wrote(w io.Writer, files ...string) error {
 	return nil
 }
 
-// longestName is what the name of a file may have, with room for that of the sibling that it is written through.
+// longestName is how many bytes a file's name may have. It leaves room for the name of the sibling that the file is
+// written through.
 const longestName = 240
 
 // CheckFile refuses a path that no file can be written to. It leaves nothing behind.

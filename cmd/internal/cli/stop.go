@@ -253,7 +253,8 @@ func (p patient) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// Fd is what it writes to, so that a terminal stays one; nothing's where that is no file.
+// Fd is the descriptor of the file it writes to, by which callers know a terminal; an invalid one where it is not a
+// file.
 func (p patient) Fd() uintptr {
 	if f, ok := p.to.(interface{ Fd() uintptr }); ok {
 		return f.Fd()

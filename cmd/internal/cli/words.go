@@ -129,7 +129,7 @@ func Output(c *cobra.Command, at *string, doc string) {
 	Formerly(c, map[string]string{"output": "out"})
 }
 
-// JSON gives a verb the flag for what it prints.
+// JSON gives a verb the flag --json.
 func JSON(c *cobra.Command, at *bool) {
 	c.Flags().BoolVar(at, "json", false, "print the result as JSON")
 }

@@ -18,7 +18,7 @@ import (
 // Ends is every signal that ends a verb, and the exit code that it gives.
 var Ends = map[syscall.Signal]int{syscall.SIGHUP: 129, syscall.SIGINT: 130, syscall.SIGTERM: 143}
 
-// atWork is the processor time after which a process is in the middle of what it was started for.
+// atWork is the processor time after which a process is past its start and at its work.
 const atWork = 150 * time.Millisecond
 
 // promptly is how long a verb may take to end; machines that are busy with other tests take longer.
@@ -102,10 +102,10 @@ func (l *listener) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// AtWork says whether a process is in the middle of what it was started for.
+// AtWork says whether a process is past its start and at its work.
 func AtWork(t *testing.T, pid int) bool { return processorTime(t, pid) >= atWork }
 
-// processorTime is what a process and its children that have ended have used.
+// processorTime is the processor time that a process and its ended children have used.
 func processorTime(t *testing.T, pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

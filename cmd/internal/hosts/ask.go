@@ -154,7 +154,7 @@ type Crew struct {
 	ask    func(ctx context.Context, rank int, name string, with, answer any) error
 }
 
-// NewCrew is the processes of a Party, of which this one leads; without a Party this process alone.
+// NewCrew returns the processes of a Party, led by this one; without a Party this process alone.
 func NewCrew(ctx context.Context, p *together.Party, others *setup.Leader, log io.Writer) *Crew {
 	c := &Crew{ctx: ctx, party: p, others: others, own: Handlers(p, log)}
 	c.ask = c.asked

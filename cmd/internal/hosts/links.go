@@ -13,13 +13,14 @@ import (
 type Measured struct {
 	Host, Network         *links.Link
 	HostRanks, BetweenTwo [2]int
-	Streams               int // connections of each two workers each way, of which one does not fill the network
+	Streams               int // connections from a worker to another, where one alone does not fill the network
 }
 
 // manyStreams is how many connections a run has each way between two workers where one does not fill the link.
 const manyStreams = 4
 
-// fuller is by what factor more connections must be faster to be worth it; two measurements of one link differ.
+// fuller is the least factor by which several connections must be faster than one to be used. Two measurements of one
+// link differ, too.
 const fuller = 1.25
 
 // filling is how many connections fill a link that was measured with one, and with manyStreams.
@@ -70,9 +71,8 @@ func (c *Crew) measure(pair [2]int, streams int) (links.Link, error) {
 	return l, err
 }
 
-// Between is what a cluster is told of the levels, inside being what joins the workers of a process: the same
-// happens to a message that has come over the network, which is then taken by a worker, and to the vectors that
-// are summed.
+// Between gives the links of a cluster's levels. The link inside joins the workers of a process; its cost is added to
+// the others, because a message from the network, or a summed vector, is then handed to a worker in the same way.
 func (m *Measured) Between(inside cluster.Link) Links {
 	of := func(l *links.Link) cluster.Link {
 		if l == nil {

@@ -56,7 +56,7 @@ func (s *Survey) Suits(c *cluster.Cluster) error {
 	return nil
 }
 
-// comparison is of hosts with a cluster that may be theirs.
+// comparison compares hosts with a cluster that may describe them.
 type comparison struct {
 	*Survey
 	c *cluster.Cluster

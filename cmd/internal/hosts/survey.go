@@ -117,10 +117,10 @@ func (s *Survey) Crowded(threads int) []string {
 	return said
 }
 
-// Type is some processes of which workers compute alike.
+// Type is a group of processes whose workers compute alike.
 type Type struct {
 	Name  string
-	Kind  string // all of which the speed of its workers depends
+	Kind  string // everything on which the speed of its workers depends
 	Ranks []int
 	// Workers compute at once beside each other where it is measured, on so many cores.
 	Workers, Cores int
@@ -147,7 +147,7 @@ func (s *Survey) Types(threads int) []Type {
 	return types
 }
 
-// kind is all of which the speed of a process's workers depends.
+// kind names everything on which the speed of a process's workers depends.
 func (s *Survey) kind(rank int) string {
 	return s.Facts[rank].Kind(len(s.beside(rank))*s.Workers, s.onHost(rank))
 }

@@ -130,7 +130,7 @@ var (
 	spaces = regexp.MustCompile(`[^a-z0-9.]+`)
 )
 
-// TypeName is the name of a host type, of its kind and of what a reader knows it by.
+// TypeName names a host type: its kind, and words by which a reader recognises it.
 func (f *Facts) TypeName(kind string) string {
 	cpu := strings.Trim(spaces.ReplaceAllString(strings.ToLower(noise.ReplaceAllString(f.CPU, "")), "-"), "-")
 	if cpu == "" {

@@ -44,7 +44,7 @@ type kept struct {
 	lost    error // why nothing can be kept; nil: it can
 }
 
-// Ending is of the names of files that hold measurements.
+// Ending is the suffix of files that hold measurements.
 const Ending = ".measured.json"
 
 // keptIn is where measurements last, for a kind of machine that a process says it has. Machines of several kinds may
@@ -241,7 +241,7 @@ func (k *kept) lose(err error) {
 	}
 }
 
-// leaves says what is kept of a measurement that is stopped.
+// leaves says what a stopped measurement has kept.
 func (k *kept) leaves() string {
 	if k.lost != nil {
 		return "nothing is kept of what was measured"

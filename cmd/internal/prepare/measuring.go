@@ -32,7 +32,7 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 )
 
-// Computed is what the model costs on the devices of the cluster file that a job names, as an analysis has it.
+// Computed is the model's costs on the devices of the job's cluster file, as an analysis computes them.
 func Computed(c *cobra.Command, j *job.Job, m *model.Model, a profile.Analysis) (*profile.Profile, error) {
 	described, err := DescribedCluster(c, j)
 	if err != nil {
@@ -121,8 +121,8 @@ func refusal(err error) error {
 	return err
 }
 
-// checkSizes refuses micro-batches of which the widest layer's inputs and outputs alone are more than the
-// machine's memory.
+// checkSizes refuses micro-batch sizes for which the widest layer's inputs and outputs alone exceed the machine's
+// memory.
 func checkSizes(m *model.Model, sizes []int) error {
 	bytes, err := MemoryBytes()
 	have := bytes["MemTotal"]
@@ -204,7 +204,7 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 	})
 }
 
-// Extend has this process measure what is missing of a profile, and gives the profile.
+// Extend measures in this process what a profile lacks, and returns the profile.
 func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string, alone bool) (*profile.Profile, error) {
 	return completed(c.Context(), j, m, w, kind, func(k *kept) (*profile.Profile, error) {
 		p, err := k.measure(c.Context(), w, alone)

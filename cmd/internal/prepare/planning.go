@@ -219,13 +219,13 @@ func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	return p.described()
 }
 
-// CostsOn has a described cluster be the hardware, and fills in what the model costs on it.
+// CostsOn makes a described cluster the hardware, and fills in the model's costs on it.
 func (p *Prepared) CostsOn(c *cluster.Cluster) error {
 	p.Cluster = c
 	return p.described()
 }
 
-// described fills in what the model costs on the cluster: what the job's profile says, or a roofline.
+// described fills in the model's costs on the cluster, from the job's profile or a roofline.
 func (p *Prepared) described() (err error) {
 	if p.Job.Plan.Profile != "" {
 		p.Profile, err = GivenProfile(p.Job, p.Model)

@@ -73,7 +73,7 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 	return source, nil
 }
 
-// NotPromised is what is said of a Program whose sums do not ascend.
+// NotPromised is the note about a Program whose gradients are not added in ascending order.
 const NotPromised = "the bits of one worker are not promised"
 
 // sums looks at the order of the sums of the job's own Program. Where they do not ascend on this model, training

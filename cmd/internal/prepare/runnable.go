@@ -16,6 +16,6 @@ func CheckRunnable(m *model.Model) error {
 	return nil
 }
 
-// notHere is what can be done with a model that cannot run.
+// notHere tells the user what to do with a model that cannot run.
 const notHere = ", so that it is neither measured nor trained here; " +
 	"its costs are computed for the devices of a --cluster (plan, profile --analytic)"

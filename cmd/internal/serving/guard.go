@@ -62,8 +62,8 @@ func (s *Server) isToken(header string) bool {
 	return subtle.ConstantTimeCompare(got[:], s.want[:]) == 1
 }
 
-// cookie is what a browser that was given the token keeps: it follows from the token and tells nothing of it. Its name
-// does too, as browsers do not tell the ports of a host apart.
+// cookie is what a browser keeps once it was given the token. It is derived from the token, and does not reveal it. So
+// is its name, because browsers do not tell the ports of a host apart.
 func (s *Server) cookie() (name, value string) {
 	of := func(what string) string {
 		h := hmac.New(sha256.New, s.want[:])
@@ -76,7 +76,7 @@ func (s *Server) cookie() (name, value string) {
 // loginPath is where the form is sent to.
 const loginPath = "/login"
 
-// mostForm is what is read of a form.
+// mostForm is how many bytes of a form are read.
 const mostForm = 2 * mostToken
 
 // login gives a browser the cookie for the token in a form, and sends it back to where it was.

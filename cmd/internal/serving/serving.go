@@ -44,13 +44,13 @@ type Server struct {
 // mostConns is the most connections at a time; of more, the oldest ends.
 const mostConns = 64
 
-// Lengths of a token: what nobody guesses, and what is read of a file.
+// The shortest token, which nobody guesses, and how many bytes of a token's file are read.
 const (
 	leastToken = 16
 	mostToken  = 4096
 )
 
-// Listen takes the address that a flag names, for what is asked for there.
+// Listen listens at the address that a flag names; what says for which service.
 func Listen(what, flag, address, tokenFile string) (*Server, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

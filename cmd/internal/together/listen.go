@@ -150,8 +150,8 @@ func addressesOf(ctx context.Context, host string) ([]netip.Addr, error) {
 	return all, err
 }
 
-// wayTo is ownHost with rank 0's addresses, the first of which with a way counts. from is the address from which the
-// way to one goes.
+// wayTo is ownHost with the first of rank 0's addresses that can be reached. from returns the local address of the way
+// to an address.
 func wayTo(w *launch.World, all []netip.Addr, from func(netip.Addr) (netip.Addr, error)) (string, error) {
 	_, err := netip.ParseAddr(w.Address)
 	named := err != nil && !isLocalhost(w.Address)

@@ -85,7 +85,7 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	}, c)
 }
 
-// input makes an error before processes have met one of what they were told, unless it is of the meeting itself.
+// input marks an error before the processes have met as one of bad input, unless it comes from the meeting itself.
 func input(ctx context.Context, err error) error {
 	if refused := (*rendezvous.Refused)(nil); ctx.Err() != nil || errors.As(err, &refused) {
 		return err
@@ -220,8 +220,8 @@ func (p *Party) Dial(rank int) (net.Conn, error) {
 	return p.endpoint.Dial(ctx, at, tcp.Files, rank)
 }
 
-// Aside makes another Endpoint of this process, on any port, for what is not the run's. With TLS it speaks that as
-// the run does, or of its own making where the run does not. It is closed with the Party at the latest.
+// Aside makes another Endpoint of this process, on any port, for traffic that is not the run's. When encrypted it uses
+// the run's certificates, or makes its own where the run has none. It is closed with the Party at the latest.
 func (p *Party) Aside(ctx context.Context, encrypted bool) (*tcp.Endpoint, error) {
 	tls := p.tls
 	if tls == nil && encrypted {

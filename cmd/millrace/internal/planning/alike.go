@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// alike gathers workers of which there is the same to say, in the order in which they come.
+// alike groups workers for which the same line is printed, in the order in which they come.
 type alike struct {
 	texts   []string
 	workers map[string][]int

@@ -99,8 +99,7 @@ type view struct {
 	rest string // where they are, in words
 }
 
-// plan prints the choice, what is predicted of it, the bound, and rivals; with an explanation what would
-// help.
+// plan prints the choice, its prediction, the bound, and rivals; with an explanation also what would help.
 func (v *view) plan(why *tune.Explanation) {
 	pl := v.Plan
 	fmt.Fprint(v.to, v.Wrap("", "  ", v.Paint(terminal.Bold, pl.Model)+": "+v.choice()))

@@ -173,8 +173,8 @@ func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, se
 	return nil
 }
 
-// costs is what a step costs, a million samples and, of texts, a million tokens, by the price of all devices for an
-// hour; empty where that is not known.
+// costs says what a step and a million samples cost, and for texts a million tokens. It uses the hourly price of all
+// devices; empty where that is not known.
 func costs(pricePerHour, stepS float64, batch int, m *model.Model) string {
 	if pricePerHour <= 0 {
 		return ""

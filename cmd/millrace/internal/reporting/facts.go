@@ -68,7 +68,7 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 	return append(all, averaging(p.Plan, evaluations)...)
 }
 
-// rounded is by how much what stages sent each other differed from what they had, where that had fewer bits.
+// rounded says by how much rounding changed what stages sent each other in fewer bits.
 func rounded(t *trace.Timeline) (all []report.Fact) {
 	if t == nil {
 		return nil
@@ -144,7 +144,7 @@ func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	return began, took
 }
 
-// staleness is by how many updates what was read was behind.
+// staleness says how many updates old the weights were that gradients or pipelines used.
 func staleness(of folder.Order) []report.Fact {
 	if of.Applied != nil {
 		median, most := trace.Staleness(of.Applied)

@@ -23,10 +23,10 @@ import (
 	"github.com/millrace-ml/millrace/model/pretrained"
 )
 
-// claims is what a process says that it has, by name; all processes of a run must say the same.
+// claims is what a process says about its inputs, by name. All processes of a run must say the same.
 type claims map[string]any
 
-// knownTo is those of which others say something, too.
+// knownTo keeps the claims that others make, too.
 func (c claims) knownTo(others claims) claims {
 	both := maps.Clone(c)
 	maps.DeleteFunc(both, func(name string, _ any) bool { return others[name] == nil })
@@ -113,7 +113,7 @@ func filesOf(j *job.Job) claims {
 	return c
 }
 
-// Bounds of what is read of data to tell it from other data.
+// How much of a data set is read to tell it from others.
 const (
 	wholeFile  = 64 << 20 // bytes of a file that are read; of a longer one as many at its end
 	sampleRows = 16       // of each part

@@ -115,7 +115,7 @@ type held struct {
 	Folder uint64 // its number on its file system; hosts that share that have the same
 }
 
-// folderHeld is what is said of a folder; nil: there is none.
+// folderHeld identifies an open folder, and says whether this process holds it; zero where f is nil.
 func folderHeld(f *os.File, busy bool) (held, error) {
 	if f == nil {
 		return held{}, nil

@@ -22,7 +22,7 @@ const ErrorName = "error.json"
 
 const errorVersion = 1
 
-// errorFile is what stands in that file.
+// errorFile is the content of that file.
 type errorFile struct {
 	Version    int       `json:"version"`
 	Time       time.Time `json:"time"`
@@ -123,7 +123,7 @@ func dropError(path string) error {
 	return nil
 }
 
-// readError is what stands in a file of that name; false where it is somebody else's, or not there.
+// readError reads the file; false where another program wrote it, or it is missing.
 func readError(path string) (f errorFile, ok bool) {
 	text, err := os.ReadFile(path)
 	ok = err == nil && document.Decode(text, errorVersion, &f) == nil

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// faultOf says of a run that has failed what is left of it where that is what its user asks next: of one that
-// has diverged, and of one that a full disk has ended. Both are failures, not bad input.
+// faultOf adds to the error of a diverged run, or of one that a full disk ended, what is left of the run. Both are
+// failures, not bad input.
 func faultOf(err error, saved string) error {
 	diverged := errors.Is(err, process.ErrNotFinite) || errors.Is(err, optim.ErrRange)
 	switch full := isFull(err); {

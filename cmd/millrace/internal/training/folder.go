@@ -23,7 +23,7 @@ const RecordName = "files.json"
 
 const recordVersion = 1
 
-// record is what stands in that file.
+// record is the content of that file.
 type record struct {
 	Version int      `json:"version"`
 	Run     string   `json:"run,omitempty"` // that was there last, as its launcher names it
@@ -223,7 +223,7 @@ func holdsOthers(text []byte) bool {
 	return false
 }
 
-// newAside makes the next folder for what is set aside.
+// newAside makes the next folder for checkpoints that are set aside.
 func (w *runDir) newAside() (string, error) {
 	for n := 1; ; n++ {
 		dir := w.path(fmt.Sprintf("aside-%d", n))

@@ -34,7 +34,7 @@ type progress struct {
 	interval time.Duration
 }
 
-// Kinds of what a training does.
+// What a training may be doing.
 const (
 	stepping   = "step"
 	saving     = "saving"
@@ -149,7 +149,7 @@ func (p *progress) behind() {
 // apart says whether a terminal says at once that something begins: what is no step may take far longer than one.
 func (p *progress) apart(next string) bool { return p.to != nil && next != stepping && next != "" }
 
-// rest is what is done now, where that is no step, and the time that is left.
+// rest is the end of the line: what is done now if it is not a step, and the time left.
 func (p *progress) rest(now time.Time, next string) (text string) {
 	if p.apart(next) || next != "" && p.done == p.steps {
 		text = "  " + next

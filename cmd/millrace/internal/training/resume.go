@@ -116,7 +116,7 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	return r, nil
 }
 
-// goesOnHere is what a job goes on from as this host has it, for one that does not lead.
+// goesOnHere opens, in a process that does not lead, this host's copy of the checkpoint that a job resumes from.
 func (t *training) goesOnHere(j *job.Job) (*resumption, error) {
 	if !t.spread.chosen() {
 		return nil, nil

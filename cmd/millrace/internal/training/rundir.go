@@ -158,7 +158,7 @@ func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, in.Measured) }))
 }
 
-// inTime waits for what writes files, so long at most, in a process that then ends: a file is whole or not there.
+// inTime waits at most so long for write to finish, in a process that then ends. A file is whole or not there.
 func inTime(most time.Duration, write func()) {
 	whole := make(chan struct{})
 	crash.Go(func() {
@@ -269,8 +269,8 @@ func (w *runDir) unreplaced(err error) error {
 	return fmt.Errorf("%w; what was in %s before is in %s", err, w.Job.Output.Folder, w.replaced)
 }
 
-// commandLine is what the user typed: the command line of this process, or of the millrace launch that started it.
-// The program is as it was called where that is its name.
+// commandLine is what the user typed: the command line of this process, or of the millrace launch that started it. The
+// program keeps the name by which it was called.
 func commandLine() []string {
 	args := slices.Clone(os.Args)
 	if by := launchLine(); by != nil {

@@ -43,7 +43,7 @@ func listen(j *job.Job) (s *servers, err error) {
 	return s, nil
 }
 
-// say says where the pages are: in the first line of what is for people, or in the log, where that is for machines.
+// say tells where the pages are: in the first line of output for people, or in the log where output is for machines.
 func (s *servers) say(out io.Writer, asJSON bool) {
 	switch {
 	case s.live == nil:

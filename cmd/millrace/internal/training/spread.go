@@ -53,7 +53,8 @@ func (s *spread) close() error {
 	return s.shelf.Close()
 }
 
-// shelfAt is what this process has at a path; files that were held against their checksums are not read again.
+// shelfAt lists the checkpoints that this process has at a path. Files whose checksums were verified are not read
+// again.
 func (t *training) shelfAt(path string) (*checkpoint.Shelf, error) {
 	if t.spread != nil && t.spread.Path == path {
 		return t.spread.shelf, nil
@@ -72,7 +73,7 @@ type among struct {
 	shelf *checkpoint.Shelf
 }
 
-// wanted is what is asked of one process.
+// wanted is a request to one process.
 type wanted struct {
 	Path  string
 	Known string            // the digest of what rank 0 has

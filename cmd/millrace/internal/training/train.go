@@ -54,7 +54,7 @@ type peers struct {
 	members []bool          // by rank, whose checkpoints the run may go on from; nil: everybody's
 }
 
-// ending is what error.json says of a run that has failed, beside the error.
+// ending is what error.json says of a failed run besides the error.
 type ending struct {
 	out   string // the run's folder, once it is known that this run may write there
 	ran   bool   // the run has written there

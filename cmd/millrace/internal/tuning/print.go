@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// print is for people.
+// print prints the result, for people.
 func (t *tuned) print(w io.Writer) error {
 	s := terminal.Of(w)
 	where := "measured"
