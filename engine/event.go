@@ -10,8 +10,8 @@ type Point interface {
 	Wait() error
 }
 
-// Event is a point in what was issued on a stream. It is set when the work in front of it is done, or
-// when some of that has failed.
+// Event marks a point in the work issued on a stream. It is set when all work before it is done, or when some of that
+// work has failed.
 type Event interface {
 	Point
 	// At is when it was set, by this process's clock; it waits until it is.

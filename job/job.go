@@ -56,7 +56,7 @@ type Data struct {
 	Seed      uint64  `json:"seed,omitempty" yaml:"seed"`
 }
 
-// Machine is what there is to train on: workers of this machine, or of a cluster that is described.
+// Machine is the hardware to train on: workers of this machine, or of a described cluster.
 type Machine struct {
 	Workers          int    `json:"workers,omitempty" yaml:"workers"`
 	Cluster          string `json:"cluster,omitempty" yaml:"cluster"`
@@ -73,7 +73,7 @@ type Machine struct {
 	Collectives      string `json:"collectives,omitempty" yaml:"collectives"`
 }
 
-// Plan is a step's samples, and what is fixed of how workers share them; what is left out is searched.
+// Plan has the samples of a step, and the settings of the plan that are fixed. The planner searches for the others.
 type Plan struct {
 	Batch        int      `json:"batch,omitempty" yaml:"batch"`
 	Stages       int      `json:"stages,omitempty" yaml:"stages"`
@@ -234,7 +234,7 @@ func Default() Job {
 	}
 }
 
-// Complete fills in what depends on other settings, and refuses what cannot be.
+// Complete fills in settings that depend on others, and refuses impossible ones.
 func (j *Job) Complete() error {
 	if j.Model.Name == "" {
 		return errors.New("no model is named; give --model: a name that millrace model ls lists, a .yaml file or a PyTorch " +

@@ -58,7 +58,7 @@ func whole(doc, name string, at func(*Job) *int) Option {
 	}}
 }
 
-// atLeastOne is what is right for numbers that the planner chooses where they are left out.
+// atLeastOne says which values are right for numbers that the planner otherwise chooses.
 const atLeastOne = "a whole number, 1 or more, or leave it out"
 
 // fixed is a whole number of 1 at least, which the planner chooses where it is left out.

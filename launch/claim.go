@@ -63,7 +63,7 @@ func FromEnv(lines []string) (*World, error) {
 	return w, nil
 }
 
-// world is what the launcher that counts says, and what others that agree add to it.
+// world is the World by the launcher that counts, with what other launchers that agree add.
 func (env environment) world() (*World, error) {
 	claims, err := env.claims()
 	if err != nil {
@@ -180,14 +180,13 @@ func (c *claim) fillPlace(o *World) {
 	}
 }
 
-// sizeless refuses a world of which nobody says how large it is.
+// sizeless refuses a world whose size no variable gives.
 func (env environment) sizeless(c *claim) error {
 	return fmt.Errorf("%s says %s, but not how many pods there are; set %s to their number in the pod template (millrace "+
 		"manifest does), or %s=none where each pod works alone", c.Launcher.title(), c.said(env), SizeVar, LauncherVar)
 }
 
-// complete fills in what does not depend on the launcher: the run's identity, where rank 0 is met, and the
-// token.
+// complete fills in what no launcher decides: the run's identity, where rank 0 is met, and the token.
 func (env environment) complete(w *World) error {
 	var err error
 	if w.Restart, err = env.optional(RestartVar, 0, MaxSize, w.Restart); err != nil {

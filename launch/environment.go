@@ -115,7 +115,7 @@ func (n *numbers) keep(read func() (int, error)) int {
 	return value
 }
 
-// together refuses a set of variables of which some are missing.
+// together refuses a set of variables that is incomplete.
 func (env environment) together(names ...string) error {
 	for _, name := range names {
 		if !env.has(name) {

@@ -17,7 +17,7 @@ func (env environment) slurmStep() (string, bool) {
 	return step, step != "" && (err != nil || n < firstSpecialStep)
 }
 
-// unstarted is what a user may not expect of a process in a Slurm job that srun did not start.
+// unstarted warns the user of a process in a Slurm job that srun did not start.
 func (env environment) unstarted() string {
 	tasks := env.either("SLURM_NTASKS", "SLURM_NPROCS")
 	_, started := env.slurmStep()

@@ -237,7 +237,7 @@ func (l *Layer) ParamName(i int) string {
 	return l.Name + "." + l.Params[i].Name
 }
 
-// Owned is the full name of what parameter i of a layer is: its own, or that of the owner it is tied to.
+// Owned is the full name of a layer's parameter i, or of the parameter that it is tied to.
 func (l *Layer) Owned(i int) string {
 	if tied := l.Params[i].Tied; tied != "" {
 		return tied

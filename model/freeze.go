@@ -140,8 +140,8 @@ func nearest(pattern string, all []string) []string {
 	return all[:min(5, len(all))]
 }
 
-// costLess takes the input's half of the backward from layers in front of which nothing learns. learns says whether
-// the loss depends on anything that learns.
+// costLess removes the input's half of the backward from layers that no trained layer precedes. learns says whether the
+// loss depends on anything that is trained.
 func (m *Model) costLess() (learns bool) {
 	flows := map[string]bool{}
 	for i := range m.Layers {

@@ -269,7 +269,7 @@ func (r *tracing) float() engine.DType {
 	return engine.Float32
 }
 
-// list is a list of one type: of tensors, some of which may be left out, of floats, of bools, else of ints.
+// list is a list of one type: tensors (some may be left out), floats, bools, or else ints.
 func (r *tracing) list(of []rules.Operand) (any, error) {
 	all := make([]any, len(of))
 	var tensors []tensor

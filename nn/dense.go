@@ -56,7 +56,7 @@ func dense(l model.Layer) (Layer, error) {
 	}), nil
 }
 
-// several makes a Layer of one output from any number of inputs, of which it needs one at least.
+// several makes a Layer with one output of one or more inputs.
 func several(formula func(o *ops, xs []tensor) tensor) Layer {
 	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
 		if len(in) == 0 {

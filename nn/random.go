@@ -34,7 +34,7 @@ func (s *stream) word() uint64 {
 	return mix(s.key + golden*s.n)
 }
 
-// uniform is in (0, 1).
+// uniform returns a uniform number in (0, 1).
 func (s *stream) uniform() float64 { return (float64(s.word()>>11) + 0.5) / (1 << 53) }
 
 // InitialValues are a parameter's values before training, in row-major order: a

@@ -21,8 +21,7 @@ func (s *Stage) Fraction(layer int) float64 {
 	return 1
 }
 
-// Parts says for people of which layers the stage computes a part: "37.5 % of 1"; "" where it computes whole
-// ones.
+// Parts says, for people, which layers the stage computes a part of: "37.5 % of 1"; "" where all are whole.
 func (s *Stage) Parts() string {
 	var parts []string
 	for _, l := range slices.Compact([]int{s.FirstLayer, s.LastLayer}) {
@@ -67,7 +66,7 @@ func (p *Plan) parts(layers int) [][]float64 {
 	return out
 }
 
-// checkParts refuses layers of which the stages compute more or less than all.
+// checkParts refuses a layer whose parts do not add up to the whole.
 func (p *Plan) checkParts() error {
 	if !p.Divided() {
 		return nil

@@ -5,9 +5,8 @@ import (
 	"math"
 )
 
-// AveragingOrder is in which order a pipeline's update takes its own step and the pull
-// towards the reference. x is the pipeline's weights, z the reference it sees, u the step
-// that its optimizer makes from the gradient at x.
+// AveragingOrder is the order of a pipeline's own step and its pull towards the reference. x is the pipeline's weights,
+// z the reference it sees, u the step that its optimizer makes from the gradient at x.
 type AveragingOrder string
 
 const (

@@ -7,12 +7,11 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// ErrMemory is what every refusal is that more memory, or more devices, would lift.
+// ErrMemory is the class of all refusals that more memory, or more devices, would lift.
 var ErrMemory = errors.New("plan: no plan fits the memory of the devices")
 
-// MemoryError is devices for which a planner has no plan, by its own count of what a device
-// holds. It is ErrMemory. It says by how much and where, of the plan that the least memory would
-// do for: what is furthest beyond its device there.
+// MemoryError says that a planner has no plan that fits the devices, by its own count of memory. It is ErrMemory. Of
+// the plan that needs the least memory it names the device that is exceeded most, and by how much.
 type MemoryError struct {
 	Planner       string
 	Counts        string // what the planner counts

@@ -61,8 +61,8 @@ func (p *Predicted) Needs() []int64 {
 	return fullest(p.MemoryBytes, p.AtMostBytes, p.EvaluationBytes)
 }
 
-// Evaluated is what each device comes to hold in a training that evaluates: MemoryBytes, or EvaluationBytes
-// where that is more. Unlike Needs it allows for no other timing.
+// Evaluated is the peak memory of each device in a training that evaluates: the greater of MemoryBytes and
+// EvaluationBytes. Unlike Needs it does not allow for other timings.
 func (p *Predicted) Evaluated() []int64 { return fullest(p.MemoryBytes, p.EvaluationBytes) }
 
 // fullest is the most of each device; lists that are not known count for nothing.
@@ -84,7 +84,7 @@ type LowerBound struct {
 	Gap   float64 `json:"gap"` // predicted step over the bound, minus one
 }
 
-// Above is the gap in words: "5.8 % above", or of what is twice the bound and more "3.1 times that".
+// Above is the gap in words: "5.8 % above", or from twice the bound on "3.1 times that".
 func (b *LowerBound) Above() string {
 	switch shown := math.Round(1000*b.Gap) / 10; {
 	case b.Gap >= 1:

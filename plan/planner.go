@@ -29,7 +29,7 @@ type Request struct {
 	Set map[string]string
 }
 
-// Blank is a synchronous plan for what was asked, by a planner, in the order 1f1b and without stages.
+// Blank is a planner's synchronous plan for the request, in 1f1b order and without stages.
 func (r Request) Blank(planner, replication string) *Plan {
 	return &Plan{
 		Version: Version, Model: r.Profile.Model, ModelID: r.Profile.ModelID, Cluster: r.Cluster.Name,

@@ -29,7 +29,7 @@ const (
 	ZeRO3        Shard = "zero3"
 )
 
-// Shards are the words for what replicas divide.
+// Shards lists the values of Shard, what replicas divide.
 var Shards = []string{"none", string(ZeRO1), string(ZeRO2), string(ZeRO3)}
 
 // ParseShard reads one of Shards; "" is none.

@@ -70,8 +70,8 @@ func (s *SettingsReader) Fail(format string, args ...any) {
 	}
 }
 
-// ReadSettings is a reader of what a request gives a planner with this table. It refuses names that are not
-// in it and formulas but paper and, where there is published code, artifact.
+// ReadSettings returns a reader of a request's settings for a planner with this table. It refuses names that are not in
+// the table, and formulas other than paper and, where code was published, artifact.
 func ReadSettings(planner string, table []Setting, published bool, r Request) *SettingsReader {
 	s := &SettingsReader{planner: planner, table: table, set: r.Set, published: r.Formula == "artifact",
 		asked: map[string]bool{}}
@@ -129,7 +129,7 @@ func (s *SettingsReader) Text(name string) string {
 	return text
 }
 
-// ByFormula is text, in which "formula" stands for what the formula asked for has.
+// ByFormula is a setting's text; the value "formula" stands for paper or artifact, by the formula asked for.
 func (s *SettingsReader) ByFormula(name, paper, artifact string) string {
 	switch text := s.Text(name); {
 	case text != DefaultByFormula:

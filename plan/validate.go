@@ -152,8 +152,7 @@ func (p *Plan) checkOrder(layers int) error {
 	return nil
 }
 
-// checkNumbers refuses what is written of a plan, predictions and objective, where it is no number or there
-// is not one for each device.
+// checkNumbers refuses predictions and objectives that are not finite, or that do not have one value for each device.
 func (p *Plan) checkNumbers() error {
 	if v := p.Objective.Value; math.IsNaN(v) || math.IsInf(v, 0) {
 		return fmt.Errorf("plan: objective: value is %v; it must be a number", v)

@@ -160,7 +160,7 @@ func (p *Profile) byKernels(m *model.Model, name string, d cluster.DeviceType, a
 	return nil
 }
 
-// perSample is the bytes of what a layer yields for a sample, at so many bytes a number.
+// perSample is the bytes of a layer's output for one sample, at e bytes a number.
 func (l *Layer) perSample(e int64) int64 {
 	n := l.WholeOutputBytes
 	for _, elements := range l.FloatOutputs {

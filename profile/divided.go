@@ -136,7 +136,7 @@ func (c Cost) piece(input int64, part float64, share func(int64) int64, last boo
 	return c
 }
 
-// beyond is so many bytes of which those up to kept are there for any part, and share of the others.
+// beyond is the bytes that a part of a layer has of n: all up to kept, and its share of the others.
 func beyond(kept, n int64, share func(int64) int64) int64 {
 	kept = min(kept, n)
 	return kept + share(n-kept)

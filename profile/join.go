@@ -138,7 +138,7 @@ func fits(a, b Part) error {
 	return nil
 }
 
-// sameFigures refuses a device type of which two parts say different things.
+// sameFigures refuses a device type that two parts describe differently.
 func sameFigures(device string, a, b Part) error {
 	differ := func(what string) error {
 		return fmt.Errorf("profile: %s and %s both measured device type %s, and differ in %s: if these are different "+
@@ -161,7 +161,7 @@ func sameFigures(device string, a, b Part) error {
 	return nil
 }
 
-// sizesInCommon refuses device types of which no micro-batch size could be planned for all.
+// sizesInCommon refuses device types that have no micro-batch size in common.
 func (p *Profile) sizesInCommon() error {
 	var common []int
 	said := ""

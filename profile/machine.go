@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// Machine is what a profile says of one device type besides the costs of layers: what the machine does that has
-// it.
+// Machine describes one device type's machine besides the costs of layers.
 type Machine struct {
 	Device string `json:"device"`
 	Source string `json:"source"`

@@ -170,7 +170,7 @@ func OfBoards(costs []Cost) bool {
 	return slices.ContainsFunc(costs, func(c Cost) bool { return c.Board != nil })
 }
 
-// StillBytes is what the layer holds besides parameters that learn, their gradients and states.
+// StillBytes is the layer's bytes besides trained parameters, their gradients and states.
 func (l *Layer) StillBytes() int64 {
 	n := l.BufferBytes + l.FrozenBytes
 	for _, shared := range l.FrozenShared {

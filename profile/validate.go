@@ -75,7 +75,7 @@ func (p *Profile) Validate() error {
 	return nil
 }
 
-// validateMachine is Validate of what is not of a layer.
+// validateMachine checks what is not about a layer.
 func (p *Profile) validateMachine() error {
 	for _, n := range []counted{{"optimizer_states", p.OptimizerStates}, {"threads_per_worker", p.ThreadsPerWorker}} {
 		if err := n.check(); err != nil {

@@ -68,7 +68,7 @@ func (n *Numbers) over(steps []trace.StepMark) {
 	n.Last = trace.StepNumber(steps[len(steps)-1].Step)
 }
 
-// steady fills in what a stream takes from step to step; false where no two of its steps follow each other.
+// steady fills in a stream's time from step to step; false where no two of its steps follow each other.
 func (n *Numbers) steady(t *trace.Timeline, skip int) bool {
 	steps, stepS, busyS := t.Steady(skip)
 	if len(steps) == 0 {
@@ -79,8 +79,8 @@ func (n *Numbers) steady(t *trace.Timeline, skip int) bool {
 	return true
 }
 
-// medians fills in the medians of steps and busy times, over the settled steps of which it is known how long each
-// worker computed; of steps alone, over all settled ones, where it is known of none.
+// medians fills in the medians of steps and busy times, over the settled steps that have busy times. Where none has, it
+// fills in the median of all settled steps alone.
 func (n *Numbers) medians(t *trace.Timeline, skip int) {
 	settled, lengths := t.Settled(skip), t.Took(skip)
 	if t.Stream { // of which no two steps follow each other: they overlap, and have their spans alone
@@ -154,7 +154,7 @@ func sum(xs []float64) (all float64) {
 	return all
 }
 
-// which says of which steps the numbers are, "" of one step.
+// which says which steps the numbers are of; "" for a single step.
 func (n *Numbers) which() string {
 	if n == nil || n.Steps < 2 {
 		return ""
@@ -252,8 +252,7 @@ func Compare(in Inputs) ([]Comparison, error) {
 	return all, err
 }
 
-// CompareOver is Compare, and says of which steps the measured numbers are, "medians over 90 steps, 11 to 100"; nothing
-// of fewer than two.
+// CompareOver is Compare, and names the measured steps: "medians over 90 steps, 11 to 100"; "" for fewer than two.
 func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	if in, err = in.filled(); err != nil {
 		return nil, "", err

@@ -55,7 +55,7 @@ func (c *Comparison) differenceText() string {
 	return signed(100**c.Difference) + " %"
 }
 
-// shownPercent is a part in percent as it is shown, with one decimal, so that a difference is that of what one reads.
+// shownPercent is a fraction in percent, rounded as it is shown. So a difference is that of the numbers that one reads.
 func shownPercent(part float64) float64 { return math.Round(1000*part) / 10 }
 
 // signed is a number with one decimal and its sign: "+1.4", "−0.6", "±0.0".
@@ -70,7 +70,8 @@ func signed(x float64) string {
 	return "+" + s
 }
 
-// Differences that are near and those that are fair: parts of the prediction, and for what is a part itself its points.
+// Differences that count as near and as fair: relative to the prediction, or in points where a value is itself a
+// fraction.
 const (
 	nearPart, fairPart     = .05, .15
 	nearPoints, fairPoints = .02, .05
@@ -135,7 +136,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// clip shortens s to at most n runes, with an ellipsis for what is gone.
+// clip shortens s to at most n runes, with an ellipsis at the cut.
 func clip(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {
@@ -155,7 +156,7 @@ func span(first, last int) string {
 	return fmt.Sprintf("%d–%d", first, last)
 }
 
-// layersOf is the layers of a stage, and of which it computes a part.
+// layersOf names the layers of a stage, and the parts where a layer is divided.
 func layersOf(s *plan.Stage) string {
 	text := span(s.FirstLayer, s.LastLayer)
 	if parts := s.Parts(); parts != "" {

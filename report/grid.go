@@ -225,7 +225,7 @@ func (g *Grid) time(s float64) string {
 // mostTicks is more than the widest drawing has.
 const mostTicks = 200
 
-// ticks are at round times, about a hundred units of the drawing apart.
+// ticks places ticks at round times, about a hundred units of the drawing apart.
 func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
 	per := 1.0
 	if g.Unit != "" {
@@ -276,5 +276,5 @@ func (v *gridView) legend(events []trace.Event, held holdings) {
 	}
 }
 
-// name is for the title of a drawing in one line.
+// name is the title of a drawing, in one line.
 func (g *Grid) name() string { return strings.TrimSpace(cmp.Or(g.Title, "schedule")) }

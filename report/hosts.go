@@ -114,8 +114,8 @@ func early(t *trace.Timeline) map[*trace.Event]float64 {
 	return all
 }
 
-// clockOf is what is known of the clock of one of a Timeline's processes, which was 0 when the process began. A drift
-// that comes to less than the error over the whole run is none that is known.
+// clockOf describes the clock of one of a Timeline's processes, which was 0 when the process began. A drift that is
+// less than the error over the whole run is not shown.
 func clockOf(t *trace.Timeline, p *trace.Process) string {
 	if p.OffsetS == 0 && p.Drift == 0 && p.ErrorS == 0 {
 		return "is the one that times are on"

@@ -54,15 +54,15 @@ type Inputs struct {
 	sides *sides // what filled has computed
 }
 
-// sides is what is computed once of both sides, and shown wherever it stands; nil, and false, of a side that is not
-// there, or marks no step.
+// sides has values of both sides that are computed once and shown in several places. They are nil, or false, for a side
+// that is missing or marks no step.
 type sides struct {
 	predicted, measured *Numbers
 	simulated, run      shownStep
 	has                 [2]bool // that a step is drawn
 }
 
-// StepTook is what a step took, in seconds, with what is known by worker: nil where that is nothing.
+// StepTook is a step's time in seconds, with its workers' values; nil where none are known.
 type StepTook struct {
 	Step      int
 	S         float64

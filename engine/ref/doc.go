@@ -76,7 +76,7 @@ func newDevice(of *account, late *Lateness, worker int) *Device {
 	return d
 }
 
-// aside is added to the number of a device beside a worker's, so that the two are late at different times.
+// aside is added to the number of a device beside a worker's. So the two are late at different times.
 const aside = 1 << 20
 
 // Beside implements engine.Device.

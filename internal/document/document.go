@@ -54,7 +54,7 @@ func Decode(text []byte, version int, into any) error {
 	return inWords(dec.Decode(into))
 }
 
-// inWords says of what JSON a value was not made, not how Go was to hold it.
+// inWords says which JSON was wrong, without the Go type that it was to be read into.
 func inWords(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {

@@ -13,7 +13,7 @@ import (
 // MaxBytes is the longest document that is read.
 const MaxBytes = 64 << 20
 
-// Bounds of what JSON may stand for: a few bytes of it can be a value of hundreds.
+// Bounds of the values that JSON describes: a few bytes of text can become a value of hundreds.
 const (
 	MaxDepth   = 64
 	MaxObjects = 1 << 20 // objects and lists

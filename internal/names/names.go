@@ -39,7 +39,7 @@ func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs)
 }
 
-// longestFile leaves room for what is put around a name within what file systems take.
+// longestFile leaves room for prefixes and suffixes of a name, within the length that file systems take.
 const longestFile = 64
 
 // File is a name as a part of a file's: letters, digits and . _ -, no path, no hidden file, not too long. Others

@@ -15,8 +15,8 @@ import (
 // Name is what they are called; empty where the system does not say.
 func Name() string { return first()["model name"] }
 
-// Identity is their name, which clouds shorten, and a digest of what they can do, by which libraries choose their
-// kernels.
+// Identity is the processors' name and a digest of their features. Clouds shorten names, and libraries choose kernels
+// by features.
 func Identity() string {
 	said := first()
 	flags := strings.Fields(said["flags"] + said["Features"])

@@ -42,8 +42,8 @@ type Piece struct {
 // Within is a range of seconds.
 type Within struct{ Least, Most float64 }
 
-// Unknown is the Cost of a piece in a Plan of which nobody knows how long it takes: while it is left no time left is
-// said.
+// Unknown is the Cost of a piece in a Plan whose duration nobody knows. No time left is shown while such a piece
+// remains.
 var Unknown = math.Inf(1)
 
 // Work is work under way. Its zero value has nothing to do.

@@ -69,7 +69,7 @@ func Size(dtype string, shape []int64) (int64, error) {
 	return size, nil
 }
 
-// Header is what stands in front of tensors: a length, and JSON padded with spaces so that the data is aligned.
+// Header makes a file's header: a length, and JSON padded with spaces so that the data is aligned.
 func Header(tensors []Named, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("        {") // where the length goes

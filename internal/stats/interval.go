@@ -48,8 +48,7 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 	return Interval{Lo: sorted[k-1], Hi: sorted[n-k], Confidence: reached}, nil
 }
 
-// rounding is what the sums of a confidence may be wrong by: one that is reached
-// exactly counts as reached.
+// rounding is the error allowed in sums of a confidence, so that one that is reached exactly counts as reached.
 const rounding = 1e-12
 
 // Fewest is how many values have a range, x(1) to x(n), that reaches a confidence: 1 - 2/2^n.

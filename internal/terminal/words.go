@@ -14,8 +14,7 @@ func Count(n int, one string) string { return Whole(n) + " " + Plural(n, one) }
 // Whole is a whole number with its thousands apart: "12,000".
 func Whole[N int | int64](n N) string { return Number(float64(n), 0) }
 
-// Plural is the word for so many of what one is called, of regular nouns: "worker", "micro-batches",
-// "entries".
+// Plural is the form of a regular noun that goes with a number: "worker", "micro-batches", "entries".
 func Plural(n int, one string) string {
 	switch {
 	case n == 1:
@@ -29,7 +28,7 @@ func Plural(n int, one string) string {
 	return one + "s"
 }
 
-// ones are counts of one of what is told of more: "1 workers", but not "11 workers", "2.1 ms" or "step-1 layers".
+// ones matches a count of one in front of a plural: "1 workers", but not "11 workers", "2.1 ms" or "step-1 layers".
 var ones = regexp.MustCompile(`(^|[ (])1 (workers|stages|layers|devices|micro-batches|minibatches|samples|steps|bytes|` +
 	`pipelines|hosts|cores|rows|processes|updates|replicas|threads|plans|settings|runs|chains|blocks|heads|groups)\b`)
 

@@ -79,7 +79,7 @@ func metAt(host string) string {
 	return fmt.Sprintf("export %s=${%[1]s:-%s}\n", launch.MasterAddrVar, host)
 }
 
-// bash refuses what is for pods alone, and hosts of which any may be taken for another one that is different.
+// bash refuses settings for pods, and hosts that differ although the scheduler may exchange them.
 func (s *Spec) bash() error {
 	if s.Image != "" || s.Claim != "" || len(s.Files) > 0 || len(s.Selector) > 0 || s.Namespace != "" || s.Secret != "" {
 		return errors.New("image, volume claim, files, node selector, namespace and secret are for Kubernetes")

@@ -113,7 +113,7 @@ func scalar(value any) string {
 	panic(fmt.Sprintf("manifest: a %T in a YAML file", value))
 }
 
-// escaped is a text in quotes with escapes for what JSON takes as it is and YAML does not.
+// escaped quotes a text, and escapes the characters that JSON allows as they are and YAML does not.
 func escaped(text string) string {
 	var b strings.Builder
 	for _, c := range text {

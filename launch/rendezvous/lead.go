@@ -54,7 +54,7 @@ type leader struct {
 	untold int
 }
 
-// change tells the roll something, and whoever waits for what follows.
+// change changes the roll, and wakes those who wait for the outcome.
 func (h *leader) change(tell func(*roll)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

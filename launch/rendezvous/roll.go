@@ -199,7 +199,7 @@ func (r *roll) differences() []string {
 	return all
 }
 
-// word is what a process that has come is to be told now.
+// word is the next message to a process that has come.
 func (r *roll) word(rank int) word {
 	switch r.phase {
 	case failed:
@@ -214,7 +214,7 @@ func (r *roll) word(rank int) word {
 	return word{Kind: beat, Reasons: []string{r.awaited()}}
 }
 
-// refusal is what everybody is told of a meeting that failed.
+// refusal is the message to all processes of a meeting that failed.
 func (r *roll) refusal() word { return word{Kind: refused, Reasons: r.reasons, Retry: r.retry} }
 
 // awaited is who is waited for, in words: who has not come, has come and says nothing, or has not taken the table.
@@ -238,7 +238,7 @@ func (r *roll) present() string {
 	return Ranks(r.which(func(rank int) bool { return r.hellos[rank] != nil }))
 }
 
-// which are the ranks of which something is so.
+// which lists the ranks for which a condition holds.
 func (r *roll) which(so func(rank int) bool) []int {
 	var ranks []int
 	for rank := range r.hellos {

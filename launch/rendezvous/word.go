@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// version is of the words; processes of another one are refused.
+// version is the version of the words. A process with another one is refused.
 const version = 1
 
 // Bounds of words in bytes.
@@ -19,7 +19,7 @@ const (
 	maxInTable = 3 << 10  // of a table, by process
 )
 
-// Bounds of what a Hello says.
+// Bounds of a Hello's fields.
 const (
 	maxSize    = 1 << 16
 	maxFacts   = 16

@@ -164,7 +164,7 @@ func (l *Leader) answered(rank int) {
 // most is how many processes are named that are waited for.
 const most = 8
 
-// tell logs who has been asked for a while, and for what.
+// tell logs which processes have owed an answer for a while, and to which question.
 func (l *Leader) tell() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 // ofSetup is the number of every message of a setup; a run's begin with 1.
 const ofSetup = 0
 
-// relay is a Link of which the beginning is setup's, and the rest the run's.
+// relay is a Link that serves setup first and then the run.
 type relay struct {
 	control.Link
 	begin func(control.Message, error) // takes what is setup's; it may call handOver

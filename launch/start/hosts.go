@@ -126,7 +126,7 @@ func (s *Spec) meetingPlace(hosts []Host) (address, port string) {
 	return address, port
 }
 
-// own are the variables that a run sets; what is there of them is not handed on.
+// own are the variables that a run sets. Their values in this process are not passed on.
 var own = []string{launch.RankVar, launch.SizeVar, launch.LocalRankVar, launch.LocalSizeVar, launch.NodeVar,
 	launch.NodesVar, launch.HostVar, launch.MasterAddrVar, launch.MasterPortVar, launch.RunIDVar, launch.RestartVar,
 	launch.LauncherVar, launch.TokenVar, launch.TokenFileVar}
@@ -176,7 +176,7 @@ func (s *Spec) environment(hosts []Host, node int, port string, start int) []str
 	return env
 }
 
-// random is so many random bytes as text.
+// random returns n random bytes as text.
 func random(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // it never fails

@@ -107,7 +107,7 @@ func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 	return r, nil
 }
 
-// answer waits for what the other end says of itself.
+// answer waits for the other end's description of itself.
 func (r *remote) answer(ctx context.Context) (answer, error) {
 	late := time.NewTimer(helloWait)
 	defer late.Stop()

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Link is what was measured, by the side that leads.
+// Link is a measured link, as the leading side saw it.
 type Link struct {
 	LatencyS float64 `json:"latency_s"` // of the shortest frame, one way
 	// Rates are of many frames sent one after the other, there and back.
@@ -147,8 +147,8 @@ func (t *talk) ask(word [2]uint64) error {
 	return t.word(false, &word)
 }
 
-// frames sends or receives so many frames, each of which has its own memory while it is under way. Where memory
-// changes hands, each is copied first, as a worker does with what it sends.
+// frames sends or receives count frames. Each has its own memory while it is under way. A carrier that hands memory
+// over gets a copy of each, as from a worker.
 func (t *talk) frames(sends bool, count int) error {
 	on := t.mine(&t.loads, sends)
 	for len(on.room) < inFlight+1 {
@@ -198,8 +198,8 @@ func (t *talk) lead() (l Link, err error) {
 	return l, t.word(true, &[2]uint64{over})
 }
 
-// rate is bytes a second in one direction: of the fastest of several tries with as many frames as take enoughS, for
-// what slows one down is not the link.
+// rate is the bytes a second in one direction, by the fastest of several tries. Each try sends for enoughS; a slower
+// one was slowed down by something else than the link.
 func (t *talk) rate(what uint64, latencyS float64) (float64, error) {
 	count := 1
 	var rates []float64

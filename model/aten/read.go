@@ -138,7 +138,7 @@ func decode(text []byte, header map[string]safetensors.Entry) (*Graph, error) {
 	return g, nil
 }
 
-// arg is the argument, of which there is one field.
+// arg is the argument; exactly one field must be set.
 func (w *writtenArg) arg() (Arg, error) {
 	var all []Arg
 	if w.None != nil {

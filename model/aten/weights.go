@@ -20,7 +20,7 @@ const (
 	weightsMember = "weights.safetensors"
 )
 
-// Bounds of what is read, far beyond what a machine trains.
+// Bounds of a file, far beyond the models that a machine can train.
 const (
 	mostDirectory = 1 << 20  // bytes of the archive's directory
 	mostHeader    = 16 << 20 // bytes of the header of weights

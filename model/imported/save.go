@@ -40,7 +40,7 @@ func (s *saved) check() error {
 	return nil
 }
 
-// fileOf is what a folder calls the network that came through a door.
+// fileOf names a network's file in the folder that Save makes, by the format that it came in.
 func fileOf(from string) string {
 	if from == PT2 {
 		return "network.pt2"

@@ -31,7 +31,7 @@ func must[T comparable](key string, has *T, is T) error {
 	return fmt.Errorf("%s has %s %v; the family has %v alone", configFile, key, *has, is)
 }
 
-// checkGPT2 holds the model against the configuration of GPT-2, of which shapes do not say everything.
+// checkGPT2 compares the model with GPT-2's configuration, because shapes do not tell everything.
 func checkGPT2(f *files, m *model.Model) error {
 	var c struct {
 		Heads      *int     `json:"n_head"`
@@ -63,7 +63,7 @@ func checkGPT2(f *files, m *model.Model) error {
 		must("scale_attn_by_inverse_layer_idx", c.ByLayer, false))
 }
 
-// checkLlama holds the model against the configuration of Llama, of which shapes do not say everything.
+// checkLlama compares the model with Llama's configuration, because shapes do not tell everything.
 func checkLlama(f *files, m *model.Model) error {
 	var c struct {
 		Heads      *int             `json:"num_attention_heads"`

@@ -26,7 +26,7 @@ const (
 	configFile = "config.json"
 )
 
-// Bounds of what is read beside tensors.
+// Bounds of the text that is read besides tensors.
 const (
 	mostText   = 64 << 20 // bytes of an index or a configuration
 	mostHeader = 64 << 20 // bytes of the header of a file

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// wider is how elements of a type become those of a wider one, each of which it has.
+// wider converts elements to a wider type, which represents each of them exactly.
 type wider struct {
 	as       string
 	from, to int // bytes of an element

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// boundary is where one stage ends and the next begins: before layer `layer`, of which the
-// stages in front compute a part, 0 for none.
+// boundary is where one stage ends and the next begins: before layer `layer`. The stages in front compute a part of
+// that layer, 0 for none.
 type boundary struct {
 	layer int
 	part  float64
@@ -140,8 +140,8 @@ func (h *chain) onBoard(i int, from, to boundary) (forward, backward, paired flo
 	return sum.Times(h.c.DeviceTypes[h.c.Devices[h.places[i][0]]])
 }
 
-// borders is what the divided layers at two boundaries change of a sum over whole layers, whose prefix sums
-// are given: the part in front of the first boundary is not the stage's, that in front of the second is.
+// borders is how divided layers at a stage's two boundaries change a sum over whole layers, given prefix sums. The part
+// in front of the first boundary does not belong to the stage, and that in front of the second does.
 func borders[T int64 | float64](sums []T, from, to boundary) (change T) {
 	if from.part > 0 {
 		change -= T(from.part * float64(sums[from.layer+1]-sums[from.layer]))

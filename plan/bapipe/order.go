@@ -39,8 +39,8 @@ const maxOrders = 720
 
 var errTooMany = errors.New("too many orders")
 
-// chainsOf is the numbers of chains to try, side by side on all devices: those of which every one has as many devices
-// of each type.
+// chainsOf lists the numbers of chains to try side by side on all devices. Every chain must have the same number of
+// devices of each type.
 func chainsOf(c *cluster.Cluster, o options) []int {
 	if o.chains > 0 {
 		return []int{o.chains}

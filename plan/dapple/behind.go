@@ -6,8 +6,8 @@ import "math"
 // decide.
 const sameBound = 1e-12
 
-// behind is what is known of the stages behind some place of a pipeline, the networks
-// between and before them included: whatever they are, each of these is as much, at least.
+// behind has lower bounds on the stages behind some place of a pipeline. They include the networks between and before
+// those stages, and hold whatever the stages are.
 type behind struct {
 	// steady is (M-1)(F+B) of the pivot among them and F+B of those before it: what a stage
 	// before them must outlast to be the pivot itself, equation (3).
@@ -20,7 +20,7 @@ type behind struct {
 	over float64
 }
 
-// nowhere is what is known of stages that there cannot be.
+// nowhere is the bound of stages that cannot exist.
 var nowhere = behind{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}
 
 // either is what is known where it is one or the other.
@@ -67,7 +67,7 @@ func (h behind) before(s *step, M int) behind {
 	return out
 }
 
-// last is what is known of a last stage.
+// last bounds a last stage.
 func (s *step) last(M int) behind {
 	R := s.F + s.B
 	steady := float64(M-1) * R

@@ -6,7 +6,7 @@ type parallel struct {
 	plain, hidden     float64
 }
 
-// time is by the overlap setting: "yes", "no" or "both", the better.
+// time is the step time by the overlap setting: "yes", "no", or "both" for the better one.
 func (d parallel) time(overlap string) float64 {
 	if overlap == "no" {
 		return d.plain

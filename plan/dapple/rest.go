@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// rests is what is known of the stages behind a cut on a number of devices, for plans with L below a limit. It holds
-// for any set of so many devices.
+// rests bounds the stages behind a cut on a number of devices, for plans with L below a limit. It holds for any set of
+// that many devices.
 type rests struct {
 	devices, steps int
 	of             []behind // by place of the cut, the start of the model first, and devices
@@ -19,7 +19,7 @@ type rests struct {
 // at is what is known behind a cut, by its place.
 func (r *rests) at(cut, left int) *behind { return &r.of[(cut+1)*(r.devices+1)+left] }
 
-// after is what is known where the next stage has the number of devices of that place.
+// after is the bound if the next stage has the number of devices at that place.
 func (r *rests) after(cut, left, step int) *behind {
 	return &r.next[((cut+1)*(r.devices+1)+left)*r.steps+step]
 }
@@ -217,8 +217,8 @@ func (d *places) networks() (fast, slow cluster.Line) {
 // maxReduceSets is how many sets of devices shortestReduces looks at.
 const maxReduceSets = 1024
 
-// shortestReduces is by number of devices what bounds all-reduces among any that the
-// placements reach: nothing, where there are too many sets to look at.
+// shortestReduces bounds, for each number of devices, the all-reduces among sets that the placements reach. The bound
+// is zero where there are too many sets to look at.
 func (d *places) shortestReduces(steps []int) []cluster.Line {
 	if d.shortest != nil {
 		return d.shortest

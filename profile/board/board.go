@@ -45,7 +45,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Settings are what is assumed of a board.
+// Settings are assumptions about a board.
 type Settings struct {
 	// Lanes is which products of a layer do not wait for each other; "" is Weights.
 	Lanes string

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// piperFile is what is read of Piper's JSON. Other fields are its planner's settings.
+// piperFile has the fields of Piper's JSON that are read. The others are its planner's settings.
 type piperFile struct {
 	Nodes []struct {
 		ID    *int   `json:"id"`

@@ -37,8 +37,8 @@ func (w *work) product(d *device, n, k, m float64) {
 	w.pending += d.e * n * (k + m)
 }
 
-// read is the bytes of an element that a product keeps of what it reads: in fp8 the narrowed copy (NVIDIA, Transformer
-// Engine, module/linear.py).
+// read is the bytes that a product keeps for each element it reads: in fp8 those of the narrowed copy (NVIDIA,
+// Transformer Engine, module/linear.py).
 func (d *device) read() float64 {
 	if d.o.Precision == "fp8" {
 		return 1

@@ -47,8 +47,8 @@ type sitting struct {
 	kept   time.Time
 }
 
-// Extend measures what is missing of what the Options ask for. What it has measured when it fails stays in the
-// Record, as what it has when ctx ends.
+// Extend measures what the Options ask for and the Record lacks. What it has measured when it fails, or when ctx ends,
+// stays in the Record.
 func (r *Record) Extend(ctx context.Context, m *model.Model, t Timer, o Options) (err error) {
 	if o, err = o.filled(); err != nil {
 		return err
@@ -279,7 +279,7 @@ func (s *sitting) visit(size, round, i int, leftS float64) error {
 	return s.keep(false)
 }
 
-// visits is what is planned of them.
+// visits names the visits in a progress plan.
 const visits = "visits"
 
 func (s *sitting) piece(size, round int) progress.Piece {

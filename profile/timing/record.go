@@ -314,7 +314,7 @@ func (r *Record) add(v Visit) {
 	*round = append(*round, v)
 }
 
-// latestBytes is what the last visit to a size that says so counted of each layer; nil: there is none.
+// latestBytes is each layer's bytes by the last visit to a size that counted them; nil where none did.
 func latestBytes(rounds []Round, size int) []*LayerBytes {
 	var known []*LayerBytes
 	for _, round := range rounds {

@@ -51,8 +51,8 @@ func Read(dir string) (*Run, error) {
 	return r, err
 }
 
-// runsIn is what may be given in place of a folder that is no run's: those of its folders that are, or where there are
-// none what leaves one.
+// runsIn suggests what to give in place of a folder that is not a run's: its subfolders that are, or else how to make
+// one.
 func runsIn(dir string) string {
 	plans, _ := filepath.Glob(filepath.Join(dir, "*", PlanName)) // a pattern that is none finds none
 	var runs []string
@@ -68,7 +68,7 @@ func runsIn(dir string) string {
 // mostRuns is how many runs are named in a line.
 const mostRuns = 4
 
-// ReadParts reads what Read does but for the lines of metrics.jsonl, of which there are as many as steps.
+// ReadParts reads what Read does, except metrics.jsonl, which has a line for each step.
 func ReadParts(dir string) (*Run, error) {
 	if _, err := os.Stat(filepath.Join(dir, PlanName)); err != nil {
 		return nil, fmt.Errorf("%s is no folder of a run: %w; give %s", dir, err, runsIn(dir))
@@ -203,8 +203,8 @@ func (r *Run) Shown() *Part {
 	return &r.Parts[len(r.Parts)-1]
 }
 
-// Inputs is what a report of the run is drawn from: the step is that of its last part which took one, and losses and
-// evaluations are those of all parts.
+// Inputs has everything that a report of the run shows. The step is from the last part that took one; losses and
+// evaluations are from all parts.
 func (r *Run) Inputs() report.Inputs {
 	p := r.Shown()
 	in := report.Inputs{Title: r.Dir, Plan: p.Plan, LayerNames: p.LayerNames, Simulated: p.Simulated,

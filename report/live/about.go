@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// about is what is known of a run beside its steps.
+// about describes a run, besides its steps.
 type about struct {
 	settings  map[string]string // by key of a job's flat form
 	total     int               // steps that it is to take; 0: not known
@@ -138,7 +138,7 @@ func (a *about) readCause(path string) error {
 	return err
 }
 
-// named says of what file an error is, unless it does.
+// named adds the file's name to an error that does not have it.
 func named(name string, err error) error {
 	if err == nil || strings.Contains(err.Error(), name) {
 		return err
@@ -243,7 +243,7 @@ const (
 	ends      = "ends" // it evaluates, saves and writes its report
 )
 
-// due is what a run that goes on does behind its last step, by its job; "": it takes steps.
+// due is what a run does after its last step, by its job: an evaluation, or its end; "" where it takes steps.
 func (f *Follower) due() string {
 	switch step := f.now.Step; {
 	case step == 0 || f.evaluated != nil && step == f.evaluated.Step:
@@ -256,7 +256,7 @@ func (f *Follower) due() string {
 	return ""
 }
 
-// usual is as long as so many steps take.
+// usual is the usual time of a number of steps.
 func (f *Follower) usual(steps int) time.Duration {
 	s := f.soFar.of("step time")
 	if s == nil {

@@ -114,7 +114,7 @@ func (f *Follower) forget() {
 	}
 }
 
-// look is Poll, of which a mistake of ours ends no training that is watched: the page says it.
+// look is Poll, except that a panic does not end the training that is watched: the page shows it.
 func (f *Follower) look(steps bool) (more bool) {
 	err := crash.Guard(func() error { more = f.Poll(steps); return nil })
 	const cannot = "millrace cannot show all of this run: "

@@ -22,7 +22,7 @@ type tail struct {
 	long error       // what is wrong with the first of such lines
 }
 
-// Bounds of what is read: of a line, and of what has been appended since the last time at once.
+// Most bytes of a line, and most appended bytes that are read at once.
 const (
 	longestLine = 1 << 20
 	atOnce      = 1 << 20

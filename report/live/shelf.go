@@ -97,7 +97,7 @@ func (s *Shelf) put(dir string, named bool) {
 	s.runs = append(s.runs, r)
 }
 
-// IDOf is what links call the run of a folder: its name, and what tells it from others of that name.
+// IDOf identifies a folder's run in links: by its name, and a suffix that tells it from others of that name.
 func IDOf(dir string) string {
 	whole, err := filepath.Abs(dir)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // epoch tells the cursors of this process from those of another.
 var epoch = strconv.FormatUint(rand.Uint64(), 36)
 
-// cursor is what a page has of all runs, and of those that it draws.
+// cursor says how much a page has of all runs, and of those that it draws.
 type cursor struct {
 	round int // of the Shelf
 	of    map[string]has
@@ -87,7 +87,7 @@ type news struct {
 	Details []details `json:"details,omitempty"`
 }
 
-// drawn is what is new of a run's curves and steps.
+// drawn is the new part of a run's curves and steps.
 type drawn struct {
 	ID        string          `json:"id"`
 	Fresh     bool            `json:"fresh,omitempty"` // what the page has of it is of other files

@@ -224,7 +224,7 @@ func (f *attention) hides(s *scores, a rules.Arg) {
 	}
 }
 
-// fuseAttention puts millrace's attention in place of what yields; else it says why it does not.
+// fuseAttention replaces the operators by millrace's attention, or says why it cannot.
 func (f *attention) fuseAttention(s *scores) string {
 	for _, a := range []rules.Arg{s.q, s.k, s.v} {
 		if a.Kind != rules.FromValue {

@@ -118,7 +118,7 @@ func (g *graph) settle() {
 	g.net.Nodes = nodes
 }
 
-// insert puts a node in front of another and returns the value that it yields, like is what is known of which.
+// insert puts a node in front of another and returns its value. The facts known of the value are those of like.
 func (g *graph) insert(at int, n rules.Node, like rules.Value) int {
 	id := g.next
 	g.next++

@@ -131,7 +131,7 @@ func (g *graph) at(v int, rows int64) ([]int64, bool) {
 	return shape, true
 }
 
-// step is one value of a chain of views, and which element of what its node yields it is.
+// step is one value of a chain of views, and its index among its node's results.
 type step struct{ value, element int }
 
 // longest is the most views that are looked through.
@@ -174,7 +174,7 @@ func (g *graph) over(chain []step, k int, rows int64) (layout, bool) {
 	return l, ok
 }
 
-// through is the layout of what a node yields of a tensor of one.
+// through is the layout of a node's result, given the layout of its input.
 func (g *graph) through(l layout, s step, rows int64) (layout, bool) {
 	n := g.makes(value(s.value))
 	shape, ok := g.at(s.value, rows)

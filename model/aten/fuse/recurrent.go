@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// recurrent fuses LSTMs that begin with zero states and of which only the sequence is read.
+// recurrent fuses LSTMs that begin with zero states and whose final states nobody reads.
 func (f *fuser) recurrent() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]

@@ -49,7 +49,7 @@ func (b *builder) node(n node) error {
 	return nil
 }
 
-// result makes a value of what a node yields; of a list, what it is unpacked to as well.
+// result makes a value of a node's result. For a list it makes the values that the list is unpacked to as well.
 func (b *builder) result(u union) (v aten.Value, taken []aten.Value, err error) {
 	switch u.kind {
 	case "as_tensor":

@@ -165,7 +165,7 @@ func (b *builder) chooseLoss(all []returned, whole bool) error {
 	return nil
 }
 
-// scalar returns a loss without dimensions, of which one of shape [1] is made by a node.
+// scalar returns a loss without dimensions. A node is added that makes one from a loss of shape [1].
 func (b *builder) scalar(loss returned) aten.Arg {
 	if len(loss.meta.Sizes) == 0 {
 		return loss.arg

@@ -181,7 +181,7 @@ func sizeOf(u union) (symbolic, error) {
 	return symbolic{}, fmt.Errorf("a size is %.40q: as_int and as_expr are known", u.kind)
 }
 
-// symbolOf takes a symbol's name out of what sympy writes: Symbol('s77', integer=True).
+// symbolOf takes a symbol's name out of sympy's text: Symbol('s77', integer=True).
 func symbolOf(text string) string {
 	if inner, ok := strings.CutPrefix(text, "Symbol('"); ok && strings.Count(text, "(") == 1 {
 		name, _, _ := strings.Cut(inner, "'")

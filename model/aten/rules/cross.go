@@ -9,8 +9,8 @@ import (
 // small is how many elements of a tensor without rows may cross; each row takes them along.
 const small = 1 << 14
 
-// crosses says whether a value may leave its layer: a tensor with a gradient, of which it is known where its rows lie,
-// or that has none and few elements.
+// crosses says whether a value may leave its layer. It must be a tensor with a gradient, and either it is known where
+// its rows lie, or it has no rows and few elements.
 func (n *Network) crosses(v int) bool {
 	x := n.Values[v]
 	if x.Spread.Dim < 0 {

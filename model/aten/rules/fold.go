@@ -130,7 +130,7 @@ func sized(e *Expr, err error) (*Arg, error) {
 	return &Arg{Kind: Size, Size: e}, nil
 }
 
-// fraction calculates with numbers that are fixed, of which one is a fraction; nil: it is none of that.
+// fraction calculates with constants if at least one is a fraction; nil where it cannot.
 func fraction(op string, in []Arg) *Arg {
 	var x [2]float64
 	if len(in) != 2 {

@@ -2,7 +2,7 @@ package rules
 
 import "github.com/millrace-ml/millrace/model/aten"
 
-// Indexed says of an operator which of its arguments are indices, and of which dimension of another one.
+// Indexed says which arguments of an operator are indices, and which dimension of which argument they index.
 type Indexed struct {
 	Index    int  // the argument that holds indices; Listed: a list with one tensor for each dimension
 	Of       int  // the argument that is indexed
@@ -30,7 +30,7 @@ var indexed = map[string]Indexed{
 	"multi_margin_loss":  {Index: 1, Dim: 1},
 }
 
-// IndexedBy says which arguments of an operator are indices, or that none is.
+// IndexedBy says which arguments of an operator are indices; false where none is.
 func IndexedBy(op string) (Indexed, bool) {
 	x, is := indexed[base(op)]
 	return x, is

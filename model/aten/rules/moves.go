@@ -118,7 +118,7 @@ func sliced(in []Arg, of *Expr) *Expr {
 	return constant(max(0, (end-start+step-1)/step))
 }
 
-// reducedSizes returns the sizes of what is reduced over some dimensions.
+// reducedSizes returns the sizes of a reduction over some dimensions.
 func (f *facts) reducedSizes(b string, n *Node, x []*Expr) []*Expr {
 	if x == nil {
 		return nil
@@ -203,7 +203,7 @@ func (f *facts) multiplied(b string, n *Node) []*Expr {
 	return append(batch, x[len(x)-2], y[len(y)-1])
 }
 
-// regrouped returns the sizes of what joins or splits dimensions or tensors.
+// regrouped returns the sizes yielded by an operator that joins or splits dimensions or tensors.
 func (f *facts) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr {
 	at := func(i, otherwise, rank int) (int, bool) {
 		if i >= len(n.In) {
@@ -316,7 +316,7 @@ func chunked(b string, by Arg, of *Expr, k int) *Expr {
 	return part
 }
 
-// recurrent returns the sizes of what an LSTM or GRU yields: its outputs, then its states.
+// recurrent returns the sizes of an LSTM's or GRU's outputs, then of its states.
 func (f *facts) recurrent(n *Node, x []*Expr, k int, v *Value) []*Expr {
 	if overload(n.Op) != "input" || len(x) != 3 || len(v.Shape) != 3 {
 		return nil

@@ -37,7 +37,7 @@ func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 // countless yield as many elements as what tensors hold says, beside those that counts knows.
 var countless = set(`bincount one_hot argwhere _pack_padded_sequence _pad_packed_sequence tensor_split`)
 
-// loose says whether the sizes of what a node yields may depend on what tensors hold.
+// loose says whether the sizes of a node's result may depend on the contents of tensors.
 func (f *facts) loose(n *Node) bool {
 	b := base(n.Op)
 	unknown := func(a Arg) bool { return a.Kind != None && f.describe(a).DType == "" }

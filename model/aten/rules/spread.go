@@ -8,7 +8,7 @@ type Spread struct {
 	Lead, Tail int64
 }
 
-// The Dims of tensors that have no rows, and of those of which nobody can tell where they lie.
+// The Dims of tensors without rows, and of tensors whose rows cannot be located.
 const (
 	NoRows      = -1
 	RowsUnknown = -2

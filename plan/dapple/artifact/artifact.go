@@ -206,9 +206,8 @@ func (a *input) accumulation(fit int) int {
 	return a.batch / plan.LeastDivisor(a.batch, (a.batch+fit-1)/fit)
 }
 
-// overlap is by how much the all-reduces, each state's alone and last state first, are
-// longer than what they hide behind: the backward of that part of the batch and, where
-// next is set, the next forward.
+// overlap is how much of the all-reduces computation does not hide. They run one state at a time, the last first,
+// beside the backward of that part of the batch and, where next is set, the next forward.
 func (a *input) overlap(all []int, next bool, part float64) float64 {
 	n := len(a.compute)
 	half := func(state int) float64 { return span(a.compute, state, state) * part / 2 }

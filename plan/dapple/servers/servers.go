@@ -43,7 +43,7 @@ func (t Taken) Key() string {
 	return string(b)
 }
 
-// New is so many devices in servers of so many each; the last may have fewer.
+// New is a Layout of devices in servers of `each` devices; the last server may have fewer.
 func New(devices, each int, over Scatter) *Layout {
 	s := &Layout{over: over}
 	for d := range devices {
