@@ -51,7 +51,7 @@ type peers struct {
 	left    []control.Left
 }
 
-// silence is how long nothing has been heard, and what has come of it.
+// silence keeps how long nothing has been heard, and what was done about it.
 type silence struct {
 	beat  *time.Ticker
 	told  time.Time     // when the processes were last told of what they owe an answer to
@@ -84,7 +84,7 @@ type evaluating struct {
 	all     []trace.Evaluation
 }
 
-// saves is the checkpoint that is being saved, and what is known of others.
+// saves keeps the checkpoint that is being saved, and facts about others.
 type saves struct {
 	run    uint64        // a number of this run, by which its drafts are known
 	saved  control.Saved // what processes have written so far

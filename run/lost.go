@@ -101,7 +101,7 @@ func whenLost(err error, due ...*control.Due) error {
 	return fmt.Errorf("%w; %v", err, lost.Due)
 }
 
-// due is what each process waited for of one that is lost.
+// due is what each process was waiting for from the lost one.
 func (p *peers) due() []*control.Due {
 	var all []*control.Due
 	for _, left := range p.left {

@@ -72,7 +72,7 @@ func (l *leader) save() error {
 	return nil
 }
 
-// manifest is the text of a checkpoint's, after so many steps, the last of which had that loss.
+// manifest is the text of a checkpoint's manifest after the given steps; loss is the last one's.
 func (l *leader) manifest(steps int, loss float64, saved control.Saved) ([]byte, error) {
 	c := l.config
 	var files []checkpoint.File
@@ -117,7 +117,7 @@ func parametersOf(m *model.Model) []checkpoint.Parameter {
 	return all
 }
 
-// elementsOf names the element types of what is no float of the engine's.
+// elementsOf names the element types of tensors that do not have the engine's floats.
 var elementsOf = map[model.DType]string{model.Int: engine.Int64.String(), model.Bool: engine.Bool.String()}
 
 // training is the name that all checkpoints of the training have.

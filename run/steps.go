@@ -267,8 +267,8 @@ func (l *leader) partsOf(p *schedule.Program) func(step int) int {
 	}
 }
 
-// finishOnly does what is left of a run whose checkpoint has all its steps. The run was killed before it could
-// evaluate and report: it saves itself where it goes on in another directory, and evaluates.
+// finishOnly completes a run whose checkpoint has all its steps, and which was killed before it could evaluate and
+// report. It evaluates, and saves where the run goes on in another directory.
 func (l *leader) finishOnly() error {
 	c := l.config
 	if err := l.begin(); err != nil {

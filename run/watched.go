@@ -82,7 +82,7 @@ func (n *overdue) step(tookS float64) {
 	}
 }
 
-// by is for how long a step has been under way that is late, and how long others take; false where it is not.
+// by is how long a late step has been under way, and how long others take; false where the step is not late.
 func (n *overdue) by(now time.Time) (late, usual time.Duration, is bool) {
 	if len(n.tookS) < 3 {
 		return 0, 0, false

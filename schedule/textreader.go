@@ -35,7 +35,7 @@ func ParseText(r io.Reader) (*Program, error) {
 	return t.p, nil
 }
 
-// complete fills in what a file may leave out, and refuses what it may not.
+// complete fills in fields that a file may leave out, and refuses a file without the others.
 func (p *Program) complete() error {
 	switch {
 	case p.Workers < 1 || p.Stages < 1:

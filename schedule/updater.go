@@ -51,8 +51,8 @@ const (
 	TakeWork                   // a reference takes the step of one pipeline
 )
 
-// UpdateCost is what a U or a PV takes and leaves, counted in what its stage has. "Whole" is everything that
-// training changes: parameters, buffers, optimizer states.
+// UpdateCost is the memory that a U or a PV takes and leaves, in copies of what its stage has. "Whole" is everything
+// that training changes: parameters, buffers, optimizer states.
 type UpdateCost struct {
 	Work  UpdateWork
 	Times int // 0: it computes nothing

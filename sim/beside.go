@@ -32,7 +32,7 @@ func (s *state) move(w int, in schedule.Instruction, takes float64) {
 	}
 }
 
-// besides is what there is of a worker's reference beside the one that its thread works on.
+// besides says which copies of a worker's reference there are besides the one that its thread works on.
 type besides struct {
 	given  bool // a copy lies there that no update has seen
 	inHand bool // the update under way has taken it
@@ -65,7 +65,7 @@ func (s *state) sees(w int, in schedule.Instruction) {
 	}
 }
 
-// seen is what an update that has ended has taken of the reference's thread.
+// seen returns the bytes of the reference's copy that an ended update has used up; 0 where it took none.
 func (m *held) seen(w int, c *StageCost) int64 {
 	b := &m.beside[w]
 	if !b.inHand {

@@ -48,7 +48,7 @@ type Packed struct {
 	InputS, BackS                  float64 // unpacking what it receives
 }
 
-// Sends is the bytes of what a stage sends of a micro-batch: SF activations, SB gradients.
+// Sends is the bytes that a stage sends of a micro-batch: activations for SF, gradients for SB.
 func (c *StageCost) Sends(kind schedule.Kind) int64 {
 	switch bytes, _, packed := c.Packed.of(kind); {
 	case packed:
@@ -59,7 +59,7 @@ func (c *StageCost) Sends(kind schedule.Kind) int64 {
 	return c.ActivationBytes
 }
 
-// of is the bytes of what an instruction sends or receives packed, if it does, and how long it takes to pack or unpack.
+// of is the packed bytes of a send or a receive, and the time to pack or unpack them; false for other instructions.
 func (k *Packed) of(kind schedule.Kind) (bytes int64, takesS float64, is bool) {
 	switch kind {
 	case schedule.SF:
@@ -240,7 +240,7 @@ func (k *StageCost) wrong() (field string, value float64) {
 	return "", 0
 }
 
-// transferS is what a transfer takes, or an error where no clock can take that.
+// transferS is the time of a transfer. It refuses times that are not numbers, 0 or more.
 func (c *Costs) transferS(t transfer) (latency, link float64, err error) {
 	if c.Transfer == nil {
 		return 0, 0, nil

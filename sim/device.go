@@ -98,7 +98,7 @@ func (s *state) leaveDevice(w int, in schedule.Instruction) {
 	s.wakeAll(s.gate.Done(w, in))
 }
 
-// giveBack sends the slots of what a receive has taken back to the senders, as messages of no bytes.
+// giveBack returns the slots of a receive's messages to their senders, as messages of no bytes.
 func (s *state) giveBack(w int, in schedule.Instruction) {
 	s.terms.p.Expected(in, func(sent schedule.Instruction, from int) bool {
 		latency, _, err := s.terms.costs.transferS(transfer{from: w, to: from, in: in})

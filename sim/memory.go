@@ -17,7 +17,8 @@ func (a *account) hold(n int64) {
 	a.peak = max(a.peak, a.bytes)
 }
 
-// held is what every worker holds, by the instructions that it has carried out and the messages that lie with it.
+// held counts what every worker holds, from the instructions that it has carried out and the messages that it has not
+// received yet.
 type held struct {
 	terms     *terms
 	journal   *journal
@@ -206,7 +207,7 @@ func (c *StageCost) received(p *schedule.Program, in schedule.Instruction) int64
 	return c.ActivationBytes - c.NoGradientBytes
 }
 
-// pack has a sender hold what it sends in fewer bits in place of what it has made, and says how long that takes.
+// pack replaces the sender's values by the copy in fewer bits that is sent, and says how long packing takes.
 func (m *held) pack(w int, in schedule.Instruction) (takesS float64) {
 	c := m.terms.of(in)
 	_, takesS, packs := c.Packed.of(in.Kind)
@@ -253,8 +254,8 @@ func (t *terms) receiveOf(sent schedule.Instruction, to int) schedule.Instructio
 	return receive
 }
 
-// rounded is what the input of a receive has more than the messages that make it up: its
-// worker's part of a micro-batch may be rounded otherwise than the parts on their way.
+// rounded is by how many bytes a receive's input exceeds the messages that it is made of. The sizes of the worker's
+// part of a micro-batch and of the parts that were sent may be rounded differently.
 func (t *terms) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 	whole := c.InputBytes
 	if in.Kind == schedule.RB {

@@ -47,7 +47,7 @@ func transferOf(m *profile.Machine) profile.Transfer {
 	return *m.Transfer
 }
 
-// mean is means over devices of what a profile says of their machines. Devices of one type have exactly its own.
+// mean averages values of a profile's machines over devices. Devices of a single type have exactly that type's value.
 func mean(p *profile.Profile, devices []string) (of func(func(m *profile.Machine) float64) float64) {
 	count := map[string]int{}
 	var machines []profile.Machine
@@ -119,7 +119,7 @@ func (n *Noise) takes(in schedule.Instruction, takesS, pace float64) float64 {
 	return n.Usual(varied * pace)
 }
 
-// check refuses terms of which no time comes.
+// check refuses terms that do not give a time.
 func (n *Noise) check() error {
 	if bad(n.DispatchS) {
 		return fmt.Errorf("sim: dispatch is %v; it must be a number, 0 or more", n.DispatchS)

@@ -36,7 +36,7 @@ type Summary struct {
 	Over            *Over     `json:"-"` // nil: every worker has enough
 }
 
-// journal is what is told of a simulation: what is drawn, and what every step takes.
+// journal is the output of a simulation: events to draw, and the time of every step.
 type journal struct {
 	records bool // every event and memory sample is kept
 	clock   *queue
@@ -201,8 +201,8 @@ func (sum *Summary) idle() {
 	}
 }
 
-// Steadily is the Summary of a stream: a step and its computing are what each one more adds on average, to a stream of
-// which half is so much shorter. A step takes no less than a worker computes in it.
+// Steadily is the Summary of a stream's average step: the difference from a shorter stream, half, divided by the steps
+// that it lacks. A step takes no less time than a worker computes in it.
 func (sum Summary) Steadily(half Summary) Summary {
 	more := float64(sum.Steps - half.Steps)
 	if more <= 0 {

@@ -17,7 +17,7 @@ func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
 	return c.FixedBytes
 }
 
-// changing is what an update changes of what a stage holds throughout.
+// changing is the bytes that an update changes, of those that a stage holds throughout.
 func (c *StageCost) changing() int64 { return c.FixedBytes - c.FrozenBytes }
 
 // updatePeak is the most held inside an update above what was held before it.

@@ -61,7 +61,7 @@ func (a *flights) end(id int) (*flight, error) {
 	return f, nil
 }
 
-// endHalf takes what is left of a micro-batch's backward.
+// endHalf takes the second half of a micro-batch's backward out of the flights.
 func (a *flights) endHalf(id int) (*half, error) {
 	h := a.halves[id]
 	if h == nil {
@@ -89,8 +89,8 @@ func (a *flights) free() {
 	}
 }
 
-// flight is what is held of a micro-batch between its forward and its backward: what a layer's backward needs, or of
-// layers that are computed again what their segment reads, and nothing that no backward needs.
+// flight holds a micro-batch's values between its forward and its backward. These are what a layer's backward needs,
+// or, for layers that are computed again, the inputs of their segment. Nothing else is kept.
 type flight struct {
 	y      *layers
 	micro  Micro
@@ -108,7 +108,7 @@ func (y *layers) newFlight(m Micro, given Tensors) *flight {
 		kept: Tensors{}, before: make([]map[int]engine.Tensor, n)}
 }
 
-// at is where layer l is in what is by layer from First.
+// at is the index of layer l in slices that begin with layer First.
 func (f *flight) at(l int) int { return l - f.y.c.First }
 
 // value is a value of the flight's: given, or made by a layer of the stage.

@@ -175,7 +175,7 @@ func (m *maker) restored(p *Param, state string, of engine.DType) (engine.Tensor
 	return m.c.Device.FromBytes(dtype, m.shape(p), rowsOf(data, p.rows))
 }
 
-// shape is that of what the stage has of a parameter.
+// shape is the shape of the stage's part of a parameter.
 func (m *maker) shape(p *Param) []int64 {
 	return shapeOf(m.c.Graph.Model.Layers[p.Layer].Params[p.Index].Shape)
 }

@@ -120,8 +120,7 @@ func (p *pass) read(bundle nn.Bundle) (err error) {
 	return nil
 }
 
-// freePast frees what no layer behind l reads, but for what a later segment will read
-// again: that the flight keeps.
+// freePast frees the values that no layer after l reads. The flight keeps those that a later segment will read again.
 func (p *pass) freePast(l int) {
 	for v, t := range p.live {
 		if p.f.y.c.Graph.values[v].lastUse > l {

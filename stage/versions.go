@@ -81,8 +81,8 @@ func (v *Versions) leaves(version int) ([][]engine.Tensor, error) {
 		"older ones are held", v.c.First, v.c.Last, version, v.newest, len(v.older))
 }
 
-// shown is what layers read in an evaluation: the state that Shown names in the place of every parameter that has had
-// an update, which gave the state its first value.
+// shown is the weights for an evaluation. The state that Shown names replaces every parameter that has been updated;
+// the first update gave the state its first value.
 func (v *Versions) shown() [][]engine.Tensor {
 	at := slices.Index(v.c.States, v.c.Shown)
 	if at < 0 {

@@ -35,9 +35,8 @@ func (t *Timeline) busyIn(windows []window) (busy [][]float64) {
 	return busy
 }
 
-// StepBusy is how long each worker computed in each step, [step mark][worker], in seconds:
-// as Computed has it, else by events; zeros for a step of which neither is recorded.
-// It is one pass over the events however many steps there are.
+// StepBusy is how long each worker computed in each step, [step mark][worker], in seconds. It is from Computed, else
+// from events; zeros for a step that has neither. It is one pass over the events however many steps there are.
 func (t *Timeline) StepBusy() [][]float64 {
 	steps := make([][]float64, len(t.Steps))
 	at := make(map[int]int, len(t.Steps))

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Rounded is by how much what a stage sent in fewer bits differed from what it had.
+// Rounded says by how much rounding to fewer bits changed what a stage sent.
 type Rounded struct {
 	Stage    int     `json:"stage"` // that sends
 	Kind     string  `json:"kind"`  // SF: activations; SB: gradients

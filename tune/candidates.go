@@ -22,7 +22,7 @@ type candidate struct {
 	rough     bool // its memory is of the simulated timing alone: it is slower than another of its kind, which fits
 }
 
-// over is by how many bytes the worst device is over its memory; 0 if none is.
+// over is how many bytes the worst device lacks; 0 if all have enough.
 func (c candidate) over(cl *cluster.Cluster) int64 {
 	_, bytes := predict.Over(cl, c.plan, &c.predicted)
 	return bytes

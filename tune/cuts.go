@@ -58,7 +58,7 @@ func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 	return all
 }
 
-// nearest is of every number of stages the partition that fits, or where none does the fastest.
+// nearest gives, for every number of stages, a partition that fits, or the fastest where none does.
 func (c cutter) nearest(w want) []*shape {
 	found, wanted := c.partition(w), 1
 	if w.all {

@@ -258,7 +258,8 @@ type hardware struct {
 	roomier bool // it has more memory, and does nothing else better
 }
 
-// betterHardware is what is worth asking for; where nobody searches, that under which a plan itself is faster.
+// betterHardware lists hardware changes to try. Without a search it lists only those that speed up the given plan
+// itself.
 func betterHardware(c *cluster.Cluster, searched bool) (all []hardware) {
 	for i, l := range c.Levels {
 		if l.Size > 1 {

@@ -141,8 +141,8 @@ func movable(pl *plan.Plan) bool {
 		func(st plan.Stage) bool { return st.FirstFraction != 0 || st.LastFraction != 0 })
 }
 
-// worthMoving is what a move must gain, relatively: stages in balance are not given up for a step
-// that nobody could measure.
+// worthMoving is the least relative gain of a move. Balanced stages are not given up for a gain that nobody could
+// measure.
 const worthMoving = 1e-3
 
 func (s *search) improvePlan(ctx context.Context, kind string, best candidate) {

@@ -64,9 +64,8 @@ func (m mover) improve(ctx context.Context, e *estimator, h *shape, budget int) 
 	return best, value
 }
 
-// minimiseMemory looks for what takes the least memory, where nothing fits so far. What it finds
-// does not depend on the limit where all devices have the same one, so a limit that a refusal
-// names is one that a next search meets.
+// minimiseMemory looks for the plan that takes the least memory, where nothing fits so far. Where all devices have the
+// same limit, the result does not depend on that limit, so the next search meets a limit that a refusal names.
 func (s *search) minimiseMemory(ctx context.Context) {
 	if s.fit() || s.Fix.Split != nil || s.Fix.Stages == 1 {
 		return

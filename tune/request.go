@@ -103,7 +103,7 @@ type Result struct {
 	search *search // that found it
 }
 
-// SettingError refuses what is fixed of a plan.
+// SettingError refuses a fixed setting of a plan.
 type SettingError struct {
 	Key string // of a job, which fixes it
 	Err error  // what it is, and what would be right
@@ -223,7 +223,7 @@ func (o Overrides) CheckNames() error {
 	return err
 }
 
-// checkBoundary refuses a format of what stages send each other where there is one stage.
+// checkBoundary refuses a format of boundaries in a plan of one stage.
 func (o Overrides) checkBoundary() error {
 	f, err := family.Lookup(o.Schedule)
 	switch {

@@ -116,7 +116,7 @@ func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 	return out
 }
 
-// reasons says why plans of a space lose, from what was simulated of them.
+// reasons says why plans of a space lose, from their simulations.
 type reasons struct{ *space }
 
 // overlapped is data parallelism whose all-reduce runs beside the backward, layer by layer, by

@@ -63,7 +63,7 @@ func (h *shape) stageOf(layer int) int {
 	return i - 1
 }
 
-// changePlaces lays two stages in each other's place along the devices, of which the stages between them move on.
+// changePlaces exchanges two stages' places along the devices; the stages between them move accordingly.
 func (h *shape) changePlaces(i, j int) {
 	devices := h.devices()
 	var taken []int

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// space is what a search chooses from: a request with all that it leaves open. Nothing changes it.
+// space is what a search chooses from: a request and the choices that it leaves open. Nothing changes it.
 type space struct {
 	Request
 	sizes     []int                    // micro-batch sizes to try
@@ -169,7 +169,7 @@ func (s *space) searched(f family.Family) bool {
 // replicas says whether stages of a pipeline may be on several devices.
 func (s *space) replicas() bool { return s.Fix.Warmup == nil }
 
-// replicated is so many replicas of a stage, with what they divide.
+// replicated describes n replicas of a stage, and what they divide.
 func (s *space) replicated(n int) memory.Replicas { return memory.Replicas{N: n, Shard: s.Fix.Shard} }
 
 // same says whether it makes no difference which of two devices a stage is on, its

@@ -118,7 +118,7 @@ const (
 	equalSplit       = "equal split"
 )
 
-// search is a Search under way: a space, what was simulated of it, and what goes on from there.
+// search is a Search under way: a space, the candidates simulated so far, and those from which it goes on.
 type search struct {
 	*space
 	*candidates

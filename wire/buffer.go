@@ -110,7 +110,7 @@ func (b *Buffer) Payload() int64 {
 	return b.Bytes()
 }
 
-// Header is what a frame says of the message that it begins, if it begins one.
+// Header is the header of the message that a frame begins, if it begins one.
 func (b *Buffer) Header() (Header, bool) {
 	if b.message != nil {
 		return *b.message, true

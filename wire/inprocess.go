@@ -149,7 +149,7 @@ func (c *handing) Fail(rank int, err error) {
 	c.end(err, func(peer int) bool { return peer == rank })
 }
 
-// Close ends all that this worker has posted, and waits for what is being handed over.
+// Close ends all frames that this worker has posted, and waits for those that are being handed over.
 func (c *handing) Close() error {
 	c.RefuseAll()
 	c.end(ErrClosed, func(int) bool { return true })

@@ -81,8 +81,7 @@ func NewPort(c Carrier, config Config) (*Port, error) {
 // Rank is the port's worker.
 func (p *Port) Rank() int { return p.carrier.Rank() }
 
-// HandsOver says that the memory of what is sent to another worker changes hands, and that nobody looks at its
-// Data.
+// HandsOver says whether the memory of frames to another worker changes hands; then nobody looks at their Data.
 func (p *Port) HandsOver(rank int) bool { return rank == p.Rank() || p.carrier.HandsOver(rank) }
 
 // of is the carrier of an edge.

@@ -79,7 +79,7 @@ func (e *inEdge) header(err error) {
 	e.mu.Unlock()
 }
 
-// read posts receives for what a header says, and for the next header behind it.
+// read posts receives for the frames that a header announces, and for the next header.
 func (e *inEdge) read() error {
 	if e.hands {
 		if e.frame.message == nil {

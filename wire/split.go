@@ -52,7 +52,7 @@ func (c *split) HandsOver(rank int) bool { return c.to(rank).HandsOver(rank) }
 // Describe implements Carrier.
 func (c *split) Describe(e Edge) string { return c.of(e).Describe(e) }
 
-// Moved is of both.
+// Moved adds the bytes of both carriers.
 func (c *split) Moved() int64 { return c.near.Moved() + c.Carrier.Moved() }
 
 func (c *split) Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error)) {

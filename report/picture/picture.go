@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Clock is what times of an axis are written in: a unit of which PerS make a second. The zero Clock has no unit.
+// Clock is the unit of an axis's times; PerS of them make a second. The zero Clock has no unit.
 type Clock struct {
 	Unit string
 	PerS float64

@@ -76,8 +76,8 @@ func Among(path string, others Others) (*Spread, error) {
 	return nil, &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory on any host; "+remedy, path, prefix+"N")}
 }
 
-// ofOne refuses processes whose checkpoints are of several trainings, none of which all have: the newest may be that of
-// one that nobody means, and what another process has would be set aside for it.
+// ofOne refuses processes whose checkpoints are of several trainings, unless all have one in common. Otherwise the
+// newest might belong to a training that nobody means, and checkpoints of another would be set aside for it.
 func ofOne(surveys []Survey) error {
 	first, common := -1, map[string]bool{}
 	for rank, s := range surveys {
@@ -111,7 +111,7 @@ type candidate struct {
 	spread Spread
 }
 
-// candidates is what all have found, the newest first; of one step those that can be read first.
+// candidates lists the checkpoints of all processes, newest first; of those of one step the readable ones first.
 func candidates(surveys []Survey) []*candidate {
 	var all []*candidate
 	seen := map[int]bool{}

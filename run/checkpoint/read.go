@@ -57,7 +57,7 @@ func (p *part) begin(ctx context.Context) error {
 	return p.err
 }
 
-// header is what a file says that it holds, which is as many tensors as the manifest says.
+// header reads a file's list of tensors, and refuses another number of them than the manifest says.
 func (f File) header(from io.ReaderAt) (*Index, error) {
 	x, err := ReadIndex(from, f.Bytes)
 	if err == nil && len(x.names) != f.Tensors {
@@ -182,7 +182,7 @@ func open(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
-// takeFile takes a file of the checkpoint's own directory, all of which it reads.
+// takeFile reads a file of the checkpoint's own directory, to its end.
 func (c *Checkpoint) takeFile(f File) error {
 	one, err := openFile(filepath.Join(c.Path, f.Name), f)
 	if errors.Is(err, os.ErrNotExist) && f.Host != "" {

@@ -33,7 +33,7 @@ func (m *Manifest) rowNames() rowNames {
 
 var ofPipeline = regexp.MustCompile(`^pipeline-\d+/`)
 
-// of is which rows a tensor of a file has, and of which parameter; of another tensor param is nil.
+// of finds the parameter, and its rows, that a file's tensor holds; param is nil for any other tensor.
 func (r rowNames) of(name string) (whole string, first, end int, param *Parameter) {
 	prefix := ofPipeline.FindString(name)
 	own, state, kept := strings.Cut(name[len(prefix):], "#")
@@ -60,8 +60,8 @@ func (p *Parameter) rows(first, end int) []int64 {
 	return shape
 }
 
-// put adds a section to those of its tensor, whose rows stay in order; or it finds one that has some of what is to be
-// added.
+// put adds a section to those of its tensor, in the order of rows. If one of them overlaps the new one, it returns that
+// one.
 func put(all []section, s section) (more []section, twice *section) {
 	for i, o := range all {
 		if o.end == 0 || s.end == 0 || s.first < o.end && o.first < s.end {

@@ -65,7 +65,7 @@ func (s *Store) Drafted(name string) bool {
 	return err == nil
 }
 
-// mark is what a process that has a folder puts into a draft, behind which stands its number.
+// mark is the prefix of a file that a process puts into a draft in its folder; the process's number follows.
 const mark = "process-"
 
 // Mark puts a process's mark into a draft, which it makes.
@@ -176,8 +176,8 @@ func (s *Store) SetOthersAside(from *Checkpoint) error {
 	}
 }
 
-// adopt has the folder have a checkpoint of which it has files: it commits the draft that they are in, or writes the
-// manifest anew where that is damaged or gone. One of the same step that was to give way does so.
+// adopt completes a checkpoint whose files the folder has. It commits the draft that they are in, or writes a damaged
+// or missing manifest anew. Another checkpoint of that step gives way to it.
 func (s *Store) adopt(from *Checkpoint) error {
 	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps))
 	text, _, unreadable := readManifest(filepath.Join(final, manifestName))

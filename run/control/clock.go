@@ -40,7 +40,7 @@ func (c *Clock) Read(r Reading) {
 	c.readings = append(c.readings, r)
 }
 
-// OffsetS is what the clock lacks to the leader's at a moment, by the Reading that says it best as yet.
+// OffsetS is how far the clock is behind the leader's at a moment, by the best Reading so far.
 func (c *Clock) OffsetS(nowS float64) float64 {
 	best, least := 0.0, math.Inf(1)
 	for _, r := range c.readings {

@@ -118,7 +118,7 @@ func Decode(text []byte) (Message, error) {
 	return Message{N: l.N, From: l.From, Epoch: l.Epoch, Body: body}, nil
 }
 
-// clip bounds what is said of a text that anybody may have written.
+// clip shortens a text from outside for a message.
 func clip(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "..."

@@ -22,7 +22,7 @@ func NewFollower(process, workers int) *Follower {
 	return &Follower{process: process, idle: workers == 0}
 }
 
-// Say makes a Message of what the process has to say; false where that is of no use to anybody any more.
+// Say makes a Message of a body; false where nobody needs it any more.
 func (f *Follower) Say(body Body) (Message, bool) {
 	switch body.(type) {
 	case Failed:

@@ -100,7 +100,7 @@ func (l *Leader) Order(body Body) []Message {
 // Ordered says whether an order is under way.
 func (l *Leader) Ordered() bool { return l.order != nil }
 
-// Keepers is by process what Look was answered with: the process that keeps the folder which it has.
+// Keepers is each process's answer to Look: the process that keeps its folder.
 func (l *Leader) Keepers() []int {
 	keepers := make([]int, len(l.process))
 	for i, p := range l.process {
@@ -373,7 +373,7 @@ func (l *Leader) HasLeft(process int) bool { return l.process[process].left }
 // Lose counts a process that nobody hears of any more as gone.
 func (l *Leader) Lose(process int) { l.process[process].left = true }
 
-// Outcome is what a Program that is over has done: the minibatches that all processes have, and why the last
+// Outcome is the result of a Program that is over: the minibatches that all processes completed, and why the last
 // update was taken back for good.
 func (l *Leader) Outcome() (minibatches int, refused *Failed) {
 	for i, p := range l.process {

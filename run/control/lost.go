@@ -16,7 +16,7 @@ type LostError struct {
 	Due     *Due   `json:"-"`    // what this process, or for the leader any, waited for longest; nil: nothing
 }
 
-// Due is what a worker waited for of a process that was lost.
+// Due is the instruction of a lost process that a worker was waiting for.
 type Due struct {
 	Worker      int     `json:"worker"`      // that waited
 	Of          int     `json:"of"`          // the worker that it waited for

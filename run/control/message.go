@@ -334,7 +334,7 @@ type Leave struct {
 	Drafts []string `json:"drafts,omitempty"`
 }
 
-// Record is a part of what a process has recorded; all of them, merged, are the whole.
+// Record is a part of a process's record; all parts, merged, are the whole.
 type Record struct {
 	Timeline *trace.Timeline `json:"timeline"`
 }

@@ -36,7 +36,7 @@ type Progress struct {
 	TookS     float64 // of all steps, what two have in common counted once
 }
 
-// whole is a step of which not all parts have come.
+// whole is a step that is complete once the parts of all processes have come.
 type whole struct {
 	mark    trace.StepMark
 	workers []Did
@@ -46,7 +46,7 @@ type whole struct {
 	parts   int
 }
 
-// Finished is what is known of a step once it is whole.
+// Finished is a step's values once all parts have come.
 type Finished struct {
 	Step    int
 	Loss    float64
@@ -178,8 +178,8 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	return f, whole, nil
 }
 
-// inRound is what a step takes on average, of workers that go their own way. A round is the last steps, one of each
-// worker: what passed from when all steps before it had ended until all in it have, over how many there are.
+// inRound is the average time of a step where each worker goes at its own pace. A round is the last steps, one for each
+// worker. The average is the time between the ends of the round before and of this one, divided by its steps.
 func (p *Progress) inRound(s trace.StepMark) float64 {
 	p.begun = min(p.begun, s.StartS)
 	last, n := max(s.EndS, p.round[len(p.round)-1]), float64(len(p.round))
@@ -188,7 +188,7 @@ func (p *Progress) inRound(s trace.StepMark) float64 {
 	return (last - since) / n
 }
 
-// finish is what is known of a step that is whole. Who has no part of it is where it was.
+// finish computes the values of a complete step. A worker without a part in it counts from where it was.
 func (p *Progress) finish(s *whole) Finished {
 	for process, workers := range p.of {
 		for _, w := range workers {

@@ -45,7 +45,7 @@ func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	return quietS, waits, computing
 }
 
-// Owing is what the leader waits for, of which processes: that they answer a Beat, or leave.
+// Owing says which processes owe the leader an answer to a Beat, or have yet to leave.
 func (l *Leader) Owing() (what string, processes []int) {
 	switch {
 	case l.leaving:
@@ -56,9 +56,9 @@ func (l *Leader) Owing() (what string, processes []int) {
 	return "", nil
 }
 
-// Still is what the leader waits for, of which processes, in which nothing has happened for forS seconds. It waits
-// for them to be ready or to carry out an order, and the time is what they said at the last Beat. However slow they
-// are, those in which something happens are not among them.
+// Still says which processes the leader waits for although nothing has happened in them for forS seconds, and for what.
+// They have to become ready or to carry out an order; the time is from their answer to the last Beat. A process in
+// which anything happens is not among them, however slow it is.
 func (l *Leader) Still(forS float64) (what string, processes []int) {
 	still := func(p *told) bool { return p.needs != nil && p.needs.Owes && p.needs.QuietS >= forS }
 	switch {

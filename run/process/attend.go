@@ -135,7 +135,7 @@ type attendance struct {
 // HurryAfter is how long a process may take to leave once another is lost: who runs ends.
 const HurryAfter = 2 * time.Second
 
-// await waits for what a process leaves, and returns false where that takes too long.
+// await waits for a process's belongings; false where that takes too long.
 func (a *attendance) await() (left Belongings, in bool) {
 	x, whole := a.x, make(chan Belongings, 1)
 	crash.Go(func() { whole <- a.depart() })

@@ -141,8 +141,8 @@ func (n *Network) number(p *stage.Param) uint32 {
 	return uint32(at)
 }
 
-// sumUses sums, for every parameter among uses, what all stages gave for it, in layer order: stages ascend,
-// and so do the layers in what each gives.
+// sumUses sums, for every parameter among uses, the gradients that all stages gave for it. The order is that of layers:
+// stages ascend, and so do the layers within a stage.
 func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	j := h.w.job
 	stages := slices.Sorted(maps.Keys(all))

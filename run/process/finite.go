@@ -82,7 +82,7 @@ func (e *remoteError) Is(target error) bool {
 	return target == ErrNotFinite && e.failed.Class == classNotFinite
 }
 
-// Unwrap says of what kind it is.
+// Unwrap is the failure by which errors.As knows its kind.
 func (e *remoteError) Unwrap() error { return e.failed }
 
 // isFinite says whether x is a number and not infinite.

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Job is what every process of a run is told of it, all alike but for the world that says which one it is.
+// Job describes a run to each of its processes. All get the same, except the World, which says which process this is.
 type Job struct {
 	Engine    engine.Engine
 	Model     *model.Model
@@ -72,7 +72,7 @@ type Sums struct {
 	Meet        Meet  // with whom they do; nil: with each other, in rank order
 }
 
-// Keep is what is kept of a run, or told of it as it goes on.
+// Keep says what a run keeps, and what it reports as it goes on.
 type Keep struct {
 	Steps    int // in the record
 	WantStep func(int) bool

@@ -55,8 +55,8 @@ func (h *holding) measureApart() error {
 	return nil
 }
 
-// tensorName is what a checkpoint calls a tensor of a pipeline: its own name where one
-// model is all there is, and for the reference, so that whoever reads one model reads that.
+// tensorName is the name in a checkpoint of a pipeline's tensor. With a single model, and for the reference, it is the
+// tensor's own name; so a reader of one model gets the reference.
 func (j *Job) tensorName(pipeline int16, name string) string {
 	if pipeline == j.shown() {
 		return name
@@ -146,7 +146,7 @@ func averageInto[T float32 | float64](of []checkpoint.Tensor) {
 	}
 }
 
-// pipelineTensor is what a checkpoint calls a tensor of a pipeline that is not the one shown.
+// pipelineTensor is the name in a checkpoint of a tensor of a pipeline other than the one shown.
 func pipelineTensor(pipeline int, name string) string {
 	return checkpoint.PipelinePrefix(pipeline) + name
 }

@@ -52,7 +52,7 @@ type Process struct {
 	leaving  leaving
 }
 
-// leader is the process's end of what it and the leader tell each other, in order.
+// leader is the process's end of its exchange with the leader, in order.
 type leader struct {
 	link     control.Link
 	follower *control.Follower
@@ -276,7 +276,8 @@ func (x *Process) Failure() error {
 	return x.failure.err
 }
 
-// Due is what the process waited for as another was lost; nil where none is, or it waited for nothing of that one.
+// Due is what the process was waiting for from a process that was lost; nil where none was lost, or nothing was awaited
+// from it.
 func (x *Process) Due() *control.Due {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -210,8 +210,8 @@ func (r *replicas) sumBuckets(ctx context.Context, group *collective.Group, buck
 	return nil
 }
 
-// allReduce sums over the replicas what is left of a stage's gradients, and its buffers,
-// which the update then divides.
+// allReduce sums over the replicas a stage's gradients that are not summed yet, and its buffers, which the update then
+// divides.
 func (r *replicas) allReduce(in schedule.Instruction) error {
 	h := r.h
 	if err := h.losses.read(in); err != nil {
@@ -333,7 +333,7 @@ func (l *lent) bytes() int64 {
 	return n
 }
 
-// numbers waits, reads all of what is lent as float64, and frees it.
+// numbers waits for the lent tensors, reads them as float64, and frees them.
 func (l *lent) numbers() ([]float64, error) {
 	defer l.free()
 	if err := l.wait(); err != nil {

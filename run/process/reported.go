@@ -219,7 +219,7 @@ func (w *worker) besides(in schedule.Instruction, start time.Time, size int64, w
 	}))
 }
 
-// ledger is the record of what has happened, on the process's clock: of a step's part all or nothing counts.
+// ledger records what has happened, on the process's clock. Of a step's part either all or nothing counts.
 type ledger struct {
 	began  time.Time // when the clock was 0
 	now    *underway

@@ -296,7 +296,7 @@ func (c *crossing) unpacked(all stage.Tensors) error {
 	return nil
 }
 
-// rounded is by how much what this stage has sent differed from what it had. A device that has failed says nothing.
+// rounded says by how much rounding changed what this stage has sent. A device that has failed says nothing.
 func (c *crossing) rounded() []trace.Rounded {
 	var all []trace.Rounded
 	for kind, packer := range c.packers {

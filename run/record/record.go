@@ -118,7 +118,7 @@ func (r *Recorder) Loss(step, index int, weighted float64) {
 // Norm notes the norm of a step's gradients, which all stages that have one find alike.
 func (r *Recorder) Norm(step int, norm float64) { r.step(step).norm = norm }
 
-// Part is what is known of a process's part of a step once its last update has ended.
+// Part is a process's part of a step, complete once the process's last update of it has ended.
 type Part struct {
 	Step       int
 	Start, End time.Duration
@@ -168,7 +168,7 @@ func (r *Recorder) Updated(step, of int) (Part, bool) {
 // Excerpt is what there is of some steps while the run goes on. It may be read while the Recorder takes more.
 type Excerpt []stepRecord
 
-// Excerpt is what there is of a step that stands, and with around of all others; false where it is kept no more.
+// Excerpt is the record of a completed step, and with around of all others; false where it is no longer kept.
 func (r *Recorder) Excerpt(step int, around bool) (Excerpt, bool) {
 	s := r.kept[step]
 	if s == nil {
@@ -218,7 +218,7 @@ func (r *Recorder) known() (steps []int) {
 	return steps
 }
 
-// maxOutside bounds what is kept of evaluations and checkpoints.
+// maxOutside bounds the events that are kept of evaluations and checkpoints.
 const maxOutside = 4096
 
 // Fill writes events and memory into a Timeline.

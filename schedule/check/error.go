@@ -72,8 +72,8 @@ func (e *Error) Locate(p, q *schedule.Program) {
 	}
 }
 
-// madeFor is what an instruction is found as: itself, or the computation that lowering has
-// put a transfer beside.
+// madeFor lists the kinds to look for in place of an instruction's kind: itself, or the computation that lowering added
+// a transfer for.
 func madeFor(k schedule.Kind) []schedule.Kind {
 	switch k {
 	case schedule.RF, schedule.SF:

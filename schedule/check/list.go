@@ -121,7 +121,7 @@ func (l *list) weights(in schedule.Instruction) error {
 	return nil
 }
 
-// sends holds a send to the computations that make what it sends, either of which will do.
+// sends checks that a computation that makes what is sent comes before the send; either kind will do.
 func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	if !l.have[in.As(made)] && !l.have[in.As(or)] {
 		return fmt.Errorf("what it sends is not made yet: %v must come before it", in.As(made))

@@ -9,8 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// tally follows each list of a Program in order and keeps account of what each
-// instruction makes and uses.
+// tally follows each list of a Program in order, and counts what each instruction makes and uses.
 type tally struct {
 	p         *schedule.Program
 	done      map[schedule.Instruction]int // computations

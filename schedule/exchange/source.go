@@ -94,8 +94,8 @@ func (s *Source) Playable() error {
 	return err
 }
 
-// TooMuch is the refusal of a Program of which a worker lacks the memory for an instruction, with absolute ids.
-// lowered is the Program as it would run, with as many repetitions as it would.
+// TooMuch refuses a Program because a worker lacks the memory for an instruction, given with absolute ids. lowered is
+// the Program as it would run, with all repetitions.
 func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Instruction, why string) error {
 	e := &check.Error{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File,
 		Lines: s.lines}

@@ -201,8 +201,8 @@ func (t *soonest) set(w, start int) {
 
 func (t *soonest) first() (worker, start int) { return t.firsts[1], t.starts[t.firsts[1]] }
 
-// choose is what a worker starts next and when: of the pipelines whose next computation can
-// start soonest the one that the rule prefers, and then the lower.
+// choose says which pipeline's computation a worker starts next, and when. Among those that can start soonest it takes
+// the one that the rule prefers, then the lowest.
 func (o *player) choose(w int) (pipeline, start int) {
 	start = math.MaxInt
 	var best waiting

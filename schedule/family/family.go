@@ -170,7 +170,7 @@ func (f Family) Keeps(w schedule.Policy) error {
 	return fmt.Errorf("%s; %s is kept by %s", text, w, inWords(others))
 }
 
-// inWords is a list of what there is to choose from.
+// inWords lists choices in words.
 func inWords[T ~string](all []T) string {
 	text := ""
 	for i, one := range all {
@@ -217,7 +217,7 @@ func (f Family) DefaultPolicy() schedule.Policy { return f.policies()[0] }
 // AdmitsPolicy says whether a Program of the family may carry a weight policy.
 func (f Family) AdmitsPolicy(w schedule.Policy) bool { return slices.Contains(f.policies(), w) }
 
-// IsGeneral says whether the family takes any choice of what General speaks of.
+// IsGeneral says whether the family is a general one, of which others are choices of depths or workers.
 func (f Family) IsGeneral() bool { return f.General == f.Name }
 
 // Asynchronous says whether no pipeline of the family's ever flushes.

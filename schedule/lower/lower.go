@@ -48,8 +48,8 @@ func Lower(p *schedule.Program, o Options) (*schedule.Program, error) {
 	return &out, nil
 }
 
-// addUpdates puts in what updates need and, where the family has not put them in, the updates: where they
-// stand is the weight policy's.
+// addUpdates adds what updates need, and the updates themselves where the family has not. The weight policy says where
+// they stand.
 func addUpdates(p *schedule.Program) error {
 	switch {
 	case p.Served():

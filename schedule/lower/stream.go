@@ -6,10 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// addStream lowers the updates of an order without a flush: behind the last gradient of
-// each group of micro-batches come the collectives and the update of that stage, and at the
-// end of the stream the update of what is left over. Forwards behind an update
-// may use what it made, so nothing is put off.
+// addStream lowers the updates of an order without a flush: after the last gradient of each group of micro-batches come
+// the collectives and the update of that stage, and at the end of the stream the update by the rest. Forwards after an
+// update may use its result, so nothing is put off.
 func addStream(p *schedule.Program) error {
 	if err := groupsMeet(p); err != nil {
 		return err

@@ -59,7 +59,7 @@ type head struct {
 	takes []message // where it is a receive
 }
 
-// begun is the greatest ids of what a worker has begun, of minibatches and of micro-batches; -1 for none.
+// begun has the greatest minibatch and micro-batch that a worker has begun; -1 for none.
 type begun struct{ mini, micro int32 }
 
 // add notes an instruction that begins.
@@ -177,7 +177,7 @@ func (l *Local) Head() (schedule.Instruction, bool) { return l.head.in, l.head.m
 // Open is how much the worker has issued that is not done.
 func (l *Local) Open() int { return l.open.count() }
 
-// Begun is the greatest minibatch of which it has started an instruction; -1 for none.
+// Begun is the greatest minibatch that it has started an instruction of; -1 for none.
 func (l *Local) Begun() int {
 	begun := int(l.begun.mini)
 	if l.begun.micro >= 0 { // minibatches ascend with their micro-batches
@@ -206,7 +206,7 @@ func (l *Local) Poll() Need {
 	return n
 }
 
-// needs is what the head needs besides a core, worked out once between two things that happen.
+// needs is what the head needs besides a core. It is worked out once between two transitions.
 func (l *Local) needs() *Need {
 	if !l.known {
 		l.need, l.known = Need{Worker: l.worker, At: l.head.in}, true

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// open is what a worker has issued, or is at, that is not done.
+// open has the instructions that a worker has started or issued and that are not done.
 type open struct {
 	joined []schedule.Instruction // collectives
 	behind []schedule.Instruction // computations, in their order

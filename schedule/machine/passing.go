@@ -102,7 +102,7 @@ func (s *passing) drops(receive schedule.Instruction) bool {
 	return s.p.MinibatchOf(receive) >= s.undone
 }
 
-// rollback has a worker pass what lies behind minibatch k, and take and drop what was sent of it.
+// rollback makes a worker skip what comes after minibatch k, and receive and drop what was sent of it.
 func (s *passing) rollback(k, worker int) {
 	if s.undone <= k+1 {
 		return // this is another stage's PV of the same minibatch

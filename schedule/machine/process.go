@@ -191,7 +191,7 @@ func (s *Process) Ended() bool {
 	return true
 }
 
-// Waits is what every worker that is neither running nor done waits for.
+// Waits says what each worker waits for that is neither running nor done.
 func (s *Process) Waits() []Need {
 	var needs []Need
 	for _, w := range s.workers {

@@ -196,7 +196,7 @@ func (r *replay) group(stage int32) int {
 	return r.per
 }
 
-// updates counts those of in's replica in what a worker has done.
+// updates counts the updates of in's replica that a worker has done.
 func updates(have map[schedule.Instruction]bool, in schedule.Instruction) int {
 	n := 0
 	for u := range have {

@@ -61,8 +61,8 @@ func (d divided) weights(bytes int64) int64 {
 	return bytes
 }
 
-// whole adds what instructions hold for a moment of units: the weights of two neighbours, one of which is gathered
-// while the other computes, and the gradients of one until they are scattered.
+// whole adds the units' values that instructions hold in full for a moment. These are the weights of two neighbours,
+// since one is gathered while the other computes, and the gradients of one until they are scattered.
 func (d divided) whole(out *Held, units []Unit) {
 	if d.n < 2 || !d.shard.Gradients() {
 		return

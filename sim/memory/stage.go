@@ -197,7 +197,8 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, insid
 	return peak
 }
 
-// later is what a whole backward holds that finds the parameters' gradients there, first one that makes them.
+// later is the memory of a backward that adds to existing gradients of the parameters; first is that of one that makes
+// them.
 func later(c *profile.Cost) int64 { return c.BackwardPeakBytes }
 
 func first(c *profile.Cost) int64 {

@@ -28,7 +28,7 @@ type Replicas struct {
 	Shard plan.Shard
 }
 
-// blockOf is the layers of which Sums keep the widest.
+// blockOf is how many layers are in a block; Sums keep the widest layer of each.
 const blockOf = 64
 
 // SumsOf is the sums of all layers, costs being theirs on one device type at one number of rows.

@@ -21,8 +21,7 @@ const (
 // Kinds is the optimizers by name.
 func Kinds() []string { return []string{SGD, Adam, AdamW, LARS, ASGD} }
 
-// ErrRange is what a step fails with that would multiply float32 parameters by a number which float32 does
-// not hold.
+// ErrRange is the error of a step with a factor beyond float32 for float32 parameters.
 var ErrRange = errors.New("beyond the numbers of float32")
 
 // Settings is an optimizer and its coefficients. The learning rate is not among them:

@@ -90,9 +90,8 @@ func (r Rate) done(step int) float64 {
 	return min(1, float64(step)/float64(r.Total-r.Warmup))
 }
 
-// ClipScale is what gradients are multiplied by so that their global norm is at most
-// limit. limit 0 means no clipping. Pascanu et al., On the difficulty of training
-// recurrent neural networks, ICML 2013, Algorithm 1.
+// ClipScale is the factor that makes the gradients' global norm at most limit. limit 0 means no clipping. Pascanu et
+// al., On the difficulty of training recurrent neural networks, ICML 2013, Algorithm 1.
 func ClipScale(norm, limit float64) float64 {
 	if limit <= 0 || norm <= limit {
 		return 1

@@ -95,7 +95,7 @@ func (w *Workload) DataParallel(ctx context.Context) (best Baseline, ok bool) {
 	return best, ok
 }
 
-// Needs is what a baseline may be held to: its fullest device's memory, or that of all together.
+// Needs is a baseline's memory as a budget: that of its fullest device, or of all devices together.
 func (b Baseline) Needs(together bool) Budget {
 	if together {
 		return Budget{TogetherBytes: Scored{MemoryBytes: b.Predicted.MemoryBytes}.Together()}

@@ -46,7 +46,7 @@ func (w *Workload) sideBySide(p *Pipelined) (sim.Summary, error) {
 	return sum, err
 }
 
-// longer is by how much layers take longer for n pipelines at once than for one.
+// longer is the factor by which layers take longer for n pipelines at once than for one.
 func longer(layers []profile.Stretch, n int) float64 {
 	sum := 0.0
 	for _, l := range layers {

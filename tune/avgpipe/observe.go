@@ -186,7 +186,7 @@ func (o *Observing) within(stage int, e *trace.Event) (c Curve) {
 	return c
 }
 
-// inFlight is for how long at least one of some messages waited for a link or was on its way.
+// inFlight is the time during which at least one of the messages waited for a link or was on its way.
 func inFlight(sends []trace.Event) float64 {
 	slices.SortFunc(sends, func(a, b trace.Event) int { return cmp.Compare(a.ReadyS, b.ReadyS) })
 	sum, until := 0.0, math.Inf(-1)
@@ -244,9 +244,8 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 	return nil
 }
 
-// heldBefore is what a worker holds when an instruction starts: of the last sample before
-// that moment and of those at it the least, because at it stands also what the instruction
-// itself takes for a moment.
+// heldBefore is what a worker holds when an instruction starts: the least of the last sample before that moment and
+// those at it. A sample at that moment may include what the instruction itself takes.
 func heldBefore(samples []trace.MemorySample, atS float64) (bytes int64, ok bool) {
 	n, _ := slices.BinarySearchFunc(samples, atS, func(m trace.MemorySample, at float64) int {
 		if m.AtS <= at {

@@ -237,9 +237,8 @@ func (t *tuning) profileAt() (Degrees, error) {
 	return most, nil
 }
 
-// known fills in what the layers' profile knows of a setting: what each stage's layers take and would take at
-// their device's peak, one set of parameters of each stage, and what its update
-// takes for a moment.
+// known fills in a setting's values from the layers' profile. For each stage they are the times of its layers, measured
+// and at the device's peak, its parameters, and its update's temporary memory.
 func (w *Workload) known(p *Pipelined, o *Observing) error {
 	own := w.profileOf(p.At.Pipelines)
 	costs, err := sim.CostsOf(own, w.Cluster, p.Plan)
@@ -269,8 +268,8 @@ func (w *Workload) known(p *Pipelined, o *Observing) error {
 	return nil
 }
 
-// descending is what a backward computes: layers down, in front of each segment that it computes once more the forwards
-// of that.
+// descending lists what a backward computes: layers in descending order, and before each recomputed segment its
+// forwards.
 func descending(forward, backward []profile.Stretch, again plan.Recompute) (all []profile.Stretch) {
 	n := len(backward)
 	segment := again.Segment(n)

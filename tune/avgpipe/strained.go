@@ -59,8 +59,8 @@ func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 	return max(of(a)-each*float64(a.MicroBatch), 0)
 }
 
-// Nearly is by how much settings may be behind the fastest prediction and still be taken for as
-// fast: about what predictions are off what is measured.
+// Nearly is how far behind the fastest prediction a setting still counts as equally fast: about the error of
+// predictions.
 const Nearly = 0.05
 
 // steadiest is, of the settings that are nearly the fastest as profiled, the one that is fastest

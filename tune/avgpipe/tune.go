@@ -69,7 +69,7 @@ const (
 // ByTrial is no way to choose: among the errors, it is what one trial of a setting says of its median trial.
 const ByTrial Method = "one trial"
 
-// Choice is what a method chose and what that cost.
+// Choice is a method's choice, and the cost of making it.
 type Choice struct {
 	Method Method  `json:"method"`
 	At     Degrees `json:"at"`
@@ -182,7 +182,7 @@ func Tune(ctx context.Context, r Request) (*Result, error) {
 	return t.out, nil
 }
 
-// soFar is what is known where ctx has ended; nil where it is something else that went wrong.
+// soFar is the result so far if ctx has ended; nil where something else went wrong.
 func (t *tuning) soFar(ctx context.Context) *Result {
 	if ctx.Err() == nil {
 		return nil
@@ -210,7 +210,7 @@ const (
 // trials is the group of pieces of work that each run a setting.
 const trials = "trials"
 
-// Trying is a piece of work that runs a setting for so many batches, each of which takes about so long.
+// Trying is a piece of work that runs a setting for some batches of about batchS seconds each.
 func Trying(at Degrees, batches int, batchS float64) progress.Piece {
 	return progress.Piece{What: "trying " + at.String(), Kind: "trial of " + at.String(), Group: trials,
 		Cost: trialS + float64(Iterations(at, batches)*at.Pipelines)*batchS}
@@ -229,8 +229,7 @@ func (t *tuning) prediction(at Degrees) progress.Piece {
 	return played("predicting", "prediction", at, predictionS)
 }
 
-// predictions is the piece of work that predicts all settings of the grid, of which several are at once: so far as
-// done says.
+// predictions is the piece of work that predicts all settings of the grid, several at once; done counts them.
 func (t *tuning) predictions(done *atomic.Int64) progress.Piece {
 	all := progress.Piece{What: "predicting " + strconv.Itoa(len(t.out.Grid)) + " settings", Kind: "predictions",
 		Group: "predictions"}

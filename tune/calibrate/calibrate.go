@@ -131,7 +131,7 @@ func Run(ctx context.Context, r Request) (*Fit, error) {
 	return out, nil
 }
 
-// fitted fits all numbers, and then again without those of which the observations said little.
+// fitted fits all numbers, and then again without those that the observations hardly determine.
 func fitted(f fitting, all []Observation, least float64) (*Fit, error) {
 	out := &Fit{HeldOut: math.NaN(), Numbers: slices.Clone(f.numbers)}
 	f.numbers = out.Numbers
@@ -147,7 +147,7 @@ func fitted(f fitting, all []Observation, least float64) (*Fit, error) {
 	return out, nil
 }
 
-// settle fits to all observations, and fills in what there is to say of that.
+// settle fits to all observations, and fills in the report of the fit.
 func (out *Fit) settle(f *fitting, all []Observation, start []float64) error {
 	theta, err := f.fit(all, start)
 	if err != nil {

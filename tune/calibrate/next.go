@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// known is what is known of numbers after observations: the covariance of their logarithms, and how far off one
-// measurement is.
+// known is the state of knowledge after observations: the covariance of the numbers' logarithms, and the error of one
+// measurement.
 type known struct {
 	covariance *mat.SymDense
 	noise      float64

@@ -45,7 +45,8 @@ func (f *fitting) rounded(i int, theta float64) float64 {
 	return v
 }
 
-// holding is the fitting with those numbers held of which less than a part was told; nil where there is none.
+// holding is the fitting with the numbers fixed that the observations determine by less than least; nil where there are
+// none.
 func (f *fitting) holding(fitted []Number, least float64) *fitting {
 	out := *f
 	out.held = map[int]bool{}
@@ -69,7 +70,7 @@ func (f *fitting) at(theta []float64) *cluster.Cluster {
 	return with(f.c, values)
 }
 
-// logs are the logarithms of predictions.
+// logs returns the logarithms of predictions.
 func (f *fitting) logs(c *cluster.Cluster, name string, all []Predictor) ([]float64, error) {
 	out := make([]float64, len(all))
 	for i, predict := range all {

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Transformer is the shape of a decoder, of which built-in families make the model.
+// Transformer is the shape of a decoder; the built-in families make its model.
 type Transformer struct {
 	Layers, Hidden, Heads, KV, FFN, Positions, Vocabulary int // KV and FFN are 0 for a GPT
 	Tied, Dropout                                         bool

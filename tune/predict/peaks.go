@@ -16,7 +16,7 @@ type Peaks struct {
 	AtMost, Evaluation []int64
 }
 
-// boundedWorkers is the most workers of which each is simulated behind the others.
+// boundedWorkers is the most workers for which a plan is simulated with each worker in turn behind the others.
 const boundedWorkers = 16
 
 // peakSteps is how many steps peaks are looked for in: one's messages meet the other's.
@@ -27,9 +27,9 @@ func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
 	return len(pl.Devices()) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
 }
 
-// PeaksOf is what a plan's workers hold, simulated being the peaks of the timing that its costs
-// give. It looks at peakSteps steps, or at as much of a stream as fills it; where that is more than
-// is simulated, at that timing alone.
+// PeaksOf is the peak memory of a plan's workers; simulated has the peaks of the timing by its costs. It looks at
+// peakSteps steps, or at enough of a stream to fill it. Where that is too much to simulate, it looks at that timing
+// alone.
 func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs,
 	simulated []int64) (Peaks, error) {
 	out := Peaks{Likely: simulated}

@@ -56,7 +56,7 @@ func StepInstructions(pl *plan.Plan) int64 {
 	return instructionsOf(pl.MicroBatches, visits, len(pl.Stages)) * int64(pl.Together())
 }
 
-// CheckWork refuses a plan of which so many steps are more than is simulated.
+// CheckWork refuses a plan whose steps are too many instructions to simulate.
 func CheckWork(pl *plan.Plan, steps int) error {
 	each := StepInstructions(pl)
 	if each > mostSimulated/int64(steps) {

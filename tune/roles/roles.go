@@ -56,7 +56,7 @@ var interleaving = sync.OnceValue(func() family.Family {
 	})
 })
 
-// WithSeveralStages is the names of the families of which a worker holds more than one stage, or may.
+// WithSeveralStages names the families in which a worker holds, or may hold, several stages.
 func WithSeveralStages() (names []string) {
 	for _, f := range family.All() {
 		if SeveralStages(f) {

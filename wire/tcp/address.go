@@ -47,8 +47,7 @@ func placeOf(a, own wire.Address) (place, error) {
 	return place{way == secured, host, port}, nil
 }
 
-// AddressOf is the address of an Endpoint that listens at HOST:PORT, and of whose TLS this process has the
-// like.
+// AddressOf is the address of an Endpoint that listens at HOST:PORT with TLS like this process's.
 func AddressOf(at string, t *TLS) (wire.Address, error) {
 	host, port, err := net.SplitHostPort(at)
 	if err != nil || host == "" || port == "" {

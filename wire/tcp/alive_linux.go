@@ -10,8 +10,7 @@ import (
 // tries is how often the kernel has sent the same without an answer before that means anything.
 const tries = 3
 
-// unanswered is for how long a host has acknowledged nothing, though it was asked again and again; 0 where it
-// was not.
+// unanswered is how long a host has acknowledged nothing although it was probed repeatedly; 0 where it was not probed.
 func unanswered(c *net.TCPConn) (quiet time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -162,7 +162,7 @@ const (
 	lender   = "millrace tcp 1 lender\x00" // in its memory; it never travels
 )
 
-// errToken is a proof that none is.
+// errToken refuses a wrong proof of the token.
 var errToken = &refused{notOne, "its token is not this run's"}
 
 // proofs are what a listener knows once whoever has dialled has proved itself.

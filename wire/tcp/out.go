@@ -206,7 +206,7 @@ func (t *target) start() {
 	t.mu.Unlock()
 }
 
-// hold keeps credits back while a worker is told of what has come: most often it answers.
+// hold keeps credits back while a worker is told of a message: most often it answers, and the credit travels with that.
 func (t *target) hold() {
 	t.mu.Lock()
 	t.held++

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Carriers makes the carriers of a session, by worker: of mine, which are open, and of all others, of which
-// there is but the address. at is the address of each worker's process; this one's is not looked at. Each of mine
-// sends to each other worker over so many streams, which are connections.
+// Carriers makes the carriers of a session, by worker. Those of mine are open; those of other workers are addresses
+// only. at is the address of each worker's process; this one's is not looked at. Each of mine sends to each other
+// worker over as many streams (connections) as given.
 func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, streams int) ([]wire.Carrier, error) {
 	if most := mostStream - 1; streams < 1 || streams > most { // another is for frames that were lent and come back
 		return nil, fmt.Errorf("tcp: %d streams; there are 1 to %d", streams, most)

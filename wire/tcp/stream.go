@@ -24,7 +24,7 @@ func (w *stream) writeNow() {
 	w.written(nil)
 }
 
-// write writes a batch in one go, or what is left of it.
+// write writes a batch, or the rest of one, in one go.
 func (w *stream) write(batch []piece) error {
 	if w.rest != nil {
 		_, err := w.conn.Write(w.rest)
@@ -53,7 +53,7 @@ func (w *stream) write(batch []piece) error {
 	return w.small.Flush()
 }
 
-// written says that nobody reads the memory of the batch any more, but for what is lent.
+// written reports that nobody reads the batch's memory any more, except frames that are lent.
 func (w *stream) written(err error) {
 	t := w.to
 	var few [4]*send

@@ -85,7 +85,7 @@ func closesAtEveryPoint(t *testing.T, open Maker) {
 	ending(t, open, func(all []wire.Carrier) error { return errors.Join(all[0].Close(), all[1].Close()) }, wire.ErrClosed)
 }
 
-// When Close returns, nothing of what the carrier has posted is being told, on whichever goroutine.
+// When Close returns, no done function of the carrier's frames is running, on any goroutine.
 func closeWaits(t *testing.T, open Maker) {
 	for me := range 2 { // whose carrier is closed: the sender's, the receiver's
 		all := carriers(t, open, 2)
@@ -211,7 +211,7 @@ func badMessages(t *testing.T, open Maker) {
 	w.close()
 }
 
-// ill is an event in front of which something fails.
+// ill is an event whose work has failed.
 type ill struct{ why error }
 
 func (ill) Done() bool    { return false }

@@ -23,7 +23,7 @@ import (
 // ErrGone is that a process has gone, or lends nothing any more.
 var ErrGone = errors.New("its process lends this memory no longer")
 
-// Proof is what a process has in its memory as long as it lends that.
+// Proof is a mark that a process has in its memory as long as it lends that memory.
 type Proof [32]byte
 
 // Loan is memory that a process lends to others: as long as the proof is there.
