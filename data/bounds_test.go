@@ -37,7 +37,7 @@ func zipped(t *testing.T, text string, times int) []byte {
 	return bytes.Repeat(packed.Bytes(), times) // gzip files behind each other are one
 }
 
-// What never ends, never begins or unpacks to far more than it is, is refused before it takes memory or time.
+// Data that never ends, never begins or unpacks to far more than its size is refused before it takes memory or time.
 func TestEndlessInputsAreRefused(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo.csv")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

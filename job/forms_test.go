@@ -138,7 +138,7 @@ func TestEverySettingHasOnePlace(t *testing.T) {
 	}
 }
 
-// What stands in the wrong place is refused with its line and the place that is right; nothing of it is taken.
+// A setting in the wrong place is refused with its line and the right place; nothing of the file is used.
 func TestAFileHasOneForm(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: {name: gpt}\nbatch: 3\n": "[2:1] batch is of the flat form of a job file, and model in line 1 of " +

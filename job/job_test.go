@@ -47,7 +47,7 @@ func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 	}
 }
 
-// What a job leaves out depends on what it says elsewhere; what it says stays.
+// Settings that a job leaves out depend on the others; those that it gives stay.
 func TestDefaultsDependOnTheRest(t *testing.T) {
 	const adam = "optimizer: {kind: adamw, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01}\n"
 	for text, same := range map[string]string{
@@ -219,7 +219,7 @@ func TestWhatIsGivenIsTaken(t *testing.T) {
 	}
 }
 
-// What a training says of itself names what nobody has given.
+// Messages of a training name the settings that nobody has given.
 func TestLearningSaysWhatIsTheDefault(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: convnet": "adamw, learning rate 0.001, warm-up 20 steps; the model's defaults",

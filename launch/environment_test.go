@@ -192,7 +192,7 @@ TORCHELASTIC_RUN_ID=none`, World{Launcher: Torchrun, Within: []Launcher{TrainJob
 	}
 }
 
-// What contradicts, is no number or is missing is refused, with the variables and their values.
+// Variables that contradict each other, are not numbers or are missing are refused, with their names and values.
 func TestWhatIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		env  string

@@ -98,7 +98,7 @@ func TestLSTMDropoutIsLocked(t *testing.T) {
 	}
 }
 
-// What the description says a layer holds until its backward is what it holds.
+// A layer holds until its backward exactly the bytes that its description says.
 func TestLSTMHoldsWhatItsDescriptionSays(t *testing.T) {
 	for _, c := range []struct {
 		inputs        []int

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What replicas divide and when they sum is read as it is written, and what they do not know is refused by name.
+// Words for what replicas divide and when they sum are read back as written; unknown words are refused by name.
 func TestWordsOfReplicas(t *testing.T) {
 	p := Plan{Version: Version, Model: "m", Cluster: "c", Planner: "auto", Schedule: "dp", Weights: "sync",
 		Replication: "round_robin", MicroBatch: 1, MicroBatches: 2, Stages: []Stage{{LastLayer: 1, Devices: []int{0, 1}}}}

@@ -150,7 +150,7 @@ func TestThePageInEveryView(t *testing.T) {
 	})
 }
 
-// What docs/report.md says are the tiles and the curves of the page are those that it has.
+// The page has the tiles and the curves that docs/report.md lists.
 func TestDocsNameTheTilesAndCurves(t *testing.T) {
 	text, err := os.ReadFile("../docs/report.md")
 	if err != nil {

@@ -58,7 +58,7 @@ func TestReferenceIsReportedOverTraining(t *testing.T) {
 	}
 }
 
-// What a model yields behind its loss is in every sink and in both reports, but for what is no finite number.
+// A model's further outputs are in every sink and in both reports, except those that are not finite.
 func TestWhatAModelReportsIsShown(t *testing.T) {
 	var lines, events bytes.Buffer
 	now := time.Unix(1_700_000_000, 0)

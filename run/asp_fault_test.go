@@ -116,7 +116,7 @@ func TestAWorkerThatDiesUnderASP(t *testing.T) {
 	}
 }
 
-// What a run of one server cannot do is refused by name.
+// Settings that a run with a server cannot carry out are refused by name.
 func TestASPRefusals(t *testing.T) {
 	fine := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(8, 66)))
 	served(&fine, 2)

@@ -151,7 +151,7 @@ func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 	}
 }
 
-// What workers hold is as predicted: the thread's own reference, the queue, and a copy that is not seen yet.
+// Workers hold what is predicted: the thread's own reference, the queue, and a copy that no update has used yet.
 func TestMemoryBesideIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model

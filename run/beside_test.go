@@ -308,7 +308,7 @@ func TestBesideOnLateDevices(t *testing.T) {
 	}
 }
 
-// What a run with the reference beside its pipelines cannot do is refused by name.
+// Settings that a run with the reference beside its pipelines cannot carry out are refused by name.
 func TestBesideRefusals(t *testing.T) {
 	fine := besideConfig(t, rand.New(rand.NewPCG(8, 76)))
 	fine.Train.Steps = 4

@@ -233,7 +233,7 @@ func TestMessagesHaveTheFormatsBytes(t *testing.T) {
 	}
 }
 
-// What each worker holds, and what each message has, is what the simulator says in every format.
+// In every format each worker's memory and each message's size are those of the simulator.
 func TestMemoryAndTrafficOfBoundariesAreAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		for k, family := range []string{"1f1b", "zb-h1", "interleaved", "afab", "chimera"} {

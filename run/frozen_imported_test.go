@@ -39,7 +39,7 @@ func (d countingDevice) BackwardInput(outputs, grads []engine.Tensor) (engine.Wo
 
 // An imported backbone whose head alone learns, on three stages of which two are frozen, goes where PyTorch goes with
 // requires_grad_(False): losses and what learns to 1e-4, and statistics of frozen batch norms, which move on in both.
-// What is frozen keeps its bits. Its stages run no backward at all, and no byte of a gradient is sent to them.
+// Frozen parameters keep their bits. Their stages run no backward, and no gradient is sent to them.
 func TestAFrozenBackboneTrainsAsPyTorchDoes(t *testing.T) {
 	e := torchEngine(t)
 	answers := torchtest.Run(t,

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/curves"
 )
 
-// What has been trained is not trained again, by the same settings alone, however the training was cut.
+// A training with the same settings is not repeated, however it was interrupted; one with other settings is trained.
 func TestCurvesGoOn(t *testing.T) {
 	clitest.NeedTorch(t)
 	native, _ := torch.Find()

@@ -67,7 +67,7 @@ func TestLaunchStartsProcesses(t *testing.T) {
 	}
 }
 
-// What is for machines is JSON also where several processes print it, or rank 0 alone.
+// Output for machines is JSON, whether several processes print it or rank 0 alone.
 func TestLaunchedDoctorPrintsJSON(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}

@@ -36,7 +36,7 @@ func kept(t *testing.T, p *clitest.Program) (rows []keptRow) {
 	return rows
 }
 
-// Of two processes that want the same measured at once one measures, and the other takes it over.
+// If two processes want the same measurements at once, one measures and the other takes over its results.
 func TestMeasurementsAreSharedByProcesses(t *testing.T) {
 	p := clitest.Trainer(t)
 	t.Parallel()

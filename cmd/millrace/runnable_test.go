@@ -94,7 +94,7 @@ func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
 	}
 }
 
-// What is asked for beside a plan that has it otherwise is refused, and what it has too is not.
+// A flag that contradicts the given plan is refused, and one that agrees with it is not.
 func TestSettingsBesideAPlanAgreeWithIt(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}

@@ -101,7 +101,7 @@ func TestStoppedAtATerminalATrainingGoesOn(t *testing.T) {
 	}
 }
 
-// What a training prints at its end, behind the signals that it has come to answer, fits as well.
+// The lines that a training prints at its end, after it has answered signals, fit the terminal as well.
 func TestATrainingFitsItsTerminal(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -146,7 +146,7 @@ func TestEveryVerbFitsItsTerminal(t *testing.T) {
 	}
 }
 
-// What is done is shown in one line, which is drawn over itself and gone at the end.
+// Progress is shown in one line, which is redrawn in place and removed at the end.
 func TestAMeterIsOneLine(t *testing.T) {
 	const columns = 60
 	text := onTerminal(t, columns, "tune --model gnmt --cluster avgpipe --batch 128 --most-pipelines 8 --simulate")

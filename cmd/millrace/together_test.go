@@ -69,7 +69,7 @@ func TestProcessesAnswerAsOneDoes(t *testing.T) {
 	}
 }
 
-// What is wrong with one process every process says, with the code that says whether to try again.
+// Every process reports the error of one, with the exit code that says whether to try again.
 func TestEveryProcessSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}

@@ -130,7 +130,7 @@ func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
 	}
 }
 
-// What is put into a checkpoint would be deleted with it: no run may have its folder there.
+// No run may have its folder inside a checkpoint, since the folder would be deleted with the checkpoint.
 func TestAFolderInACheckpointIsRefused(t *testing.T) {
 	p := clitest.Trainer(t)
 	write(t, filepath.Join(p.Dir, "manifest.json"), "{}")

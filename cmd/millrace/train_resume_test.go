@@ -212,7 +212,7 @@ func TestARunWithAFlatJobFileGoesOn(t *testing.T) {
 	}
 }
 
-// What a run fixed of its plan gives way to flags that contradict it: the plan is made anew, from the run's folder.
+// Flags override the plan settings that a run fixed: the plan is made anew, from the run's folder.
 func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -288,7 +288,7 @@ func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 	}
 }
 
-// What is 0 is 0: nothing moves at a rate of 0.
+// A setting of 0 is not replaced by a default: nothing moves at a rate of 0.
 func TestARateOfZeroIsZero(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -116,7 +116,7 @@ func TestLazyHasTheSameBits(t *testing.T) {
 	}
 }
 
-// Whoever does not wait finds no numbers.
+// A reader that does not wait finds no numbers.
 func TestLazyShowsAMissingWait(t *testing.T) {
 	d := late(t, 0, 20*time.Millisecond)
 	defer d.Close()
@@ -163,7 +163,7 @@ func TestLazyShowsUseAfterFree(t *testing.T) {
 	}
 }
 
-// What another device made is there behind an event that was awaited, and not without.
+// Another device's result is there after its event was awaited, and not before.
 func TestLazyDevicesAwaitEachOther(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		a, b := late(t, 0, 20*time.Millisecond), late(t, 1, time.Microsecond)
@@ -217,7 +217,7 @@ func TestLazyFromHost(t *testing.T) {
 	}
 }
 
-// What fails late fails whatever is behind it, and says the operator.
+// An operator that fails late fails all work issued after it, and the error names the operator.
 func TestLazyFailsLate(t *testing.T) {
 	d := late(t, 0, time.Microsecond)
 	defer d.Close()

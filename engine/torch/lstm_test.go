@@ -115,7 +115,7 @@ func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
 	}
 }
 
-// What does not fit is refused by name, and computed weights are.
+// Arguments that do not fit are refused by name, and so are computed weights.
 func TestLSTMRefusals(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

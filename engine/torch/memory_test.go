@@ -228,7 +228,7 @@ func TestScopes(t *testing.T) {
 	d.End(0)
 }
 
-// What has arrived is the receiver's to hold before it adopts it; what is freed is nobody's.
+// A tensor that has arrived counts as the receiver's even before it is adopted; a freed one counts as nobody's.
 func TestChargeMovesTheChargeAlone(t *testing.T) {
 	e := load(t)
 	gift, taken := make(chan engine.Tensor), make(chan struct{})

@@ -90,7 +90,7 @@ func TestTheGroupIsToldFirst(t *testing.T) {
 	}
 }
 
-// What a child leaves behind ends with Kill.
+// Kill also ends the processes that a child leaves behind.
 func TestKillSweeps(t *testing.T) {
 	c, grandchild := begun(t, t.Context(), `sleep 1000 >/dev/null 2>&1 & echo $!`)
 	if err := c.Wait(); err != nil {

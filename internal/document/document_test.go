@@ -86,7 +86,7 @@ func TestWriteNamesAFolderThatIsNotThere(t *testing.T) {
 	}
 }
 
-// What is read at all is whole, of this version, and the same once it has been written.
+// A document that is read is whole, has this version, and stays the same when it is written and read again.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{`{"version": 1, "name": "a"}`, `{"version": 2}`, `{"name": "a"}`, `{"version": 1, "nam`,
 		`{"version": 1} {}`, `[]`, `null`} {

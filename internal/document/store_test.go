@@ -23,7 +23,7 @@ func nouns() *Store[noun] {
 		Decode: Versioned("room", 1, "make another", (*noun).check)}
 }
 
-// What cannot be read is refused with the room, the reason, what to do about it, and the file.
+// The error for an unreadable file names the room, the reason, what to do about it, and the file.
 func TestAStoreSaysWhatIsWrongWithAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "noun")
 	for text, want := range map[string]string{
@@ -76,7 +76,7 @@ func TestAStoreNamesTheFileAsItsRoomDoes(t *testing.T) {
 	}
 }
 
-// What would not be read again is not written; neither is half a file.
+// A value that could not be read again is not written, and neither is half a file.
 func TestAStoreWritesWhatItReads(t *testing.T) {
 	store := nouns()
 	store.Bytes = MaxBytes

@@ -123,7 +123,7 @@ func TestEightBitsByHand(t *testing.T) {
 	}
 }
 
-// What is no number stays none, and infinities stay where the format has them.
+// NaN stays NaN, and infinities stay where the format has them.
 func TestNotFinite(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, f := range []packing.Format{packing.F16, packing.BF16, packing.I8} {

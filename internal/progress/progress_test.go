@@ -154,7 +154,8 @@ func TestTheLastSecondsAreNotCounted(t *testing.T) {
 	}
 }
 
-// What fills a time ends with it, however long the pieces take that are before; those that take longer end last.
+// A piece that fills a given time ends with that time, however long the pieces before it take. Pieces that take longer
+// end last.
 func TestAPieceThatFillsATime(t *testing.T) {
 	at := time.Unix(0, 0)
 	on := func(s float64) time.Time { return at.Add(time.Duration(s * 1e9)) }

@@ -181,7 +181,7 @@ func TestUnitsOfAGroupThatDifferStandBelowTheHeadings(t *testing.T) {
 	}
 }
 
-// Of a group that is all there is, and too wide, a column stays.
+// If a table's only group of columns is too wide, one of its columns is still shown.
 func TestATableOfOneGroupIsNotEmpty(t *testing.T) {
 	table := &Table{Columns: []Column{{Heading: "here", Group: "step", Spare: 1}, {Heading: "there", Group: "step",
 		Spare: 1}}}

@@ -81,8 +81,8 @@ func schemaOf(t testing.TB, crd string) *jsonschema.Resolved {
 	return resolved
 }
 
-// closed has a schema refuse fields that it does not know, as the API server does when asked to be strict.
-// What says nothing of its fields may have any.
+// closed has a schema refuse fields that it does not know, as the API server does when asked to be strict. A schema
+// that does not list its fields allows any.
 func closed(schema map[string]any) {
 	_, lists := schema["properties"]
 	_, says := schema["additionalProperties"]

@@ -111,7 +111,7 @@ func execute(t testing.TB, kind string, s Spec, env ...string) (code int, out, s
 	return c.ProcessState.ExitCode(), string(printed), string(heard)
 }
 
-// What processes end with decides whether the run starts again, whatever the launcher makes of it.
+// The exit codes of processes decide whether the run starts again, whatever the launcher's own code is.
 func TestExitCodesDecideOnAnotherStart(t *testing.T) {
 	rank := map[string]string{"slurm": "$SLURM_PROCID", "mpirun": "$OMPI_COMM_WORLD_RANK"}
 	for _, c := range []struct {
@@ -306,7 +306,7 @@ func TestRanksAreWhereTheyShouldBe(t *testing.T) {
 	}
 }
 
-// Who stops a run, or its time that is over, starts it no more; one process that is stopped is lost to the others.
+// A run that its user stops, or whose time is over, is not started again. A single stopped process counts as lost.
 func TestARunThatIsStoppedIsNotStartedAgain(t *testing.T) {
 	rank := map[string]string{"slurm": "$SLURM_PROCID", "mpirun": "$OMPI_COMM_WORLD_RANK"}
 	for command, c := range map[string]struct {

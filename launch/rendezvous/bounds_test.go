@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Of more strangers than are let in at once the oldest goes, and whoever has said Hello does not count.
+// If more strangers connect than are allowed at once, the oldest is dropped. Processes that have said Hello do not
+// count.
 func TestTheOldestStrangerGoes(t *testing.T) {
 	s := strangers{most: 3}
 	var own, others []net.Conn
@@ -72,7 +73,7 @@ func TestPromisesTakeNoMemory(t *testing.T) {
 	}
 }
 
-// Who comes once all have met is told so at once, and holds nobody up.
+// A process that comes after all have met is told so at once, and holds nobody up.
 func TestWhoComesBehindTheMeeting(t *testing.T) {
 	r := newRoll(rank(0, 2).Own, time.Second)
 	if entered, err := r.add(rank(1, 2).Own); !entered || err != nil {

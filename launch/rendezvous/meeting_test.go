@@ -217,7 +217,7 @@ func TestEveryRankSaysWhoAndWhy(t *testing.T) {
 	}
 }
 
-// What contradicts at about the same time is told together.
+// Contradictions found at about the same time are reported together.
 func TestReasonsAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := ranks(5, func(c *Config) {

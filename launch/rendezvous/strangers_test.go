@@ -151,7 +151,7 @@ func TestTheGuardDecides(t *testing.T) {
 	})
 }
 
-// What rank 0 cannot say is refused by whoever hears it.
+// A process refuses a message that rank 0 cannot have sent.
 func TestWrongWordsOfRank0(t *testing.T) {
 	tables := map[string][]byte{
 		"a table of 1 processes": (&packed{Hosts: []string{"a"}, At: []int{0}, Addresses: make([][]byte, 1)}).encode(),

@@ -107,7 +107,7 @@ func TestRefusalsOverTCP(t *testing.T) {
 	}
 }
 
-// Who has another token is told so at once, and does not hold up those who have the run's.
+// A process with another token is told so at once, and does not hold up those with the run's token.
 func TestTokensOverTCP(t *testing.T) {
 	stranger := members(2, nil)[1]
 	stranger.token = "another token of somebody"

@@ -158,7 +158,7 @@ type cut struct{ control.Link }
 
 func (c cut) Send(control.Message) error { return c.Close() }
 
-// What has no text that can be sent is an error of who says it, and nobody waits for it.
+// A value that cannot be sent as text is an error of its sender, and nobody waits for it.
 func TestWhatCannotBeSaidIsAnError(t *testing.T) {
 	l, ends, _ := setups(t, 2, map[string]Handler{
 		"long": func(context.Context, json.RawMessage) (any, error) {

@@ -227,7 +227,7 @@ func TestRankZeroIsStopped(t *testing.T) {
 	}
 }
 
-// What is out of turn ends the setup, and says so.
+// A message out of turn ends the setup, with an error that says so.
 func TestOutOfTurn(t *testing.T) {
 	a, b := net.Pipe()
 	l := Lead(t.Context(), []control.Link{nil, control.Over(a)}, config())

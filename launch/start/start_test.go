@@ -351,7 +351,7 @@ func TestLinesAreWhole(t *testing.T) {
 	}
 }
 
-// What processes print last is printed however slowly it is read.
+// The last lines that processes print are passed on, however slowly they are read.
 func TestTheLastOutputIsPrinted(t *testing.T) {
 	const script = `head -c 60000 /dev/zero | tr '\0' x; echo; echo end`
 	slowly := func(s *Spec) *strings.Builder {

@@ -307,7 +307,7 @@ func TestNodesHaveScopesAndPlaces(t *testing.T) {
 	}
 }
 
-// What nothing comes of is not in the file, and what Python read of a tensor is said.
+// Operators whose results nobody uses are not in the file, and values that Python read from a tensor are reported.
 func TestDeadNodesAndNotes(t *testing.T) {
 	g, _, _ := model(t, "loop")
 	for i, n := range g.Nodes {
@@ -349,7 +349,7 @@ func lineOf(t *testing.T, text string) int {
 	return 1 + strings.Count(string(all[:strings.Index(string(all), text)]), "\n")
 }
 
-// What cannot be exported is said in one line, with exit code 2, and no file is left.
+// A module that cannot be exported is refused in one line, with exit code 2, and no file is left.
 func TestRefusalsAreOneLine(t *testing.T) {
 	all, err := exports()
 	if err != nil {

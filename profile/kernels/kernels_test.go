@@ -147,7 +147,7 @@ func TestSumsOfAGroup(t *testing.T) {
 	}
 }
 
-// What is computed again under Selective is the scores' forward, and adds to the input's half alone.
+// Under Selective only the scores' forward is computed again, and it adds only to the input's half of the backward.
 func TestSelectiveComputesScoresAgain(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{PeakFLOPS: 1e9, MemoryBandwidthBytesPerSecond: 1e18,

@@ -175,7 +175,7 @@ func TestQuickOfASmallModel(t *testing.T) {
 	}
 }
 
-// What was measured on a slow day is comparable with what was there: sizes cost what they do at the usual pace.
+// Measurements from a slow day are made comparable with earlier ones: sizes cost what they do at the usual pace.
 func TestMissingSizesAreMeasuredAtTheUsualPace(t *testing.T) {
 	m, c := mlp(t), newClocked(0.01)
 	r := NewRecord(m, "x", Load{})
@@ -196,7 +196,7 @@ func TestMissingSizesAreMeasuredAtTheUsualPace(t *testing.T) {
 	}
 }
 
-// What was measured when a sitting is stopped stays, and the next one goes on from it.
+// Measurements stay when a sitting is stopped, and the next sitting goes on from them.
 func TestAStoppedSittingKeepsWhatItHas(t *testing.T) {
 	m, c := mlp(t), newClocked(0.097)
 	r := NewRecord(m, "x", Load{})
@@ -241,7 +241,7 @@ func TestRecordsMerge(t *testing.T) {
 	}
 }
 
-// What is written is read again and says the same; what is damaged, or of another version, is refused by name.
+// A Record that is written reads back the same. A damaged one, or one of another version, is refused by name.
 func TestRecordsLast(t *testing.T) {
 	m, c := mlp(t), newClocked(0.01)
 	r := NewRecord(m, "x", Load{Concurrency: 2})

@@ -147,7 +147,7 @@ func TestPartsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// What is drawn of steps that are given up goes with them, where the part has others that count.
+// Drawings of steps that were given up are removed with them, where the part has other steps that count.
 func TestTheReportOfStepsThatAreGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 0, 6, .1, true)

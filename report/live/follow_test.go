@@ -284,7 +284,7 @@ func TestTheNewestStepIsShown(t *testing.T) {
 	}
 }
 
-// What is kept does not grow with a run's steps.
+// Memory does not grow with a run's steps.
 func TestAFollowerIsBounded(t *testing.T) {
 	var b strings.Builder
 	for i := range 30_000 {

@@ -248,7 +248,8 @@ func TestARunIsDrawnAgain(t *testing.T) {
 	p.Wait(`document.getElementById("link").textContent === "the server has ended"`)
 }
 
-// What is pointed at in the step is told, and stays while a newer one comes, until it is asked for.
+// The page describes the instruction under the pointer, and keeps that step while a newer one comes, until asked for
+// it.
 func TestAStepIsLookedAt(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)

@@ -52,7 +52,7 @@ func TestASeriesKeepsLeastAndGreatest(t *testing.T) {
 	}
 }
 
-// What a page puts together from what it is sent is the series, however often it is sent something.
+// A page that puts its updates together has the whole series, however often it was sent some.
 func TestAPageHasTheSeries(t *testing.T) {
 	type sent struct {
 		Each, From         int

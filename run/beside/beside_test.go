@@ -115,7 +115,7 @@ func TestADeviceThatDoesNotOpen(t *testing.T) {
 	}
 }
 
-// What work leaves behind on a real device is counted.
+// Memory that the work leaves behind on a real device is counted.
 func TestLeaksAreCounted(t *testing.T) {
 	done := make(chan struct{})
 	th := New(func() (engine.Device, error) { return ref.New().Open(0, 1) }, func() {})

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// What is written of a long file counts before it is whole.
+// Bytes written of a long file count as movement before the file is whole.
 func TestALongFileMoves(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "stage-0.safetensors")

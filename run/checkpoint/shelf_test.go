@@ -101,7 +101,7 @@ func TestALargeFileIsInNobodysWay(t *testing.T) {
 	}
 }
 
-// What holds a file against its checksum has said nothing where its context ends, and does it once.
+// Verifying a file gives no result where its context ends; a result is computed only once.
 func TestACheckIsMadeOnce(t *testing.T) {
 	dirs := folders(t, 1)
 	spread(t, dirs, 2, 0)

@@ -292,7 +292,7 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	}
 }
 
-// What is set aside is whole where it is, and the rest ends with a checkpoint of the same training.
+// Checkpoints that are set aside stay whole; the others are dropped once the same training has a new one.
 func TestSetAside(t *testing.T) {
 	s := &Store{Dir: filepath.Join(t.TempDir(), "checkpoints")}
 	for _, steps := range []int{2, 4, 6} {

@@ -118,7 +118,7 @@ func TestAnOrderBesideAProgramPanics(t *testing.T) {
 	}
 }
 
-// What stages have saved by themselves is committed while their Program goes on, order by order.
+// Checkpoints that stages save by themselves are committed in order while their Program goes on.
 func TestCheckpointsAreCommittedBesideAProgram(t *testing.T) {
 	l, hears := orders(t)
 	f := NewFollower(0, 1)

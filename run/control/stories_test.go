@@ -37,7 +37,7 @@ type talk struct {
 //	stalled after=S    what a leader that looks for a stall finds
 //	outcome            what the last Program has done
 //
-// Of talk those lines are told that have a consequence, with it.
+// The story tells the lines that have a consequence, and the consequence.
 func (w *talk) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	w.told.Reset()
 	switch d.Cmd {

@@ -264,7 +264,7 @@ func TestADeadEndIsNotAClosedOne(t *testing.T) {
 	})
 }
 
-// What the other end said last is heard, though nothing can be written to it any more.
+// The other end's last messages are read although nothing can be written to it any more.
 func TestTheLastWordIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := net.Pipe()

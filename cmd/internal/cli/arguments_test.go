@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What is typed wrongly is refused as the user's to mend, in words that name it and what would be right.
+// A wrong argument is refused as bad input. The error names the argument and what would be right.
 func TestWrongArguments(t *testing.T) {
 	program := func() *cobra.Command {
 		verb := func(use, example string, args cobra.PositionalArgs) *cobra.Command {

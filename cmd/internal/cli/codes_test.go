@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// What an error means to a launcher does not depend on what is said with it, nor on which process it is of.
+// The exit code of an error depends neither on the text around it nor on the process that it comes from.
 func TestCodesOfErrors(t *testing.T) {
 	lost := control.NewLost(1, "process 1", errors.New("it is silent"))
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestCodesOfErrors(t *testing.T) {
 	}
 }
 
-// What a process that was told to stop says of itself is known to others, however it is wrapped.
+// Other processes recognise the error of a process that was told to stop, however it is wrapped.
 func TestAStopIsOfItsOwnClass(t *testing.T) {
 	for _, err := range []error{&Stopped{syscall.SIGINT}, fmt.Errorf("train: %w", &Stopped{syscall.SIGHUP})} {
 		if class := ClassOf(err); class != setup.Stopped {

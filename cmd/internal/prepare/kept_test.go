@@ -27,7 +27,7 @@ func TestAModelsNameIsNoPath(t *testing.T) {
 	}
 }
 
-// What is measured is not removed under the hands of whoever measures it.
+// Measurements are not removed while a process is measuring them.
 func TestRemovingWaitsForWhoeverMeasures(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir, err := KeptFolder()

@@ -31,7 +31,7 @@ func operators(n *rules.Network) string {
 	return strings.Join(all, ", ")
 }
 
-// What torch.export gives by keyword stands where PyTorch's schema has it, with defaults in between.
+// Keyword arguments of torch.export are put at their places in PyTorch's schema, with defaults in between.
 func TestGraphsOfTorchExportAreNormalised(t *testing.T) {
 	g, _ := open(t, mlp(t))
 	n := normalised(t, g)

@@ -47,7 +47,7 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 	}
 }
 
-// What is kept of any file is a line of JSON each, about steps that are done, and is kept again.
+// The lines kept of any file are JSON about completed steps, and keeping them once more changes nothing.
 func FuzzMetrics(f *testing.F) {
 	f.Add([]byte("{\"step\":1}\n{\"step\":2,\"lo"), 5)
 	f.Add([]byte("hello\n{\"step\":null}\n{\"step\":3}\n"), 3)
