@@ -21,7 +21,7 @@ func (s relaxation) goOn(ctx context.Context) {
 		return
 	}
 	bases := []*shape{s.shapeOf(s.top.plan)}
-	for _, proof := range s.proven.of(s.space, s.boundKind(s.top.plan)) {
+	for _, proof := range s.proven.of(ctx, s.space, s.boundKind(s.top.plan)) {
 		if h := s.proven.shape(s.space, proof); h != nil && len(bases) <= mostRelaxed {
 			bases = append(bases, h)
 		}
@@ -78,9 +78,9 @@ type proven struct {
 	all  []bound.Proof
 }
 
-func (p *proven) of(s *space, kind bound.Kind) []bound.Proof {
+func (p *proven) of(ctx context.Context, s *space, kind bound.Kind) []bound.Proof {
 	if p.all == nil || !p.kind.Same(kind) {
-		p.all, p.kind = bound.Proofs(s.Profile.Packed(s.Fix.Boundary), s.Cluster, kind), kind
+		p.all, p.kind = bound.Proofs(ctx, s.Profile.Packed(s.Fix.Boundary), s.Cluster, kind), kind
 	}
 	return p.all
 }

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,7 +49,7 @@ func (s *search) result() (*Result, error) {
 		out.Best.Objective.Value = best.predicted.StepS
 	}
 	if best.plan.Shard == plan.ShardNothing { // else updates, and sums of 16 bits, may take less than it knows
-		if proofs := s.proven.of(s.space, s.boundKind(best.plan)); len(proofs) > 0 {
+		if proofs := s.proven.of(context.Background(), s.space, s.boundKind(best.plan)); len(proofs) > 0 {
 			out.Proof, out.LowestS = proofs[0], proofs[0].StepS
 		}
 	}

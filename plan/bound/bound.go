@@ -90,10 +90,11 @@ type bounder struct {
 	counts []int
 	groups []*serverBound // by level
 	proof  Proof          // so far
+	effort *effort        // for refining it
 }
 
 func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split bool) *bounder {
-	b := &bounder{p: p, c: c, kind: kind, m: m, M: kind.Batch / m, split: split,
+	b := &bounder{p: p, c: c, kind: kind, m: m, M: kind.Batch / m, split: split, effort: endless(),
 		costs: map[string]map[int][]profile.Cost{}, measured: map[string]map[int][]profile.Cost{}}
 	for r := 1; r <= kind.Workers; r++ {
 		if r == 1 || b.rows(r) < b.rows(r-1) {

@@ -2,6 +2,7 @@ package bound
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -41,9 +42,28 @@ type Run struct {
 	Groups []int
 }
 
+// mostEffort bounds the steps of the loops that refine all bounds of a kind.
+const mostEffort = 1 << 28
+
+// effort is what may still be spent. Once it is, nothing more is ruled out, so that what was proven before stands.
+type effort struct {
+	ctx     context.Context
+	left    int // of all
+	allowed int // of one
+}
+
+func endless() *effort { return &effort{context.Background(), math.MaxInt, math.MaxInt} }
+
+// allow grants one of several that are left its part.
+func (e *effort) allow(several int) { e.allowed = max(e.left, 0) / several }
+
+func (e *effort) spend(steps int) { e.left, e.allowed = e.left-steps, e.allowed-steps }
+
+func (e *effort) over() bool { return e.allowed <= 0 || e.ctx.Err() != nil }
+
 // Prove is Step with where it comes from.
 func Prove(p *profile.Profile, c *cluster.Cluster, kind Kind) Proof {
-	if all := Proofs(p, c, kind); len(all) > 0 {
+	if all := Proofs(context.Background(), p, c, kind); len(all) > 0 {
 		return all[0]
 	}
 	return Proof{}
@@ -51,7 +71,10 @@ func Prove(p *profile.Profile, c *cluster.Cluster, kind Kind) Proof {
 
 // Proofs are bounds for the sizes and ways to replicate that come out lowest, the least first: that one is a bound of
 // all plans. Others are not proven further than that they are no less.
-func Proofs(p *profile.Profile, c *cluster.Cluster, kind Kind) []Proof {
+//
+// It takes a second or two at most, in which large cases are proven less far, and ends when the context does with what
+// is proven by then.
+func Proofs(ctx context.Context, p *profile.Profile, c *cluster.Cluster, kind Kind) []Proof {
 	var all []*bounder
 	for _, m := range kind.Sizes {
 		if kind.Batch%m != 0 {
@@ -67,8 +90,11 @@ func Proofs(p *profile.Profile, c *cluster.Cluster, kind Kind) []Proof {
 	// What comes out low by the arguments that take little time comes first: it spares others the long ones.
 	slices.SortStableFunc(all, func(a, b *bounder) int { return cmp.Compare(a.proof.StepS, b.proof.StepS) })
 	least, found := math.Inf(1), []Proof(nil)
-	for _, b := range all {
+	work := effort{ctx: ctx, left: mostEffort}
+	for i, b := range all {
 		if b.proof.StepS < least {
+			work.allow(len(all) - i)
+			b.effort = &work
 			b.refine(least)
 			least = min(least, b.proof.StepS)
 			found = append(found, b.proof)
@@ -104,8 +130,11 @@ func (b *bounder) simple() {
 // refine proves what takes longer, unless that is no less than enough.
 func (b *bounder) refine(enough float64) {
 	for _, s := range b.groups {
+		if b.proof.StepS >= enough || b.effort.over() {
+			continue
+		}
 		f := s.fill()
-		if f == nil || b.proof.StepS >= enough {
+		if f == nil {
 			continue
 		}
 		if !math.IsInf(enough, 1) && !f.reached(enough) {

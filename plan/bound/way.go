@@ -17,6 +17,9 @@ func (f *fillBound) of(k, place int) []float64 {
 // reached says whether a path comes to the last layer within T.
 func (f *fillBound) reached(T float64) bool {
 	n, W := len(f.p.Layers), f.kind.Workers
+	if f.effort.over() {
+		return true
+	}
 	f.goBack(T)
 	if math.IsInf(f.rear[W][0], 1) {
 		return false
@@ -43,6 +46,9 @@ func (f *fillBound) reached(T float64) bool {
 			}
 			if left*window < f.work[k]*(1-plan.SameTime) {
 				continue
+			}
+			if f.effort.over() {
+				return true
 			}
 			f.at = parent{layer: k, place: place}
 			for _, m := range f.all[place].next {
@@ -73,6 +79,7 @@ func (f *fillBound) goBack(T float64) {
 	}
 	for k := n - 1; k >= 0; k-- {
 		for d := 1; d <= W; d++ {
+			f.effort.spend(d)
 			f.rear[d][k] = f.rear[d-1][k]
 			for _, front := range f.front {
 				front[d][k] = front[d-1][k]
@@ -120,6 +127,7 @@ func (f *fillBound) most(r int) float64 {
 
 // follow takes a path on by a stage.
 func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64) {
+	f.effort.spend(1)
 	if k == 0 {
 		clear(f.before)
 		f.stage(k, m, from.used, f.before, exit{}, T)
@@ -231,6 +239,7 @@ func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T fl
 		known = max(before[0], before[1])
 	}
 	for j := k + 1; j < len(sum); j++ {
+		f.effort.spend(1)
 		c, work, fwd := pass[j]-pass[k], sum[j]-sum[k], ahead[j]-ahead[k]
 		e := left[j-k] + f.tiedS(k, j) + f.update[j] - f.update[k]
 		if ready+X*c > T || lastOfAll+all*c > T || X*work > T {
