@@ -18,7 +18,7 @@ const fashionMNIST = "/usr/share/datasets/fashion-mnist"
 // Builtin is a data set that has a name: millrace brings it, or finds it where it is installed.
 type Builtin struct{ Name, Doc string }
 
-// Builtins lists them.
+// Builtins lists the built-in data sets.
 func Builtins() []Builtin {
 	return []Builtin{
 		{"digits", "1,797 handwritten digits of 8 x 8 pixels, shipped"},

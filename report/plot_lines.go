@@ -212,8 +212,8 @@ type BarGroup struct {
 	Bars []Bar
 }
 
-// Bar is one value, and from where to where it goes; Lo and Hi are 0 where that is not known.
-// A bar without a value has None in its place.
+// Bar is one value with its interval, from Lo to Hi, which are 0 where it is not known. A bar without a value has None
+// in its place.
 type Bar struct {
 	Value, Lo, Hi float64
 	None          string // why there is no value; empty: there is one

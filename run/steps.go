@@ -41,7 +41,7 @@ func (l *leader) lead() error {
 
 func divides(every, n int) bool { return every > 0 && n%every == 0 }
 
-// boundary is the step behind so many before which the next Program must end.
+// boundary is the step by which the next Program must end, if done steps are done.
 func (l *leader) boundary(done int) int {
 	c := l.config
 	end := c.Train.Steps

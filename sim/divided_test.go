@@ -68,7 +68,7 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 	}
 }
 
-// A layer that a later stage reads as well crosses a boundary inside another one once.
+// The output of a layer that a later stage reads as well crosses a boundary within another layer only once.
 func TestWhatSkipsADividedLayerCrossesOnce(t *testing.T) {
 	p := chain()
 	p.Layers[3].From = []int{2, 1} // layer 3 reads layer 1 past layer 2

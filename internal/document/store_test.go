@@ -63,7 +63,7 @@ func TestAStoreReadsNoEndlessStream(t *testing.T) {
 	}
 }
 
-// A room whose errors name a line names the file in front of it.
+// If a room's error names a line, the file's name stands in front of it.
 func TestAStoreNamesTheFileAsItsRoomDoes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "noun")
 	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {

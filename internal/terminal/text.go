@@ -18,9 +18,9 @@ func Width(text string) int {
 	return uniseg.StringWidth(text)
 }
 
-// Wrap lays out prose in lines that fit the screen, each ended: first stands in front of the first one, hang
-// in front of the others. It breaks at spaces and newlines alone, but not between a number and its unit, nor
-// at U+00A0, which becomes a space. A word that is too wide behind a blank hang stands as far to its left as it needs.
+// Wrap lays out prose in lines that fit the screen, each ended: first stands in front of the first one, hang in front
+// of the others. It breaks at spaces and newlines alone, but not between a number and its unit, nor at U+00A0, which
+// becomes a space. A word that is too wide after a blank hang begins as far left as it must.
 func (s Screen) Wrap(first, hang, text string) string {
 	var b strings.Builder
 	for i, line := range lines(text, s.Prose()-Width(first), s.Prose()-Width(hang)) {

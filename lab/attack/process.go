@@ -121,7 +121,7 @@ func (a *attack) run(ctx context.Context, c command) (*ended, error) {
 		e.signal = state.Signal()
 		e.code = 128 + int(state.Signal())
 	}
-	e.peak = watch.peak.Load() // what the kernel counts at the end begins with this process's own
+	e.peak = watch.peak.Load() // the kernel's count at the end starts from this process's own memory
 	return e, ctx.Err()
 }
 

@@ -63,7 +63,7 @@ func (r *Report) Recount() (wrong error) {
 	return wrong
 }
 
-// Report is the comparison, counted, for a file.
+// Report is the comparison's results, as they are written to a file.
 func (s *Comparison) Report(head record.Head) (*Report, error) {
 	r := &Report{Head: head, Model: s.Model.Name, Metric: s.Metric, Target: s.Target}
 	for _, m := range s.Methods {

@@ -5,11 +5,11 @@
 // processes agree (run/control). Rank 0 also learns how far each clock is from its own. A host is a name and a
 // machine: machines of one name are told apart, as "name#2".
 //
-// Refused, in every process and with the same reasons: ranks that are missing when the time is over, two
-// processes of one rank, worlds of different sizes, facts (plan, data, build) that must be the same and are
-// not, clocks too far apart, and a process that is lost before all have met. A Refused says whether another
-// try may help. Refused alone, and no reason to end the meeting, is a stranger: who is of another run or of
-// an earlier start of it, and who says no Hello in time.
+// Refused, in every process and with the same reasons: ranks that are missing when the time is over, two processes of
+// one rank, worlds of different sizes, facts (plan, data, build) that must be the same and are not, clocks too far
+// apart, and a process that is lost before all have met. A Refused says whether another try may help. A stranger alone
+// is refused, and does not end the meeting: a process of another run or of an earlier start of this one, or one that
+// says no Hello in time.
 //
 // # Connections
 //

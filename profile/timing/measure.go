@@ -220,9 +220,8 @@ func (s *sitting) measureUpdates(t Timer) error {
 	return s.keep(true)
 }
 
-// visitAll visits the sizes in rounds. The first goes from the smallest size on, so that it is known what the next one
-// takes; the others from the largest, because what that needed bounds how much freed memory an allocator keeps for
-// the others.
+// visitAll visits the sizes in rounds. The first round starts with the smallest size, which tells how long the next one
+// takes. The other rounds start with the largest, because its need bounds how much freed memory an allocator keeps.
 func (s *sitting) visitAll() error {
 	began := s.now()
 	for round := range s.rounds {

@@ -68,8 +68,7 @@ func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
 	}
 }
 
-// What has changed since it was written is named, with its host, and not passed over, unless another host has it
-// as it was.
+// A file that has changed since it was written is reported with its host, unless another host has the original.
 func TestDamageAmongHostsIsNamed(t *testing.T) {
 	h := &hosts{dirs: folders(t, 2)}
 	spread(t, h.dirs, 2, 0, 1)

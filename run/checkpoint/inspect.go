@@ -217,8 +217,8 @@ func (m *Manifest) tensors() map[string]entry {
 func PipelinePrefix(pipeline int) string { return fmt.Sprintf("pipeline-%d/", pipeline) }
 
 // Export writes all parameters and buffers that the model saves, by each of their names, as one safetensors file:
-// parameters as evaluations read them, ASGD's averages for instance. With optimizer it writes every tensor as training
-// goes on from it, and what the optimizer keeps, that of pipelines side by side with each one's parameters.
+// parameters as evaluations read them, ASGD's averages for instance. With optimizer it writes the tensors that training
+// goes on from, and the optimizer's states. Those of pipelines side by side come with each pipeline's parameters.
 func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 	of := map[string]Parameter{}
 	for _, p := range c.Manifest.Parameters {

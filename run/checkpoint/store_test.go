@@ -260,8 +260,8 @@ func TestAChangedByteIsNoticed(t *testing.T) {
 	}
 }
 
-// What lies in the directory beside the store's own checkpoints is neither counted nor dropped. It is later
-// checkpoints of a training that was given up, and one of another model.
+// Other checkpoints in the store's directory are neither counted nor dropped: later ones of a training that was given
+// up, and one of another model.
 func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	dir := t.TempDir()
 	abandoned := &Store{Dir: dir}

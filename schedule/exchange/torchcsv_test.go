@@ -122,7 +122,7 @@ func FuzzTorchCSV(f *testing.F) {
 	})
 }
 
-// TestWhatIsNoProgramIsNotExported: a Program that nobody has checked is refused, or written, and no panic.
+// TestWhatIsNoProgramIsNotExported: exporting an unchecked Program refuses or writes it, and does not panic.
 func TestWhatIsNoProgramIsNotExported(t *testing.T) {
 	const fields = `"version":1,"name":"x","stages":1,"micro_batches":1,"period":1,"repeat":1,"weights":"sync",` +
 		`"replication":"split",`

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestLoweringTakesMemoryByTheList: transfers beside pairs and singles, and collectives of many stages on one
-// worker, take so many times the memory of what they are added to.
+// TestLoweringTakesMemoryByTheList bounds lowering's memory by a multiple of the lists that it adds to. It adds
+// transfers beside pairs and singles, and collectives of many stages on one worker.
 func TestLoweringTakesMemoryByTheList(t *testing.T) {
 	pairs, err := family.Generate("fbp-as", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4000})
 	if err != nil {

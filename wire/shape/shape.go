@@ -27,7 +27,7 @@ type Link struct {
 	Shared []int
 }
 
-// longest is the most that the bytes of a transfer take.
+// longest is the longest time that a transfer's bytes may take.
 const longest = 100 * 365 * 24 * time.Hour
 
 // takes is how long so many bytes are under way, without the latency.

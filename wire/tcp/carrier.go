@@ -216,7 +216,7 @@ func (p *peer) end(err error) {
 	p.cancel()
 }
 
-// Fail ends all with a worker.
+// Fail ends all sends and receives with a worker.
 func (c *carrier) Fail(rank int, err error) {
 	c.mu.Lock()
 	p, none := c.peer(rank)

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// soon is how long what must happen may take on a loaded machine.
+// soon is how long a test waits on a loaded machine for what must happen.
 const soon = 20 * time.Second
 
 // authority signs certificates.

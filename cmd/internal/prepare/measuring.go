@@ -113,7 +113,7 @@ func sizesOf(p *profile.Profile) string {
 	return fmt.Sprintf(" of micro-batches of %d to %s", least, terminal.Count(most, "sample"))
 }
 
-// refusal marks what the network itself does wrong: samples are made up here, so that it is not the data.
+// refusal marks an error as the network's own: samples are made up here, so the data cannot be wrong.
 func refusal(err error) error {
 	if errors.As(err, new(*nn.CallError)) {
 		return cli.BadInput(err)

@@ -242,7 +242,7 @@ func (p *Party) Aside(ctx context.Context, encrypted bool) (*tcp.Endpoint, error
 // Encrypted says whether the run's bytes are.
 func (p *Party) Encrypted() bool { return p.tls != nil }
 
-// Close ends everything with the others.
+// Close ends all connections with the other processes.
 func (p *Party) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -366,7 +366,7 @@ func Checkpoints(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion
 	run, inside := strings.CutSuffix(typed, string(filepath.Separator))
 	if found := steps(run); len(found) > 0 {
 		if inside {
-			all = nil // the folders of a run are nothing that is asked for
+			all = nil // nobody asks for the folders of a run
 		}
 		for _, path := range found {
 			all = append(all, cobra.CompletionWithDesc(path, "a checkpoint"))

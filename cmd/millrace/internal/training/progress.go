@@ -84,7 +84,7 @@ func (p *progress) isDue(what string, done int) bool {
 	return known && (done == p.steps || every > 0 && done%every == 0)
 }
 
-// times is how often something is done behind a step after the first so many.
+// times is how often something is still to be done, after the steps that are done.
 func (p *progress) times(what string, done int) int {
 	every, known := p.every[what]
 	if !known || done >= p.steps {

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// What is predicted to be best is tried in turn, the median counts, and the choice is held against the
-// fastest of those.
+// The settings predicted to be best are tried in turn, and their medians count. The choice is compared with the fastest
+// of them.
 func TestSchedulesAreTriedInTurn(t *testing.T) {
 	var all []anySchedule
 	for i := range triedSchedules + 2 {
