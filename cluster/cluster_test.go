@@ -56,6 +56,7 @@ func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
 		{"bandwidth: 25Gbps", "bandwidth: 25", "has no unit"},
 		{"size: 2", "size: 0", "size is 0"},
+		{"size: 2", "size: 2.7", "size is 2.7; it must be a whole number"},
 		{"device: v100", "device: a100", `type "a100"`},
 		{"latency: 5us", "latancy: 5us", "unknown field"},
 		{"duplex: full", "duplex: fall", "full or half"},

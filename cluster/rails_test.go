@@ -101,7 +101,8 @@ func TestGroupsAndFilesKeepRails(t *testing.T) {
 	if text := c.Levels[2].text(); !strings.Contains(text, "rails: 4") {
 		t.Error(text)
 	}
-	for text, want := range map[string]string{"rails: 3": "rails is 3, and a member has 16 devices",
+	for text, want := range map[string]string{"rails: 1.5": "rails is 1.5; it must be a whole number",
+		"rails: 3":                "rails is 3, and a member has 16 devices",
 		"rails: 2, uplinks: true": "choose one", "oversubscription: 0.5": "it is 1 to 1000",
 		"oversubscription: 2, collective_bandwidth: 1GB/s": "choose one"} {
 		_, err := Parse(strings.NewReader("name: n\ndevice_types: {d: {}}\ndevice: d\nlevels:\n" +

@@ -1,10 +1,11 @@
 // Package strictyaml reads the YAML that people write for millrace: jobs, models, clusters.
 //
-// In: a text and a pointer to what it describes. Out: that value filled in, or an error that
-// gives line and column and quotes the text around them. Refused, beside what is not YAML:
-// unknown and repeated keys, a second document, tags (the files mean what the program says they
-// mean, and the YAML library fails to return on some), aliases that would grow a small text
-// beyond bounds, and texts beyond MaxBytes or the library's patience. It never panics and never hangs.
+// In: a text and a pointer to what it describes. Out: that value filled in, or an error that gives
+// line and column and quotes the text around them. Refused, beside what is not YAML: unknown and
+// repeated keys, fractions for whole numbers, a second document, tags (the files mean what the
+// program says they mean, and the YAML library fails to return on some), aliases that would grow a
+// small text beyond bounds, and texts beyond MaxBytes or the library's patience. It never panics
+// and never hangs.
 package strictyaml
 
 import (
@@ -69,7 +70,16 @@ func Decode(text []byte, v any) (err error) {
 	if said == 0 {
 		return io.EOF
 	}
-	return readable(yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(v), v)
+	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(v); err != nil {
+		return readable(err, v)
+	}
+	w := wholes{anchors: map[string]ast.Node{}}
+	for _, d := range file.Docs {
+		if err := w.check(d.Body, reflect.TypeOf(v), "it"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Suggester is a value that knows which key an unknown one may have been meant for; others suggest the nearest of the

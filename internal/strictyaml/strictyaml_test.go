@@ -20,7 +20,12 @@ type kinds struct {
 	Nested struct {
 		Deep int `yaml:"deep"`
 	} `yaml:"nested"`
-	Many []map[string]any `yaml:"many"`
+	Many  []map[string]any `yaml:"many"`
+	Whole []int            `yaml:"whole"`
+	By    map[string]int   `yaml:"by"`
+	Alike []*struct {
+		Deep *int `yaml:"deep"`
+	} `yaml:"alike"`
 }
 
 func TestWhatIsRead(t *testing.T) {
@@ -32,6 +37,18 @@ func TestWhatIsRead(t *testing.T) {
 	}
 	if k.Word != "a" || k.Count != 3 || k.Rate != 1e-3 || !k.On || len(k.List) != 2 || k.List[1] != "2" ||
 		k.Nested.Deep != 4 || len(k.Many) != 2 {
+		t.Errorf("%+v", k)
+	}
+}
+
+// TestWholeNumbersWithPoints: a number is whole by its value.
+func TestWholeNumbersWithPoints(t *testing.T) {
+	var k kinds
+	text := "count: 3.0\nseed: 1e3\nrate: 2.5\nnested: {deep: 2.0}\nlist: [1.5]\nany: {a: 1.5}\n"
+	if err := Decode([]byte(text), &k); err != nil {
+		t.Fatal(err)
+	}
+	if k.Count != 3 || k.Seed != 1000 || k.Rate != 2.5 || k.Nested.Deep != 2 {
 		t.Errorf("%+v", k)
 	}
 }
@@ -54,27 +71,37 @@ func TestRefusals(t *testing.T) {
 	for text, want := range map[string]string{
 		"word: a\ncoutn: 3\n": "[2:1] unknown field \"coutn\"; did you mean count?\n" +
 			"   1 | word: a\n>  2 | coutn: 3\n       ^",
-		"count: 1\ncount: 2\n":          "[2:1] mapping key \"count\" already defined at [1:1]",
-		"any: !x {a: 3}\n":              `[1:6] tags like "!x" are not read`,
-		"any: !x\n":                     `[1:6] tags like "!x" are not read`,
-		"any: {a: !!binary b}\n":        `tags like "!!binary" are not read`,
-		"!x\n":                          `tags like "!x" are not read`,
-		"list: !!set {a}\n":             `tags like "!!set" are not read`,
-		"count: [1]\n":                  "[1:8] it must be a whole number",
-		"count: many\n":                 "[1:8] it must be a whole number",
-		"rate: [1]\n":                   "[1:7] it must be a number",
-		"on: 3\n":                       "[1:5] it must be true or false",
-		"seed: -1\n":                    "-1 is out of range; it must be a whole number from 0 on",
-		"count: 99999999999999999999\n": "99999999999999999999 is out of range; it must be a whole number",
-		"list: a\n":                     "[1:7] string was used where sequence is expected",
-		"any: [1]\n":                    "[1:6] sequence was used where mapping is expected",
-		"nested: {deep: {a: 1}}\n":      "it must be a whole number",
-		"- word: a\n":                   "[1:1] sequence was used where mapping is expected",
-		"hello\n":                       "[1:1] string was used where mapping is expected",
-		"word: a\n---\nword: b\n":       "[3:5] a second document begins here",
-		"list: [a\n":                    "[1:7] sequence end token ']' not found",
-		"any: &a {b: *a}\n":             "alias *a stands for nothing that is complete before it",
-		"any: {b: *c}\n":                "alias *c stands for nothing that is complete before it",
+		"count: 1\ncount: 2\n":           "[2:1] mapping key \"count\" already defined at [1:1]",
+		"any: !x {a: 3}\n":               `[1:6] tags like "!x" are not read`,
+		"any: !x\n":                      `[1:6] tags like "!x" are not read`,
+		"any: {a: !!binary b}\n":         `tags like "!!binary" are not read`,
+		"!x\n":                           `tags like "!x" are not read`,
+		"list: !!set {a}\n":              `tags like "!!set" are not read`,
+		"count: [1]\n":                   "[1:8] it must be a whole number",
+		"count: many\n":                  "[1:8] it must be a whole number",
+		"count: 2.7\n":                   "[1:8] count is 2.7; it must be a whole number",
+		"count: \"2.7\"\n":               "[1:8] count is 2.7; it must be a whole number",
+		"count: 25e-1\n":                 "[1:8] count is 25e-1; it must be a whole number",
+		"seed: 0.5\n":                    "[1:7] seed is 0.5; it must be a whole number from 0 on",
+		"nested: {deep: 1.5}\n":          "[1:16] deep is 1.5; it must be a whole number",
+		"rate: &x 1.5\ncount: *x\n":      "count is 1.5; it must be a whole number",
+		"any: {b: &x 0.5}\nseed: *x\n":   "seed is 0.5; it must be a whole number from 0 on",
+		"whole: [1, 2.5]\n":              "[1:12] whole is 2.5; it must be a whole number",
+		"by: {a: 1, b: 2.5}\n":           "[1:15] b is 2.5; it must be a whole number",
+		"alike: [{deep: 1}, {deep: .5}]": "deep is .5; it must be a whole number",
+		"rate: [1]\n":                    "[1:7] it must be a number",
+		"on: 3\n":                        "[1:5] it must be true or false",
+		"seed: -1\n":                     "-1 is out of range; it must be a whole number from 0 on",
+		"count: 99999999999999999999\n":  "99999999999999999999 is out of range; it must be a whole number",
+		"list: a\n":                      "[1:7] string was used where sequence is expected",
+		"any: [1]\n":                     "[1:6] sequence was used where mapping is expected",
+		"nested: {deep: {a: 1}}\n":       "it must be a whole number",
+		"- word: a\n":                    "[1:1] sequence was used where mapping is expected",
+		"hello\n":                        "[1:1] string was used where mapping is expected",
+		"word: a\n---\nword: b\n":        "[3:5] a second document begins here",
+		"list: [a\n":                     "[1:7] sequence end token ']' not found",
+		"any: &a {b: *a}\n":              "alias *a stands for nothing that is complete before it",
+		"any: {b: *c}\n":                 "alias *c stands for nothing that is complete before it",
 		"any: " + strings.Repeat("[", 100) + strings.Repeat("]", 100): "it is nested deeper than 64 levels",
 		"any: " + strings.Repeat("[", 100_000):                        "line 1: it is nested deeper than 64 levels",
 		strings.Repeat("- ", 100_000):                                 "line 1: it is nested deeper than 64 levels",
