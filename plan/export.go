@@ -187,9 +187,9 @@ func (p *Plan) MegatronFlags() []string {
 	case ZeRO1:
 		flags = append(flags, "--use-distributed-optimizer")
 	case ZeRO2:
-		flags = append(flags, "--use-megatron-fsdp", "--data-parallel-sharding-strategy optim_grads")
-	case ZeRO3:
-		flags = append(flags, "--use-megatron-fsdp", "--data-parallel-sharding-strategy optim_grads_params")
+		flags = append(flags, fsdp("optim_grads")...)
+	case ZeRO3: // weights are gathered beside forwards
+		flags = append(flags, append(fsdp("optim_grads_params"), "--overlap-param-gather")...)
 	}
 	if p.Gradients != GradientsBehind {
 		flags = append(flags, "--overlap-grad-reduce")
@@ -198,6 +198,12 @@ func (p *Plan) MegatronFlags() []string {
 		flags = append(flags, fmt.Sprintf("--ddp-bucket-size %d", max(1, n/4)))
 	}
 	return flags
+}
+
+// fsdp is what Megatron-Core's page on its FSDP has one set to divide gradients, or weights too.
+func fsdp(strategy string) []string {
+	return []string{"--use-megatron-fsdp", "--data-parallel-sharding-strategy " + strategy,
+		"--use-distributed-optimizer", "--no-gradient-accumulation-fusion"}
 }
 
 // megatronSymbols is the symbol that each layer is part of, and which begin one.

@@ -141,6 +141,18 @@ func (p *Plan) checkReplicas() error {
 		return fmt.Errorf("plan: gradients is %s for weights %q; it is of the sum at a flush, under sync", p.Gradients,
 			p.Weights)
 	}
+	if err := p.Shard.Sums(p.Gradients); err != nil {
+		return fmt.Errorf("plan: gradients is %w", err)
+	}
+	return nil
+}
+
+// Sums refuses a word for when gradients are summed where they are divided: these are scattered in each backward.
+func (s Shard) Sums(when Gradients) error {
+	if s.Gradients() && when != GradientsOverlapped {
+		return fmt.Errorf("%s for shard %s, whose replicas scatter gradients beside each backward: leave one of the two out",
+			when, s)
+	}
 	return nil
 }
 

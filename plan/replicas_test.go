@@ -23,7 +23,13 @@ func TestWordsOfReplicas(t *testing.T) {
 				got.Gradients.BucketBytes() != bucket {
 				t.Errorf("%s: %v, %v, %d bytes at once, %v", text, got.Shard, got.Gradients, got.Gradients.BucketBytes(), err)
 			}
-			if err := p.Validate(); err != nil {
+			err = p.Validate()
+			if ignored := shard.Gradients() && gradients != GradientsOverlapped; ignored {
+				want := "gradients is " + string(gradients) + " for shard " + string(shard)
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %s", err, want)
+				}
+			} else if err != nil {
 				t.Error(err)
 			}
 			only := p.PlansOnly()

@@ -43,13 +43,17 @@ func TestSearchesDivideWhatReplicasKeep(t *testing.T) {
 	}
 	var peaks []int64
 	for _, shard := range []plan.Shard{plan.ZeRO1, plan.ZeRO2, plan.ZeRO3} {
-		r.Fix.Shard, r.Fix.Gradients = shard, plan.GradientsBehind
+		when := plan.GradientsOverlapped
+		if !shard.Gradients() {
+			when = plan.GradientsBehind
+		}
+		r.Fix.Shard, r.Fix.Gradients = shard, when
 		found, err := Search(context.Background(), r)
 		if err != nil {
 			t.Fatalf("%v: %v", shard, err)
 		}
 		best := found.Best
-		if best.Shard != shard || best.Gradients != plan.GradientsBehind || best.LowerBound != nil ||
+		if best.Shard != shard || best.Gradients != when || best.LowerBound != nil ||
 			len(best.Stages[0].Devices) != 4 {
 			t.Errorf("%v: %v of %d replicas, gradients %v, bound %v", shard, best.Shard, len(best.Stages[0].Devices),
 				best.Gradients, best.LowerBound)
@@ -58,6 +62,15 @@ func TestSearchesDivideWhatReplicasKeep(t *testing.T) {
 	}
 	if slices.Max(peaks) > 1400<<20 || !(peaks[0] > peaks[1] && peaks[1] > peaks[2]) {
 		t.Errorf("peaks %v; they fall, below the limit", peaks)
+	}
+	for _, shard := range []plan.Shard{plan.ZeRO2, plan.ZeRO3} {
+		r.Fix.Shard, r.Fix.Gradients = shard, "bucket=25MB"
+		_, err := Search(context.Background(), r)
+		var setting *SettingError
+		if !errors.As(err, &setting) || setting.Key != "gradients" ||
+			!strings.Contains(err.Error(), "bucket=25MB for shard "+string(shard)) {
+			t.Errorf("sums of %v: %v", shard, err)
+		}
 	}
 	r.Runnable = true
 	for key, fix := range map[string]Overrides{"shard": {Shard: plan.ZeRO1}, "gradients": {Gradients: "behind"},

@@ -216,6 +216,9 @@ func (o Overrides) CheckNames() error {
 	if err := o.checkBoundary(); err != nil {
 		return err
 	}
+	if err := o.Shard.Sums(o.Gradients); err != nil {
+		return wrong("gradients", "%w", err)
+	}
 	if err := registry.OneOf(string(o.Weights), policies()); o.Weights != "" && err != nil {
 		return &SettingError{"weights", err}
 	}

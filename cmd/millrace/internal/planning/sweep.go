@@ -163,6 +163,11 @@ func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) (shape.Sweep, error) 
 	w := shape.Sweep{Base: base, Tensors: j.Machine.Tensor, Replicas: f.replicas, Chunks: f.chunks}
 	if j.Plan.Shard != "" {
 		w.Shards = strings.Split(j.Plan.Shard, ",")
+		for _, s := range w.Shards {
+			if err := plan.Shard(s).Sums(gradients); err != nil {
+				return shape.Sweep{}, fmt.Errorf("%s: it is %w", j.Called("gradients"), err)
+			}
+		}
 	}
 	powers := func(most int) (all []int) {
 		for n := 1; n <= most; n *= 2 {
