@@ -23,11 +23,12 @@ type sums struct {
 	joined   map[schedule.Instruction]*gathering // by leader
 	reducing []float64                           // by worker: when the all-reduces that it takes part in are over
 	closings []closing                           // by place
+	devices  []slowed                            // by worker
 }
 
 func newSums(t *terms) sums {
 	return sums{terms: t, joined: map[schedule.Instruction]*gathering{}, reducing: make([]float64, t.p.Workers),
-		closings: make([]closing, len(t.prices))}
+		closings: make([]closing, len(t.prices)), devices: make([]slowed, t.p.Workers)}
 }
 
 // join notes that a member has come, and gives its collective once all have.
@@ -55,6 +56,9 @@ func (a *sums) join(in schedule.Instruction, now, takes float64) (whole *gatheri
 // in one all-reduce at a time, in the order in which they were complete, each begun in the
 // backward in front of it (addUp); collectives and transfers do not slow each other down.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
+	if in.Kind == schedule.AR {
+		s.sums.devices[w].comes()
+	}
 	g := s.sums.join(in, s.queue.now, takes)
 	if g == nil {
 		return

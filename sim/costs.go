@@ -27,7 +27,9 @@ type StageCost struct {
 	Packed        Packed
 
 	AllReduceS float64 // over the stage's replicas
-	// Unhidden is the part of a sum beside a backward that slows the backward down by as much, 0 to 1.
+	// GatherS is the gather of a stage's weights behind their update, where its replicas divide the update.
+	GatherS float64
+	// Unhidden is the part of a sum beside computations of its devices that slows these down by as much, 0 to 1.
 	Unhidden float64
 	// Shares are the gradients that are summed while the stage's last backward goes on, WeightShares
 	// while its last weights' half does; the rest is summed behind.
@@ -199,6 +201,7 @@ func (k *StageCost) wrong() (field string, value float64) {
 		{"weight gradient", k.WeightS},
 		{"evaluation", k.EvaluateS}, {"checkpoint", k.SaveS},
 		{"all-reduce", k.AllReduceS}, {"part of an all-reduce", k.Unhidden},
+		{"gather of weights", k.GatherS},
 		{"sum of tied gradients", k.TiedS}, {"norm", k.NormS},
 		{"packing activations", k.Packed.ActivationS}, {"packing gradients", k.Packed.GradientS},
 		{"unpacking activations", k.Packed.InputS}, {"unpacking gradients", k.Packed.BackS},

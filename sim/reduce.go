@@ -94,8 +94,9 @@ type closing struct {
 	start, end float64
 }
 
-// closes notes that a backward has ended.
-func (a *sums) closes(in schedule.Instruction, start, end float64) {
+// closes notes that a computation has ended, and whether it was a backward.
+func (a *sums) closes(w int, in schedule.Instruction, start, end float64) {
+	a.devices[w].computes(start, end)
 	if in.Kind == schedule.B || in.Kind == schedule.W {
 		a.closings[a.terms.place(in)] = closing{in.Kind, start, end}
 	}
@@ -108,14 +109,19 @@ func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 		end = max(end, a.reducing[w])
 	}
 	start = -1
+	var taken []interval
 	add := func(ready, part float64) {
-		end = max(end, ready)
+		if start < 0 || ready > end {
+			end = max(end, ready)
+			taken = append(taken, interval{end, end})
+		}
 		if start < 0 {
 			start = end
 		}
 		end += part * g.takes
+		taken[len(taken)-1].to = end
 	}
-	left, done := 1.0, now
+	left := 1.0
 	first := a.sharesOf(g.members[0])
 	ready := make([]float64, len(first)) // by share: when the last member has it
 	for k, m := range g.members {
@@ -136,15 +142,10 @@ func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 		left = 0
 	}
 	add(now, left)
-	for _, m := range g.members {
-		done = max(done, a.closings[a.terms.place(m)].end)
-		a.closings[a.terms.place(m)] = closing{}
-	}
-	if hidden := g.takes - (end - done); hidden > 0 {
-		end += hidden * a.terms.of(g.members[0]).Unhidden
-	}
-	for _, w := range g.workers {
-		a.reducing[w] = end
+	for k, m := range g.members {
+		w, last := g.workers[k], &a.closings[a.terms.place(m)]
+		a.devices[w].sum(taken, interval{last.start, last.end}, a.terms.of(m).Unhidden)
+		a.reducing[w], *last = end, closing{}
 	}
 	return start, end
 }

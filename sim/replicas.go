@@ -11,9 +11,11 @@ import (
 )
 
 // What the replicas of a stage do together: they sum gradients and, where they divide weights or gradients
-// (plan.Shard), gather the ones and scatter the others. A gather of n replicas moves (n-1)/n of the bytes, a scatter as
-// much, and an all-reduce both (Rajbhandari et al., ZeRO, SC 2020, section 7): with zero1 and zero2 a step moves what
-// it does without where gradients are as wide as weights, with zero3 half as much again.
+// (plan.Shard), gather the ones and scatter the others. A gather of n replicas moves (n-1)/n of the bytes, a scatter
+// as much, and an all-reduce both (Rajbhandari et al., ZeRO, SC 2020, section 7). Where gradients are as wide as
+// weights, a step of M micro-batches on each moves (n-1)/n of them twice without and with zero1, M+1 times with
+// zero2, and 3M times with zero3. Gradients may be summed beside the last backward; the weights of zero1 and zero2
+// are gathered behind the update that changes them.
 
 // replicated adds what a stage's replicas do together, workers being all of the plan's.
 func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, pl *plan.Plan, s int,
@@ -35,9 +37,9 @@ func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []p
 	case plan.ShardNothing:
 		k.AllReduceS = c.AllReduceS(st.Devices, k.ParameterBytes)
 	case plan.ZeRO1:
-		k.AllReduceS = gather(gradients) + gather(weights)
+		k.AllReduceS, k.GatherS = gather(gradients), gather(weights)
 	case plan.ZeRO2: // what was scattered is summed
-		k.AllReduceS = gather(weights)
+		k.GatherS = gather(weights)
 	}
 	if pl.Shard.States() {
 		for _, t := range []*float64{&k.UpdateS, &k.PulledUpdateS, &k.ReferenceUpdateS} {

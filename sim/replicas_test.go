@@ -49,7 +49,7 @@ func TestTrafficOfDividedReplicas(t *testing.T) {
 					p.Layers[l].Costs[0].ForwardS, p.Layers[l].Costs[0].BackwardS = 0, 0
 				}
 			})
-			if got := k.ForwardS + k.BackwardS + k.AllReduceS; math.Abs(got-want*once) > 1e-9 {
+			if got := k.ForwardS + k.BackwardS + k.AllReduceS + k.GatherS; math.Abs(got-want*once) > 1e-9 {
 				t.Errorf("%v of %d: %v s, want %v", shard, n, got, want*once)
 			}
 			// An update is of a part of the states.
@@ -123,6 +123,48 @@ func TestWhenReplicasSum(t *testing.T) {
 			t.Fatal(err)
 		}
 		exactly(t, sum.StepS, c.want, "gradients %v, %v of it hidden", c.gradients, c.overlap)
+	}
+}
+
+// What a step takes by what replicas divide, by hand. Two replicas over 1000 bytes a second have 4000 bytes of the
+// block and 1000 of the head: a gather, and a scatter as much, takes 2 s and 0.5 s. A forward takes 1 s of each, a
+// backward 2 s and, first, 3 s, an update 4 s and, divided, 2 s. The latest micro-batch is over at 7, the head's
+// backward at 5.
+//
+// None sums the head from 5 to 6 and the block from 7 to 11; zero1 from 5 to 5.5 and from 7 to 9, and gathers all
+// weights for 2.5 s behind the update, which nothing hides. With zero2 the block's backward and scatter take 2 s
+// each, the head's 3 s and 0.5 s: 7 s a micro-batch, and the gather of weights. With zero3 forwards take 1 s of the
+// head and 2 s of the block, backwards 3 s and 4 s: 10 s a micro-batch. Where half hides, half of what was beside
+// something is lost: of the head's sum, 1 s or 0.5 s, in a step; with zero2 of 2.5 s, with zero3 of 1.5 s and 3 s, in
+// a micro-batch.
+func TestStepsOfDividedReplicas(t *testing.T) {
+	for _, c := range []struct {
+		shard     plan.Shard
+		micros    int // of each replica
+		all, half float64
+	}{
+		{plan.ShardNothing, 1, 11 + 4, 11 + 0.5 + 4}, {plan.ShardNothing, 4, 36, 36.5},
+		{plan.ZeRO1, 1, 9 + 2 + 2.5, 9 + 0.25 + 2 + 2.5}, {plan.ZeRO1, 4, 34.5, 34.75},
+		{plan.ZeRO2, 1, 7 + 2 + 2.5, 8.25 + 2 + 2.5}, {plan.ZeRO2, 4, 28 + 4.5, 33 + 4.5},
+		{plan.ZeRO3, 1, 10 + 2, 12.25 + 2}, {plan.ZeRO3, 4, 40 + 2, 49 + 2},
+	} {
+		for overlap, want := range map[float64]float64{1: c.all, 0.5: c.half} {
+			k := replicated(t, 2, func(pl *plan.Plan, p *profile.Profile, d *cluster.DeviceType) {
+				pl.Shard = c.shard
+				for l := range p.Layers {
+					p.Layers[l].ParameterBytes *= 10
+				}
+				if !c.shard.Gradients() {
+					pl.Gradients = "bucket=1000B"
+				}
+				d.Kernels = &cluster.Kernels{Overlap: overlap}
+			})
+			_, sum, err := Run(replicas(t, "dp", 2, 2*c.micros), Costs{Stages: [][]StageCost{{k}}}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			exactly(t, sum.StepS, want, "%v of %d micro-batches, %v of it hidden", c.shard, c.micros, overlap)
+		}
 	}
 }
 

@@ -227,6 +227,9 @@ func (s *state) happen(e event) {
 	case deviceEnd:
 		s.leaveDevice(w, e.in)
 	case summed:
+		if e.in.Kind == schedule.AR {
+			s.sums.devices[w].over()
+		}
 		s.memory.moved(w, e.in)
 		s.wakeAll(s.gate.Done(w, e.in))
 	case credit:
@@ -306,7 +309,7 @@ func (s *state) executed(w int, in schedule.Instruction) {
 		}
 		me.device.computing, me.device.endedS = false, s.queue.now
 		s.journal.markEnd(w, in, s.queue.now-me.started)
-		s.sums.closes(in, me.started, s.queue.now)
+		s.sums.closes(w, in, me.started, s.queue.now)
 	}
 	if s.o.Record && !in.Kind.IsIssued() {
 		s.record(w, in)
@@ -319,6 +322,9 @@ func (s *state) executed(w int, in schedule.Instruction) {
 // until says that something else will end it.
 func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool) {
 	takes, until = s.costing(w, in)
+	if in.Kind.IsCompute() {
+		takes += s.sums.devices[w].pays(in)
+	}
 	if s.o.takes != nil {
 		takes = s.o.takes(w, in)
 	}
@@ -343,7 +349,7 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 	case schedule.U:
 		s.compute(w, in)
 		s.sees(w, in)
-		return c.updateS(s.terms.p.UpdateCost(in)), false
+		return c.updateS(s.terms.p.UpdateCost(in)) + c.GatherS, false
 	case schedule.CK:
 		return c.SaveS, false
 	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:

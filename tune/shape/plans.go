@@ -99,7 +99,7 @@ func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
 	if out.StepS, err = lasts(program, of); err != nil {
 		return err
 	}
-	of = without(of, func(k *sim.StageCost) { k.AllReduceS, k.TiedS, k.NormS = 0, 0, 0 })
+	of = without(of, func(k *sim.StageCost) { k.AllReduceS, k.GatherS, k.TiedS, k.NormS = 0, 0, 0, 0 })
 	unsummed, err := lasts(program, of)
 	if err != nil {
 		return err

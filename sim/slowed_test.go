@@ -1,0 +1,68 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/schedule/lower"
+)
+
+// TestStagesOfTheSameDevicesHideNoMoreThanOne: layers take the same in one stage as cut into two on the same devices.
+// By hand, on two devices with F = 2, B = 5 and U = 4, and half of what is computed beside a sum lost: the backward of
+// the last stage is over at 5 and that of the first at 7.
+func TestStagesOfTheSameDevicesHideNoMoreThanOne(t *testing.T) {
+	for _, c := range []struct {
+		last, first float64 // sums of the two
+		early       float64 // part of the last stage's that can begin at 4
+		want        float64
+	}{
+		{0.8, 3.2, 0, 10.2 + 0.8/2 + 4},   // from 5 to 5.8 and from 7 to 10.2
+		{6, 1, 0, 12 + 2.0/2 + 4},         // from 5 to 12, of which until 7
+		{1, 0, 0, 7 + 1.0/2 + 4},          // from 5 to 6
+		{0.8, 3.2, 0.5, 10.2 + 0.8/2 + 4}, // from 4 to 4.4, 5 to 5.4 and 7 to 10.2
+		{6, 1, 0.5, 11 + 3.0/2 + 4},       // from 4 to 11, of which until 7
+		{2.4, 0.2, 0.5, 7.2 + 2.4/2 + 4},  // from 4 to 6.4 and from 7 to 7.2
+	} {
+		all := c.last + c.first
+		one := Uniform(1, 2, 5, 0)
+		k := &one.Stages[0][0]
+		k.AllReduceS, k.UpdateS, k.Unhidden = all, 4, 0.5
+		k.Shares = []Share{{At: 0.4, Part: c.early * c.last / all}, {At: 0.6, Part: (1 - c.early) * c.last / all}}
+		two := Uniform(2, 1, 0, 0)
+		first, last := &two.Stages[0][0], &two.Stages[1][0]
+		first.BackwardS, first.AllReduceS, first.UpdateS, first.Unhidden = 2, c.first, 2, 0.5
+		last.BackwardS, last.AllReduceS, last.UpdateS, last.Unhidden = 3, c.last, 2, 0.5
+		last.Shares = []Share{{At: 2.0 / 3, Part: c.early}}
+		exactly(t, simulate(t, "dp", schedule.Replicated(1, 2), 2, 1, one).StepS, c.want, "one stage of %+v", c)
+		f, err := family.Lookup("dp-overlap")
+		if err != nil {
+			t.Fatal(err)
+		}
+		exactly(t, simulate(t, "dp-overlap", f.Placement(2, 2), 2, 1, two).StepS, c.want, "two stages of %+v", c)
+	}
+}
+
+// TestSumsBesideTheNextMinibatchSlowIt: with two replicas that sum for R beside the next minibatch (dp-async), F = 1,
+// B = 2 and U = 0.25, a steady step computes for 3.25 s, and R/2 longer while that is longer than R in all. Where R is
+// longer, it is what a step takes, and computations have time to lose.
+func TestSumsBesideTheNextMinibatchSlowIt(t *testing.T) {
+	for R, want := range map[float64]float64{0: 3.25, 1: 3.25 + 0.5, 2: 3.25 + 1, 4: 3.25 + 2, 8: 8} {
+		p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2,
+			Repeat: 60})
+		if err == nil {
+			p, err = lower.Lower(p, lower.Options{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Uniform(1, 1, 2, 0)
+		k := &c.Stages[0][0]
+		k.AllReduceS, k.UpdateS, k.Unhidden = R, 0.25, 0.5
+		_, sum, err := Run(p, c, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		exactly(t, sum.StepS, want, "a sum of %v", R)
+	}
+}
