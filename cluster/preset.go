@@ -81,6 +81,13 @@ func (f *file) resize(shape string) error {
 		if err != nil || n < 1 || n > MaxDevices {
 			return fmt.Errorf("size %q: %q is no number of members of level %s", shape, w, f.Levels[i].Name)
 		}
+		if l := &f.Levels[i]; l.Rails > 0 { // as many devices share a rail as before
+			if l.Rails*after%before != 0 {
+				return fmt.Errorf("size %q: level %s has %d rails for %d devices, and %d devices cannot share rails likewise; "+
+					"write a file", shape, l.Name, l.Rails, before, after)
+			}
+			l.Rails = l.Rails * after / before
+		}
 		before, after = before*f.Levels[i].Size, after*n
 		if len(said) == 1 && said[0] > 1 && said[0] == before { // a group of this level is a host
 			f.PerHost = []int{after}

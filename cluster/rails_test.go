@@ -142,3 +142,18 @@ func TestCloudsHaveRails(t *testing.T) {
 		}
 	}
 }
+
+// A preset of another size has as many devices on a rail as it had: two on each of p4d's four, of eight. Three devices
+// are on no whole number of them.
+func TestPresetsOfOtherSizesKeepDevicesOnARail(t *testing.T) {
+	for size, want := range map[string]int{"2x8": 4, "2x2": 1, "3x6": 3, "4x16": 8} {
+		c, err := Preset("aws-p4d-24xlarge:" + size)
+		if err != nil || c.Levels[1].Rails != want {
+			t.Errorf("%s: %+v, %v", size, c, err)
+		}
+	}
+	want := `level efa has 4 rails for 8 devices, and 3 devices cannot share rails likewise`
+	if _, err := Preset("aws-p4d-24xlarge:2x3"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -136,7 +136,7 @@ type Wire struct {
 	// Slots is how many messages from one worker to another may be in flight or wait to be received; 0: as many as
 	// the Program can have there in any timing (check.InFlight). A Program that would block with so few is refused.
 	Slots int
-	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: schedule.BucketBytes.
+	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: the plan's, or schedule.BucketBytes.
 	BucketBytes int64
 	// Meet has another library sum gradients over replicas, in an order of its own: all replicas are left with
 	// the same bits, but not with those of one worker. nil: in rank order.
