@@ -134,7 +134,7 @@ var (
 		whole("threads of one operator (default: 1)", "threads-per-worker",
 			func(j *Job) *int { return &j.Machine.ThreadsPerWorker }),
 		fixed("samples of one step (default: 32)", "batch", func(j *Job) *int { return &j.Plan.Batch }),
-		fixed("fix the stages (default: searched); 1 is data parallelism", "stages",
+		fixed("fix the plan's stages (default: searched); 1 is data parallelism", "stages",
 			func(j *Job) *int { return &j.Plan.Stages }),
 		{Name: "split", Doc: "first layers of stages 1, 2, ...: names or positions, with commas",
 			Set: func(j *Job, v string) error {

@@ -1,9 +1,11 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -13,6 +15,9 @@ import (
 
 // Read lays a job file over j. Unknown keys are errors that quote the line.
 func (j *Job) Read(path string) error {
+	if ext := filepath.Ext(path); ext == ".mr" || ext == ".pt2" {
+		return fmt.Errorf("job: %s: %s", path, isModel(path))
+	}
 	text, err := document.Read(path, strictyaml.MaxBytes)
 	if err != nil {
 		return fmt.Errorf("job: %w", err)
@@ -22,6 +27,9 @@ func (j *Job) Read(path string) error {
 	}
 	return nil
 }
+
+// isModel refuses a model where a job belongs.
+func isModel(path string) string { return "it is a model, not a job; give it with --model " + path }
 
 // Settings is what the text of a job file says, by key, whatever form it has. A key that is no setting stands there as
 // it is written, and no value is looked at: the file may be another version's.
@@ -45,6 +53,9 @@ func (j *Job) decode(text []byte, file string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if _, layers := said["layers"].([]any); layers {
+		return errors.New(isModel(cmp.Or(file, "FILE")))
 	}
 	if !isNested(said) {
 		if err := j.decodeFlat(text); err != nil {

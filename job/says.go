@@ -42,8 +42,9 @@ var says = map[string]string{
 	"clip":              "limit of the gradients' global norm; 0 is none",
 	"post_validate": "with clip: updates do not wait for the gradient norm; they are validated in the next step and " +
 		"taken back where it is over the limit",
-	"wire":      "a cluster file or preset whose links the workers of this machine are put behind",
-	"stages":    "fix the number of stages; 1 with several workers is data parallelism",
+	"wire": "a cluster file or preset whose links the workers of this machine are put behind",
+	"stages": "fix the number of stages of the whole plan; 1 with several workers is data parallelism. A schedule that " +
+		"is fixed too and has several stages on each worker takes as many as it needs, unless this is more than the workers",
 	"split":     "first layers of stages 1, 2, ...: names or positions",
 	"schedule":  "fix the schedule: 1f1b, afab, pb, zb-h1, 1f1b-rr, ...",
 	"program":   "a file with a Program to use as the schedule, as millrace schedule writes them",

@@ -56,7 +56,8 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			if ctx.Err() != nil {
 				return
 			}
-			if n := s.Fix.Stages; n > 0 && h.stages() != n && !(roles.SeveralStages(f) && n <= len(s.Cluster.Devices)) {
+			named := s.Fix.Schedule != "" && roles.SeveralStages(f) // whose workers have as many stages as it likes
+			if n := s.Fix.Stages; n > 0 && h.stages() != n && !(named && n <= len(s.Cluster.Devices)) {
 				why = fmt.Sprintf("it has %s on %s, not %d", terminal.Count(h.stages(), "stage"),
 					terminal.Count(len(s.Cluster.Devices), "worker"), n)
 				continue

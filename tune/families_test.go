@@ -37,6 +37,25 @@ func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	}
 }
 
+// Where only the stages are fixed, every plan that is looked at has so many, though a family whose workers hold several
+// would take more; without it there are some of more.
+func TestFixedStagesAreThoseOfEveryPlan(t *testing.T) {
+	for _, fixed := range []int{0, 2} {
+		found, err := Search(t.Context(), Request{Profile: uneven(16, 1, 2, 4), Batch: 4,
+			Cluster: cluster.Local("cpu", 4, 0, 0, 0, 1e9, 1e9), Fix: Overrides{Stages: fixed}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := len(found.Best.Stages) != 2
+		for _, r := range found.Rivals {
+			other = other || r.Plan != nil && len(r.Plan.Stages) != 2
+		}
+		if other != (fixed == 0) {
+			t.Errorf("stages fixed to %d: %d in the plan; with other numbers: %v", fixed, len(found.Best.Stages), other)
+		}
+	}
+}
+
 // TestACutFamilyHasEveryNumberOfStages: of each the partition that fits, or, of those that do not, the
 // fastest.
 func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {

@@ -178,6 +178,9 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 		return wrong("split", "it makes %s, and stages is %d; leave one of them out",
 			terminal.Count(len(o.Split)+1, "stage"), o.Stages)
 	}
+	if o.Stages > layers {
+		return wrong("stages", "%d stages; %s has %d layers, so give 1 to %d", o.Stages, model, layers, layers)
+	}
 	if n := max(o.Stages, len(o.Split)+1); n > workers && n > 1 && !severalStages(o.Schedule) {
 		key := "stages"
 		if o.Split != nil {
@@ -185,9 +188,6 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 		}
 		return wrong(key, "%d stages for %s; give as many workers at least, or a schedule that has several stages "+
 			"on each: %s", n, terminal.Count(workers, "worker"), strings.Join(roles.WithSeveralStages(), ", "))
-	}
-	if o.Stages > layers {
-		return wrong("stages", "%d stages; %s has %d layers, so give 1 to %d", o.Stages, model, layers, layers)
 	}
 	before := 0
 	for _, cut := range o.Split {

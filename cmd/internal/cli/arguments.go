@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace-ml/millrace/internal/registry"
+	"github.com/millrace-ml/millrace/report/folder"
 )
 
 // argumentsAreInput makes wrong arguments of every verb below c an error of input. Where the verb has no words of
@@ -53,12 +56,24 @@ func wrongArguments(c *cobra.Command, given []string) error {
 		return f != nil && !f.Hidden && most == 0
 	}
 	switch {
-	case named("plan") && strings.HasSuffix(extra, ".json"):
-		takes += "; a plan is given with --plan " + extra
+	case named("plan") && planAt(extra) != "":
+		takes += "; a plan is given with --plan " + planAt(extra)
 	case named("model"):
 		takes += "; a model is named with --model " + extra
 	}
 	return fmt.Errorf("%s: %q is too many: it takes %s; see %s -h", nameOf(c), extra, takes, c.CommandPath())
+}
+
+// planAt is the plan that a word stands for: a file's own path, or that of the plan in a folder; "" where it is none.
+func planAt(word string) string {
+	if strings.HasSuffix(word, ".json") {
+		return word
+	}
+	inside := filepath.Join(word, folder.PlanName)
+	if about, err := os.Stat(inside); err != nil || !about.Mode().IsRegular() {
+		return ""
+	}
+	return inside
 }
 
 // nameOf is a verb without the program's name, which stands in front of every error.

@@ -2,11 +2,34 @@ package cli
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 )
+
+// A run's folder behind a verb that takes a plan is known by the plan in it.
+func TestTheFolderOfARunIsItsPlan(t *testing.T) {
+	dir := t.TempDir()
+	verb := &cobra.Command{Use: "simulate"}
+	verb.Flags().String("plan", "", "")
+	verb.Flags().String("model", "", "")
+	says := func(word string) string { return wrongArguments(verb, []string{word}).Error() }
+	if got := says(dir); !strings.Contains(got, "a model is named with --model "+dir) {
+		t.Errorf("a folder without a plan: %s", got)
+	}
+	plan := filepath.Join(dir, "plan.json")
+	if err := os.WriteFile(plan, []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{dir, plan} {
+		if got := says(word); !strings.Contains(got, "a plan is given with --plan "+plan) {
+			t.Errorf("%s: %s", word, got)
+		}
+	}
+}
 
 // A wrong argument is refused as bad input. The error names the argument and what would be right.
 func TestWrongArguments(t *testing.T) {
