@@ -37,8 +37,8 @@ func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	}
 }
 
-// Where only the stages are fixed, every plan that is looked at has so many, though a family whose workers hold several
-// would take more; without it there are some of more.
+// Where only the stages are fixed, every plan that is looked at has so many. A family whose workers hold several would
+// take more, and where nothing is fixed some do.
 func TestFixedStagesAreThoseOfEveryPlan(t *testing.T) {
 	for _, fixed := range []int{0, 2} {
 		found, err := Search(t.Context(), Request{Profile: uneven(16, 1, 2, 4), Batch: 4,

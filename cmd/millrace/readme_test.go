@@ -141,6 +141,26 @@ func TestTheReadmesTour(t *testing.T) {
 	thereAndBack(t, sh, printed)
 }
 
+// What the README shows of described hardware is printed to the letter, by the commands alone: the tour trains besides.
+func TestTheDocumentOfTheFirstMinutesShowsWhatIsPrinted(t *testing.T) {
+	p := &clitest.Program{Dir: "../..", Native: "none", Cache: t.TempDir()}
+	compared := 0
+	for _, s := range tour(t, "../../README.md") {
+		args, plain := strings.CutPrefix(oneLine(s.command), "bin/millrace ")
+		if !plain || !s.described() || len(s.want) == 0 {
+			continue
+		}
+		compared++
+		got := p.Run(t, strings.Fields(args), false)
+		if !matches(strings.Split(strings.TrimSuffix(got, "\n"), "\n"), s.want, func(a, b string) bool { return a == b }) {
+			t.Errorf("%s\nprints\n%s\nthe README has\n%s", s.command, got, strings.Join(s.want, "\n"))
+		}
+	}
+	if compared < 3 {
+		t.Errorf("%d commands were compared", compared)
+	}
+}
+
 // oneLine is a command without the breaks of its lines.
 func oneLine(command string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(command, "\\\n", " ")), " ")

@@ -390,6 +390,10 @@ func (v *view) drawing(t *trace.Timeline) {
 	if n := len(t.Steps); n > 1 {
 		what = "the first " + terminal.Count(n, "minibatch")
 	}
-	fmt.Fprintf(v.to, "\n%s%s%s", v.Wrap("", "", fmt.Sprintf("%s, %s:", what, terminal.Duration(end))),
+	why := ""
+	if q := v.Plan.Predicted; len(t.Steps) == 1 && end > 1.005*q.StepS {
+		why = fmt.Sprintf(" (%s predicted: in a row steps overlap their neighbours)", terminal.Duration(q.StepS))
+	}
+	fmt.Fprintf(v.to, "\n%s%s%s", v.Wrap("", "", fmt.Sprintf("%s, %s%s:", what, terminal.Duration(end), why)),
 		d.Text(4*mostRows), d.Legend())
 }
