@@ -41,7 +41,8 @@ var inWords = map[string]string{
 }
 
 // elsewhere is what stops a verb of baseOf before it has looked at a flag that is right.
-var elsewhere = []string{"native library", "no such file", "context canceled", "PyTorch does not load"}
+var elsewhere = []string{"native library", "no such file", "context canceled", "PyTorch does not load",
+	"give the verb to start"}
 
 // Whatever number a flag is given, the verb is done, is stopped, or refuses it with exit code 2 and the flag's name.
 func TestNumbersOutOfRange(t *testing.T) {
