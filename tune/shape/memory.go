@@ -37,7 +37,7 @@ func (out *Prediction) memory(a *laid) error {
 			if err != nil {
 				return 0, err
 			}
-			return moment[w] + fullest(p.Body[w], kept), nil
+			return moment[w] + fullest(p.Body[w], stages, kept), nil
 		})
 		if err != nil {
 			return err
@@ -49,15 +49,20 @@ func (out *Prediction) memory(a *laid) error {
 	return nil
 }
 
-// fullest is the most that a list of computations holds, by what a micro-batch of each stage keeps.
-func fullest(list schedule.List, kept []float64) (most float64) {
+// fullest is the most that a list of computations holds, by what a micro-batch of each stage keeps, bytes or any unit.
+// The first half of a backward frees all but the part that the second half needs (pending).
+func fullest(list schedule.List, stages []stage, kept []float64) (most float64) {
 	held := 0.0
 	for _, in := range list {
 		switch in.Kind {
 		case schedule.F:
 			held += kept[in.Stage]
-		case schedule.B, schedule.W:
+		case schedule.B:
 			held -= kept[in.Stage]
+		case schedule.I:
+			held -= (1 - stages[in.Stage].pending) * kept[in.Stage]
+		case schedule.W:
+			held -= stages[in.Stage].pending * kept[in.Stage]
 		}
 		most = max(most, held)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile/kernels"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/schedule/lower"
 	"github.com/millrace-ml/millrace/sim"
@@ -222,14 +221,16 @@ func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (st
 	return s.play(stages, &l)
 }
 
-// fits refuses an order in which some worker holds more micro-batches than there is room for.
-func fits(p *schedule.Program, room int) error {
-	held, err := check.Check(p)
-	if err == nil && slices.Max(held.PeakActivations) > room {
-		err = fmt.Errorf("shape: %s holds %d micro-batches, and there is room for %d", p.Name,
-			slices.Max(held.PeakActivations), room)
+// fits refuses an order in which some worker holds more micro-batches than there is room for, of those between both
+// halves of their backward the part pending.
+func fits(p *schedule.Program, stages []stage, room int) error {
+	for _, list := range p.Body {
+		held := fullest(list, stages, slices.Repeat([]float64{1}, len(stages)))
+		if held > float64(room)+1e-9 {
+			return fmt.Errorf("shape: %s holds %.1f micro-batches, and there is room for %d", p.Name, held, room)
+		}
 	}
-	return err
+	return nil
 }
 
 // roomy is the fastest order within a room: one that knows times, or of those that do not, one that fits.
@@ -249,7 +250,7 @@ func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Progr
 		if plain.Schedule = name; name == "" {
 			p, err = s.timed(micros, stages, latency+taken)
 		} else if p, err = plain.program(micros, stages, l); err == nil {
-			err = fits(p, s.Room)
+			err = fits(p, stages, s.Room)
 		}
 		if err != nil {
 			continue

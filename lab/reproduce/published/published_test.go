@@ -112,10 +112,8 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 		t.Skip("minutes")
 	}
 	b, all := predicted(t)
-	// One table of six, for the time it takes. Layouts chosen under the preset ahead hold more than a device has, which is
-	// a fault that is still to be found.
-	of := slices.DeleteFunc(slices.Clone(all), func(r Result) bool {
-		return r.Source == "zero_bubble_throughput" && (!strings.HasPrefix(r.ID, "zb-T4-") || r.Preset == ahead)
+	of := slices.DeleteFunc(slices.Clone(all), func(r Result) bool { // one table of six, for the time it takes
+		return r.Source == "zero_bubble_throughput" && !strings.HasPrefix(r.ID, "zb-T4-")
 	})
 	advice, err := b.advise(context.Background(), of)
 	if err != nil {
@@ -142,7 +140,7 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 			t.Errorf("%s: %v: products of %v rows reach %.2f of their rate", a.ID, s, rows, a.Efficiency)
 		}
 	}
-	if len(advice) < 260 || over > 2 {
+	if len(advice) < 280 || over > 2 {
 		t.Errorf("%d layouts, of which %d hold too much", len(advice), over)
 	}
 }
