@@ -221,8 +221,7 @@ func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (st
 	return s.play(stages, &l)
 }
 
-// fits refuses an order in which some worker holds more micro-batches than there is room for, of those between both
-// halves of their backward the part pending.
+// fits refuses an order in which some worker holds more micro-batches than there is room for, or parts of them.
 func fits(p *schedule.Program, stages []stage, room int) error {
 	for _, list := range p.Body {
 		held := fullest(list, stages, slices.Repeat([]float64{1}, len(stages)))

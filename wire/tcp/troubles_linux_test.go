@@ -27,7 +27,7 @@ func TestTroublesOfThisProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			short := quick()
-			short.dial = 100 * time.Millisecond
+			short.dial = 500 * time.Millisecond
 			here, there := Config{Process: 0, limits: short}, Config{Process: 1, limits: short}
 			c.prepare(t, &there, &here)
 			a, _ := listen(t, here)
