@@ -5,11 +5,11 @@ import "fmt"
 // Memory is a kind of memory.
 type Memory uint8
 
-// The kinds of memory that a buffer may lie in.
+// The kinds of memory that a buffer can lie in.
 const (
-	Host   Memory = iota // of the process: Data says where
-	Pinned               // of the process, which a device reads by itself: Data says where
-	Device               // of a device
+	Host   Memory = iota // of the process; Data holds the bytes
+	Pinned               // of the process, and readable by a device; Data holds the bytes
+	Device               // of a device; Data is not used
 )
 
 func (m Memory) String() string {
@@ -27,7 +27,7 @@ func (m Memory) String() string {
 // Place is where a buffer lies.
 type Place struct {
 	Memory Memory
-	Number int // of the device
+	Number int // number of the device
 }
 
 // DType is the type of a buffer's elements, as headers number it.
@@ -47,7 +47,7 @@ var dtypes = [...]struct {
 	size int64
 }{F32: {"F32", 4}, F64: {"F64", 8}, I64: {"I64", 8}, U8: {"U8", 1}, Bool: {"BOOL", 1}}
 
-// Size is the bytes of one element, 0 for a type that does not travel.
+// Size returns the bytes of one element, or 0 for a type that cannot be sent.
 func (d DType) Size() int64 {
 	if int(d) < len(dtypes) {
 		return dtypes[d].size
@@ -55,7 +55,7 @@ func (d DType) Size() int64 {
 	return 0
 }
 
-// String is the type's name as safetensors has it.
+// String returns the type's name in the safetensors format.
 func (d DType) String() string {
 	if d.Size() == 0 {
 		return fmt.Sprintf("DType(%d)", uint8(d))
@@ -63,7 +63,7 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// DTypeOf is the type of a safetensors name; 0 where it does not travel.
+// DTypeOf returns the type of a safetensors name, or 0 if it cannot be sent.
 func DTypeOf(name string) DType {
 	for d := range dtypes {
 		if d > 0 && dtypes[d].name == name {
@@ -73,33 +73,33 @@ func DTypeOf(name string) DType {
 	return 0
 }
 
-// Event marks the point in a device's work behind which a buffer is complete.
+// Event marks a point in a device's work. A buffer is complete once the device has reached it.
 type Event interface {
-	Done() bool  // whether the device has come there
-	Wait() error // blocks until it has
+	Done() bool  // whether the device has reached the point
+	Wait() error // blocks until it has, and returns the error of the work
 }
 
-// Holder keeps the memory of a buffer. Whoever has it last frees it, once; any goroutine may.
+// Holder owns the memory of a buffer. The last user frees it, once, on any goroutine.
 type Holder interface{ Free() }
 
 // Buffer is one tensor of a message: contiguous, little-endian.
 type Buffer struct {
-	Value uint32 // which of the model's values it is, or what sender and receiver agree on
+	Value uint32 // the number of the model's value, or any number that sender and receiver agree on
 	DType DType
 	Shape []int64
 	Place Place
-	Data  []byte // its bytes, where Place is of the process
-	Ready Event  // nil: it is complete
-	// Owner goes to the receiver where memory changes hands, and is freed behind the last byte where bytes
-	// travel. Without one the memory is lent: it is the sender's again once the send is done.
+	Data  []byte // its bytes, where Place is memory of the process
+	Ready Event  // nil: the buffer is complete
+	// Owner goes to the receiver where memory changes hands, and is freed after the last byte where bytes are
+	// copied. Without an Owner the memory is lent: it belongs to the sender again once the send is done.
 	Owner Holder
 
-	own     bool    // a frame of the port's own
-	message *Header // of a frame that hands a whole message over
+	own     bool    // the port's own frame (a header or credits), not a tensor
+	message *Header // of a frame that hands a whole message over; nil otherwise
 }
 
-// Payload is how many bytes of tensors a frame moves: none where it is the port's own, unless it hands a
-// message over.
+// Payload returns how many bytes of tensors a frame moves. It is 0 for the port's own frames, except where one hands
+// a whole message over.
 func (b *Buffer) Payload() int64 {
 	switch {
 	case b.message != nil:
@@ -110,7 +110,7 @@ func (b *Buffer) Payload() int64 {
 	return b.Bytes()
 }
 
-// Header is the header of the message that a frame begins, if it begins one.
+// Header returns the header of the message that this frame begins; false if it begins none.
 func (b *Buffer) Header() (Header, bool) {
 	if b.message != nil {
 		return *b.message, true
@@ -122,7 +122,7 @@ func (b *Buffer) Header() (Header, bool) {
 	return h, err == nil
 }
 
-// Bytes is the elements' size, whatever lies in Data.
+// Bytes returns the size of all elements, from type and shape. Data is not looked at.
 func (b *Buffer) Bytes() int64 {
 	n := b.DType.Size()
 	for _, d := range b.Shape {

@@ -2,7 +2,7 @@ package wire
 
 import "fmt"
 
-// A tag is epoch, edge and number on the edge in a word, of the frames from one worker to another.
+// A tag packs epoch, edge and frame number of frames between two workers into one 64-bit word.
 const (
 	EpochBits  = 12
 	EdgeBits   = 20
@@ -10,83 +10,85 @@ const (
 	MaxEdges   = 1 << EdgeBits
 )
 
-// TagOf is the word by which carriers with tags match frames from one worker to another: those of another worker
-// may have the same. Epochs are counted modulo 1<<EpochBits.
+// TagOf returns the word by which carriers with tags match the frames from one worker to another. Tags of different
+// pairs of workers may be equal. Epochs are counted modulo 1<<EpochBits.
 func TagOf(epoch, edge, n uint32) uint64 {
 	return uint64(epoch&(1<<EpochBits-1))<<(EdgeBits+NumberBits) | uint64(edge&(MaxEdges-1))<<NumberBits | uint64(n)
 }
 
 // Edge is a directed pair of workers, or of members of a collective.
 type Edge struct {
-	ID       uint32 // below MaxEdges, of those from one worker to another: the same at both ends
-	From, To int    // workers; the same one where members of a collective share it
-	Slots    int    // messages that may lie with the receiver at once; 0: as many as the Program sends
+	ID       uint32 // unique among the edges from From to To, below MaxEdges, equal at both ends
+	From, To int    // workers; equal where members of a collective share one worker
+	Slots    int    // messages that may lie with the receiver at once; 0: no limit but the Program's
 	Class    Class
 }
 
 // Class is what an edge carries.
 type Class uint8
 
-// The classes. What waits in one never holds up another, since every edge is of one.
+// The classes. Each edge has one class, so messages of one class never hold up another class.
 const (
-	Transfers   Class = iota // messages taken by Key, which Config.Arrived is told of
-	Collectives              // messages taken in their order, by Port.Receive
-	Credits                  // slots posted for other edges; nobody sends or takes messages
+	Transfers   Class = iota // messages taken by Key; Config.Arrived reports them
+	Collectives              // messages taken in order, by Port.Receive
+	Credits                  // slots posted for other edges; no messages
 )
 
-// Carrier moves frames between one worker and others. Its methods may be called from any goroutine and do not
-// block. What is said with done, once for each call, is said on any goroutine, under no lock of the carrier,
-// and maybe before the call returns.
+// Carrier moves frames between one worker and others. Its methods may be called from any goroutine and do not block.
+// Each done function is called once for each call of Send or Recv. That may happen on any goroutine, and before the
+// method returns, but never under a lock of the carrier.
 //
-// Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. One may come
-// before its receive is posted. It waits then, and what was sent behind it to the same worker may wait with it:
-// whoever drives a carrier posts the receives of an edge without waiting for frames of another. A carrier is
-// the second witness of who is dead: what was posted with a worker that it cannot reach any more stays posted
-// until Fail or Close, or ends with a PeerError when there was time for Fail to say more.
+// Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. A frame may come
+// before its receive is posted. It then waits, and so may all later frames to the same worker. The caller therefore
+// posts the receives of an edge without waiting for frames of another edge. A carrier does not decide alone that a
+// worker is dead. What was posted with a worker that it cannot reach stays posted until Fail or Close, or ends with
+// a PeerError after a time in which Fail could have given a better reason.
 type Carrier interface {
-	// Rank is the worker whose carrier it is.
+	// Rank returns the worker that this carrier belongs to.
 	Rank() int
-	// Address is what other workers need to reach this one. It is the same until Close.
+	// Address returns what other workers need to reach this one. It does not change until Close.
 	Address() Address
-	// Connect tells the carrier another worker's address, before anything is posted with it. Unequal engines
-	// and versions are refused.
+	// Connect tells the carrier another worker's address, before anything is posted with that worker. It refuses an
+	// address of another engine or version.
 	Connect(rank int, a Address) error
-	// Takes says whether buffers in a place can be sent to a worker and received from it as they are.
+	// Takes says whether buffers in place p can be sent to a worker, and received from it, without a copy to the
+	// host.
 	Takes(rank int, p Place) bool
-	// HandsOver says that memory changes hands with a worker: a posted receive needs none, and gets the
-	// sender's. The worker's carrier says the same of this one.
+	// HandsOver says whether memory changes hands with a worker: a posted receive then needs no memory of its own
+	// and gets the sender's. That worker's carrier gives the same answer about this worker.
 	HandsOver(rank int) bool
-	// Send posts frames, which are complete, as the n-th of an edge and those behind it. They and the list are
-	// the carrier's until done, which is said once for all. The epoch is for the tag alone (TagOf).
+	// Send posts complete frames as numbers n, n+1, ... of an edge. The frames and the list belong to the carrier
+	// until done, which is called once for all of them. The epoch is only for the tag (TagOf).
 	Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error))
-	// Recv posts b for the n-th frame of an edge, of whatever epoch, whose length must be b's: a LengthError
-	// otherwise. It is the carrier's until done. Its bytes can be read then, or once b.Ready is set that the
-	// carrier gave it.
+	// Recv posts b for frame n of an edge, of any epoch. A frame of another length than b's gives a LengthError. b
+	// belongs to the carrier until done. Its bytes can be read then, or, if the carrier sets b.Ready, once that
+	// event is done.
 	Recv(e Edge, n uint32, b *Buffer, done func(error))
-	// Moved is how many bytes have gone and come so far, or more, be their frames whole or not: it grows as long as some
-	// do. What changes hands, or is whole at once, does not count.
+	// Moved returns roughly how many bytes have been sent and received so far, unfinished frames included. It keeps
+	// growing while any transfer makes progress. Memory that changes hands does not count, nor do frames that arrive
+	// whole at once.
 	Moved() int64
-	// Describe says which transport and device an edge uses in fact.
+	// Describe names the transport and device that an edge really uses.
 	Describe(e Edge) string
-	// Fail ends every send and receive with a worker, posted or to come, with err, within milliseconds. The
-	// first err of a worker stays.
+	// Fail ends every present and later send and receive with a worker, with err, within milliseconds. The first err
+	// given for a worker is kept.
 	Fail(rank int, err error)
-	// Close ends everything posted with ErrClosed, and what is posted later. When it returns nothing of the
-	// carrier runs any more, on whichever goroutine.
+	// Close ends everything that is posted, and all later calls, with ErrClosed. When it returns, none of the
+	// carrier's goroutines or done functions runs any more.
 	Close() error
 }
 
-// MaxAddress bounds an Address in bytes.
+// MaxAddress is the largest size of an Address in bytes.
 const MaxAddress = 1 << 10
 
-// Address is where a carrier is reached. Only carriers of the same engine look into Data.
+// Address says where a carrier is reached. Only carriers of the same engine can read Data.
 type Address struct {
 	Engine  string `json:"engine"`
 	Version string `json:"version"`
 	Data    []byte `json:"data"`
 }
 
-// Check refuses an address that a carrier of the given one cannot reach, or that is too long.
+// Check refuses an address that is too long, or of another engine or version than own.
 func (a Address) Check(own Address) error {
 	switch n := len(a.Engine) + len(a.Version) + len(a.Data); {
 	case n > MaxAddress:
@@ -100,7 +102,7 @@ func (a Address) Check(own Address) error {
 	return nil
 }
 
-// LengthError is a frame that is not as long as the receive posted for it.
+// LengthError reports a frame whose length differs from that of the receive posted for it.
 type LengthError struct {
 	Edge       Edge
 	N          uint32

@@ -10,29 +10,30 @@ import (
 	"syscall"
 )
 
-// ErrClosed is what calls on a closed port or carrier return.
+// ErrClosed is returned by calls on a closed port or carrier.
 var ErrClosed = errors.New("wire: the port is closed")
 
 // PeerError says which worker failed, and why.
 type PeerError struct {
 	Rank int
 	Err  error
-	// Lost says that its connection has ended (Gone): it may be its process that has, and not this one's fault.
+	// Lost says that the connection to it has ended (Gone). The cause is then probably its process, not this one.
 	Lost bool
 }
 
 func (e *PeerError) Error() string { return fmt.Sprintf("wire: worker %d failed: %v", e.Rank, e.Err) }
 
-// Unwrap is the failure itself.
+// Unwrap returns the failure itself.
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// gone is what a connection's end says whose other end, or the way there, is not there any more.
+// gone lists the errors of a connection whose other end, or the way to it, no longer exists.
 var gone = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED,
 	syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETUNREACH, syscall.ENETDOWN}
 
-// Gone says whether an error of a connection is that its other end, or the way there, is not there any more: it ends,
-// nobody is there, or nothing comes in time. All else is a trouble of this process's own or of what was said, such as
-// no files or ports left, a firewall or a resolver of this host's, or a certificate that is refused.
+// Gone says whether an error means that the other end of a connection, or the way to it, no longer exists. That is:
+// the connection ended, nobody listens there, or nothing came in time. Every other error is a problem of this
+// process or of what was said. Examples are no files or ports left, a firewall or resolver of this host, or a
+// refused certificate.
 func Gone(err error) bool {
 	var late interface{ Timeout() bool }
 	var name *net.DNSError
@@ -40,7 +41,7 @@ func Gone(err error) bool {
 		errors.As(err, &late) && late.Timeout() || errors.As(err, &name) && name.IsNotFound
 }
 
-// failed is a PeerError between processes.
+// failed is a PeerError as JSON, for sending between processes.
 type failed struct {
 	Rank int    `json:"rank"`
 	Why  string `json:"why"`
@@ -51,7 +52,7 @@ func (e *PeerError) MarshalText() ([]byte, error) {
 	return json.Marshal(failed{e.Rank, e.Err.Error()})
 }
 
-// UnmarshalText reads what MarshalText wrote. Of the error itself its text is left.
+// UnmarshalText reads what MarshalText wrote. Only the text of the error survives.
 func (e *PeerError) UnmarshalText(text []byte) error {
 	var f failed
 	if err := json.Unmarshal(text, &f); err != nil {

@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// Header is what a message says of itself in front of its buffers.
+// Header describes a message; it is sent before the message's buffers.
 type Header struct {
 	Epoch uint32
 	Key   uint64 // the instruction that sent it
 	Step  uint32
-	SentS float64  // seconds on the sender's clock when it was posted
-	Parts []Buffer // types, shapes and values; without memory
+	SentS float64  // when it was posted, in seconds on the sender's clock
+	Parts []Buffer // values, types and shapes; without memory
 }
 
-// Limits of a message, held before anything of its size is made.
+// Limits of a message, checked before any memory of its size is allocated.
 const (
 	HeaderBytes = 256     // of a header frame
 	MaxParts    = 1 << 16 // buffers in a message
@@ -24,17 +24,17 @@ const (
 	MaxBytes    = 1 << 40 // of a message
 )
 
-// A header frame is magic, version, epoch, key, step, send time, sizes, and as many descriptions as have room. Sizes
-// are the number of parts, the bytes of all parts, and the bytes of descriptions that follow in a frame of their
-// own. A description is value, type, rank and that many lengths.
+// A header frame holds magic, version, epoch, key, step, send time, sizes, and as many descriptions as fit. The
+// sizes are the number of parts, the bytes of all parts, and the bytes of descriptions that follow in a frame of
+// their own. A description is value, type, rank, and one length for each dimension.
 const (
 	magic       = 0x574d // "MW"
 	version     = 1
 	fixedBytes  = 48
-	describedAt = 8 // bytes of a description in front of its lengths
+	describedAt = 8 // bytes of a description before its lengths
 )
 
-// Bytes is the size of all parts.
+// Bytes returns the size of all parts.
 func (h *Header) Bytes() int64 {
 	n := int64(0)
 	for i := range h.Parts {
@@ -61,7 +61,7 @@ func (h *Header) check() error {
 	return nil
 }
 
-// Encode writes the header frame into room, and the descriptions that it has no room for: nil where it has.
+// Encode writes the header frame into room. rest holds the descriptions that do not fit, or nil.
 func (h *Header) Encode(room []byte) (frame, rest []byte, err error) {
 	if err := h.check(); err != nil {
 		return nil, nil, err
@@ -96,7 +96,7 @@ func (h *Header) Encode(room []byte) (frame, rest []byte, err error) {
 	return frame[:HeaderBytes:HeaderBytes], rest, nil
 }
 
-// bytesOf is the size of a tensor, or why it is none.
+// bytesOf returns the size of a tensor, or an error if the type or shape cannot be sent.
 func bytesOf(d DType, shape []int64) (int64, error) {
 	n := d.Size()
 	if n == 0 {
@@ -124,7 +124,7 @@ func bytesOf(d DType, shape []int64) (int64, error) {
 	return n, nil
 }
 
-// RestOf is how many bytes of descriptions follow a header frame, or why it is none.
+// RestOf returns how many bytes of descriptions follow a header frame, or an error if the frame is not a header.
 func RestOf(frame []byte) (int, error) {
 	le := binary.LittleEndian
 	if len(frame) != HeaderBytes {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// InProcess makes the carriers of workers in one process. Memory changes hands: nothing is copied.
+// InProcess makes a carrier for each worker of one process. Memory changes hands: nothing is copied.
 func InProcess(workers int) ([]Carrier, error) {
 	h := &hub{lanes: map[between]*lane{}}
 	return Locals("in-process", "memory changes hands", workers, func(l *Local) Carrier {
@@ -13,24 +13,24 @@ func InProcess(workers int) ([]Carrier, error) {
 	})
 }
 
-// inProcess is the carrier of a worker's edges to itself.
+// inProcess makes the carrier for a worker's edges to itself.
 func inProcess(rank int) Carrier {
 	return &handing{Local: &Local{rank: rank}, hub: &hub{lanes: map[between]*lane{}}}
 }
 
-// hub is what the carriers of a process share.
+// hub is shared by the carriers of a process.
 type hub struct {
 	mu    sync.Mutex
 	lanes map[between]*lane
 }
 
-// between is an edge, of whatever slots.
+// between identifies an edge, without its slots and class.
 type between struct {
 	way
 	id uint32
 }
 
-// lane is an edge: frames posted on one side that wait for the other, which has none.
+// lane is the queue of an edge. It holds posted sends or posted receives; the first of the other side takes them.
 type lane struct {
 	edge   Edge
 	mu     sync.Mutex
@@ -51,14 +51,14 @@ type post struct {
 	by   *handing
 }
 
-// handing is a worker's carrier within a process.
+// handing is a worker's carrier within a process, which hands memory over.
 type handing struct {
 	*Local
 	hub    *hub
-	handed sync.WaitGroup // what it has posted and another's goroutine is handing over
+	handed sync.WaitGroup // counts its posted frames that another worker's goroutine is handing over
 }
 
-// Takes implements Carrier: nobody looks at the memory.
+// Takes implements Carrier. Memory is only handed over, so every place will do.
 func (c *handing) Takes(int, Place) bool { return true }
 
 // HandsOver implements Carrier.
@@ -87,7 +87,7 @@ func (c *handing) Recv(e Edge, n uint32, b *Buffer, done func(error)) {
 	c.post(e, e.From, receives, post{n, b, done, c})
 }
 
-// post hands a frame over where the other side has posted it already, and has it wait otherwise.
+// post hands a frame over if the other side has posted it already. Otherwise it queues the frame.
 func (c *handing) post(e Edge, peer, side int, own post) {
 	l := c.hub.lane(e)
 	l.mu.Lock()
@@ -114,7 +114,7 @@ func (c *handing) post(e Edge, peer, side int, own post) {
 	}
 }
 
-// hand gives the sender's memory to the receiver, who is told first.
+// hand gives the sender's memory to the receiver. The receiver's done is called first.
 func (l *lane) hand(send, recv post) {
 	var err error
 	switch sent, room := send.b.Bytes(), recv.b.Bytes(); {
@@ -133,7 +133,7 @@ func (l *lane) hand(send, recv post) {
 	send.done(err)
 }
 
-// behindFirst is a queue without its first, which it forgets, and with its memory where that was the last.
+// behindFirst removes and forgets the first element. A queue that is empty then keeps its memory for reuse.
 func behindFirst[T any](queue []T) []T {
 	var none T
 	queue[0] = none
@@ -143,7 +143,7 @@ func behindFirst[T any](queue []T) []T {
 	return queue[1:]
 }
 
-// Fail ends what this worker has posted with another.
+// Fail ends everything that this worker has posted with another.
 func (c *handing) Fail(rank int, err error) {
 	c.Refuse(rank, err)
 	c.end(err, func(peer int) bool { return peer == rank })
@@ -157,7 +157,7 @@ func (c *handing) Close() error {
 	return nil
 }
 
-// end ends what this worker has posted with some others.
+// end ends what this worker has posted with the peers that pass the filter.
 func (c *handing) end(err error, with func(peer int) bool) {
 	c.hub.mu.Lock()
 	var lanes []*lane

@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// Refusals is why a carrier takes nothing more: from a worker that has failed, or at all once it is closed.
-// The zero value refuses nothing. A carrier notes a refusal first and then ends what it has posted; it looks
-// for one under the lock under which it posts, so that nothing is posted behind the end.
+// Refusals holds the reasons why a carrier refuses calls: because a worker has failed, or because the carrier is
+// closed. The zero value refuses nothing. A carrier first records a refusal and then ends what it has posted. It
+// checks for a refusal under the lock under which it posts, so that nothing is posted after the end.
 type Refusals struct {
 	mu     sync.Mutex
 	failed map[int]error
 	closed bool
 }
 
-// Refusal is why nothing may be posted with a worker, nil where it may.
+// Refusal returns why nothing may be posted with a worker, or nil if it may.
 func (r *Refusals) Refusal(rank int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -25,7 +25,7 @@ func (r *Refusals) Refusal(rank int) error {
 	return r.failed[rank]
 }
 
-// Refuse refuses what is posted with a worker from now on. The first reason stays.
+// Refuse refuses every later post with a worker. The first reason stays.
 func (r *Refusals) Refuse(rank int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,15 +37,15 @@ func (r *Refusals) Refuse(rank int, err error) {
 	}
 }
 
-// RefuseAll refuses everything from now on.
+// RefuseAll refuses every later post with any worker.
 func (r *Refusals) RefuseAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 }
 
-// Local is what carriers between workers of one process have in common. They embed it, and have Send, Recv, Fail and
-// Close of their own. Its answers are right for a carrier that copies bytes in host memory.
+// Local has what carriers between workers of one process share. They embed it, and have their own Send, Recv, Fail
+// and Close. Its answers fit a carrier that copies bytes in host memory.
 type Local struct {
 	Refusals
 	rank    int
@@ -53,13 +53,13 @@ type Local struct {
 	how     string
 }
 
-// Locals makes the carriers of workers of one process, which reach each other and nobody else. how says in a
-// few words what they do with a frame.
+// Locals makes the carriers of the workers of one process, which reach only each other. how describes in a few words
+// how frames are moved.
 func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Carrier, error) {
 	if workers < 1 {
 		return nil, fmt.Errorf("wire: %s carriers of %d workers; there must be at least 1", engine, workers)
 	}
-	address := Address{Engine: engine, Version: "1", Data: []byte(rand.Text())} // nobody else's, in any process
+	address := Address{Engine: engine, Version: "1", Data: []byte(rand.Text())} // unique, in any process
 	all := make([]Carrier, workers)
 	for rank := range all {
 		all[rank] = carrier(&Local{rank: rank, address: address, how: how})
@@ -101,7 +101,7 @@ func (l *Local) HandsOver(int) bool { return false }
 // Moved implements Carrier.
 func (l *Local) Moved() int64 { return 0 }
 
-// Address implements Carrier. Its Data tell carriers that were made together from all others.
+// Address implements Carrier. Its Data identifies the carriers that were made together.
 func (l *Local) Address() Address { return l.address }
 
 // Connect implements Carrier.

@@ -10,29 +10,31 @@ import (
 	"time"
 )
 
-// Config is what a Port tells and asks whoever drives it. Its functions run on any goroutine and must not
-// block.
+// Config holds functions by which a Port reports to its caller and asks it for memory. They run on any goroutine and
+// must not block.
 type Config struct {
-	// Room takes memory for the parts of a transfer whose header has come, and charges it to the receiver. It
-	// sets Data and Owner of each. Nil, and for collectives: ordinary memory, which has no Owner.
+	// Room takes memory for the parts of a transfer whose header has come, and charges it to the receiver. It sets
+	// Data and Owner of each part. Where Room is nil, and for collectives, the port uses ordinary memory without an
+	// Owner.
 	Room func(e Edge, parts []Buffer) error
-	// Arrived is told of every transfer once it is complete and its epoch has begun. Take gives it out.
+	// Arrived is called for every transfer once it is complete and its epoch has begun. Take returns the message.
 	Arrived func(Arrival)
-	// Credited is told of slots of a transfer's edge that its receiver has given back.
+	// Credited is called when the receiver of a transfer's edge has given slots back.
 	Credited func(e Edge, slots int)
-	// Broken is told once why the port cannot go on: a frame that is none, a carrier that fails.
+	// Broken is called once, with the reason, when the port cannot go on: after a frame that it cannot read, or a
+	// failure of the carrier.
 	Broken func(error)
-	// Now is the sender's clock; nil: the time since the port was made.
+	// Now returns the sender's time in seconds. If nil, the port uses the time since it was made.
 	Now func() float64
 }
 
-// Arrival is a complete message. The memory of its Parts is the taker's.
+// Arrival is a complete message. The memory of its Parts belongs to the caller that takes it.
 type Arrival struct {
 	Edge Edge
 	Header
 }
 
-// Port is one worker's end of its edges. All methods may be called from any goroutine, but see Send.
+// Port is one worker's end of its edges. All methods may be called from any goroutine; Send has a further condition.
 type Port struct {
 	carrier Carrier
 	self    Carrier // for edges from the worker to itself
@@ -43,30 +45,30 @@ type Port struct {
 	epoch   uint32
 	out     map[end]*outEdge
 	in      map[end]*inEdge
-	credits map[int]*creditor // by the worker that they go to
-	early   map[end]uint32    // credits for edges that are not open yet
+	credits map[int]*creditor // by the worker that they send credits to
+	early   map[end]uint32    // credits that came before their edge was opened
 	arrived map[lying]Arrival
-	held    []Arrival // of epochs to come
+	held    []Arrival // of later epochs
 	err     error
 	ended   chan struct{}  // closed when err is set
-	waits   sync.WaitGroup // for events
+	waits   sync.WaitGroup // goroutines that wait for buffers' events
 
 	sent, received atomic.Int64 // bytes of messages' parts
 }
 
-// end is an edge that begins or ends at the port's worker.
+// end identifies an edge that begins or ends at the port's worker.
 type end struct {
 	peer int
 	id   uint32
 }
 
-// lying is where a transfer is until it is taken.
+// lying is the key of a transfer that has arrived and was not taken yet.
 type lying struct {
-	edge end // from its sender
+	edge end // the edge from its sender
 	key  uint64
 }
 
-// NewPort makes the port of a carrier's worker. Its carrier is the port's to close.
+// NewPort makes the port of a carrier's worker. The port closes the carrier.
 func NewPort(c Carrier, config Config) (*Port, error) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		return nil, fmt.Errorf("wire: this machine is big-endian; tensors travel in little-endian order")
@@ -78,13 +80,13 @@ func NewPort(c Carrier, config Config) (*Port, error) {
 	}, nil
 }
 
-// Rank is the port's worker.
+// Rank returns the port's worker.
 func (p *Port) Rank() int { return p.carrier.Rank() }
 
-// HandsOver says whether the memory of frames to another worker changes hands; then nobody looks at their Data.
+// HandsOver says whether the memory of frames to another worker changes hands. If so, their Data is not read.
 func (p *Port) HandsOver(rank int) bool { return rank == p.Rank() || p.carrier.HandsOver(rank) }
 
-// of is the carrier of an edge.
+// of returns the carrier of an edge.
 func (p *Port) of(e Edge) Carrier {
 	if e.From == e.To {
 		return p.self
@@ -92,10 +94,10 @@ func (p *Port) of(e Edge) Carrier {
 	return p.carrier
 }
 
-// Traffic is how many bytes the messages had that the worker has sent, and those that have come to it.
+// Traffic returns the bytes of all messages that this worker has sent and received.
 func (p *Port) Traffic() (sent, received int64) { return p.sent.Load(), p.received.Load() }
 
-// Err is why the port has ended, nil while it has not.
+// Err returns why the port has ended, or nil if it has not.
 func (p *Port) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,9 +107,9 @@ func (p *Port) Err() error {
 // Ended is closed when the port has ended.
 func (p *Port) Ended() <-chan struct{} { return p.ended }
 
-// Open posts what receives the first frame of each edge that ends here and is new. Transfers begin with
-// credits for all their slots, and get more where an edge has more slots than before; those of collectives
-// come with Post. Edges have slots from their first Open on, or never.
+// Open posts a receive for the first frame of each new edge that ends at this worker. The sender of transfers begins
+// with credits for all slots, and gets more where an edge has more slots than before. Credits for collectives come
+// with Post. An edge that has no slots at its first Open never gets any.
 func (p *Port) Open(edges []Edge) {
 	var fresh []*inEdge
 	p.mu.Lock()
@@ -136,9 +138,9 @@ func (p *Port) Open(edges []Edge) {
 	}
 }
 
-// Begin says that the Program of an epoch has been loaded. Transfers that have come for it already are told
-// when the function that it returns is called, on the caller's goroutine; what is left of earlier ones is
-// freed then. Messages of collectives are there at once, in their order.
+// Begin says that the Program of an epoch has been loaded. It returns a function that reports the transfers which
+// have already come for this epoch, and frees what is left of earlier epochs. The caller calls that function on its
+// own goroutine. Messages of collectives can be received at once, in their order.
 func (p *Port) Begin(epoch uint32) (early func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +178,7 @@ func (p *Port) Begin(epoch uint32) (early func()) {
 	}
 }
 
-// put has a collective's message wait for Receive. The caller holds mu.
+// put queues a collective's message for Receive. The caller holds mu.
 func (p *Port) put(a Arrival) {
 	p.received.Add(a.Header.Bytes())
 	e := p.in[end{a.Edge.From, a.Edge.ID}]
@@ -187,7 +189,7 @@ func (p *Port) put(a Arrival) {
 	}
 }
 
-// complete puts a message where it is taken, tells of it, or drops it, by its epoch.
+// complete stores and reports a complete message, keeps it for a later epoch, or drops it if its epoch is over.
 func (p *Port) complete(a Arrival) {
 	p.mu.Lock()
 	switch {
@@ -221,7 +223,7 @@ func (p *Port) complete(a Arrival) {
 	}
 }
 
-// Take gives out a transfer that has arrived, and posts a slot in its place.
+// Take returns a transfer that has arrived, and posts a slot in its place.
 func (p *Port) Take(e Edge, key uint64) (Arrival, bool) {
 	p.mu.Lock()
 	at := lying{end{e.From, e.ID}, key}
@@ -234,7 +236,7 @@ func (p *Port) Take(e Edge, key uint64) (Arrival, bool) {
 	return a, here
 }
 
-// Receive waits for the next message of a collective's edge. One goroutine at a time waits on an edge.
+// Receive waits for the next message of a collective's edge. Only one goroutine at a time may wait on an edge.
 func (p *Port) Receive(ctx context.Context, e Edge) (Arrival, error) {
 	p.mu.Lock()
 	in := p.in[end{e.From, e.ID}]
@@ -265,7 +267,7 @@ func (p *Port) Receive(ctx context.Context, e Edge) (Arrival, error) {
 	}
 }
 
-// Waiting is how many messages lie with this worker on an edge, untaken.
+// Waiting returns how many messages of an edge have arrived and were not taken.
 func (p *Port) Waiting(e Edge) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,7 +288,7 @@ func (p *Port) Waiting(e Edge) int {
 	return n
 }
 
-// Post lets so many more messages come on an edge: its sender gets as many credits.
+// Post posts slots on an edge: its sender gets as many credits.
 func (p *Port) Post(e Edge, slots int) {
 	if e.Slots == 0 || slots <= 0 {
 		return
@@ -294,14 +296,14 @@ func (p *Port) Post(e Edge, slots int) {
 	p.mu.Lock()
 	c := p.credits[e.From]
 	p.mu.Unlock()
-	if c != nil { // none behind Close
+	if c != nil { // nil after Close
 		c.add(e.ID, uint32(slots))
 	}
 }
 
-// Fail says that a worker has failed, which ends the port: calls, what waits in it and what is posted with
-// that worker end with a PeerError, at once; what is posted with others when the port is closed. The first
-// failure wins.
+// Fail ends the port because a worker has failed. All calls, what waits in the port, and what is posted with that
+// worker end with a PeerError at once. What is posted with other workers ends when the port is closed. The first
+// failure is kept.
 func (p *Port) Fail(rank int, err error) {
 	why := &PeerError{Rank: rank, Err: err}
 	p.stop(why)
@@ -309,14 +311,15 @@ func (p *Port) Fail(rank int, err error) {
 	p.self.Fail(p.Rank(), why)
 }
 
-// breaks ends the port for a reason of its own, and says so.
+// breaks ends the port with an error of its own and reports it to Config.Broken.
 func (p *Port) breaks(err error) {
 	if p.stop(err) && p.config.Broken != nil {
 		p.config.Broken(err)
 	}
 }
 
-// stop ends the port, unless it has ended: waits return err, and what waits for credits is freed.
+// stop ends the port, unless it has ended already. Waiting calls return err, and messages that wait for credits are
+// freed.
 func (p *Port) stop(err error) bool {
 	p.mu.Lock()
 	if p.err != nil {
@@ -336,7 +339,7 @@ func (p *Port) stop(err error) bool {
 	return true
 }
 
-// Close ends the port: waits return ErrClosed, and what nobody took is freed.
+// Close ends the port. Waiting calls return ErrClosed, and messages that were not taken are freed.
 func (p *Port) Close() error {
 	p.stop(ErrClosed)
 	err := p.carrier.Close()
@@ -361,7 +364,7 @@ func (p *Port) Close() error {
 	return err
 }
 
-// now is the time that headers say.
+// now returns the time that headers carry, in seconds.
 func (p *Port) now() float64 {
 	if p.config.Now != nil {
 		return p.config.Now()

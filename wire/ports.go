@@ -6,12 +6,12 @@ import (
 	"iter"
 )
 
-// Ports is the ports of one process's workers, connected with each other and with those elsewhere.
+// Ports holds the ports of one process's workers, connected with each other and with those of other processes.
 type Ports struct{ all []*Port }
 
-// NewPorts makes a port of the carrier of each of some workers, and connects it with all others. Carriers are
-// by worker; of workers elsewhere only the address is asked for. The ports close their carriers, at once
-// where one is refused.
+// NewPorts makes a port for the carrier of each worker in mine, and connects it with all others. carriers is indexed
+// by worker; a carrier of another process's worker needs only an Address. The ports close their carriers, at once if
+// one of them is refused.
 func NewPorts(carriers []Carrier, mine []int, config func(rank int) Config) (*Ports, error) {
 	p := &Ports{all: make([]*Port, len(carriers))}
 	for _, rank := range mine {
@@ -44,11 +44,11 @@ func connected(carriers []Carrier, rank int, config func(rank int) Config) (*Por
 	return NewPort(carriers[rank], config(rank))
 }
 
-// Port is a worker's; nil of one elsewhere.
+// Port returns a worker's port, or nil for a worker of another process.
 func (p *Ports) Port(rank int) *Port { return p.all[rank] }
 
-// Begin opens edges and begins an epoch on every port. The function that it returns tells of what came
-// before.
+// Begin opens edges and begins an epoch on every port. The function that it returns reports the messages that had
+// already come.
 func (p *Ports) Begin(epoch uint32, edges []Edge) (early func()) {
 	var all []func()
 	for port := range p.here() {
@@ -64,7 +64,7 @@ func (p *Ports) Begin(epoch uint32, edges []Edge) (early func()) {
 	}
 }
 
-// here is the ports of this process.
+// here iterates over the ports of this process.
 func (p *Ports) here() iter.Seq[*Port] {
 	return func(yield func(*Port) bool) {
 		for _, port := range p.all {
@@ -75,7 +75,7 @@ func (p *Ports) here() iter.Seq[*Port] {
 	}
 }
 
-// Moved is how many bytes have gone and come at all ports; see Carrier.Moved.
+// Moved returns how many bytes have been sent and received at all ports; see Carrier.Moved.
 func (p *Ports) Moved() int64 {
 	var all int64
 	for port := range p.here() {

@@ -13,18 +13,18 @@ type inEdge struct {
 	Edge
 	carrier Carrier
 	hands   bool          // memory changes hands
-	here    chan struct{} // of a collective: queue has grown
-	queue   []Arrival     // of a collective; the port's mu guards it
+	here    chan struct{} // for collectives: signals that queue has grown
+	queue   []Arrival     // for collectives; guarded by the port's mu
 
 	mu      sync.Mutex
-	n       uint32      // of the next frame to post
-	frame   *Buffer     // what the next header or credit comes in
-	told    func(error) // and who is told
-	got     []error     // frames that have come, or why they have not: one, and another posted behind it
-	reading bool        // somebody reads them
+	n       uint32      // number of the next frame to post
+	frame   *Buffer     // receives the next header or credit
+	told    func(error) // is called when frame has been received
+	got     []error     // results of received headers or credits that are not read yet, at most two
+	reading bool        // a goroutine is reading them
 }
 
-// recv posts a frame.
+// recv posts a receive for the edge's next frame.
 func (e *inEdge) recv(b *Buffer, done func(error)) {
 	e.mu.Lock()
 	n := e.n
@@ -33,7 +33,7 @@ func (e *inEdge) recv(b *Buffer, done func(error)) {
 	e.carrier.Recv(e.Edge, n, b, done)
 }
 
-// room is a frame of the port's own to be received.
+// room makes a buffer for receiving a header or credit.
 func (e *inEdge) room(size int) *Buffer {
 	if e.hands {
 		return &Buffer{DType: U8, Shape: []int64{int64(size)}, own: true}
@@ -51,10 +51,10 @@ func (e *inEdge) begin() {
 	e.post()
 }
 
-// post waits for the next header or credit, in the memory of the one that has been read.
+// post posts the receive of the next header or credit, in the memory of the one just read.
 func (e *inEdge) post() { e.recv(e.frame, e.told) }
 
-// header reads a header, and those that come meanwhile: posting a receive may complete it at once.
+// header reads a header, and further ones that come meanwhile. Posting a receive may complete it at once.
 func (e *inEdge) header(err error) {
 	e.mu.Lock()
 	e.got = append(e.got, err)
@@ -114,7 +114,7 @@ func (e *inEdge) damaged(err error) error {
 	return fmt.Errorf("from worker %d to worker %d: %w", e.From, e.To, err)
 }
 
-// bodies takes memory for a message and posts its buffers' receives.
+// bodies takes memory for a message and posts receives for its buffers.
 func (e *inEdge) bodies(rest []byte) error {
 	h, err := Decode(e.frame.Data, rest)
 	if err != nil {
@@ -141,7 +141,7 @@ func (e *inEdge) bodies(rest []byte) error {
 	return nil
 }
 
-// memory takes room for the parts of a message.
+// memory allocates the parts of a message.
 func (e *inEdge) memory(parts []Buffer) error {
 	if e.Class == Transfers && e.port.config.Room != nil {
 		return e.port.config.Room(e.Edge, parts)
@@ -158,11 +158,11 @@ type arriving struct {
 	header Header
 
 	mu   sync.Mutex
-	left int // buffers, and one more until all receives are posted
+	left int // buffers that have not come, plus one until all receives are posted
 	err  error
 }
 
-// here counts a buffer that has come.
+// here counts a buffer that has come. The last one completes the message.
 func (m *arriving) here(err error) {
 	m.mu.Lock()
 	m.left--
@@ -183,7 +183,7 @@ func (m *arriving) here(err error) {
 	}
 }
 
-// credit gives a sender of this worker's credits.
+// credit reads a credit frame and gives the credits to the edge's sender, which is this worker.
 func (e *inEdge) credit(err error) {
 	if err == nil && len(e.frame.Data) != creditBytes {
 		err = fmt.Errorf("a credit of %d bytes", len(e.frame.Data))
@@ -202,7 +202,7 @@ func (e *inEdge) credit(err error) {
 	e.port.mu.Lock()
 	out := e.port.out[to]
 	if out == nil {
-		e.port.early[to] += slots // its Open comes
+		e.port.early[to] += slots // the edge is not open yet
 		e.port.mu.Unlock()
 		e.post()
 		return
@@ -223,7 +223,7 @@ func (e *outEdge) give(slots uint32) {
 	e.mu.Unlock()
 }
 
-// grant adds credits for slots that the edge has had none for.
+// grant adds credits for slots that the edge did not have before.
 func (e *outEdge) grant(slots int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,41 +14,40 @@ type outEdge struct {
 	Edge
 
 	mu      sync.Mutex
-	queue   []*outgoing // that wait for credits, for their buffers, or for the one in front
+	queue   []*outgoing // messages that wait for credits, for their buffers, or for an earlier message
 	credits uint32
-	granted int    // slots for which it had credits from the start
-	n       uint32 // of the next frame
-	pumping bool   // somebody posts frames
+	granted int    // slots for which credits were given by Open
+	n       uint32 // number of the next frame
+	pumping bool   // a goroutine is posting frames
 	ended   bool   // nothing more is posted
 }
 
 // outgoing is a message on its way out.
 type outgoing struct {
-	frames []*Buffer // header, descriptions, buffers; one where memory changes hands
+	frames []*Buffer // header, descriptions, buffers; only one frame where memory changes hands
 	parts  []Buffer
 	hands  bool // memory changes hands
 	header Header
 	events waiting
 	done   func(error)
 
-	frame Buffer // that begins it
+	frame Buffer // the first frame
 	room  [HeaderBytes]byte
 	long  [1]int64
 	few   [3]*Buffer
 }
 
-// waiting says how far a message is with its buffers' events.
+// waiting says whether a message's buffers are complete.
 type waiting uint8
 
 const (
 	unasked waiting = iota
-	pending         // a goroutine waits for them
+	pending         // a goroutine waits for their events
 	ready
 )
 
-// Send posts a message in the epoch that was begun last. The parts belong to the port until it calls done, once. If
-// Send returns an error, it frees the parts and does not call done. Only one goroutine at a time posts messages of an
-// edge.
+// Send posts a message in the current epoch. The parts belong to the port until it calls done, once. If Send returns
+// an error, it frees the parts and does not call done. Only one goroutine at a time may send on an edge.
 func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(error)) error {
 	p.mu.Lock()
 	out, err, epoch := p.out[end{e.To, e.ID}], p.err, p.epoch
@@ -78,7 +77,7 @@ func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(e
 	return nil
 }
 
-// inFrames makes a message's frames for a carrier and a worker: one that hands all over, or those whose bytes travel.
+// inFrames makes the frames of a message: one that hands everything over, or several whose bytes are copied.
 func (m *outgoing) inFrames(c Carrier, to int) error {
 	m.hands = c.HandsOver(to)
 	m.frame = Buffer{DType: U8, own: true}
@@ -108,7 +107,7 @@ func (m *outgoing) inFrames(c Carrier, to int) error {
 	return nil
 }
 
-// sendable refuses a buffer that the carrier cannot read.
+// sendable returns an error if the carrier cannot read a buffer.
 func sendable(c Carrier, to int, b *Buffer) error {
 	if !c.Takes(to, b.Place) {
 		return fmt.Errorf("wire: this carrier does not take %v; copy the buffer to the host first", b.Place.Memory)
@@ -119,12 +118,12 @@ func sendable(c Carrier, to int, b *Buffer) error {
 	return nil
 }
 
-// bytesBuffer is a frame of the port's own.
+// bytesBuffer makes one of the port's own frames (header or credits).
 func bytesBuffer(b []byte) *Buffer {
 	return &Buffer{DType: U8, Shape: []int64{int64(len(b))}, Data: b, own: true}
 }
 
-// end empties the queue for good.
+// end returns the queued messages and takes no more.
 func (e *outEdge) end() []*outgoing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -133,12 +132,12 @@ func (e *outEdge) end() []*outgoing {
 	return queue
 }
 
-// pump posts what may go: message by message, each with a credit and with its buffers complete.
+// pump posts the messages that may go, in order: each needs a credit and complete buffers.
 func (e *outEdge) pump() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.pumping {
-		return // whoever pumps looks again
+		return // the goroutine that is pumping looks again
 	}
 	e.pumping = true
 	for len(e.queue) > 0 && (e.Slots == 0 || e.credits > 0) {
@@ -164,7 +163,7 @@ func (e *outEdge) pump() {
 	e.pumping = false
 }
 
-// ready says whether all buffers of a message are complete; where not, the edge is pumped once they are. The
+// ready says whether all buffers of a message are complete. If not, it has the edge pumped again once they are. The
 // caller holds mu.
 func (e *outEdge) ready(m *outgoing) bool {
 	if m.events != unasked {
@@ -196,9 +195,9 @@ func (e *outEdge) ready(m *outgoing) bool {
 	return false
 }
 
-// end gives the buffers back, behind the last frame or instead of the first.
+// end frees the buffers and reports err, after the last frame or when nothing was sent.
 func (m *outgoing) end(err error) {
-	if !m.hands || m.frame.message != nil { // the receiver has them otherwise
+	if !m.hands || m.frame.message != nil { // otherwise the receiver has them
 		FreeAll(m.parts)
 	}
 	if m.done != nil {
@@ -206,16 +205,16 @@ func (m *outgoing) end(err error) {
 	}
 }
 
-// creditor sends credits back to one worker: one frame at a time, so that they need no credits themselves.
+// creditor sends credits back to one worker. It sends one frame at a time, so that credit frames need no credits.
 type creditor struct {
 	port *Port
 	edge Edge
 
 	mu    sync.Mutex
-	due   map[uint32]uint32 // by edge from that worker
-	order []uint32          // of the edges in due
+	due   map[uint32]uint32 // credits to send, by the edge from that worker
+	order []uint32          // the edges in due, in order
 	n     uint32
-	busy  bool // a frame is on its way: this one
+	busy  bool // frame is on its way
 	frame *Buffer
 	list  [1]*Buffer
 	sent  func(error)
@@ -237,7 +236,7 @@ func newCreditor(p *Port, e Edge) *creditor {
 	return c
 }
 
-// creditBytes is a credit frame: an edge and a number of credits.
+// creditBytes is the size of a credit frame: an edge and a number of credits.
 const creditBytes = 8
 
 func (c *creditor) add(edge, slots uint32) {

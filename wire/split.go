@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Split makes carriers of some workers of a process, mine, from near and far ones. Workers of mine reach each other
-// by near, and everybody else by far. Both are by worker; near may lack whoever is not mine. The carriers are closed
-// with those that are made of them; of others the address is asked for alone, which is that of far.
+// Split makes carriers for the workers in mine, which are of one process. They reach each other through near, and
+// all others through far. Both lists are indexed by worker; near needs entries only for mine. A new carrier closes
+// both of its parts. Of a worker not in mine only far's address is used.
 func Split(near, far []Carrier, mine []int) ([]Carrier, error) {
 	all := slices.Clone(far)
 	for _, rank := range mine {
@@ -20,14 +20,14 @@ func Split(near, far []Carrier, mine []int) ([]Carrier, error) {
 	return all, nil
 }
 
-// split is a worker's. What it does not say itself, the far carrier says.
+// split is a worker's carrier. Methods that it lacks come from the far carrier.
 type split struct {
 	Carrier
 	near Carrier
 	mine []int
 }
 
-// to is the carrier to a worker.
+// to returns the carrier to a worker.
 func (c *split) to(rank int) Carrier {
 	if slices.Contains(c.mine, rank) {
 		return c.near
@@ -35,7 +35,7 @@ func (c *split) to(rank int) Carrier {
 	return c.Carrier
 }
 
-// of is the carrier of an edge.
+// of returns the carrier of an edge.
 func (c *split) of(e Edge) Carrier {
 	if e.From == c.Rank() {
 		return c.to(e.To)
@@ -52,7 +52,7 @@ func (c *split) HandsOver(rank int) bool { return c.to(rank).HandsOver(rank) }
 // Describe implements Carrier.
 func (c *split) Describe(e Edge) string { return c.of(e).Describe(e) }
 
-// Moved adds the bytes of both carriers.
+// Moved returns the sum of both carriers.
 func (c *split) Moved() int64 { return c.near.Moved() + c.Carrier.Moved() }
 
 func (c *split) Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error)) {

@@ -2,18 +2,18 @@ package wire
 
 import "fmt"
 
-// Name is what an edge is for; two with the same Name are the same edge.
+// Name says what an edge is for. Two edges with the same Name are the same edge.
 type Name struct {
 	From, To int
-	Group    uint64 // 0 for transfers; otherwise what tells groups apart
-	Pair     uint32 // of members of the group, where workers are members more than once
+	Group    uint64 // 0 for transfers; otherwise identifies the group
+	Pair     uint32 // the pair of members; needed where a worker is a member more than once
 }
 
-// Table numbers the edges that some workers have: each by how many were named before it that lead from the same
-// worker to the same one. So two processes number the edges between them alike when both name them in the same
-// order, whatever else each of them names. It belongs to one goroutine.
+// Table numbers edges. Each directed pair of workers counts from 0, in the order in which edges are named. So two
+// processes give the edges between them the same numbers if both name them in the same order, whatever other edges
+// each of them names. Only one goroutine may use it at a time.
 type Table struct {
-	at    map[Name]int // in edges
+	at    map[Name]int // index in edges
 	named map[way]uint32
 	edges []Edge
 }
@@ -21,11 +21,11 @@ type Table struct {
 // way is a directed pair of workers.
 type way struct{ from, to int }
 
-// credits is the group of the edges that credits go over.
+// credits is the group of the edges that carry credits.
 const credits = ^uint64(0)
 
-// Edge is the edge of a name, numbered when first asked for. Its slots are the most that were asked for. Where it
-// has any the edge that its credits go back over is named with it.
+// Edge returns the edge of a name, and numbers it when first asked for. Its slots are the most that were asked for.
+// If an edge has slots, the edge for its credits is named with it.
 func (t *Table) Edge(n Name, slots int) (Edge, error) {
 	if at, known := t.at[n]; known {
 		e := &t.edges[at]
@@ -62,13 +62,14 @@ func (t *Table) Edge(n Name, slots int) (Edge, error) {
 	return e, nil
 }
 
-// back names the edge over which the credits of another go.
+// back names the edge that carries the credits of n back.
 func (t *Table) back(n Name) error {
 	_, err := t.Edge(Name{From: n.To, To: n.From, Group: credits}, 0)
 	return err
 }
 
-// Find is the edge of a name that has one. Any goroutine may ask while nobody names edges.
+// Find returns the edge of a name; false if it was not named. Any goroutine may call it while no edge is being
+// named.
 func (t *Table) Find(n Name) (Edge, bool) {
 	at, known := t.at[n]
 	if !known {
@@ -77,5 +78,5 @@ func (t *Table) Find(n Name) (Edge, bool) {
 	return t.edges[at], true
 }
 
-// Edges is all edges, in the order in which they were named.
+// Edges returns all edges, in the order in which they were named.
 func (t *Table) Edges() []Edge { return t.edges }

@@ -1,13 +1,12 @@
 // Package blocking is a carrier that blocks and has no tags.
 //
-// On each edge a send blocks until the other side's receive takes it, strictly in the order in which frames
-// were posted: as a communicator of NCCL does, where each side counts for itself and a frame that is out of
-// turn goes into the wrong buffer. Tests, and train where MILLRACE_CARRIER asks for it, run over it to show
-// that every Program keeps to the order of its edges, and that nothing waits for a message behind one that is
+// On each edge a send blocks until the receiver takes the frame. Frames must be received strictly in the order in
+// which they were posted. A communicator of NCCL works the same way: each side counts for itself, and a frame out of
+// turn goes into the wrong buffer. Tests use this carrier, and so does train where MILLRACE_CARRIER asks for it.
+// They show that every Program keeps to the order of its edges, and that no message waits for another one that is
 // stuck.
 //
-// In: frames in host memory.
-// Out: the same bytes in the receiver's memory. Frame numbers and epochs are not looked at.
+// In: frames in host memory. Out: the same bytes in the receiver's memory. Frame numbers and epochs are ignored.
 package blocking
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// New makes the carriers of workers of one process.
+// New makes a carrier for each worker of one process.
 func New(workers int) ([]wire.Carrier, error) {
 	h := &hub{meet: map[edge]chan *offer{}}
 	return wire.Locals("blocking", "sends that block, without tags", workers, func(l *wire.Local) wire.Carrier {
@@ -33,7 +32,7 @@ type hub struct {
 	meet map[edge]chan *offer
 }
 
-// edge is one, of whatever slots.
+// edge identifies a wire.Edge without its slots and class.
 type edge struct {
 	from, to int
 	id       uint32
@@ -48,7 +47,7 @@ func (h *hub) at(e edge) chan *offer {
 	return h.meet[e]
 }
 
-// offer is a frame whose sender stands and waits.
+// offer is a frame whose sender blocks until it is taken.
 type offer struct {
 	data  []byte
 	taken chan error // capacity 1
@@ -78,7 +77,7 @@ func (c *carrier) Recv(e wire.Edge, _ uint32, b *wire.Buffer, done func(error)) 
 	c.post(e, e.From, (*side).receive, frame{b, done})
 }
 
-// frame is one that is posted.
+// frame is a posted frame.
 type frame struct {
 	b    *wire.Buffer
 	done func(error)
@@ -104,13 +103,13 @@ func (c *carrier) post(e wire.Edge, peer int, do func(*side, frame) error, f fra
 	s.add(f)
 }
 
-// Fail ends all with a worker.
+// Fail ends everything posted with a worker.
 func (c *carrier) Fail(rank int, err error) {
 	c.Refuse(rank, err)
 	c.end(err, func(peer int) bool { return peer == rank })
 }
 
-// Close ends all.
+// Close ends everything posted.
 func (c *carrier) Close() error {
 	c.RefuseAll()
 	c.end(wire.ErrClosed, func(int) bool { return true })
@@ -118,7 +117,7 @@ func (c *carrier) Close() error {
 	return nil
 }
 
-// end stops the sides of some edges.
+// end stops the sides of the edges whose peer passes the filter.
 func (c *carrier) end(err error, with func(peer int) bool) {
 	c.mu.Lock()
 	var sides []*side
@@ -133,12 +132,12 @@ func (c *carrier) end(err error, with func(peer int) bool) {
 	}
 }
 
-// side is one worker's end of an edge: frames posted, which one goroutine sends or receives in turn.
+// side is one worker's end of an edge. One goroutine sends or receives its posted frames in turn.
 type side struct {
 	edge    wire.Edge
 	peer    int
 	meet    chan *offer
-	more    chan struct{} // capacity 1: queue has grown
+	more    chan struct{} // capacity 1: signals that queue has grown
 	stopped chan struct{} // closed by stop
 	do      func(*side, frame) error
 
@@ -214,7 +213,7 @@ func (s *side) send(f frame) error {
 	}
 }
 
-// receive blocks until a sender comes.
+// receive blocks until a sender offers a frame.
 func (s *side) receive(f frame) error {
 	select {
 	case o := <-s.meet:

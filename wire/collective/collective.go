@@ -1,16 +1,15 @@
 // Package collective sums vectors over groups of workers, in rank order, on any carrier.
 //
-// In: a Group, whose members and edges every member knows alike, and vectors or messages of each member.
-// Out: the same bits at every member, on every carrier and at any timing.
-// Refused: vectors of different lengths or types in one collective, types that cannot be summed, a Group that
-// does not have its caller as a member.
+// In: a Group, with the same members and edges at every member, and each member's vectors or messages. Out: the same
+// bits at every member, on every carrier and at any timing. Refused: vectors of different lengths or types in one
+// collective, types that cannot be summed, a Group whose caller is not a member.
 //
-// Slots. Each collective has its own: a member that joins posts a slot for every message that will come to
-// it, and nobody's message goes on the wire before its receiver has joined. So what a collective needs never
-// lies with a worker that is not there yet, and holds up no transfer.
+// Slots. Each collective posts its own slots. A member that joins posts a slot for every message that will come to
+// it, and no message is sent before its receiver has joined. So messages of a collective never pile up at a worker
+// that has not joined, and they hold up no transfer.
 //
-// Whoever drives a Group has all members call the same collectives in the same order, one at a time, with
-// nothing else on its edges. The sum is a function that the caller passes in.
+// Duties of the caller: all members of a Group call the same collectives in the same order, one at a time, and use
+// its edges for nothing else. The caller also passes in the function that sums.
 package collective
 
 import (
@@ -22,28 +21,28 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Sum adds src to dst element by element. Both hold elements of dtype in little-endian order and are equally
-// long.
+// Sum adds src to dst element by element. Both hold little-endian elements of dtype and have the same length.
 type Sum func(dst, src []byte, dtype wire.DType) error
 
-// Group is the members of a collective in the order that sums go by, as one of them sees it. A worker may be
-// a member more than once; each membership calls for itself.
+// Group lists the members of a collective in the order in which their vectors are added, as seen by one member. A
+// worker may be a member more than once; it then calls once for each membership.
 type Group struct {
 	Port  *wire.Port
 	Ranks []int
-	Me    int         // position in Ranks
-	To    []wire.Edge // by member: to it; the own one is not looked at
-	From  []wire.Edge // by member: from it
+	Me    int         // this member's position in Ranks
+	To    []wire.Edge // the edge to each member; the entry for Me is unused
+	From  []wire.Edge // the edge from each member; the entry for Me is unused
 }
 
-// Slots is how many messages of one all-reduce lie with a member at most, on one edge.
+// Slots is the largest number of messages of one all-reduce that lie with a member at once, on one edge.
 const Slots = 3
 
-// most is how many members a group can have.
+// most is the largest number of members of a group.
 const most = 1 << 16
 
-// NameEdges names the edges of a group that some workers have, in a table. id tells groups apart and is not zero.
-// limited says that the edges have slots, as they must where messages take memory at their receiver.
+// NameEdges names the edges of a group in a table, where mine is true for one of the two workers. id identifies the
+// group and is not zero. limited gives the edges slots, which they need where messages take memory at their
+// receiver.
 func NameEdges(t *wire.Table, id uint64, ranks []int, mine func(worker int) bool, limited bool) error {
 	if len(ranks) > most {
 		return fmt.Errorf("collective: a group of %d; at most %d can be", len(ranks), most)
@@ -75,7 +74,7 @@ func NameEdges(t *wire.Table, id uint64, ranks []int, mine func(worker int) bool
 	return nil
 }
 
-// name is that of the edge from member i to member j of a group.
+// name returns the name of the edge from member i to member j of a group.
 func name(id uint64, ranks []int, i, j int) wire.Name {
 	return wire.Name{From: ranks[i], To: ranks[j], Group: id, Pair: uint32(i)<<16 | uint32(j)}
 }
@@ -100,22 +99,22 @@ func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int) (*
 	return g, nil
 }
 
-// The rounds of AllReduce and Exchange, as keys of their messages.
+// The rounds of AllReduce and Exchange. They are the keys of their messages.
 const (
-	lend   = iota + 1 // every member lends each owner that owner's slice
-	result            // every owner shows its summed slice to all
-	seen              // every member tells the first that it has copied what it was shown
-	given             // what a member gives in an exchange
+	lend   = iota + 1 // each member lends its part of slice k to member k, which sums that slice
+	result            // each member shows its summed slice to all
+	seen              // each member tells member 0 that it has copied the sums shown to it
+	given             // what a member gives in Exchange
 )
 
-// AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are
-// cut into as many slices as there are members; slice k is summed by member k, ((v0 + v1) + v2) + ... in the
-// order of the group, and then copied to everyone: so the bits of the result do not depend on timing, carrier
-// or who asks.
+// AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are cut
+// into as many slices as there are members. Member k sums slice k, ((v0 + v1) + v2) + ... in the order of the group,
+// and the result is copied to everyone. So the bits of the result do not depend on timing or carrier, and are equal
+// at all members.
 //
-// The vectors are lent to the group until AllReduce returns: within a process the sums form in the memory of
-// member 0. A caller that gets an error must not free or write its vectors before the calls of all members in
-// its process have returned and its port is closed.
+// The vectors are lent to the group until AllReduce returns: within a process the sums are made in the memory of
+// member 0. After an error the caller must not free or write its vectors at once. It first waits until the calls of
+// all members in its process have returned and its port is closed.
 func (g *Group) AllReduce(ctx context.Context, vectors []wire.Buffer, sum Sum) error {
 	if err := checkVectors(vectors); err != nil {
 		return fmt.Errorf("collective: all-reduce: %w", err)
@@ -150,14 +149,14 @@ func checkVectors(vectors []wire.Buffer) error {
 	return nil
 }
 
-// round is one member's view of one collective: messages to and from the others.
+// round is one member's part in one collective: its messages to and from the others.
 type round struct {
 	*Group
 	ctx  context.Context
-	sent []chan error // of what is posted
+	sent []chan error // one for each posted message
 }
 
-// join posts a slot for every message that comes.
+// join posts a slot for every message that will come.
 func (r *round) join() {
 	for k := range r.Ranks {
 		if k == r.Me {
@@ -192,7 +191,7 @@ func (r *round) receive(phase uint64, from int) ([]wire.Buffer, error) {
 	return a.Parts, nil
 }
 
-// settle waits until all that was posted is gone: the vectors may then be written.
+// settle waits until everything posted has been sent. The vectors may be written after that.
 func (r *round) settle() error {
 	for _, done := range r.sent {
 		select {
@@ -210,11 +209,11 @@ func (r *round) settle() error {
 	return nil
 }
 
-// Exchange gives every member what each of the others gives, by member; the own place is empty. What a member
-// gives is its own again when Exchange returns.
+// Exchange returns what each of the other members gives, indexed by member; the entry of the caller is empty. own
+// belongs to the caller again when Exchange returns.
 func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	r, all := round{ctx: ctx, Group: g}, make([][]byte, len(g.Ranks))
-	own = slices.Clone(own) // within a process the others read this very memory, and may be late
+	own = slices.Clone(own) // within a process the others read this memory, and may read it late
 	for k := range g.Ranks {
 		if k != g.Me {
 			g.Port.Post(g.From[k], 1)
@@ -245,8 +244,8 @@ func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	return all, r.settle()
 }
 
-// sumSlice lends this member's slices to their owners and sums its own slice. The sum is in the memory of member 0,
-// or in what has come of it. It returns the memory with the sum.
+// sumSlice lends this member's parts of the slices to their owners, and sums its own slice. The sum is made in the
+// memory of member 0, or in a received copy of it. sumSlice returns that memory.
 func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) {
 	n := len(r.Ranks)
 	for k := range n {
@@ -283,9 +282,9 @@ func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) 
 	return total, nil
 }
 
-// spread copies every owner's sum into this member's vectors. When it returns, nobody else looks at them any
-// more: an owner shows its result after it has read all terms, and those who copy from member 0's memory tell
-// it when they have.
+// spread copies every owner's sum into this member's vectors. After it returns, no other member reads them. An owner
+// shows its result only after it has read all terms, and members that copy from member 0's memory tell it when they
+// are done.
 func (r *round) spread(vectors []wire.Buffer, own []wire.Buffer) error {
 	n := len(r.Ranks)
 	for k := range n {
@@ -297,7 +296,7 @@ func (r *round) spread(vectors []wire.Buffer, own []wire.Buffer) error {
 			return err
 		}
 	}
-	if err := r.settle(); err != nil { // what is lent must not be written before
+	if err := r.settle(); err != nil { // what is lent must not be written earlier
 		return err
 	}
 	for k := range n {
@@ -330,7 +329,7 @@ func (r *round) spread(vectors []wire.Buffer, own []wire.Buffer) error {
 	return nil
 }
 
-// slicePart is slice k of n of the vectors laid end to end, as views of them.
+// slicePart returns slice k of n of the vectors laid end to end, as views of their memory.
 func slicePart(vectors []wire.Buffer, k, n int) []wire.Buffer {
 	total := 0
 	for i := range vectors {
@@ -353,7 +352,7 @@ func slicePart(vectors []wire.Buffer, k, n int) []wire.Buffer {
 	return m
 }
 
-// sameForm says how two slices that should be added differ.
+// sameForm returns an error if two slices that should be added differ in number, type or length.
 func sameForm(a, b []wire.Buffer) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d vectors and %d; a group sums equal lists", len(a), len(b))

@@ -1,14 +1,13 @@
 // Package pipe is a carrier that copies bytes through pipes of the operating system.
 //
-// It carries what a carrier between processes must, within one process: a pipe for each directed pair of
-// workers, in which the frames of all edges follow each other, each behind its tag and length. Tests, and
-// train where MILLRACE_CARRIER asks for it, run over it to show that nothing depends on memory that changes
+// It works within one process, but moves bytes as a carrier between processes must. Each directed pair of workers
+// has a pipe. In it the frames of all edges follow each other, each after its tag and length. Tests use this
+// carrier, and so does train where MILLRACE_CARRIER asks for it, to show that nothing depends on memory that changes
 // hands.
 //
-// In: frames in host memory.
-// Out: the same bytes in the receiver's memory. A frame that nobody has posted a receive for is kept until
-// somebody does. A pipe whose other end is gone says nothing: sends and receives stay posted until Fail or
-// Close, since only the control connection judges who is dead.
+// In: frames in host memory. Out: the same bytes in the receiver's memory. A frame without a posted receive is kept
+// until one is posted. A pipe whose other end is gone reports nothing: sends and receives stay posted until Fail or
+// Close, since only the control connection decides who is dead.
 package pipe
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// New makes the carriers of workers of one process.
+// New makes a carrier for each worker of one process.
 func New(workers int) ([]wire.Carrier, error) {
 	h := &hub{ways: map[pair]*way{}, gone: map[int]bool{}}
 	return wire.Locals("pipe", "a pipe of this process", workers, func(l *wire.Local) wire.Carrier {
@@ -32,10 +31,10 @@ func New(workers int) ([]wire.Carrier, error) {
 
 type pair struct{ from, to int }
 
-// way is the two ends of a pipe.
+// way holds the two ends of a pipe.
 type way struct{ read, write *os.File }
 
-// hub makes the pipes, each when either side first needs it.
+// hub makes each pipe when either side first needs it.
 type hub struct {
 	mu   sync.Mutex
 	ways map[pair]*way
@@ -59,7 +58,7 @@ func (h *hub) way(p pair) (*way, error) {
 	return h.ways[p], nil
 }
 
-// close closes a worker's ends of all pipes, those included that it has never used.
+// close closes a worker's ends of all pipes, including pipes that it has never used.
 func (h *hub) close(rank int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +68,7 @@ func (h *hub) close(rank int) {
 	}
 }
 
-// close closes a worker's end of a pipe, if it has one.
+// close closes a worker's ends of a pipe.
 func (w *way) close(p pair, rank int) {
 	if p.from == rank {
 		w.write.Close()
@@ -89,10 +88,10 @@ type carrier struct {
 	running sync.WaitGroup
 }
 
-// prefixBytes is what stands in front of a frame: its tag and its length.
+// prefixBytes is the size of the tag and the length before each frame.
 const prefixBytes = 16
 
-// frame is one that is posted.
+// frame is a posted frame.
 type frame struct {
 	edge wire.Edge
 	tag  uint64
@@ -161,7 +160,7 @@ func (c *carrier) reader(peer int) (*reader, error) {
 	return c.in[peer], nil
 }
 
-// Fail ends all with a worker.
+// Fail ends everything with a worker.
 func (c *carrier) Fail(rank int, err error) {
 	c.Refuse(rank, err)
 	c.mu.Lock()
@@ -175,7 +174,7 @@ func (c *carrier) Fail(rank int, err error) {
 	}
 }
 
-// Close ends all.
+// Close ends everything.
 func (c *carrier) Close() error {
 	c.RefuseAll()
 	c.mu.Lock()
@@ -196,11 +195,11 @@ func (c *carrier) Close() error {
 // writer writes the frames for one peer, in the order in which they were posted.
 type writer struct {
 	file *os.File
-	more chan struct{} // capacity 1: something has changed
+	more chan struct{} // capacity 1: signals a change
 
 	mu    sync.Mutex
 	queue []frame
-	err   error // nothing more is written
+	err   error // not nil: nothing more is written
 }
 
 func (w *writer) add(f frame) error {
@@ -222,7 +221,7 @@ func (w *writer) ring() {
 }
 
 func (w *writer) run() {
-	broken := false // the peer's end is gone, and frames wait for Fail or Close
+	broken := false // the peer's end is gone; frames wait for Fail or Close
 	for range w.more {
 		for {
 			w.mu.Lock()

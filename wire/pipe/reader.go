@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// reader reads the frames of one peer.
+// reader reads the frames from one peer.
 type reader struct {
 	file    *os.File
 	stopped chan struct{} // closed by end
@@ -24,7 +24,7 @@ type reader struct {
 	err   error
 }
 
-// lane is an edge: receives that wait for frames, or frames that wait for receives.
+// lane is the queue of an edge: receives that wait for frames, or frames that wait for receives.
 type lane struct {
 	posted []frame
 	early  []early
@@ -36,7 +36,7 @@ type early struct {
 	data []byte
 }
 
-// lane is the lane of an edge. The caller holds mu.
+// lane returns the queue of an edge. The caller holds mu.
 func (r *reader) lane(id uint32) *lane {
 	l := r.lanes[id]
 	if l == nil {
@@ -65,7 +65,7 @@ func (r *reader) post(f frame) {
 	f.done(f.fill(came))
 }
 
-// fill gives a receive a frame that has come, or says why it is another one's.
+// fill copies an early frame into a receive, or returns an error if it belongs to another receive.
 func (f *frame) fill(came early) error {
 	err := f.fits(came.tag, int64(len(came.data)))
 	if err == nil {
@@ -74,7 +74,7 @@ func (f *frame) fill(came early) error {
 	return err
 }
 
-// fits says why a frame is not the one that a receive is posted for.
+// fits returns an error if a frame is not the one that the receive is posted for.
 func (f *frame) fits(tag uint64, size int64) error {
 	if n, due := uint32(tag), uint32(f.tag); n != due {
 		return fmt.Errorf("pipe: frame %d from worker %d to worker %d comes where %d is due", n, f.edge.From, f.edge.To, due)
@@ -96,19 +96,19 @@ func (r *reader) run() {
 		r.fail(err)
 		return
 	}
-	<-r.stopped // until then nobody is known to be dead
+	<-r.stopped // a closed pipe does not yet prove the peer dead; wait for Fail or Close
 	r.mu.Lock()
 	err = r.err
 	r.mu.Unlock()
 	r.fail(err)
 }
 
-// gone says whether an error is that the other end, or this one, was closed.
+// gone says whether an error means that either end of the pipe was closed.
 func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrClosed)
 }
 
-// fail ends every receive that is posted.
+// fail ends every posted receive.
 func (r *reader) fail(err error) {
 	r.mu.Lock()
 	var all []frame
@@ -122,7 +122,7 @@ func (r *reader) fail(err error) {
 	}
 }
 
-// read takes frame after frame until the pipe ends, or a frame is none.
+// read takes frame after frame until the pipe ends or sends something that is not a frame.
 func (r *reader) read() error {
 	in := bufio.NewReaderSize(r.file, 1<<12)
 	var prefix [prefixBytes]byte
@@ -152,7 +152,7 @@ func (r *reader) read() error {
 		if _, err := io.ReadFull(in, came.data); err != nil {
 			return err
 		}
-		if f, posted = r.next(tag, &came); posted { // meanwhile
+		if f, posted = r.next(tag, &came); posted { // it was posted meanwhile
 			err := f.fill(came)
 			f.done(err)
 			if err != nil {
@@ -162,7 +162,7 @@ func (r *reader) read() error {
 	}
 }
 
-// next is the receive that is posted for the next frame of an edge. Where there is none, what came is kept.
+// next returns the receive that is posted for the next frame of an edge. If there is none, it keeps the early frame.
 func (r *reader) next(tag uint64, came *early) (f frame, posted bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +178,7 @@ func (r *reader) next(tag uint64, came *early) (f frame, posted bool) {
 	return frame{}, false
 }
 
-// reason is why the reader was ended.
+// reason returns why the reader was ended.
 func (r *reader) reason() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package shape slows the carriers of one process down to the links of other hardware.
+// Package shape slows the carriers of one process down to the speed of other hardware's links.
 //
-// In: carriers, and what a transfer between each pair of workers takes.
-// Out: carriers over which frames are posted once their bytes would be through, and their latency over. Headers
-// and credits take latency alone. What a worker sends to itself is not shaped.
-// Refused: latencies and bandwidths that are negative or no number.
+// In: carriers, and the latency and bandwidth between each pair of workers. Out: carriers that post a frame only
+// when its bytes would have passed the link and its latency is over. Headers and credits take only the latency. What
+// a worker sends to itself is not slowed. Refused: latencies and bandwidths that are negative or not a number.
 package shape
 
 import (
@@ -16,21 +15,21 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Link is what a transfer from one worker to another takes: Latency plus the bytes over BytesPerSecond.
-// Transfers on one link follow each other; the latency of one overlaps the next.
+// Link describes a link between two workers. A transfer takes Latency plus bytes / BytesPerSecond. Transfers on one
+// link follow each other; the latency of one overlaps the next.
 type Link struct {
 	Latency        time.Duration
-	BytesPerSecond float64 // 0: as fast as memory
-	// Shared numbers the links on the way that several pairs of workers use in turns, as workers behind one
-	// network card do: a transfer takes all of them at once, as soon as all are free. None: the pair has the
-	// link for itself, each direction apart.
+	BytesPerSecond float64 // 0: no limit
+	// Shared lists the numbers of shared links on the way. Several pairs of workers use a shared link in turn, like
+	// workers that share a network card. A transfer takes all of its links at once, as soon as all are free. If
+	// empty, each direction of the pair has a link of its own.
 	Shared []int
 }
 
-// longest is the longest time that a transfer's bytes may take.
+// longest limits the time that a transfer's bytes may take.
 const longest = 100 * 365 * 24 * time.Hour
 
-// takes is how long so many bytes are under way, without the latency.
+// takes returns how long a number of bytes needs, without the latency.
 func (l *Link) takes(bytes int64) time.Duration {
 	if l.BytesPerSecond == 0 {
 		return 0
@@ -41,7 +40,7 @@ func (l *Link) takes(bytes int64) time.Duration {
 	return longest
 }
 
-// New wraps the carriers of one process's workers, and takes them over.
+// New wraps the carriers of one process's workers. The new carriers own the old ones.
 func New(carriers []wire.Carrier, links func(from, to int) Link) ([]wire.Carrier, error) {
 	n := &net{free: map[key]time.Time{}}
 	all := make([]wire.Carrier, len(carriers))
@@ -60,16 +59,16 @@ func New(carriers []wire.Carrier, links func(from, to int) Link) ([]wire.Carrier
 	return all, nil
 }
 
-// net is the links, which several carriers may share.
+// net holds the state of all links; several carriers may share one.
 type net struct {
 	mu   sync.Mutex
-	free map[key]time.Time // when the last transfer's bytes are through
+	free map[key]time.Time // when the bytes of the last transfer have passed
 }
 
-// key is the link of a pair of workers, or a shared one.
+// key identifies the link of a pair of workers, or a shared one.
 type key struct{ from, to, shared int }
 
-// keys are the links on a way.
+// keys returns the links between two workers.
 func (l *Link) keys(from, to int) []key {
 	if len(l.Shared) == 0 {
 		return []key{{from: from, to: to}}
@@ -81,7 +80,7 @@ func (l *Link) keys(from, to int) []key {
 	return keys
 }
 
-// take takes all links of a way as soon as all are free, and says until when.
+// take occupies all links of a way as soon as all are free, and returns the time until when.
 func (n *net) take(way []key, takes time.Duration) (until time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -97,26 +96,25 @@ func (n *net) take(way []key, takes time.Duration) (until time.Time) {
 	return start.Add(takes)
 }
 
-// carrier is one worker's.
+// carrier is one worker's shaped carrier.
 type carrier struct {
 	wire.Carrier
 	wire.Refusals
 	net   *net
-	links []Link // by worker that they lead to
+	links []Link // by destination worker
 
 	mu      sync.Mutex
-	lines   map[int]*line // by worker: those with frames on the way
+	lines   map[int]*line // by destination worker: those with transfers on their way
 	running sync.WaitGroup
 }
 
-// line is the transfers on their way to a worker, in the order in which they were sent. They are due in that order
-// too.
+// line holds the transfers on their way to a worker. They are due in the order in which they were sent.
 type line struct {
 	queue []transfer
 	ended chan struct{} // closed by end
 }
 
-// transfer is frames on their way that were posted in one call.
+// transfer holds the frames that were posted in one call and are on their way.
 type transfer struct {
 	edge   wire.Edge
 	epoch  uint32
@@ -126,7 +124,7 @@ type transfer struct {
 	due    time.Time
 }
 
-// Describe says what the link takes.
+// Describe adds the link's latency and bandwidth.
 func (c *carrier) Describe(e wire.Edge) string {
 	l := c.links[e.To]
 	return fmt.Sprintf("%s, shaped to %v and %g bytes/s", c.Carrier.Describe(e), l.Latency, l.BytesPerSecond)
@@ -159,7 +157,7 @@ func (c *carrier) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffe
 	at.queue = append(at.queue, transfer{e, epoch, n, frames, done, due})
 }
 
-// run posts each transfer of a line when it is due, until there is none.
+// run posts each transfer of a line when it is due, until the line is empty.
 func (c *carrier) run(to int, l *line) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -180,8 +178,8 @@ func (c *carrier) run(to int, l *line) {
 	}
 }
 
-// next takes the first transfer off a line if it is due, or says how long it is until then; false where there is
-// none, which is the end of the line.
+// next takes the first transfer off a line if it is due, or returns how long it must wait. more is false when the
+// line is empty and ends.
 func (c *carrier) next(to int, l *line) (t transfer, wait time.Duration, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,14 +196,14 @@ func (c *carrier) next(to int, l *line) (t transfer, wait time.Duration, more bo
 	return t, wait, true
 }
 
-// Fail ends what is still on a link, too.
+// Fail also ends what is still on a link.
 func (c *carrier) Fail(rank int, err error) {
 	c.Refuse(rank, err)
 	c.end(err, func(to int) bool { return to == rank })
 	c.Carrier.Fail(rank, err)
 }
 
-// Close ends what is still on a link, too.
+// Close also ends what is still on a link.
 func (c *carrier) Close() error {
 	c.RefuseAll()
 	c.end(wire.ErrClosed, func(int) bool { return true })
@@ -213,7 +211,7 @@ func (c *carrier) Close() error {
 	return c.Carrier.Close()
 }
 
-// end ends the transfers on their way to some workers.
+// end ends the transfers on their way to the workers that pass the filter.
 func (c *carrier) end(err error, with func(to int) bool) {
 	var ended []transfer
 	c.mu.Lock()

@@ -15,7 +15,7 @@ const (
 	secured = "tls"
 )
 
-// place is what an address says: whether TLS is spoken there, host and port.
+// place is the content of an address: TLS or not, host and port.
 type place struct {
 	tls        bool
 	host, port string
@@ -47,7 +47,7 @@ func placeOf(a, own wire.Address) (place, error) {
 	return place{way == secured, host, port}, nil
 }
 
-// AddressOf is the address of an Endpoint that listens at HOST:PORT with TLS like this process's.
+// AddressOf returns the address of an Endpoint that listens at HOST:PORT, where t is not nil if it uses TLS.
 func AddressOf(at string, t *TLS) (wire.Address, error) {
 	host, port, err := net.SplitHostPort(at)
 	if err != nil || host == "" || port == "" {
@@ -56,7 +56,7 @@ func AddressOf(at string, t *TLS) (wire.Address, error) {
 	return place{t != nil, host, port}.address(), nil
 }
 
-// listensAt is where to listen: on the loopback where no host is named, on any port where none is.
+// listensAt completes the address to listen on: without a host it is the loopback, without a port any port.
 func listensAt(at string) (string, error) {
 	if at == "" {
 		at = ":0"
@@ -71,7 +71,7 @@ func listensAt(at string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// advertised is where others find a listener.
+// advertised returns the host and port under which others find a listener.
 func advertised(on net.Addr, host string) (string, string, error) {
 	own, port, err := net.SplitHostPort(on.String())
 	if err != nil {

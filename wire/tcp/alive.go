@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// errSilent is a host that acknowledges nothing.
+// errSilent reports a host that has acknowledged nothing for this long.
 type errSilent time.Duration
 
 func (e errSilent) Error() string {
 	return fmt.Sprintf("its host has acknowledged nothing for %v", time.Duration(e).Round(100*time.Millisecond))
 }
 
-// Timeout says that it came too late.
+// Timeout marks the error as a timeout.
 func (errSilent) Timeout() bool { return true }
 
-// watch cuts connections whose other host does not answer any more. Package net's keepalive covers those on
-// which nothing is under way, and a limit of TCP's own for the others (TCP_USER_TIMEOUT) would end those,
-// too, whose receiver is only slow to read.
+// watch cuts connections whose other host no longer answers. It covers connections with unacknowledged data; the
+// keepalive of package net covers idle ones. TCP's own limit (TCP_USER_TIMEOUT) will not do: it would also end
+// connections whose receiver is only slow to read.
 func (e *Endpoint) watch() {
 	every := time.NewTicker(e.limits.look)
 	defer every.Stop()

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tries is how often the kernel has sent the same without an answer before that means anything.
+// tries is how many unanswered retransmissions or probes in a row count as silence.
 const tries = 3
 
-// unanswered is how long a host has acknowledged nothing although it was probed repeatedly; 0 where it was not probed.
+// unanswered returns for how long a host has acknowledged nothing, although it was probed repeatedly. It returns 0
+// if the host was not probed.
 func unanswered(c *net.TCPConn) (quiet time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -7,5 +7,6 @@ import (
 	"time"
 )
 
-// unanswered is known of Linux alone; elsewhere keepalive and the kernel's own limits hold.
+// unanswered always returns 0: it is implemented for Linux only. Elsewhere keepalive and the kernel's own limits
+// apply.
 func unanswered(*net.TCPConn) time.Duration { return 0 }

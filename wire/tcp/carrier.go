@@ -16,13 +16,13 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// carrier is a worker's.
+// carrier is a worker's wire.Carrier over TCP.
 type carrier struct {
 	e       *Endpoint
 	session uint32
 	rank    int
 	streams int  // to each peer
-	alone   bool // its Endpoint is closed with it
+	alone   bool // closing it also closes its Endpoint
 	running sync.WaitGroup
 	moved   atomic.Int64 // bytes
 
@@ -32,14 +32,14 @@ type carrier struct {
 	peers  map[int]*peer
 }
 
-// peer is another worker, as one worker has to do with it.
+// peer holds one worker's connections with another worker.
 type peer struct {
 	c      *carrier
 	rank   int
 	out    *target
 	in     *source
 	ended  atomic.Bool
-	ctx    context.Context // ends when nothing more goes to it or comes from it
+	ctx    context.Context // ends when nothing more is sent to the peer or received from it
 	cancel context.CancelFunc
 }
 
@@ -67,7 +67,7 @@ func (c *carrier) Connect(rank int, a wire.Address) error {
 	return nil
 }
 
-// peer is what this worker has to do with another. The caller holds mu.
+// peer returns the state for another worker, and makes it when first needed. The caller holds mu.
 func (c *carrier) peer(rank int) (*peer, error) {
 	switch {
 	case c.closed:
@@ -119,7 +119,7 @@ func (c *carrier) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) 
 
 func (p *peer) begin(w *stream) { p.c.running.Go(crash.Caught(func() { p.write(w) })) }
 
-// write dials a stream and writes what is posted.
+// write dials a stream and writes what is posted on it.
 func (p *peer) write(w *stream) {
 	p.c.mu.Lock()
 	at := p.c.at[p.rank]
@@ -131,7 +131,7 @@ func (p *peer) write(w *stream) {
 		session: p.c.session, stream: uint16(w.number), streams: uint16(max(p.c.streams, w.number+1))})
 	if err != nil {
 		var said *refused
-		if !errors.As(err, &said) || said.code != over { // it has left, otherwise
+		if !errors.As(err, &said) || said.code != over { // over: the peer has left in good order
 			p.lost(at.String(), err)
 		}
 		return
@@ -153,16 +153,16 @@ func (p *peer) write(w *stream) {
 	}))
 	if err := w.run(); err != nil {
 		conn.blame(err)
-		_ = conn.SetReadDeadline(time.Now().Add(e.limits.grace)) // if it has left, it has said so by then
+		_ = conn.SetReadDeadline(time.Now().Add(e.limits.grace)) // a peer that left in good order has said so by then
 	}
 }
 
-// tellWay logs how frames go to a worker.
+// tellWay logs how frames reach a worker.
 func (p *peer) tellWay() {
 	p.c.e.config.Log.Debug("messages", "how", p.c.Describe(wire.Edge{From: p.c.rank, To: p.rank}))
 }
 
-// has says whether a connection is there already.
+// has says whether the connection of a hello exists already.
 func (c *carrier) has(h hello) bool {
 	c.mu.Lock()
 	p := c.peers[int(h.from)]
@@ -170,7 +170,7 @@ func (c *carrier) has(h hello) bool {
 	return p != nil && p.in.has(h.stream)
 }
 
-// attach reads what comes over a connection.
+// attach starts reading from a connection.
 func (c *carrier) attach(h hello, conn *Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +189,8 @@ func (c *carrier) attach(h hello, conn *Conn) error {
 	return nil
 }
 
-// lost ends everything with a worker whose connection has failed, unless Fail says first why that is.
+// lost ends everything with a worker whose connection has failed. If the error does not say why, it first gives Fail
+// some time to report the reason.
 func (p *peer) lost(at string, err error) {
 	for _, unclear := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, unclear) {
@@ -206,7 +207,7 @@ func (p *peer) lost(at string, err error) {
 	p.end(&wire.PeerError{Rank: p.rank, Err: err, Lost: ended})
 }
 
-// end ends everything with a worker, once: for one reason, whoever else has another.
+// end ends everything with a worker. Only the first call counts, and its reason stays.
 func (p *peer) end(err error) {
 	if !p.ended.CompareAndSwap(false, true) {
 		return
@@ -226,7 +227,7 @@ func (c *carrier) Fail(rank int, err error) {
 	}
 }
 
-// Close ends all.
+// Close ends everything.
 func (c *carrier) Close() error {
 	c.mu.Lock()
 	c.closed = true

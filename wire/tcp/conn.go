@@ -9,28 +9,28 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// farewell is how long a connection is held up by saying that it ends.
+// farewell limits how long closing a connection waits to send its last message.
 const farewell = 100 * time.Millisecond
 
-// Conn is a connection whose other end has proved that it knows the token. Whoever has it closes it.
+// Conn is a connection whose other end has proved that it knows the token. The holder must close it.
 type Conn struct {
-	net.Conn     // encrypted, where it is
-	From     int // of one that was accepted: the process that has dialled
+	net.Conn     // the encrypted connection, with TLS
+	From     int // for an accepted connection: the process that dialled
 	raw      net.Conn
 	e        *Endpoint
-	proof    memory.Proof // whoever has dialled lends memory as long as it has this in its own
+	proof    memory.Proof // the dialler lends memory as long as it keeps this proof in its own memory
 
 	mu    sync.Mutex
-	cause error // why it was cut
+	cause error // why the connection was cut
 }
 
-// Read reads. Its error says why the Endpoint has cut the connection, where it has.
+// Read reads from the connection. If the Endpoint has cut it, the error says why.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	return n, c.why(err)
 }
 
-// Write writes, with errors as Read has them.
+// Write writes to the connection. If the Endpoint has cut it, the error says why.
 func (c *Conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	return n, c.why(err)
@@ -42,7 +42,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// offers says that this process lends its memory, where whoever has it at the other end may be of this host.
+// offers tells the other end that this process lends its memory, if both may be on the same host.
 func (c *Conn) offers() {
 	here, _ := c.LocalAddr().(*net.TCPAddr)
 	there, _ := c.RemoteAddr().(*net.TCPAddr)
@@ -54,10 +54,10 @@ func (c *Conn) offers() {
 		c.e.unread(errors.New("this process's is read for no other"))
 		return
 	}
-	_, _ = c.Write(appendPrefix(nil, kindOffer, offer(loan))) // where it fails, so does what follows
+	_, _ = c.Write(appendPrefix(nil, kindOffer, offer(loan))) // if this fails, so does what follows
 }
 
-// why is the cause of an error.
+// why returns the reason why the connection was cut, or err if it was not.
 func (c *Conn) why(err error) error {
 	if err == nil {
 		return nil
@@ -70,7 +70,7 @@ func (c *Conn) why(err error) error {
 	return err
 }
 
-// blame says why what follows fails.
+// blame records why later calls fail. The first reason stays.
 func (c *Conn) blame(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,14 +79,14 @@ func (c *Conn) blame(err error) {
 	}
 }
 
-// cut closes the connection at once, with nothing more said.
+// cut closes the connection at once, without a last message.
 func (c *Conn) cut(err error) {
 	c.blame(err)
 	c.e.forget(c)
 	c.raw.Close()
 }
 
-// leave closes the connection in good order. Nobody else writes to it.
+// leave closes the connection in good order, with a last message. No other goroutine may write to it.
 func (c *Conn) leave() {
 	_ = c.SetWriteDeadline(time.Now().Add(farewell))
 	_, _ = c.Conn.Write(appendPrefix(nil, kindLeave, chunk{}))

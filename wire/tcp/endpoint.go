@@ -18,33 +18,33 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// LeastToken is how many bytes a token has at least.
+// LeastToken is the smallest length of a token, in bytes.
 const LeastToken = 16
 
-// Config is how a process lets others in and reaches them.
+// Config says how a process listens, how others reach it, and what it must prove.
 type Config struct {
-	Address   string       // HOST:PORT to listen on; no host is the loopback, port 0 any
-	Advertise string       // the host by which others reach this one; "": that of Address
-	Token     []byte       // what every process of the run knows
-	Run       string       // which run, and which start of it
+	Address   string       // HOST:PORT to listen on; without a host the loopback, port 0 for any port
+	Advertise string       // the host by which others reach this one; "": the one in Address
+	Token     []byte       // the shared secret of all processes of the run
+	Run       string       // identifies the run and this start of it
 	Process   int          // the number of this process
-	TLS       *TLS         // nil: bytes travel as they are
-	Log       *slog.Logger // is told of whoever is refused; nil: nobody is
+	TLS       *TLS         // nil: no encryption
+	Log       *slog.Logger // gets a line for each refused connection; nil: no log
 
 	limits limits
 }
 
-// limits are what tests have smaller.
+// limits holds times and sizes that tests make smaller.
 type limits struct {
-	handshake time.Duration // a connection may take to be one of ours
-	dial      time.Duration // a listener may take to be there
-	grace     time.Duration // Fail may take, once a connection has broken
-	silence   time.Duration // a host may take to acknowledge anything
-	look      time.Duration // between looks at that
-	pending   int           // unfinished handshakes
-	parked    int           // connections that wait to be asked for
-	lines     int           // logged in a second
-	lent      int           // bytes that a frame has at least whose memory is lent
+	handshake time.Duration // longest time of a handshake
+	dial      time.Duration // longest time until a listener exists
+	grace     time.Duration // wait for Fail after a connection has broken
+	silence   time.Duration // longest time until a host acknowledges data
+	look      time.Duration // interval between checks for silence
+	pending   int           // most unfinished handshakes
+	parked    int           // most connections that wait for a session or an Accept
+	lines     int           // most log lines per second
+	lent      int           // smallest frame whose memory is lent, in bytes
 }
 
 var usual = limits{handshake: 5 * time.Second, dial: 5 * time.Second, grace: 2 * time.Second, silence: 6 * time.Second,
@@ -59,38 +59,38 @@ type Endpoint struct {
 	at       place
 	tls      *sides
 	log      refusals
-	ctx      context.Context // ends with Close
+	ctx      context.Context // ends at Close
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
-	pending  []net.Conn // whose handshakes are unfinished, the oldest first
-	serving  int        // connections that shake hands, or end as they do
-	ended    *sync.Cond // one has ended, or the Endpoint
+	pending  []net.Conn // connections with unfinished handshakes, the oldest first
+	serving  int        // connections in a handshake, and those whose failed handshake is ending
+	ended    *sync.Cond // signals that serving or the limit has changed, or that the Endpoint is closed
 	conns    map[*Conn]struct{}
 	session  session
-	unlent   sync.Once // memory that cannot be read was logged
+	unlent   sync.Once // logs once that lent memory cannot be read
 	services map[Service]*service
 }
 
-// session is the last one begun, guarded by its Endpoint. Each has a greater number than the one before, and begins
-// when no carrier of that is open.
+// session is the last session begun, guarded by its Endpoint. Each has a greater number than the one before. A
+// session begins when no carrier of the previous one is open.
 type session struct {
 	number   uint32
-	mine     []int            // its workers here
-	members  int              // connections that its workers elsewhere make to those
-	carriers map[int]*carrier // that are open, by worker
-	parked   []parked         // for a session to come
+	mine     []int            // the workers in this process
+	members  int              // connections that workers elsewhere make to these workers
+	carriers map[int]*carrier // open carriers, by worker
+	parked   []parked         // connections for a later session
 }
 
-// parked is a connection for carriers to come.
+// parked is a connection for a later session.
 type parked struct {
 	h hello
 	c *Conn
 }
 
-// Listen makes an Endpoint. ctx bounds the looking up of names alone.
+// Listen makes an Endpoint. ctx bounds only the lookup of names.
 func Listen(ctx context.Context, c Config) (*Endpoint, error) {
 	if c.limits == (limits{}) {
 		c.limits = usual
@@ -135,15 +135,15 @@ func Listen(ctx context.Context, c Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// keepAlive finds out about connections on which nothing is sent.
+// keepAlive returns the settings that detect dead connections on which nothing is sent.
 func (l limits) keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: l.silence / 3, Interval: l.silence / 6, Count: 4}
 }
 
-// Address is what others need to reach this process, for frames and services alike.
+// Address returns what others need to reach this process, for frames and services.
 func (e *Endpoint) Address() wire.Address { return e.at.address() }
 
-// Way is the address of this host from which connections to another Endpoint go. Nothing is sent.
+// Way returns this host's own address on connections to another Endpoint. It sends nothing.
 func (e *Endpoint) Way(ctx context.Context, to wire.Address) (netip.Addr, error) {
 	at, err := placeOf(to, e.Address())
 	if err != nil {
@@ -158,7 +158,7 @@ func (e *Endpoint) Way(ctx context.Context, to wire.Address) (netip.Addr, error)
 	return own, c.Close()
 }
 
-// Close ends the Endpoint, its carriers where they are open, and what nobody has asked for.
+// Close closes the Endpoint, its open carriers, and connections that were never accepted.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -189,8 +189,8 @@ func (e *Endpoint) Close() error {
 	return err
 }
 
-// accept has everybody who dials shake hands, twice as many as may be unfinished at a time: the others are those
-// that are about to end.
+// accept starts a handshake for every connection that comes. It allows twice as many at a time as may be unfinished,
+// since closed handshakes need a moment to end.
 func (e *Endpoint) accept() {
 	for {
 		e.begins()
@@ -201,7 +201,7 @@ func (e *Endpoint) accept() {
 				raw.Close()
 			}
 			return
-		case err != nil: // no files are left, perhaps; those that there are go on
+		case err != nil: // perhaps no file descriptors are left; existing connections go on
 			e.config.Log.Error("no connections can be accepted", "address", e.at.String(), "error", err)
 			select {
 			case <-e.ctx.Done():
@@ -228,22 +228,22 @@ func (e *Endpoint) accept() {
 	}
 }
 
-// most is how many handshakes may be unfinished: all of a session's, which may come at once, whoever else comes. The
-// caller holds mu.
+// most returns how many handshakes may be unfinished. A session's own connections may all come at once, so there is
+// room for all of them. The caller holds mu.
 func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) }
 
-// together is how many of a session's handshakes at once have as long as one has alone.
+// together is how many simultaneous handshakes of a session have the time of a single one.
 const together = 100
 
-// patience is how long a handshake may take, or a whole dial; alone is that of the only one under way. All of a
-// session's may be under way at the same time, and share the processors that there are.
+// patience returns the longest time of a handshake or a dial, where alone is the time for a single one. All
+// handshakes of a session may run at the same time and share the processors.
 func (e *Endpoint) patience(alone time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return alone + alone*time.Duration(e.session.members)/together
 }
 
-// begins waits until one more connection may shake hands.
+// begins waits until another connection may start its handshake.
 func (e *Endpoint) begins() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -260,7 +260,7 @@ func (e *Endpoint) ends() {
 	e.ended.Signal()
 }
 
-// enter notes an unfinished handshake; of too many the oldest ends.
+// enter records an unfinished handshake. If there are too many, it closes the oldest.
 func (e *Endpoint) enter(raw net.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -274,7 +274,7 @@ func (e *Endpoint) enter(raw net.Conn) {
 	}
 }
 
-// exit is the end of a handshake; false where it has ended already.
+// exit removes a finished handshake; false if it was closed already.
 func (e *Endpoint) exit(raw net.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -286,7 +286,7 @@ func (e *Endpoint) exit(raw net.Conn) bool {
 	return true
 }
 
-// serve shakes hands and puts the connection where it belongs.
+// serve does the handshake and hands the connection to the carrier or service that it is for.
 func (e *Endpoint) serve(raw net.Conn) error {
 	h, c, p, err := e.receive(raw)
 	if err == nil {
@@ -298,7 +298,7 @@ func (e *Endpoint) serve(raw net.Conn) error {
 		}
 		return err
 	}
-	if !e.exit(raw) { // from here on it is one of ours, and nobody takes its place
+	if !e.exit(raw) { // from here on no newer handshake can close it
 		return net.ErrClosed
 	}
 	if err := answer(c, welcome, 0, p.listener); err != nil {
@@ -313,14 +313,14 @@ func (e *Endpoint) serve(raw net.Conn) error {
 	return err
 }
 
-// unread says, once, that this process cannot read memory that it is lent.
+// unread logs, once, that this process cannot read memory lent to it.
 func (e *Endpoint) unread(err error) {
 	e.unlent.Do(func() {
 		e.config.Log.Info("messages within this host go over TCP, since memory cannot be read", "why", err.Error())
 	})
 }
 
-// keep has a connection watched.
+// keep adds a connection to those that are watched.
 func (e *Endpoint) keep(c *Conn) *Conn {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -334,7 +334,7 @@ func (e *Endpoint) forget(c *Conn) {
 	delete(e.conns, c)
 }
 
-// check says why somebody who knows the token is refused.
+// check returns why a peer that knows the token is refused.
 func (e *Endpoint) check(h hello) error {
 	if h.run != e.run {
 		return &refused{another, "it is of another run, or of another start of it"}
@@ -363,7 +363,7 @@ func (e *Endpoint) check(h hello) error {
 	return nil
 }
 
-// put hands a connection over to whoever wants it.
+// put hands a connection to its service or carrier, or keeps it for a later session.
 func (e *Endpoint) put(h hello, c *Conn) error {
 	if s := e.services[h.service]; s != nil {
 		return s.add(c, e.limits.parked)

@@ -11,18 +11,18 @@ import (
 
 const (
 	prefixBytes = 32
-	chunkBytes  = 256 << 10 // of a frame that travel in one piece
+	chunkBytes  = 256 << 10 // most bytes of a frame that travel in one piece
 )
 
 // The kinds of prefixes.
 const (
-	kindChunk = iota + 1 // of a frame, which follows
-	kindLeave            // of either end
-	kindOffer            // to lend memory
-	kindReads            // in answer to it: what is lent is read
+	kindChunk = iota + 1 // a chunk of a frame, which follows
+	kindLeave            // the sender of this prefix leaves in good order
+	kindOffer            // an offer to lend memory
+	kindReads            // the answer: lent memory can be read
 	kindLent             // a whole frame, which lies in the sender's memory
-	kindTaken            // in answer to it: it has been read
-	kindBack             // or it cannot be read, and is to travel
+	kindTaken            // the answer: the frame has been read
+	kindBack             // the answer: it cannot be read, and must travel as bytes
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -32,30 +32,30 @@ type chunk struct {
 	tag   uint64
 	total int64 // bytes of the frame
 	index uint32
-	at    uint64 // where a whole frame lies, of one that is lent
+	at    uint64 // address of the whole frame, if it is lent
 }
 
 func (c chunk) edge() uint32   { return uint32(c.tag>>wire.NumberBits) & (wire.MaxEdges - 1) }
 func (c chunk) number() uint32 { return uint32(c.tag) }
 
-// span is where in its frame a chunk lies.
+// span returns where in its frame a chunk lies, in bytes.
 func (c chunk) span() (from, to int64) {
 	from = int64(c.index) * chunkBytes
 	return from, min(from+chunkBytes, c.total)
 }
 
-// chunksOf is how many chunks a frame has; an empty one has one, too.
+// chunksOf returns how many chunks a frame has; an empty frame has one.
 func chunksOf(total int64) int64 { return max(1, (total+chunkBytes-1)/chunkBytes) }
 
-// loan is what an offer says.
+// loan returns the loan that an offer describes.
 func (c chunk) loan() memory.Loan {
 	return memory.Loan{Host: uint64(c.total), Process: c.index, At: c.tag}
 }
 
-// offer says a loan.
+// offer puts a loan into the fields of a prefix.
 func offer(l memory.Loan) chunk { return chunk{total: int64(l.Host), index: l.Process, tag: l.At} }
 
-// appendPrefix writes what stands in front of a chunk, or says something else.
+// appendPrefix appends the prefix of a chunk or of another kind.
 func appendPrefix(to []byte, kind byte, c chunk) []byte {
 	at := len(to)
 	to = append(to, 'M', 'W', kind, 0)

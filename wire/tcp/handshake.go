@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Service is what a connection is for.
+// Service is the purpose of a connection.
 type Service uint8
 
 // The services.
 const (
-	frames  Service = iota + 1 // of a directed pair of workers
-	Control                    // between a process and the leader, from their meeting on
-	Files                      // by which a process has what lies on another's host
+	frames  Service = iota + 1 // frames of a directed pair of workers
+	Control                    // between a process and the leader, from the rendezvous on
+	Files                      // for reading files on another process's host
 )
 
 func (s Service) String() string {
@@ -37,39 +37,39 @@ func (s Service) String() string {
 const (
 	version    = 1
 	helloBytes = 88
-	headBytes  = 8 // of an answer
+	headBytes  = 8 // bytes of an answer's head
 	nonceBytes = 32
 	mostText   = 255
 	mostStream = 16
 )
 
-// hello is what whoever dials says first. It is "MWTC", version (16 bits), service (8), 0, and then the fields below
-// in their order, without service.
+// hello is the first thing that a dialler sends. It is "MWTC", version (16 bits), service (8 bits), 0, and then the
+// fields below in their order, without service.
 type hello struct {
 	service         Service
-	from, to        uint32 // workers, or processes
+	from, to        uint32 // numbers of workers, or of processes
 	session         uint32
 	stream, streams uint16
 	run             [sha256.Size]byte
 	nonce           [nonceBytes]byte
 }
 
-// The kinds of answers: "MWTA", kind (8 bits), code (8), length (16), and as many bytes.
+// The kinds of answers. An answer is "MWTA", kind (8 bits), code (8 bits), length (16 bits), and that many bytes.
 const (
-	challenge = iota + 1 // random bytes
-	welcome              // a proof
-	refusal              // text
+	challenge = iota + 1 // with random bytes
+	welcome              // with a proof
+	refusal              // with a text
 )
 
 // The codes of refusals.
 const (
-	notOne  = iota + 1 // of those who know the token
-	notHere            // what it wants is not
-	over               // what it wants is over
-	another            // run, or start of one, is here; which was, has gone
+	notOne  = iota + 1 // it does not know the token
+	notHere            // what it asks for is not here
+	over               // the session that it asks for is over
+	another            // it belongs to another run, or to another start of this run
 )
 
-// refused is why a listener refuses a connection, or what it says of it.
+// refused is an error for a refused connection, on both sides.
 type refused struct {
 	code byte
 	text string
@@ -125,7 +125,7 @@ func answer(to io.Writer, kind, code byte, body []byte) error {
 	return err
 }
 
-// hear reads an answer of some kind, or a refusal, as an error.
+// hear reads an answer of the given kind. It returns a refusal as an error.
 func hear(from io.Reader, kind byte, size int) ([]byte, error) {
 	head := make([]byte, headBytes)
 	if _, err := io.ReadFull(from, head); err != nil {
@@ -145,8 +145,8 @@ func hear(from io.Reader, kind byte, size int) ([]byte, error) {
 	return body, nil
 }
 
-// proof is what only those can say who know the token: an HMAC over who says it, the TLS channel, the hello,
-// which has its dialler's random bytes, and the listener's.
+// proof returns bytes that only a holder of the token can compute: an HMAC over the role, the TLS channel, the hello
+// (with the dialler's random bytes), and the listener's random bytes.
 func (c Config) proof(who string, channel, hello, nonce []byte) []byte {
 	m := hmac.New(sha256.New, c.Token)
 	for _, part := range [][]byte{[]byte(who), channel, hello, nonce} {
@@ -155,20 +155,20 @@ func (c Config) proof(who string, channel, hello, nonce []byte) []byte {
 	return m.Sum(nil)
 }
 
-// Who says a proof. No two are as long and equal, so that none can be said back.
+// The role in a proof. Roles differ, so that nobody can send back a proof that it received.
 const (
 	dialler  = "millrace tcp 1 dialler\x00"
 	listener = "millrace tcp 1 listener\x00"
-	lender   = "millrace tcp 1 lender\x00" // in its memory; it never travels
+	lender   = "millrace tcp 1 lender\x00" // kept in the lender's memory; it never travels
 )
 
 // errToken refuses a wrong proof of the token.
 var errToken = &refused{notOne, "its token is not this run's"}
 
-// proofs are what a listener knows once whoever has dialled has proved itself.
+// proofs holds what a listener has computed once the dialler has proved itself.
 type proofs struct{ listener, lender []byte }
 
-// receive shakes hands with whoever has dialled, as far as the last answer: welcome it, or refuse.
+// receive does the listener's side of the handshake, except for the last answer: welcome or refusal.
 func (e *Endpoint) receive(raw net.Conn) (h hello, c net.Conn, p proofs, err error) {
 	_ = raw.SetDeadline(time.Now().Add(e.patience(e.limits.handshake)))
 	c, channel, err := e.tls.listens(raw)
@@ -183,7 +183,7 @@ func (e *Endpoint) receive(raw net.Conn) (h hello, c net.Conn, p proofs, err err
 		return h, c, p, &refused{notOne, err.Error()}
 	}
 	nonce := make([]byte, nonceBytes)
-	_, _ = rand.Read(nonce) // which never fails
+	_, _ = rand.Read(nonce) // it never fails
 	if err = answer(c, challenge, 0, nonce); err != nil {
 		return h, c, p, err
 	}
@@ -198,12 +198,12 @@ func (e *Endpoint) receive(raw net.Conn) (h hello, c net.Conn, p proofs, err err
 	return h, c, p, nil
 }
 
-// refuse tells whoever has dialled why, in as many bytes as it may be told.
+// refuse sends a dialler the reason, cut to mostText bytes.
 func refuse(c net.Conn, r *refused) {
 	_ = answer(c, refusal, r.code, []byte(r.text[:min(len(r.text), mostText)]))
 }
 
-// greet shakes hands with a listener. lends is what proves that memory is this process's.
+// greet does the dialler's side of the handshake. lends is the proof to keep in memory that this process lends.
 func (e *Endpoint) greet(raw net.Conn, h hello) (c net.Conn, lends []byte, err error) {
 	_ = raw.SetDeadline(time.Now().Add(e.patience(e.limits.handshake)))
 	c, channel, err := e.tls.dials(raw)

@@ -18,10 +18,10 @@ import (
 // readBytes is the size of a connection's read buffer. Longer pieces are read past it, straight into their receive.
 const readBytes = 16 << 10
 
-// copyBytes is how much of another process's memory is read at a time.
+// copyBytes is how many bytes of another process's memory are read at a time.
 const copyBytes = 1 << 20
 
-// errEnded ends a reader whose source has ended.
+// errEnded is returned by readers of a source that has ended.
 var errEnded = errors.New("tcp: ended")
 
 // source receives what one worker sends: over several connections (streams), for several edges.
@@ -37,8 +37,8 @@ type source struct {
 	edges   map[uint32]*edgeQueue
 	streams map[uint16]*Conn
 	reads   bool        // this end reads frames out of the sender's memory
-	gone    bool        // the sender's memory is gone, and the sender with it; only why is still to come
-	refused func(error) // is told why the sender's memory cannot be read
+	gone    bool        // the sender's memory is gone, so the sender is; only the reason is still unknown
+	refused func(error) // is called with the reason when the sender's memory cannot be read
 	moved   *atomic.Int64
 	err     error // not nil: nothing more is received
 }
@@ -98,7 +98,7 @@ func (s *source) post(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
 	s.mu.Unlock()
 }
 
-// add takes on a connection, which read is then called for.
+// add adds a connection. The caller then calls read for it.
 func (s *source) add(number uint16, c *Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +112,9 @@ func (s *source) add(number uint16, c *Conn) error {
 	return nil
 }
 
-// read receives from a connection until it ends; nil: the sender leaves in good order. proof is what the sender has in
-// its memory if it lends that. While a worker is told of a frame, back holds its credits, to go with its answer.
+// read receives from a connection until it ends; nil means that the sender has left in good order. proof is the
+// value that the sender keeps in memory that it lends. While a worker is told of a frame, back holds its credits, so
+// that they travel with the answer.
 func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) error {
 	in := bufio.NewReaderSize(from, readBytes)
 	prefix := make([]byte, prefixBytes)
@@ -164,7 +165,7 @@ func (s *source) readChunk(in *bufio.Reader, c chunk, back *target) error {
 	case err != nil:
 		return err
 	case r == nil:
-		_, _ = in.Discard(int(end - begin)) // where it fails, so does what follows
+		_, _ = in.Discard(int(end - begin)) // if this fails, so does what follows
 		return nil
 	}
 	_, err = io.ReadFull(in, r.b.Data[begin:end])
@@ -175,7 +176,8 @@ func (s *source) readChunk(in *bufio.Reader, c chunk, back *target) error {
 	return err
 }
 
-// readLent reads a whole frame out of the sender's memory into its receive, and tells the sender whether it has.
+// readLent copies a whole frame out of the sender's memory into its receive, and tells the sender whether that
+// worked.
 func (s *source) readLent(lent *memory.Reader, c chunk, to io.Writer, back *target) error {
 	q, r, err := s.claim(kindLent, c)
 	if err != nil || r == nil {
@@ -186,7 +188,7 @@ func (s *source) readLent(lent *memory.Reader, c chunk, to io.Writer, back *targ
 		back.hold()
 		s.written(q, r, err)
 		back.release()
-		if err == nil { // after the worker, who may be waiting
+		if err == nil { // answered last, since the worker may be waiting for the frame
 			_, err = to.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
 		}
 		return err
@@ -200,7 +202,7 @@ func (s *source) readLent(lent *memory.Reader, c chunk, to io.Writer, back *targ
 	return err
 }
 
-// copy reads a lent frame piece by piece, so that end does not wait for a long one.
+// copy reads a lent frame piece by piece, so that end need not wait for a long frame.
 func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
 	for begin := 0; begin < len(into); begin += copyBytes {
 		s.mu.Lock()
@@ -275,7 +277,8 @@ func (r *receive) claim(e wire.Edge, kind byte, c chunk) error {
 	return nil
 }
 
-// written ends a claim: nobody writes into the receive for it any more. err: the bytes are not whole.
+// written ends a claim: its goroutine no longer writes into the receive. If err is not nil, the bytes are
+// incomplete.
 func (s *source) written(q *edgeQueue, r *receive, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,8 +288,8 @@ func (s *source) written(q *edgeQueue, r *receive, err error) {
 	s.complete(q)
 }
 
-// unread ends the claim of a lent frame that could not be read. Its chunks are to come over a connection; where the
-// sender's memory is gone, nothing is.
+// unread ends the claim of a lent frame that could not be read. Its chunks will come over a connection, unless the
+// sender's memory is gone.
 func (s *source) unread(q *edgeQueue, r *receive, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,8 +305,8 @@ func (s *source) unread(q *edgeQueue, r *receive, gone bool) {
 // finished says whether a receive can end, whole or with its error. Nobody writes into it then.
 func (r *receive) finished() bool { return r.busy == 0 && (r.left == 0 || r.err != nil) }
 
-// complete ends the finished receives at the front of a queue, in order. The caller holds mu, which is released while
-// done is called. Where another goroutine is at it already, that one goes on with what is finished by now.
+// complete ends the finished receives at the front of a queue, in order. The caller holds mu, which is released
+// while done is called. If another goroutine is in complete already, that one also ends what has finished since.
 func (s *source) complete(q *edgeQueue) {
 	if q.completing {
 		return
@@ -324,7 +327,7 @@ func (s *source) complete(q *edgeQueue) {
 	q.completing = false
 }
 
-// withoutFirst removes the first element. A queue that is empty then begins its memory again.
+// withoutFirst removes the first element. A queue that is empty then keeps its memory for reuse.
 func withoutFirst[T any](queue []T) []T {
 	var none T
 	queue[0] = none
@@ -334,7 +337,7 @@ func withoutFirst[T any](queue []T) []T {
 	return queue[1:]
 }
 
-// end ends every receive with err, those to come, too, and closes the connections. The first error stays.
+// end ends every receive with err, later ones included, and closes the connections. The first error stays.
 func (s *source) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -361,7 +364,7 @@ func (s *source) end(err error) {
 	}
 }
 
-// ways returns the connections, and whether the sender's memory is read.
+// ways returns the connections, and whether frames are read out of the sender's memory.
 func (s *source) ways() (all []*Conn, reads bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

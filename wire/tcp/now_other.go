@@ -4,5 +4,5 @@ package tcp
 
 import "net"
 
-// atOnce is known of Unix alone; elsewhere each connection has a goroutine that writes.
+// atOnce returns nil: it is implemented for Unix only. Elsewhere a goroutine for each connection writes everything.
 func atOnce(net.Conn) func(b []byte) int { return nil }

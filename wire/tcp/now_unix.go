@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// atOnce writes to a connection as much as the kernel takes without waiting, which may be nothing; nil where
-// that cannot be had.
+// atOnce returns a function that writes as much as the kernel takes without waiting, possibly nothing. It returns
+// nil if that is not possible.
 func atOnce(c net.Conn) func(b []byte) int {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -16,7 +16,7 @@ func atOnce(c net.Conn) func(b []byte) int {
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {
-		return nil // closed: its goroutine finds out
+		return nil // closed; the connection's goroutine will notice
 	}
 	var all []byte
 	n := 0

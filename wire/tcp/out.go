@@ -12,58 +12,58 @@ import (
 )
 
 const (
-	mostChunks = 64       // that are written in one go, where they are small
-	nowBytes   = 16 << 10 // of what whoever posts it writes
+	mostChunks = 64       // most small chunks in one write
+	nowBytes   = 16 << 10 // most bytes that the posting goroutine writes itself
 )
 
-// target is what goes to one worker.
+// target holds everything to be sent to one worker.
 type target struct {
 	mu      sync.Mutex
 	more    *sync.Cond // something was posted, a stream has become free, or err was set
-	urgent  []*send    // credits, which go first
-	held    int        // readers whose worker is being told: its credits wait for a message to go with
+	urgent  []*send    // credits, which are sent first
+	held    int        // readers that are telling their worker of a message; its credits wait to travel with an answer
 	queue   []*send
-	back    []*send            // what was lent and cannot be read, for a stream of its own
+	back    []*send            // lent frames that could not be read, for a stream of their own
 	open    map[*send]struct{} // whose done has not been called
-	streams []*stream          // nil: nothing was posted yet
+	streams []*stream          // nil: nothing has been posted yet
 	moved   *atomic.Int64
-	lends   int   // streams over which memory is lent
-	least   int   // bytes of a frame that is lent where memory is; none is once one has come back
+	lends   int   // streams whose receiver reads lent memory
+	least   int   // smallest frame that is lent, in bytes; nothing is lent any more once a frame has come back
 	err     error // nothing more is sent
 }
 
-// send is frames that were posted in one call.
+// send holds the frames that were posted in one call.
 type send struct {
-	tag    uint64 // of the first
+	tag    uint64 // of the first frame
 	frames []*wire.Buffer
 	done   func(error)
-	least  int   // bytes of a frame that is lent
-	size   int64 // of all frames that travel
-	short  bool  // each of them is one chunk
-	frame  int   // of the next chunk: the number of frames, where all are taken
-	index  int64 // of the next chunk in its frame
-	busy   int   // chunks that are being written, and frames that are lent
-	torn   bool  // a chunk did not get out
+	least  int   // smallest frame that is lent, in bytes
+	size   int64 // bytes of all frames that are not lent
+	short  bool  // each frame fits into one chunk
+	frame  int   // frame of the next chunk; len(frames) when all are taken
+	index  int64 // index of the next chunk in its frame
+	busy   int   // chunks being written, plus frames being lent
+	torn   bool  // a chunk could not be written
 }
 
 // stream is one connection to a worker. One goroutine at a time writes to it: its own, or one that posts.
 type stream struct {
 	to      *target
 	number  int
-	again   bool    // for frames that were lent and cannot be read
+	again   bool    // this stream is for frames that were lent and could not be read
 	conn    *Conn   // nil until it is dialled
-	writing bool    // there is a batch
+	writing bool    // a batch is being written
 	failed  bool    // nothing is written any more
 	lends   bool    // the receiver reads this worker's memory
-	lent    []piece // lent frames that it has not read yet, in order
+	lent    []piece // lent frames that the receiver has not read yet, in order
 
 	batch    []piece
 	prefixes [mostChunks * prefixBytes]byte
 	buffers  net.Buffers
-	small    *bufio.Writer // makes one record of what is short, with TLS; nil without
+	small    *bufio.Writer // joins small chunks into one TLS record; nil without TLS
 	now      func(b []byte) int
-	copied   []byte // a batch that was to go at once
-	rest     []byte // and what of it did not
+	copied   []byte // a batch for writing at once
+	rest     []byte // the part of copied that the kernel did not take
 }
 
 // piece is a chunk of a frame.
@@ -71,7 +71,7 @@ type piece struct {
 	of    *send
 	frame int
 	index int64
-	lent  bool // the whole frame, which does not travel
+	lent  bool // the whole frame is lent and does not travel
 }
 
 func newTarget(least int) *target {
@@ -80,7 +80,7 @@ func newTarget(least int) *target {
 	return t
 }
 
-// begin makes the streams, where there are none; nil where there are.
+// begin makes the streams. It returns nil if they exist already or the target has ended.
 func (t *target) begin(streams int) []*stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -93,7 +93,7 @@ func (t *target) begin(streams int) []*stream {
 	return t.streams
 }
 
-// post queues frames for a stream's goroutine, or writes them itself where that takes no time.
+// post queues frames for a stream's goroutine, or writes them itself if that does not block.
 func (t *target) post(e wire.Edge, tag uint64, frames []*wire.Buffer, done func(error)) {
 	s := &send{tag: tag, frames: frames, done: done, short: true, least: math.MaxInt}
 	t.mu.Lock()
@@ -129,7 +129,7 @@ func (t *target) lending() bool {
 	return t.lends > 0 && t.lends == len(t.streams) && t.least < math.MaxInt
 }
 
-// lendable says whether all that is long among some frames can be read by another process.
+// lendable says whether another process can read all the long frames.
 func (t *target) lendable(frames []*wire.Buffer) bool {
 	for _, b := range frames {
 		if len(b.Data) >= t.least && !memory.Readable(b.Data) {
@@ -139,10 +139,11 @@ func (t *target) lendable(frames []*wire.Buffer) bool {
 	return true
 }
 
-// lent says whether a frame is lent.
+// lent says whether frame number frame is lent.
 func (s *send) lent(frame int) bool { return len(s.frames[frame].Data) >= s.least }
 
-// lend has a stream's receiver read memory. It is lent once all of them do, which is said of the last.
+// lend records that a stream's receiver reads lent memory. It returns true for the last stream: frames are lent once
+// all receivers can read.
 func (t *target) lend(w *stream) (all bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,9 +152,9 @@ func (t *target) lend(w *stream) (all bool) {
 	return t.lending()
 }
 
-// takeBack has a frame travel that was lent and cannot be read; nothing is lent any more. It goes over a stream of its
-// own, which is returned where it is new: a receiver may not read the others on before it has the frame. The caller
-// holds mu.
+// takeBack queues a frame whose loan could not be read, to travel as bytes, and stops all lending. The frame needs a
+// stream of its own, since a receiver may not read the other streams further before it has the frame. takeBack
+// returns that stream if it is new. The caller holds mu.
 func (t *target) takeBack(p piece) (fresh *stream) {
 	t.least = math.MaxInt
 	whole, data := p.of, p.of.frames[p.frame:p.frame+1]
@@ -177,7 +178,8 @@ func (t *target) takeBack(p piece) (fresh *stream) {
 	return fresh
 }
 
-// end is done, of a send that is over: whole, unless its target has ended first.
+// end calls done for a finished send. The error is nil if all its frames were sent, even when the target has ended
+// since.
 func (s *send) end(ended error) {
 	if !s.torn && s.frame == len(s.frames) {
 		ended = nil
@@ -185,7 +187,7 @@ func (s *send) end(ended error) {
 	s.done(ended)
 }
 
-// settle says that a chunk is not needed any more, and whether its send is over. The caller holds mu.
+// settle records that one chunk of a send is finished, and returns whether the whole send is. The caller holds mu.
 func (t *target) settle(s *send) (over bool) {
 	s.busy--
 	whole := s.frame == len(s.frames) && !s.torn
@@ -195,7 +197,7 @@ func (t *target) settle(s *send) (over bool) {
 	return over
 }
 
-// start has what is posted written. It is called with mu held and lets go of it.
+// start gets posted frames written. The caller holds mu; start releases it.
 func (t *target) start() {
 	if w := t.free(); w != nil && w.fill() {
 		t.mu.Unlock()
@@ -206,14 +208,15 @@ func (t *target) start() {
 	t.mu.Unlock()
 }
 
-// hold keeps credits back while a worker is told of a message: most often it answers, and the credit travels with that.
+// hold keeps credits back while a worker is told of a message. Usually the worker answers, and the credits travel
+// with the answer.
 func (t *target) hold() {
 	t.mu.Lock()
 	t.held++
 	t.mu.Unlock()
 }
 
-// release sends the credits that went with no message.
+// release sends the credits that did not travel with a message.
 func (t *target) release() {
 	t.mu.Lock()
 	if t.held--; t.held > 0 || len(t.urgent) == 0 || t.err != nil {
@@ -223,8 +226,8 @@ func (t *target) release() {
 	t.start()
 }
 
-// free is the stream that can write at once what there is; nil where there is too much, or none. The caller
-// holds mu.
+// free returns the stream that can write everything queued at once, or nil if too much is queued or no stream is
+// free. The caller holds mu.
 func (t *target) free() *stream {
 	if len(t.streams) == 0 || len(t.queue) > 1 || len(t.queue) == 1 && t.queue[0].size > nowBytes {
 		return nil
@@ -235,7 +238,7 @@ func (t *target) free() *stream {
 	return nil
 }
 
-// take waits for a batch to write; none once the target has ended.
+// take waits for a batch to write. It returns nil once the target has ended.
 func (w *stream) take() []piece {
 	t := w.to
 	t.mu.Lock()
@@ -254,9 +257,8 @@ func (w *stream) take() []piece {
 	}
 }
 
-// fill makes a batch of chunks, of about chunkBytes together; false where there are none. Streams but the
-// first help with long frames alone, so that what is short comes in the order of its posting. The caller holds
-// mu.
+// fill makes a batch of chunks, about chunkBytes in total; false if there are none. Streams other than the first
+// take only long frames, so that short frames arrive in the order of posting. The caller holds mu.
 func (w *stream) fill() bool {
 	w.batch = w.batch[:0]
 	for size := 0; size < chunkBytes && len(w.batch) < mostChunks; {
@@ -273,7 +275,7 @@ func (w *stream) fill() bool {
 	return w.writing
 }
 
-// next takes the chunk that is due. The caller holds mu.
+// next takes the next chunk from the stream's queue. The caller holds mu.
 func (w *stream) next() (p piece, more bool) {
 	queue := &w.to.queue
 	switch {
@@ -295,7 +297,7 @@ func (w *stream) next() (p piece, more bool) {
 	return p, false
 }
 
-// take takes the next chunk.
+// take takes the next chunk of a send.
 func (s *send) take() piece {
 	p := piece{s, s.frame, s.index, s.lent(s.frame)}
 	s.busy++
@@ -305,7 +307,7 @@ func (s *send) take() piece {
 	return p
 }
 
-// without is a queue without one of its frames.
+// without removes element i of a queue.
 func without(queue []*send, i int) []*send {
 	copy(queue[1:i+1], queue[:i])
 	return withoutFirst(queue)
@@ -321,7 +323,7 @@ func (p piece) chunk() chunk {
 	return c
 }
 
-// prefix writes what stands in front of the chunk.
+// prefix appends the prefix of the chunk.
 func (p piece) prefix(to []byte) []byte {
 	if p.lent {
 		return appendPrefix(to, kindLent, p.chunk())
@@ -329,7 +331,7 @@ func (p piece) prefix(to []byte) []byte {
 	return appendPrefix(to, kindChunk, p.chunk())
 }
 
-// data is what travels.
+// data returns the bytes that travel.
 func (p piece) data() []byte {
 	if p.lent {
 		return nil
@@ -338,8 +340,8 @@ func (p piece) data() []byte {
 	return p.of.frames[p.frame].Data[begin:end]
 }
 
-// end ends every send, posted or to come. What is being written ends with its write. What is lent is taken back:
-// whoever still reads it does not find the proof any more.
+// end ends every send, posted now or later. Writes in progress end first. Lent memory is taken back: a receiver that
+// still reads it no longer finds the proof.
 func (t *target) end(err error) {
 	t.mu.Lock()
 	if t.err != nil {
@@ -380,7 +382,7 @@ func (t *target) end(err error) {
 	}
 }
 
-// ways are the connections that there are, and whether the receiver reads memory.
+// ways returns the open connections, and whether the receiver reads lent memory.
 func (t *target) ways() (all []*Conn, reads bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

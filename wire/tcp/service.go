@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// service is what waits to be asked for, of one kind.
+// service queues connections of one service until they are accepted.
 type service struct {
 	e    *Endpoint
 	more chan struct{} // capacity 1: queue has grown, or closed was set
@@ -23,7 +23,7 @@ type service struct {
 	closed bool
 }
 
-// Listener gives out the connections of a service, each a *Conn. Closing it leaves the Endpoint as it is.
+// Listener returns the listener for a service's connections, each a *Conn. Closing it does not close the Endpoint.
 func (e *Endpoint) Listener(s Service) net.Listener {
 	if e.services[s] == nil {
 		panic(fmt.Sprintf("tcp: nobody listens for %v", s))
@@ -62,7 +62,7 @@ func (s *service) Accept() (net.Conn, error) {
 			s.queue = s.queue[1:]
 		}
 		if s.closed || len(s.queue) > 0 {
-			s.ring() // for others who accept
+			s.ring() // for other goroutines in Accept
 		}
 		closed := s.closed
 		s.mu.Unlock()
@@ -91,8 +91,8 @@ func (s *service) Close() error {
 
 func (s *service) Addr() net.Addr { return s.e.listener.Addr() }
 
-// Dial makes a connection to a process, for a service. Where nobody answers it tries until ctx ends, and not
-// again where it is refused.
+// Dial makes a connection to a process, for a service. If nobody answers, it retries until ctx ends. It does not
+// retry after a refusal.
 func (e *Endpoint) Dial(ctx context.Context, to wire.Address, s Service, process int) (*Conn, error) {
 	at, err := placeOf(to, e.Address())
 	if err != nil {
@@ -108,7 +108,7 @@ func (e *Endpoint) Dial(ctx context.Context, to wire.Address, s Service, process
 	return c, nil
 }
 
-// dial tries until it is refused, or ctx ends.
+// dial retries until it succeeds, is refused, or ctx ends.
 func (e *Endpoint) dial(ctx context.Context, at place, h hello) (*Conn, error) {
 	h.run = e.run
 	var last error
@@ -119,7 +119,7 @@ func (e *Endpoint) dial(ctx context.Context, at place, h hello) (*Conn, error) {
 			return c, nil
 		}
 		if last == nil || ctx.Err() == nil {
-			last = err // not that the time is over, but what took it
+			last = err // the real cause, instead of the end of ctx
 		}
 		if final(err) {
 			return nil, err
@@ -141,7 +141,7 @@ func (e *Endpoint) attempt(ctx context.Context, at place, h hello) (*Conn, error
 	stop := context.AfterFunc(ctx, crash.Caught(func() { raw.Close() }))
 	c, lends, err := e.greet(raw, h)
 	if !stop() && !final(err) {
-		err = context.Cause(ctx) // which has closed it
+		err = context.Cause(ctx) // ctx has ended and closed the connection
 	}
 	if err != nil {
 		raw.Close()
@@ -150,7 +150,7 @@ func (e *Endpoint) attempt(ctx context.Context, at place, h hello) (*Conn, error
 	return e.keep(&Conn{Conn: c, From: int(h.to), raw: raw, e: e, proof: memory.Proof(lends)}), nil
 }
 
-// refusals says whom an Endpoint refuses, in so many lines a second at most.
+// refusals logs refused connections, with a limited number of lines per second.
 type refusals struct {
 	log   *slog.Logger
 	lines int

@@ -10,11 +10,11 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Carriers makes the carriers of a session, by worker. Those of mine are open; those of other workers are addresses
-// only. at is the address of each worker's process; this one's is not looked at. Each of mine sends to each other
-// worker over as many streams (connections) as given.
+// Carriers makes the carriers of a session, indexed by worker. The carriers of workers in mine are open; those of
+// other workers only have an address. at holds the address of each worker's process; the entries for mine are not
+// used. Each worker in mine sends to each other worker over the given number of streams (connections).
 func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, streams int) ([]wire.Carrier, error) {
-	if most := mostStream - 1; streams < 1 || streams > most { // another is for frames that were lent and come back
+	if most := mostStream - 1; streams < 1 || streams > most { // one more stream is for lent frames that come back
 		return nil, fmt.Errorf("tcp: %d streams; there are 1 to %d", streams, most)
 	}
 	all := make([]wire.Carrier, len(at))
@@ -49,7 +49,7 @@ func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, strea
 	}
 	e.session.number, e.session.mine = session, slices.Clone(mine)
 	e.session.members = streams * len(mine) * (len(at) - len(mine))
-	e.ended.Broadcast() // more may shake hands
+	e.ended.Broadcast() // the limit of handshakes may have grown
 	for _, rank := range mine {
 		c := newCarrier(e, session, rank, places, streams)
 		e.session.carriers[rank], all[rank] = c, c
@@ -66,7 +66,7 @@ func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, strea
 	return all, nil
 }
 
-// gone says that a carrier is closed.
+// gone removes a closed carrier.
 func (e *Endpoint) gone(c *carrier) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -75,7 +75,7 @@ func (e *Endpoint) gone(c *carrier) {
 	}
 }
 
-// elsewhere stands for a carrier of another process.
+// elsewhere is the carrier of a worker in another process. It only has an address.
 type elsewhere struct {
 	wire.Carrier
 	rank int
@@ -85,8 +85,8 @@ type elsewhere struct {
 func (c elsewhere) Rank() int             { return c.rank }
 func (c elsewhere) Address() wire.Address { return c.at }
 
-// New makes carriers of workers of one process, each with an Endpoint of its own on the loopback: for tests,
-// and for train where MILLRACE_CARRIER asks for it.
+// New makes a carrier for each worker of one process, each with its own Endpoint on the loopback. Tests use it, and
+// so does train where MILLRACE_CARRIER asks for it.
 func New(workers int) ([]wire.Carrier, error) { return open(workers, 1, Config{}) }
 
 func open(workers, streams int, c Config) ([]wire.Carrier, error) {
@@ -94,7 +94,7 @@ func open(workers, streams int, c Config) ([]wire.Carrier, error) {
 		return nil, fmt.Errorf("tcp: carriers of %d workers; there must be at least 1", workers)
 	}
 	c.Token = make([]byte, 2*LeastToken)
-	_, _ = rand.Read(c.Token) // which never fails
+	_, _ = rand.Read(c.Token) // it never fails
 	all, at, ends := make([]wire.Carrier, workers), make([]wire.Address, workers), make([]*Endpoint, workers)
 	var failed error
 	for rank := range all {

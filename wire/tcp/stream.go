@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// writeNow writes a batch as far as the kernel takes it at once, and leaves the rest to the stream's goroutine.
+// writeNow writes as much of a batch as the kernel takes at once, and leaves the rest to the stream's goroutine.
 func (w *stream) writeNow() {
 	all := w.copied[:0]
 	for _, p := range w.batch {
@@ -24,7 +24,7 @@ func (w *stream) writeNow() {
 	w.written(nil)
 }
 
-// write writes a batch, or the rest of one, in one go.
+// write writes a batch, or the rest of one, with one call.
 func (w *stream) write(batch []piece) error {
 	if w.rest != nil {
 		_, err := w.conn.Write(w.rest)
@@ -53,14 +53,14 @@ func (w *stream) write(batch []piece) error {
 	return w.small.Flush()
 }
 
-// written reports that nobody reads the batch's memory any more, except frames that are lent.
+// written settles the chunks of a batch after its write. Lent frames stay open until the receiver has read them.
 func (w *stream) written(err error) {
 	t := w.to
 	var few [4]*send
 	over := few[:0]
 	t.mu.Lock()
 	for _, p := range w.batch {
-		if p.lent { // until taken
+		if p.lent { // settled when the receiver answers
 			continue
 		}
 		t.moved.Add(int64(len(p.data())))
@@ -70,7 +70,7 @@ func (w *stream) written(err error) {
 			over = append(over, s)
 		}
 	}
-	clear(w.batch) // whose memory is not this worker's any more
+	clear(w.batch) // their memory no longer belongs to this worker
 	clear(w.buffers)
 	w.writing, w.failed, w.rest = false, err != nil, nil
 	if len(t.urgent)+len(t.queue) > 0 || t.err != nil {
@@ -83,7 +83,7 @@ func (w *stream) written(err error) {
 	}
 }
 
-// run writes what is posted until the target ends.
+// run writes posted frames until the target ends.
 func (w *stream) run() error {
 	for {
 		batch := w.take()
@@ -99,7 +99,7 @@ func (w *stream) run() error {
 	}
 }
 
-// up says that a stream is dialled; false where the target has ended.
+// up takes the dialled connection; false if the target has ended.
 func (w *stream) up(c *Conn) bool {
 	w.to.mu.Lock()
 	defer w.to.mu.Unlock()
@@ -114,11 +114,11 @@ func (w *stream) up(c *Conn) bool {
 	return true
 }
 
-// errTalks is a receiver that sends.
+// errTalks reports a receiver that sends frames.
 var errTalks = errors.New("it sends frames on a connection that it is to receive on")
 
-// heed hears what the receiver has read of this worker's memory, until it leaves or the connection ends. lending is
-// called once all that is long is lent, and more with a stream that is to be dialled.
+// heed reads the receiver's answers about lent memory, until it leaves or the connection ends. It calls lending when
+// frames begin to be lent on all streams, and more with a stream that must be dialled.
 func (w *stream) heed(lending func(), more func(*stream)) error {
 	prefix := make([]byte, prefixBytes)
 	for {
@@ -143,11 +143,11 @@ func (w *stream) heed(lending func(), more func(*stream)) error {
 	}
 }
 
-// answered says that a frame has been read that was lent, or cannot be.
+// answered handles the receiver's answer to a lent frame: it was read, or it cannot be read.
 func (w *stream) answered(kind byte, tag uint64, more func(*stream)) error {
 	t := w.to
 	t.mu.Lock()
-	if t.err != nil { // all has been taken back
+	if t.err != nil { // all loans have been taken back
 		t.mu.Unlock()
 		return nil
 	}

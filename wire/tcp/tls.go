@@ -14,16 +14,17 @@ import (
 	"time"
 )
 
-// TLS says how connections are encrypted, by version 1.3. The zero TLS is good: a certificate that the
-// Endpoint makes, which the token vouches for. All processes of a run have one alike.
+// TLS says how connections are encrypted, with version 1.3. The zero TLS is usable: the Endpoint then makes a
+// certificate, and the token proves who it belongs to. All processes of a run need settings of the same kind.
 type TLS struct {
-	// Certificate is this process's. With one, listeners' certificates must be signed by Roots, whatever names they bear.
+	// Certificate is this process's own. If it is set, the certificates of listeners must be signed by Roots. Their
+	// names are not checked.
 	Certificate *tls.Certificate
-	Roots       *x509.CertPool // nil: the system's
-	Mutual      bool           // whoever dials must show a certificate signed by Roots, too
+	Roots       *x509.CertPool // nil: the system's authorities
+	Mutual      bool           // the dialler must also show a certificate signed by Roots
 }
 
-// ReadTLS reads a certificate, its key, and those of the authorities from PEM files.
+// ReadTLS reads a certificate, its key, and the authorities' certificates from PEM files.
 func ReadTLS(certificate, key, roots string) (*TLS, error) {
 	pair, err := tls.LoadX509KeyPair(certificate, key)
 	if err != nil {
@@ -44,7 +45,7 @@ func ReadTLS(certificate, key, roots string) (*TLS, error) {
 	return t, nil
 }
 
-// sides is both roles of an Endpoint in TLS; nil is none of it.
+// sides holds an Endpoint's TLS settings for both roles. nil means no TLS.
 type sides struct {
 	listener, dialler *tls.Config
 }
@@ -66,7 +67,7 @@ func (t *TLS) sides() (*sides, error) {
 	}
 	s := &sides{
 		listener: &tls.Config{MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true},
-		dialler:  &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}, // but for what follows
+		dialler:  &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true}, // checked below instead
 	}
 	s.listener.Certificates = []tls.Certificate{*own}
 	if t.Certificate != nil {
@@ -79,9 +80,9 @@ func (t *TLS) sides() (*sides, error) {
 	return s, nil
 }
 
-// isSigned refuses a listener's certificate that the authorities have not signed. It does not ask which name the
-// certificate bears: processes reach each other by addresses that nobody knows when certificates are made. Which of
-// the authorities' own is at the other end is for the proof of the token to say, which is over this channel.
+// isSigned refuses a listener's certificate that the authorities have not signed. It does not check names, since
+// processes reach each other by addresses that are unknown when certificates are made. The proof of the token, which
+// covers this TLS channel, identifies the other end.
 func isSigned(shown []*x509.Certificate, roots *x509.CertPool) error {
 	o := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool()}
 	for _, c := range shown[1:] {
@@ -93,7 +94,7 @@ func isSigned(shown []*x509.Certificate, roots *x509.CertPool) error {
 	return nil
 }
 
-// made is a certificate that lasts as long as the process.
+// made makes a certificate for the life of the process.
 func made() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -108,7 +109,8 @@ func made() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// listens has TLS begin on a connection that was accepted. channel is what nobody else's connection has.
+// listens starts TLS on an accepted connection. channel is a value that only the two ends of this TLS connection
+// know.
 func (s *sides) listens(raw net.Conn) (c net.Conn, channel []byte, err error) {
 	if s == nil {
 		return raw, make([]byte, channelBytes), nil
@@ -116,7 +118,7 @@ func (s *sides) listens(raw net.Conn) (c net.Conn, channel []byte, err error) {
 	return channelOf(tls.Server(raw, s.listener))
 }
 
-// dials has TLS begin on a connection that was dialled.
+// dials starts TLS on a dialled connection.
 func (s *sides) dials(raw net.Conn) (c net.Conn, channel []byte, err error) {
 	if s == nil {
 		return raw, make([]byte, channelBytes), nil
@@ -138,14 +140,15 @@ func channelOf(c *tls.Conn) (net.Conn, []byte, error) {
 	return c, channel, nil
 }
 
-// Final says whether an error of Dial is one that no other try mends: who is there has another token, certificate or
-// language. That it is of another run, or start of one, may change once that has ended.
+// Final says whether retrying Dial is useless after this error: the other end has another token, another
+// certificate, or does not speak this protocol. A refusal by another run, or another start of this run, is not
+// final, since that run may end.
 func Final(err error) bool {
 	var said *refused
 	return final(err) && (!errors.As(err, &said) || said.code == notOne)
 }
 
-// final says whether an error of a handshake is one that comes again however often it is tried.
+// final says whether an error of a handshake comes again at every try.
 func final(err error) bool {
 	var said *refused
 	var certificate *tls.CertificateVerificationError

@@ -10,12 +10,12 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// books are the owners and the senders of a test.
+// books records the owners of a test's buffers and counts its sends.
 type books struct {
 	mu     sync.Mutex
 	owners []*owner
-	sent   atomic.Int32 // messages that were taken to be sent
-	done   atomic.Int32 // of which the sender was told
+	sent   atomic.Int32 // messages accepted for sending
+	done   atomic.Int32 // messages whose sender was told
 }
 
 func (b *books) owner() *owner {
@@ -26,8 +26,9 @@ func (b *books) owner() *owner {
 	return o
 }
 
-// anything has workers send, take, or not, and begin epochs, each at its own pace, and fails or closes some
-// meanwhile. Every buffer on either side is freed once, and every sender told once.
+// anything runs workers that send, take or leave messages, and begin epochs, each at its own pace. Meanwhile it
+// fails or closes some of them. It checks that every buffer on either side is freed once, and every sender told
+// once.
 func anything(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		b, g := &books{}, rand.New(rand.NewPCG(seed, 5))
@@ -51,7 +52,7 @@ func anything(t *testing.T, open Maker) {
 				select {
 				case a := <-w.came:
 					if n%5 == 0 {
-						continue // for Begin or Close to free
+						continue // Begin or Close must free it
 					}
 					if got, here := w.Port(a.Edge.To).Take(a.Edge, a.Key); here {
 						wire.FreeAll(got.Parts)
@@ -79,7 +80,7 @@ func anything(t *testing.T, open Maker) {
 	}
 }
 
-// worker sends messages until its port ends, some of which are complete only later, and begins epochs.
+// worker sends messages and begins epochs until its port ends. Some messages become complete only later.
 func (b *books) worker(w *world, g *rand.Rand, edges []wire.Edge) {
 	var events sync.WaitGroup
 	defer events.Wait()

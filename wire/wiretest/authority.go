@@ -22,7 +22,7 @@ type Authority struct {
 	cert *x509.Certificate
 }
 
-// NewAuthority makes an authority that nobody knows.
+// NewAuthority makes an authority that no system trusts.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	c := certificate(1, "authority")
@@ -58,14 +58,14 @@ func (a *Authority) sign(t testing.TB, c *x509.Certificate, key *ecdsa.PublicKey
 	return der
 }
 
-// Roots is who trusts this authority alone.
+// Roots returns a pool with this authority only.
 func (a *Authority) Roots() *x509.CertPool {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	return roots
 }
 
-// Signed is a certificate of a host, for both sides of a connection.
+// Signed returns a certificate for a host, valid for both sides of a connection.
 func (a *Authority) Signed(t testing.TB, host string) tls.Certificate {
 	t.Helper()
 	key, c := newKey(t), certificate(2, host)
@@ -78,7 +78,7 @@ func (a *Authority) Signed(t testing.TB, host string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{a.sign(t, c, &key.PublicKey)}, PrivateKey: key}
 }
 
-// Files writes a host's certificate, its key and that of the authority to a folder, in PEM form.
+// Files writes a host's certificate, its key and the authority's certificate to a folder, as PEM.
 func (a *Authority) Files(t testing.TB, dir, host string) (certificate, key, roots string) {
 	t.Helper()
 	pair := a.Signed(t, host)

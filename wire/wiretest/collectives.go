@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// SumInto adds floats in little-endian order.
+// SumInto adds little-endian floats of src to dst.
 func SumInto(dst, src []byte, dtype wire.DType) error {
 	le := binary.LittleEndian
 	switch dtype {
@@ -36,7 +36,7 @@ func SumInto(dst, src []byte, dtype wire.DType) error {
 	return nil
 }
 
-// vectors are floats whose sum depends on the order.
+// vectors returns floats whose sum depends on the order of addition.
 func vectors(g *rand.Rand, sizes []int, dtypes []wire.DType) []wire.Buffer {
 	all := make([]wire.Buffer, len(sizes))
 	for i, n := range sizes {
@@ -54,7 +54,7 @@ func vectors(g *rand.Rand, sizes []int, dtypes []wire.DType) []wire.Buffer {
 	return all
 }
 
-// together runs f as every member of a group, and has the group fail with the first that does.
+// together runs f as every member of a group. The first member that fails makes the group fail.
 func together(w *world, groups []*collective.Group, f func(g *collective.Group) error) error {
 	errs := make([]error, len(groups))
 	var all sync.WaitGroup
@@ -85,15 +85,15 @@ func groupsOf(w *world, ranks []int, limited bool) []*collective.Group {
 	return groups
 }
 
-// collectives compares sums with a loop over the members in their order, several in turn. Nothing comes before its
-// receiver has joined.
+// collectives compares the sums of several collectives in turn with a loop over the members in their order. It also
+// checks that nothing comes before its receiver has joined.
 func collectives(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		g := rand.New(rand.NewPCG(seed, 3))
 		workers := 1 + g.IntN(4)
 		ranks := g.Perm(workers)[:1+g.IntN(workers)]
 		if g.IntN(2) == 0 {
-			ranks = append(ranks, ranks[0]) // one twice
+			ranks = append(ranks, ranks[0]) // one worker is a member twice
 		}
 		w := newWorld(t, open, workers, 1)
 		groups := groupsOf(w, ranks, seed%2 == 0)
@@ -137,7 +137,7 @@ func collectives(t *testing.T, open Maker) {
 	collectiveWaits(t, open)
 }
 
-// exchanges has a member give more and more bytes, always in the same memory, and take what the others give.
+// exchanges has a member give more bytes in each round, always in the same memory, and take what the others give.
 func exchanges(g *collective.Group) error {
 	const rounds, more = 3, 70_000
 	own := make([]byte, rounds*more)
@@ -164,7 +164,7 @@ func vectorsOf(g *rand.Rand, members int, sizes []int, dtypes []wire.DType) [][]
 	return mine
 }
 
-// A member that fails ends the collective for all.
+// collectiveFails: a member that fails ends the collective for all.
 func collectiveFails(t *testing.T, open Maker) {
 	w := newWorld(t, open, 3, 1)
 	groups := groupsOf(w, []int{0, 1, 2}, true)
@@ -184,7 +184,7 @@ func collectiveFails(t *testing.T, open Maker) {
 	w.close()
 }
 
-// Nothing of a collective reaches a member that has not joined: its messages wait at their senders.
+// collectiveWaits: messages of a collective wait at their senders until the receiver has joined.
 func collectiveWaits(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 1)
 	groups := groupsOf(w, []int{0, 1}, true)

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// ending posts things, ends the carriers in some way, and expects every done exactly once.
+// ending posts sends and receives, ends the carriers in some way, and expects every done exactly once.
 func ending(t *testing.T, open Maker, end func([]wire.Carrier) error, want error) {
 	points := []struct {
 		name        string
@@ -85,9 +85,9 @@ func closesAtEveryPoint(t *testing.T, open Maker) {
 	ending(t, open, func(all []wire.Carrier) error { return errors.Join(all[0].Close(), all[1].Close()) }, wire.ErrClosed)
 }
 
-// When Close returns, no done function of the carrier's frames is running, on any goroutine.
+// closeWaits: when Close returns, no done function of the carrier's frames is running, on any goroutine.
 func closeWaits(t *testing.T, open Maker) {
-	for me := range 2 { // whose carrier is closed: the sender's, the receiver's
+	for me := range 2 { // the carrier that is closed: the sender's or the receiver's
 		all := carriers(t, open, 2)
 		telling, goOn := make(chan struct{}), make(chan struct{})
 		said := [2]func(error){func(error) {}, func(error) {}}
@@ -119,7 +119,7 @@ func closeWaits(t *testing.T, open Maker) {
 	}
 }
 
-// A frame that is none ends the port, which says why, and nobody else's.
+// badFrames: a frame that cannot be read ends its port, which reports why, and no other port.
 func badFrames(t *testing.T, open Maker) {
 	transfers := wire.Edge{ID: 3, From: 1, To: 0}
 	for _, c := range []struct {
@@ -158,7 +158,7 @@ func badFrames(t *testing.T, open Maker) {
 	}
 }
 
-// A message that cannot be sent is refused and freed, and the port goes on.
+// badMessages: a message that cannot be sent is refused and freed, and the port goes on.
 func badMessages(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	e := w.edge(0, 1)
@@ -211,13 +211,13 @@ func badMessages(t *testing.T, open Maker) {
 	w.close()
 }
 
-// ill is an event whose work has failed.
+// ill is an event of failed device work.
 type ill struct{ why error }
 
 func (ill) Done() bool    { return false }
 func (i ill) Wait() error { return i.why }
 
-// A buffer that its device will never complete ends the port, which says why, and is freed once.
+// failedEvents: a buffer whose device work failed ends the port, which reports why, and is freed once.
 func failedEvents(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	e := w.edge(0, 1)
@@ -241,8 +241,8 @@ func failedEvents(t *testing.T, open Maker) {
 	}
 }
 
-// Once a peer has failed, everything ends with a PeerError, whatever was under way; nothing is freed twice or
-// never.
+// failure: once a peer has failed, everything in progress ends with a PeerError, and every buffer is freed exactly
+// once.
 func failure(t *testing.T, open Maker) {
 	why := errors.New("out of memory")
 	w := newWorld(t, open, 3, 1)
@@ -257,7 +257,7 @@ func failure(t *testing.T, open Maker) {
 	w.Begin(1, w.table.Edges())()
 	var owners []*owner
 	var done sync.WaitGroup
-	for k := range uint64(60) { // most of them without a slot
+	for k := range uint64(60) { // most of them have no slot
 		e := edges[int(k)%len(edges)]
 		b, o := bufferOf(random(k, 3000)), &owner{}
 		b.Owner = o
@@ -291,7 +291,7 @@ func failure(t *testing.T, open Maker) {
 	}
 }
 
-// What arrived and nobody took, what waits for a slot and what is under way is freed by Close.
+// whatNobodyTook: Close frees messages that arrived and were not taken, that wait for a slot, or are on their way.
 func whatNobodyTook(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 2)
 	e := w.edge(0, 1)

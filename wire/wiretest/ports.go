@@ -11,14 +11,14 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// sent is a message as its receiver must find it.
+// sent is a message as its receiver must get it.
 type sent struct {
 	edge  wire.Edge
 	key   uint64
 	parts []wire.Buffer
 }
 
-// randomMessage has none to many tensors, empty ones among them.
+// randomMessage makes a message with 0 to 40 tensors, some of them empty.
 func randomMessage(g *rand.Rand, owners *[]*owner) []wire.Buffer {
 	var parts []wire.Buffer
 	for range []int{0, 1, 1, 2, 3, 40}[g.IntN(6)] {
@@ -36,8 +36,8 @@ func randomMessage(g *rand.Rand, owners *[]*owner) []wire.Buffer {
 	return parts
 }
 
-// Messages of several edges at once come whole, are told once, and are taken in any order by Key. What was
-// sent is freed once where bytes travel, and is the receiver's where memory changes hands.
+// messages: messages of several edges at once come whole, are reported once, and are taken in any order by Key. The
+// sender's buffers are freed once where bytes are copied, and belong to the receiver where memory changes hands.
 func messages(t *testing.T, open Maker) {
 	for seed := range uint64(6) {
 		for _, slots := range []int{0, 3} {
@@ -47,7 +47,7 @@ func messages(t *testing.T, open Maker) {
 			var edges []wire.Edge
 			for from := range workers {
 				for to := range workers {
-					edges = append(edges, w.edge(from, to)) // to itself, too
+					edges = append(edges, w.edge(from, to)) // also to itself
 				}
 			}
 			w.Begin(1, w.table.Edges())()
@@ -69,7 +69,7 @@ func messages(t *testing.T, open Maker) {
 					t.Fatal(err)
 				}
 			}
-			for range all { // as they come, since slots may be few
+			for range all { // taken as they come, since slots may be few
 				a := wait(t, w.came, "a message")
 				got, here := w.Port(a.Edge.To).Take(a.Edge, a.Key)
 				if _, twice := w.Port(a.Edge.To).Take(a.Edge, a.Key); !here || twice {
@@ -102,7 +102,7 @@ func messages(t *testing.T, open Maker) {
 	}
 }
 
-// With n slots no more than n messages come before one is taken; other edges go on meanwhile.
+// credits: with n slots, at most n messages come before one is taken; other edges go on meanwhile.
 func credits(t *testing.T, open Maker) {
 	for slots := 1; slots <= 3; slots++ {
 		w := newWorld(t, open, 3, slots)
@@ -120,7 +120,7 @@ func credits(t *testing.T, open Maker) {
 				t.Fatalf("message %d came where %d is due", a.Key, k)
 			}
 		}
-		// What lacks credit holds up no other edge.
+		// A message that lacks a credit holds up no other edge.
 		if err := w.Port(0).Send(other, 77, 0, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func credits(t *testing.T, open Maker) {
 	}
 }
 
-// Messages of a later epoch wait for it; those of an earlier one are dropped, and their slots go back.
+// epochs: messages of a later epoch wait for it; those of an earlier one are dropped, and their slots go back.
 func epochs(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 2)
 	e := w.edge(0, 1)
@@ -174,12 +174,12 @@ func epochs(t *testing.T, open Maker) {
 			t.Fatalf("%+v", a)
 		}
 	}
-	receiver.Begin(3)() // nobody took them
+	receiver.Begin(3)() // the waiting messages were not taken
 	sender.Begin(2)()
 	send(3)
 	send(4)
 	sender.Begin(3)()
-	send(5) // comes only if the slots of all four came back
+	send(5) // arrives only if the slots of all four came back
 	if a := wait(t, w.came, "the third epoch's"); a.Key != 5 || a.Epoch != 3 {
 		t.Fatalf("%+v", a)
 	}
@@ -189,7 +189,8 @@ func epochs(t *testing.T, open Maker) {
 	w.close()
 }
 
-// Messages of a collective that came before their epoch are received in front of those that come within it.
+// epochsOfCollectives: a collective's messages that came before their epoch are received before those that come
+// within it.
 func epochsOfCollectives(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	e, err := w.table.Edge(wire.Name{From: 0, To: 1, Group: 9}, 0)
@@ -239,7 +240,7 @@ func epochsOfCollectives(t *testing.T, open Maker) {
 	w.close()
 }
 
-// late is an event that somebody sets.
+// late is an event that the test sets.
 type late struct{ set chan struct{} }
 
 func (l late) Done() bool {
@@ -256,8 +257,8 @@ func (l late) Wait() error {
 	return nil
 }
 
-// A message leaves once its buffers are complete, those behind it on its edge after it; other edges do not
-// wait.
+// events: a message is sent once its buffers are complete, and later messages of its edge after it. Other edges do
+// not wait.
 func events(t *testing.T, open Maker) {
 	w := newWorld(t, open, 3, 0)
 	one, other := w.edge(0, 1), w.edge(0, 2)
@@ -287,7 +288,7 @@ func events(t *testing.T, open Maker) {
 	w.close()
 }
 
-// Two workers send each other more than any pipe holds before either takes anything.
+// bothWays: two workers send each other more than any pipe holds before either takes anything.
 func bothWays(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	edges := []wire.Edge{w.edge(0, 1), w.edge(1, 0)}

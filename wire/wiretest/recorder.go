@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Recorder passes one connection on to an address, and keeps what its dialler says, before the listener hears it.
+// Recorder forwards one connection to an address, and records what the dialler sends, before the listener gets it.
 func Recorder(t testing.TB, to string) (at string, recorded func() []byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -29,10 +29,10 @@ func Recorder(t testing.TB, to string) (at string, recorded func() []byte) {
 			return
 		}
 		all.Go(func() {
-			_, _ = io.Copy(in, out) // until one of them ends
+			_, _ = io.Copy(in, out) // until either end closes
 			in.Close()
 		})
-		_, _ = io.Copy(io.MultiWriter(r, out), in) // until one of them ends
+		_, _ = io.Copy(io.MultiWriter(r, out), in) // until either end closes
 		out.Close()
 	})
 	t.Cleanup(func() {
@@ -42,7 +42,7 @@ func Recorder(t testing.TB, to string) (at string, recorded func() []byte) {
 	return l.Addr().String(), r.said
 }
 
-// recording is what has been said so far.
+// recording holds what was sent so far.
 type recording struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -1,9 +1,8 @@
-// Package wiretest is the tests that every carrier passes.
+// Package wiretest has the tests that every carrier must pass.
 //
-// In: a function that makes the carriers of some workers.
-// Out: subtests of a *testing.T. A package of a carrier calls Conforms from its own test, and looks for
-// goroutines that are left behind itself. Tests of security have Recorder and Authority
-// besides.
+// In: a function that makes carriers for a number of workers. Out: subtests of a *testing.T. A carrier's package
+// calls Conforms from its own test. It must check for leaked goroutines itself. Recorder and Authority are for tests
+// of security.
 package wiretest
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Maker makes the carriers of some workers.
+// Maker makes carriers for a number of workers.
 type Maker func(workers int) ([]wire.Carrier, error)
 
 // Conforms runs all tests.
@@ -45,11 +44,11 @@ func Conforms(t *testing.T, open Maker) {
 	t.Run("collective", func(t *testing.T) { collectives(t, open) })
 }
 
-// soon is how long what must happen may take on a loaded machine.
+// soon is the longest time that an expected event may take on a busy machine.
 const soon = 20 * time.Second
 
-// Split makes carriers of workers in several processes, which this one plays: within a process memory changes hands,
-// and between them they are those that open makes.
+// Split makes carriers of workers in several processes, which this process plays. Within a process memory changes
+// hands; between processes the carriers of open are used.
 func Split(open Maker, processes []int) ([]wire.Carrier, error) {
 	far, err := open(len(processes))
 	if err != nil {
@@ -78,7 +77,7 @@ func Split(open Maker, processes []int) ([]wire.Carrier, error) {
 	return all, nil
 }
 
-// wait fails the test where a channel is not closed or sent to soon.
+// wait fails the test if nothing comes on a channel soon.
 func wait[T any](t *testing.T, c <-chan T, what string) T {
 	t.Helper()
 	select {
@@ -113,7 +112,7 @@ func closeAll(t *testing.T, all []wire.Carrier) {
 	}
 }
 
-// bufferOf is a buffer of bytes.
+// bufferOf makes a buffer of bytes.
 func bufferOf(data []byte) wire.Buffer {
 	return wire.Buffer{DType: wire.U8, Shape: []int64{int64(len(data))}, Data: data}
 }
@@ -160,8 +159,8 @@ func saysWhatItIs(t *testing.T, open Maker) {
 
 var edge = wire.Edge{ID: 7, From: 0, To: 1}
 
-// A receive may be posted before its send or behind it; frames of an edge come in order, of any size, posted
-// alone or several together.
+// postedInEitherOrder: a receive may be posted before or after its send. Frames of an edge come in order, of any
+// size, posted singly or several together.
 func postedInEitherOrder(t *testing.T, open Maker) {
 	sizes := []int{1, 0, 300_000, 17, 4096, 65536, 65537}
 	for _, first := range []string{"send", "receive"} {
@@ -229,7 +228,8 @@ func signal(f func()) <-chan struct{} {
 	return c
 }
 
-// Unequal lengths are an error at the receiver, in either order, and at the sender where memory changes hands.
+// lengths: unequal lengths give an error at the receiver, in either order of posting, and also at the sender where
+// memory changes hands.
 func lengths(t *testing.T, open Maker) {
 	for _, sizes := range [][2]int{{10, 12}, {12, 10}, {0, 1}, {1, 0}} {
 		for _, sendsFirst := range []bool{false, true} {
@@ -241,7 +241,7 @@ func lengths(t *testing.T, open Maker) {
 				receive()
 			}
 			all[0].Send(1, edge, 0, []*wire.Buffer{&a}, func(err error) {
-				if all[0].HandsOver(1) { // others may have written it before anybody looks
+				if all[0].HandsOver(1) { // other carriers may have sent the frame already
 					said <- err
 				}
 			})
@@ -258,7 +258,7 @@ func lengths(t *testing.T, open Maker) {
 	}
 }
 
-// world is ports over carriers, and a table of transfers' edges.
+// world holds ports over carriers, and a table of the edges for transfers.
 type world struct {
 	*wire.Ports
 	t       *testing.T
@@ -267,7 +267,7 @@ type world struct {
 	came    chan wire.Arrival
 	credits atomic.Int32
 	broken  chan error
-	room    func() *owner // of what is received
+	room    func() *owner // makes owners for received buffers
 }
 
 func newWorld(t *testing.T, open Maker, workers, slots int) *world {
@@ -303,7 +303,7 @@ func newWorld(t *testing.T, open Maker, workers, slots int) *world {
 	return w
 }
 
-// edge is the transfers' edge between two workers.
+// edge returns the edge for transfers between two workers.
 func (w *world) edge(from, to int) wire.Edge {
 	e, err := w.table.Edge(wire.Name{From: from, To: to}, w.slots)
 	if err != nil {

@@ -1,18 +1,18 @@
-// Package memory reads the memory of another process on this host, as its owner announces it.
+// Package memory reads memory that another process on this host lends.
 //
-// In: where a process says that some of its bytes lie, and a proof that it keeps in its memory as long as
-// they do. Out: the bytes, by one copy, without any of that process's time. Refused: a process without the
-// proof at the place that was said, whatever else it has there, and whatever the kernel does not allow.
+// In: the address of some bytes in a process, and a proof that the process keeps in its memory as long as those
+// bytes are valid. Out: the bytes, by one copy, without any work of that process. Refused: a process that does not
+// have the proof at the announced address, and everything that the kernel does not allow.
 //
-// The proof is why nothing is read by mistake. A process number may be another's by now, and memory may have
-// got another use: whoever lends memory wipes the proof first of all, and it is read again behind the bytes,
-// so that what was read is good if it is there. It must be such as nobody else can have.
+// The proof prevents wrong reads. A process number may belong to another process by now, and memory may be in use
+// for something else. So a lender wipes the proof before anything else. The reader reads it once more after the
+// bytes; if it is still there, the bytes are good. No other process may have the same proof.
 //
-// Linux allows it (process_vm_readv) between processes of one user and one process namespace. Where the Yama
-// module restricts it to descendants, a process that lends lets its parent's descendants in, too: those that one
-// launcher has started. The kernel knows no smaller right for it than that to trace the process, and takes it away
-// when that parent ends. Where the parent is process 1, of which all are descendants, nobody is let in. Elsewhere,
-// and where the kernel refuses, nothing can be read.
+// Linux allows this (process_vm_readv) between processes of one user and one process namespace. The Yama module may
+// restrict it to descendants. A lender then also admits the descendants of its parent, which are the processes that
+// one launcher has started. The smallest right that the kernel has for this is the right to trace the process; it
+// ends when that parent ends. If the parent is process 1, the ancestor of all processes, the lender admits nobody.
+// On other systems, and where the kernel refuses, nothing can be read.
 package memory
 
 import (
@@ -20,21 +20,21 @@ import (
 	"unsafe"
 )
 
-// ErrGone is that a process has gone, or lends nothing any more.
+// ErrGone says that a process has ended or no longer lends its memory.
 var ErrGone = errors.New("its process lends this memory no longer")
 
-// Proof is a mark that a process has in its memory as long as it lends that memory.
+// Proof is a random mark that a process keeps in its memory as long as it lends other memory.
 type Proof [32]byte
 
-// Loan is memory that a process lends to others: as long as the proof is there.
+// Loan describes the memory that a process lends, as long as the proof is there.
 type Loan struct {
-	Host    uint64 // of this host's processes, as they see each other
+	Host    uint64 // identifies a host, or a process namespace of it, whose process numbers are comparable
 	Process uint32
-	At      uint64 // where the proof lies
+	At      uint64 // address of the proof
 }
 
-// Lends says to whom a process lends that has a proof at some place; false where nobody could read it. Proofs, and
-// what is lent, lie on no goroutine's stack, which moves.
+// Lends returns the loan for a proof at its address; false if no other process could read it. A proof and lent
+// memory must not lie on a goroutine's stack, since stacks move.
 func Lends(proof *Proof) (l Loan, ok bool) {
 	host := thisHost()
 	if host == 0 || !Readable(proof[:]) {
@@ -44,7 +44,7 @@ func Lends(proof *Proof) (l Loan, ok bool) {
 	return Loan{Host: host, Process: thisProcess(), At: At(proof[:])}, true
 }
 
-// At is where bytes lie.
+// At returns the address of bytes.
 func At(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 // Reader reads what one process lends.
@@ -53,7 +53,7 @@ type Reader struct {
 	proof, found Proof
 }
 
-// Open makes a Reader, or says why this process cannot read the proof, or that it finds another.
+// Open makes a Reader. It returns an error if this process cannot read the proof or finds a different one.
 func Open(l Loan, proof Proof) (*Reader, error) {
 	r := &Reader{loan: l, proof: proof}
 	if l.Host == 0 || l.Host != thisHost() {

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thisHost tells hosts apart, and on one those process numbers that mean the same; 0: it cannot be told.
+// thisHost returns a number for this host and its process namespace; processes with the same value can compare
+// process numbers. 0 means unknown.
 var thisHost = sync.OnceValue(func() uint64 {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -22,24 +23,26 @@ var thisHost = sync.OnceValue(func() uint64 {
 		return 0
 	}
 	sum := sha256.Sum256(append(boot, numbers...))
-	return binary.LittleEndian.Uint64(sum[:]) >> 1 // a length of a frame has no sign
+	return binary.LittleEndian.Uint64(sum[:]) >> 1 // without the top bit, since it travels as the length of a frame, which is signed
 })
 
 func thisProcess() uint32 { return uint32(os.Getpid()) }
 
-// letSiblingsRead has Yama let the descendants of this process's parent read; without Yama nothing changes.
+// letSiblingsRead allows the descendants of this process's parent to read, where Yama forbids it otherwise.
 var letSiblingsRead = sync.OnceFunc(func() { letDescendantsRead(os.Getppid()) })
 
-// letDescendantsRead lets those of a launcher read, and not those of process 1, which are all that there are.
+// letDescendantsRead allows the descendants of a launcher to read. Process 1 is excluded, since all processes
+// descend from it.
 func letDescendantsRead(launcher int) {
-	if launcher > 1 { // 0 is one of another process namespace
+	if launcher > 1 { // 0: the parent is in another process namespace
 		_ = setTracer(launcher)
 	}
 }
 
 var setTracer = func(process int) error { return unix.Prctl(unix.PR_SET_PTRACER, uintptr(process), 0, 0, 0) }
 
-// Readable says whether the kernel can read bytes of this process for another: not those of some devices.
+// Readable says whether the kernel can read bytes of this process for another. The memory of some devices cannot be
+// read.
 func Readable(b []byte) bool {
 	if len(b) == 0 {
 		return false
@@ -53,16 +56,16 @@ func Readable(b []byte) bool {
 	return err == nil && n == len(ends)
 }
 
-// Read reads bytes that lie at some place. With an error nobody knows what has been read.
+// Read reads bytes at an address of the lending process. After an error the content of into is undefined.
 func (r *Reader) Read(into []byte, at uint64) error {
 	err := r.read(into, at)
-	if err != nil && len(into) > 0 && errors.Is(r.read(nil, 0), ErrGone) { // whoever ends frees what it has lent
+	if err != nil && len(into) > 0 && errors.Is(r.read(nil, 0), ErrGone) { // a process that ends frees what it has lent
 		return ErrGone
 	}
 	return err
 }
 
-// read reads bytes, and the proof behind them.
+// read reads bytes and, after them, the proof.
 func (r *Reader) read(into []byte, at uint64) error {
 	here, there := make([]unix.Iovec, 0, 2), make([]unix.RemoteIovec, 0, 2)
 	if len(into) > 0 {

@@ -2,7 +2,7 @@
 
 package memory
 
-// thisHost is 0: nobody can be read here.
+// thisHost is always 0, since no process can be read on this system.
 func thisHost() uint64 { return 0 }
 
 func thisProcess() uint32 { return 0 }
@@ -12,5 +12,5 @@ func letSiblingsRead() {}
 // Readable says whether the kernel can read bytes of this process for another.
 func Readable([]byte) bool { return false }
 
-// Read never reads.
+// Read always fails.
 func (*Reader) Read([]byte, uint64) error { return ErrGone }
