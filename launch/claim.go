@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// claim is what one launcher's variables say.
+// claim holds the World that one launcher's variables describe.
 type claim struct {
 	World
-	names []string // the variables that say rank and size, for errors
+	names []string // the variables that give rank and size, for errors
 }
 
-// shown is a claim with the variables that it rests on.
+// shown describes a claim for errors, with the variables that it comes from.
 func (c *claim) shown(env environment) string {
 	return fmt.Sprintf("%s says rank %d of %d (%s)", c.Launcher.title(), c.Rank, c.Size, c.said(env))
 }
 
-// said is the variables that a claim rests on, as far as they are set.
+// said lists those variables of a claim that are set.
 func (c *claim) said(env environment) string {
 	var said []string
 	for _, name := range c.names {
@@ -32,9 +32,9 @@ func (c *claim) said(env environment) string {
 	return strings.Join(said, " ")
 }
 
-// known are the launchers from the innermost, and how each is read. A reader returns nil where its launcher
-// did not start the process, and a claim of Size 0 where it says which of them the process is and not how
-// many they are.
+// known lists the launchers from the innermost out, each with its reader. A reader returns nil if its launcher did
+// not start the process. It returns a claim with Size 0 if the launcher gives the rank but not the number of
+// processes.
 var known = []struct {
 	launcher Launcher
 	title    string
@@ -50,7 +50,7 @@ var known = []struct {
 	{IndexedJob, "Indexed Job", readIndexedJob},
 }
 
-// FromEnv is the world of the process whose environment it is given, as lines NAME=value.
+// FromEnv returns the World of a process from its environment, given as lines NAME=value.
 func FromEnv(lines []string) (*World, error) {
 	env := newEnvironment(lines)
 	w, err := env.world()
@@ -63,7 +63,7 @@ func FromEnv(lines []string) (*World, error) {
 	return w, nil
 }
 
-// world is the World by the launcher that counts, with what other launchers that agree add.
+// world returns the World of the innermost launcher, completed by the other launchers that agree.
 func (env environment) world() (*World, error) {
 	claims, err := env.claims()
 	if err != nil {
@@ -100,7 +100,7 @@ func (env environment) world() (*World, error) {
 	return &inner.World, nil
 }
 
-// claims asks the launchers, or the one that LauncherVar names.
+// claims reads the variables of all launchers, or only of the one that LauncherVar names.
 func (env environment) claims() ([]*claim, error) {
 	only := Launcher(env[LauncherVar])
 	names := []string{string(None)}
@@ -132,14 +132,14 @@ func (env environment) claims() ([]*claim, error) {
 	return claims, nil
 }
 
-// same says whether another launcher says the same, as far as it says it.
+// same says whether another launcher agrees in rank, size, local rank and local size, as far as both are known.
 func (c *claim) same(o *World) bool {
 	agree := func(a, b int) bool { return a == Unknown || b == Unknown || a == b }
 	return c.Rank == o.Rank && c.Size == o.Size && agree(c.LocalRank, o.LocalRank) && agree(c.LocalSize, o.LocalSize)
 }
 
-// within says whether another launcher can have started this one: it started one process alone, or one a
-// host, and this one has as many hosts.
+// within says whether the outer launcher may have started this one. It may if it started only one process, or one
+// process per host and this launcher has as many hosts.
 func (c *claim) within(outer *claim) bool {
 	switch {
 	case outer.Size == 1:
@@ -152,7 +152,7 @@ func (c *claim) within(outer *claim) bool {
 	return true
 }
 
-// fill takes over what another launcher says of the same world.
+// fill takes unknown values from another launcher of the same world.
 func (c *claim) fill(o *World) {
 	known := func(own, other int) int {
 		if own == Unknown {
@@ -169,8 +169,8 @@ func (c *claim) fill(o *World) {
 	c.fillPlace(o)
 }
 
-// fillPlace takes over what a launcher that started this one says of the place. Its identity and its restarts
-// are not the run's: not every process need see that launcher.
+// fillPlace takes host and address from a launcher that started this one. It does not take the run's identity or the
+// number of restarts, since some processes may not see that launcher.
 func (c *claim) fillPlace(o *World) {
 	if c.Host == "" {
 		c.Host = o.Host
@@ -180,13 +180,13 @@ func (c *claim) fillPlace(o *World) {
 	}
 }
 
-// sizeless refuses a world whose size no variable gives.
+// sizeless returns the error for a world whose size no variable gives.
 func (env environment) sizeless(c *claim) error {
 	return fmt.Errorf("%s says %s, but not how many pods there are; set %s to their number in the pod template (millrace "+
 		"manifest does), or %s=none where each pod works alone", c.Launcher.title(), c.said(env), SizeVar, LauncherVar)
 }
 
-// complete fills in what no launcher decides: the run's identity, where rank 0 is met, and the token.
+// complete fills in what launchers do not give: the run's identity, the address of rank 0, and the token.
 func (env environment) complete(w *World) error {
 	var err error
 	if w.Restart, err = env.optional(RestartVar, 0, MaxSize, w.Restart); err != nil {
@@ -247,26 +247,27 @@ const (
 	maxPort  = 1<<16 - 1
 )
 
-// FirstPort is the first of so many Ports that rank 0 is met at, below those that systems hand out to who connects.
+// Ports is the number of ports from FirstPort that rank 0 may listen on. They lie below those that systems assign to
+// outgoing connections.
 const FirstPort, Ports = 20000, 9000
 
-// port follows from the run's identity, so that runs on one host meet at different ones.
+// port derives a port from the run's identity, so that runs on one host get different ports.
 func (w *World) port() int {
 	if w.RunID == "" {
 		return DefaultPort
 	}
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(string(w.Launcher) + " " + w.RunID)) // a hash takes everything
+	_, _ = h.Write([]byte(string(w.Launcher) + " " + w.RunID)) // Write on a hash never fails
 	return FirstPort + int(h.Sum32()%Ports)
 }
 
 const (
-	maxHost = 253 // bytes of a host's name, as in the domain name system
-	maxID   = 256 // bytes of a run's
+	maxHost = 253 // most bytes of a host's name, as in the domain name system
+	maxID   = 256 // most bytes of a run's identity
 	maxWait = 7 * 24 * 60 * 60
 )
 
-// checkHost refuses what is no name or address of a host.
+// checkHost refuses text that is not the name or address of a host.
 func checkHost(host string) error {
 	if len(host) > maxHost || strings.ContainsFunc(host, func(c rune) bool {
 		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`/\"'[]`, c)

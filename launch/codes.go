@@ -5,11 +5,11 @@ import "slices"
 // LostPeer is the exit code of a process that has lost another one.
 const LostPeer = 3
 
-// Stopped are the exit codes of a process that was told to stop.
+// Stopped lists the exit codes of a process that was told to stop.
 var Stopped = []int{129, 130, 143}
 
-// Again are the exit codes after which another start may help: a peer was lost, or the process was told to stop or
-// killed. After every other one none does, be it our error, bad input or a crash.
+// Again lists the exit codes after which another start may help: a peer was lost, or the process was told to stop or
+// killed. After any other code it does not help: an error of millrace, bad input, or a crash.
 var Again = []int{LostPeer, 129, 130, 137, 143}
 
 // Retry says whether a run may start again after an exit code.

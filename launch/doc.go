@@ -1,40 +1,39 @@
-// Package launch says which of several processes this one is, from what its launcher left in the environment.
+// Package launch finds out which of several processes this one is, from the environment that its launcher set.
 //
-// In: a list of environment variables, as os.Environ gives it, and nothing else. Out: a World: rank and size,
-// rank and size on the host, the host, where rank 0 is met, where the token is, and which launcher said so.
-// Refused, with the variables and their values: numbers that are none or contradict each other, half a set of
-// variables, a world without a place to meet, and two launchers that contradict each other.
+// In: environment variables, in the form of os.Environ. Out: a World, with rank and size, rank and size on the host,
+// the host, the address of rank 0, where the token is, and the launcher. Refused, with the variables and their
+// values: numbers that are invalid or contradict each other, incomplete sets of variables, a world without an
+// address for rank 0, and two launchers that contradict each other.
 //
 // # Launchers
 //
-// Read are the variables of millrace launch (MILLRACE_*), torchrun, Open MPI, MPICH and other Hydras (PMI),
-// Slurm's srun, and of pods of an Indexed Job, a JobSet and a TrainJob. Without any of them a process is
-// alone, a world of one.
+// It reads the variables of millrace launch (MILLRACE_*), torchrun, Open MPI, MPICH and other Hydras (PMI), Slurm's
+// srun, and the pods of an Indexed Job, a JobSet and a TrainJob. Without any of them the process is a world of one.
 //
-// A launcher often starts another: mpirun in a Slurm job, torchrun in a pod. Several sets of variables are
-// accepted where they say the same rank and size, or where one launcher started one process, or one process a
-// host, and the other launcher as many hosts: it is then the other, the innermost, that counts. All else is
-// refused; MILLRACE_LAUNCHER names the one that counts, or is none.
+// A launcher often starts another: mpirun in a Slurm job, torchrun in a pod. Several sets of variables are accepted
+// in two cases. Either they give the same rank and size. Or the outer launcher started one process, or one process
+// per host, and the inner launcher has as many hosts; then the inner launcher counts. All other combinations are
+// refused. MILLRACE_LAUNCHER names the launcher that counts, or is "none".
 //
-// # What no launcher says
+// # What launchers do not say
 //
-// Pods of an Indexed Job and of a JobSet do not know how many they are: MILLRACE_WORLD_SIZE says it. Open MPI
-// and MPICH over several hosts do not know where rank 0 is: MILLRACE_MASTER_ADDR says it, unless Slurm's list
-// of hosts does. MILLRACE_MASTER_ADDR, MILLRACE_MASTER_PORT, MILLRACE_RUN_ID and MILLRACE_RESTART win over
-// every launcher's. How many workers each process has is MILLRACE_WORKERS_PER_PROCESS's alone to say, and how many
-// seconds processes wait for the last of them MILLRACE_WAIT's.
+// Pods of an Indexed Job and of a JobSet do not know how many they are; MILLRACE_WORLD_SIZE gives the number. Open
+// MPI and MPICH over several hosts do not know where rank 0 is. MILLRACE_MASTER_ADDR gives it, unless Slurm's list
+// of hosts does. MILLRACE_MASTER_ADDR, MILLRACE_MASTER_PORT, MILLRACE_RUN_ID and MILLRACE_RESTART override the
+// values of every launcher. Only MILLRACE_WORKERS_PER_PROCESS gives the number of workers of each process. Only
+// MILLRACE_WAIT says how many seconds processes wait for the last of them.
 //
-// torchrun listens on MASTER_PORT itself where TORCHELASTIC_USE_AGENT_STORE is True; the port is then the
-// next one. Where a launcher names no port, it follows from the run's identity, below the range that systems
-// hand out; where there is none of these either, it is DefaultPort.
+// If TORCHELASTIC_USE_AGENT_STORE is True, torchrun itself listens on MASTER_PORT, and millrace uses the next port.
+// If a launcher gives no port, the port is derived from the run's identity, below the range that systems assign to
+// outgoing connections. Without an identity it is DefaultPort.
 //
-// Connections are encrypted where MILLRACE_TLS is on, by certificates of the processes' own making, which the
-// token vouches for; or by those in the files that MILLRACE_TLS_CERT and MILLRACE_TLS_KEY name. With
-// MILLRACE_TLS_CA everybody must show one that an authority in that file has signed, whatever names it bears.
+// If MILLRACE_TLS is on, connections are encrypted, with certificates that the processes make themselves and the
+// token vouches for. MILLRACE_TLS_CERT and MILLRACE_TLS_KEY name files with a certificate and its key to use
+// instead. With MILLRACE_TLS_CA every process must show a certificate signed by an authority in that file; names are
+// not checked.
 //
-// # What whoever uses it must do
+// # Duties of the caller
 //
-// Give every process's own environment; read the token from where Token says, never from an argument; and
-// meet the others (package rendezvous), which finds ranks that are missing or there twice: no environment
-// tells.
+// Pass every process's own environment. Read the token from where Token says, never from an argument. Meet the other
+// processes (package rendezvous), which finds missing and duplicate ranks; no environment shows them.
 package launch

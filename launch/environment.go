@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// environment is the variables of a process.
+// environment maps the names of a process's variables to their values.
 type environment map[string]string
 
-// newEnvironment reads lines NAME=value. Of a name that is there twice the first counts, as for getenv. A
-// variable without a value counts as not set.
+// newEnvironment reads lines NAME=value. If a name occurs twice, the first line counts, as with getenv. A variable
+// with an empty value counts as not set.
 func newEnvironment(lines []string) environment {
 	env := environment{}
 	for _, line := range lines {
@@ -37,7 +37,7 @@ func (env environment) has(names ...string) bool {
 	return false
 }
 
-// first is the value of the first variable that is set.
+// first returns the value of the first of the variables that is set.
 func (env environment) first(names ...string) string {
 	for _, name := range names {
 		if value, ok := env[name]; ok {
@@ -47,7 +47,7 @@ func (env environment) first(names ...string) string {
 	return ""
 }
 
-// shown is how errors show a variable: RANK=3, or RANK not set.
+// shown returns a variable as errors show it: RANK=3, or "RANK is not set".
 func (env environment) shown(name string) string {
 	value, ok := env[name]
 	if !ok {
@@ -56,10 +56,10 @@ func (env environment) shown(name string) string {
 	return name + "=" + clipped(value)
 }
 
-// longest is what errors show of a value.
+// longest is how many bytes of a value errors show.
 const longest = 64
 
-// clipped is a value that fits a line, in quotes where it is no plain word.
+// clipped shortens a value to fit a line, and quotes it unless it is a plain word.
 func clipped(value string) string {
 	if len(value) > longest {
 		value = value[:longest] + "..."
@@ -72,7 +72,7 @@ func clipped(value string) string {
 	return value
 }
 
-// number is the value of a variable, a whole number from least to most.
+// number returns the value of a variable, which must be a whole number from least to most.
 func (env environment) number(name string, least, most int) (int, error) {
 	value := env[name]
 	n, err := strconv.Atoi(value)
@@ -82,7 +82,7 @@ func (env environment) number(name string, least, most int) (int, error) {
 	return n, nil
 }
 
-// optional is number, or otherwise where the variable is not set.
+// optional is like number, but returns otherwise if the variable is not set.
 func (env environment) optional(name string, least, most, otherwise int) (int, error) {
 	if !env.has(name) {
 		return otherwise, nil
@@ -96,12 +96,12 @@ type numbers struct {
 	err error
 }
 
-// must is the value of a variable that has to be set.
+// must returns the value of a variable that has to be set.
 func (n *numbers) must(name string, least, most int) int {
 	return n.keep(func() (int, error) { return n.env.number(name, least, most) })
 }
 
-// may is the value of a variable, or otherwise.
+// may returns the value of a variable, or otherwise if it is not set.
 func (n *numbers) may(name string, least, most, otherwise int) int {
 	return n.keep(func() (int, error) { return n.env.optional(name, least, most, otherwise) })
 }
@@ -115,7 +115,7 @@ func (n *numbers) keep(read func() (int, error)) int {
 	return value
 }
 
-// together refuses a set of variables that is incomplete.
+// together refuses an incomplete set of variables.
 func (env environment) together(names ...string) error {
 	for _, name := range names {
 		if !env.has(name) {

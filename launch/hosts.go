@@ -7,32 +7,32 @@ import (
 	"strings"
 )
 
-// hosts is Slurm's short form of a list of hosts: gnode[10,20-23],login1 is six. A name may have several
-// brackets, each of which runs over its numbers, the last the fastest.
+// hosts is a list of hosts in Slurm's short form: gnode[10,20-23],login1 is six hosts. A name may have several
+// brackets. The numbers of the last bracket change fastest.
 type hosts struct {
 	count int
 	items []item
 }
 
-// item is one name of a list, with brackets.
+// item is one name of a list, possibly with brackets.
 type item struct {
 	count int
 	parts []part
 }
 
-// part is a piece of a name: text, or numbers that take its place.
+// part is a piece of a name: text, or the numbers of a bracket.
 type part struct {
 	text   string
 	ranges []span
 	count  int
 }
 
-// span is the numbers of one range, with at least so many digits.
+// span is a range of numbers, written with at least the given number of digits.
 type span struct{ first, last, digits int }
 
 func (s span) count() int { return s.last - s.first + 1 }
 
-// maxHosts is the most hosts of a list.
+// maxHosts is the largest number of hosts in a list.
 const maxHosts = MaxSize
 
 // parseHosts reads a short list of hosts.
@@ -54,7 +54,7 @@ func parseHosts(text string) (*hosts, error) {
 	}
 }
 
-// parseItem reads one name; more begins with the comma behind it.
+// parseItem reads one name. more is the rest of the text, from the comma after the name.
 func parseItem(text string) (it item, more string, err error) {
 	it.count = 1
 	for rest := text; ; {
@@ -90,7 +90,7 @@ func parseItem(text string) (it item, more string, err error) {
 	}
 }
 
-// parseNumbers reads what stands in brackets: 10,20-23.
+// parseNumbers reads the inside of brackets: 10,20-23.
 func parseNumbers(text string) (part, error) {
 	var p part
 	for one := range strings.SplitSeq(text, ",") {
@@ -112,10 +112,10 @@ func parseNumbers(text string) (part, error) {
 	return p, nil
 }
 
-// maxDigits keeps numbers far from what an int holds.
+// maxDigits keeps numbers far below the largest int.
 const maxDigits = 12
 
-// parseDigits is a number that is written in digits alone.
+// parseDigits returns a number that is written with digits only.
 func parseDigits(text string) (int, error) {
 	if len(text) == 0 || len(text) > maxDigits || strings.ContainsFunc(text, func(c rune) bool {
 		return c < '0' ||
@@ -126,7 +126,7 @@ func parseDigits(text string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// name is the host at a position below count.
+// name returns the host at position i, which is below count.
 func (l *hosts) name(i int) string {
 	for _, it := range l.items {
 		if i < it.count {

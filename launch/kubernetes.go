@@ -2,11 +2,11 @@ package launch
 
 import "fmt"
 
-// completionIndex is what Kubernetes sets in the pods of an Indexed Job.
+// completionIndex is the variable that Kubernetes sets in the pods of an Indexed Job.
 const completionIndex = "JOB_COMPLETION_INDEX"
 
-// Variables that the pods of a JobSet are given from their annotations, by millrace manifest and by many
-// others.
+// Variables that the pods of a JobSet get from their annotations. millrace manifest and many other tools set them
+// up.
 const (
 	jobSetName     = "JOBSET_NAME"
 	replicatedJob  = "REPLICATED_JOB_NAME"
@@ -14,7 +14,7 @@ const (
 	globalReplicas = "GLOBAL_REPLICAS"
 )
 
-// readIndexedJob reads a pod of an Indexed Job that belongs to nothing larger.
+// readIndexedJob reads a pod of an Indexed Job that is not part of a JobSet or TrainJob.
 func readIndexedJob(env environment) (*claim, error) {
 	if !env.has(completionIndex) || env.has(jobSetName) || env.has(petNodes) {
 		return nil, nil
@@ -22,7 +22,7 @@ func readIndexedJob(env environment) (*claim, error) {
 	return env.readPods(1, 0, completionIndex)
 }
 
-// readJobSet reads a pod of a JobSet. Its Jobs have as many pods each; ranks count through the Jobs.
+// readJobSet reads a pod of a JobSet. All its Jobs have the same number of pods, and ranks count through the Jobs.
 func readJobSet(env environment) (*claim, error) {
 	if !env.has(completionIndex) || !env.has(jobSetName) || env.has(petNodes) {
 		return nil, nil
@@ -67,7 +67,7 @@ func (env environment) readPods(jobs, job int, names ...string) (*claim, error) 
 	return c, nil
 }
 
-// Variables that a TrainJob's pods have for torchrun, which reads any of its flags so.
+// Variables that a TrainJob's pods get for torchrun, which reads any of its flags from such variables.
 const (
 	petNodes   = "PET_NNODES"
 	petNode    = "PET_NODE_RANK"
@@ -76,8 +76,8 @@ const (
 	petPort    = "PET_MASTER_PORT"
 )
 
-// readTrainJob reads a pod of a TrainJob, or of a PyTorchJob, in which no torchrun stands between: the pod's
-// one process is its node's.
+// readTrainJob reads a pod of a TrainJob, or of a PyTorchJob, that does not use torchrun. The pod runs one process,
+// the only one of its node.
 func readTrainJob(env environment) (*claim, error) {
 	if !env.has(petNodes) && !env.has(petNode) {
 		return nil, nil
@@ -101,10 +101,10 @@ func readTrainJob(env environment) (*claim, error) {
 	return c, nil
 }
 
-// onePerNode refuses several processes a pod where nothing has started them.
+// onePerNode refuses several processes per pod, since nothing has started them.
 func (env environment) onePerNode() error {
 	switch env[petPerNode] {
-	case "", "auto", "cpu", "gpu": // as many as the pod's own launcher likes: it has none
+	case "", "auto", "cpu", "gpu": // the pod's launcher would choose; it has none
 		return nil
 	}
 	n, err := env.number(petPerNode, 1, MaxSize)

@@ -10,8 +10,7 @@ func readOpenMPI(env environment) (*claim, error) {
 		env.first("SLURMD_NODENAME", "PMIX_HOSTNAME"))
 }
 
-// readPMI reads what MPICH's mpiexec (Hydra), Intel MPI, Cray's PALS and Slurm's --mpi=pmi2 set for each
-// process.
+// readPMI reads what MPICH's mpiexec (Hydra), Intel MPI, Cray's PALS and Slurm's --mpi=pmi2 set for each process.
 func readPMI(env environment) (*claim, error) {
 	localRank, localSize := "MPI_LOCALRANKID", "MPI_LOCALNRANKS"
 	if !env.has(localRank) {
@@ -21,7 +20,7 @@ func readPMI(env environment) (*claim, error) {
 		env["MPIR_CVAR_CH3_INTERFACE_HOSTNAME"])
 }
 
-// readMPI reads the variables of an MPI by their names.
+// readMPI reads the variables of an MPI implementation, by their names.
 func (env environment) readMPI(rank, size, localRank, localSize, id, host string) (*claim, error) {
 	if !env.has(rank) && !env.has(size) {
 		return nil, nil
@@ -36,7 +35,7 @@ func (env environment) readMPI(rank, size, localRank, localSize, id, host string
 	c.LocalSize = n.may(localSize, 1, max(1, c.Size), Unknown)
 	c.LocalRank = n.may(localRank, 0, max(0, c.Size-1), Unknown)
 	c.Node, c.Nodes, c.RunID, c.Host = Unknown, Unknown, id, host
-	c.Restart = n.may("SLURM_RESTART_COUNT", 0, MaxSize, 0) // of the allocation that mpirun is in
+	c.Restart = n.may("SLURM_RESTART_COUNT", 0, MaxSize, 0) // restarts of the allocation that mpirun runs in
 	if n.err != nil {
 		return nil, n.err
 	}

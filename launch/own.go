@@ -2,10 +2,10 @@ package launch
 
 import "fmt"
 
-// readOwn reads what millrace launch sets, and whoever has no launcher that is read may set.
+// readOwn reads the variables that millrace launch sets. Users of other launchers may set them too.
 func readOwn(env environment) (*claim, error) {
 	if !env.has(RankVar) {
-		return nil, nil // a size alone is for pods, which know their index
+		return nil, nil // a size without a rank is for pods, which know their index
 	}
 	if err := env.together(RankVar, SizeVar); err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func readOwn(env environment) (*claim, error) {
 	return c, c.check(env, LocalRankVar, LocalSizeVar)
 }
 
-// check refuses what cannot be of ranks on a host.
+// check refuses numbers that contradict each other.
 func (c *claim) check(env environment, rank, size string) error {
 	if c.LocalRank > c.Rank || c.LocalSize > c.Size || c.LocalSize != Unknown && c.LocalRank >= c.LocalSize {
 		return fmt.Errorf("rank %d of %d in all is %d of %d on its host (%s, %s); that cannot be", c.Rank, c.Size,

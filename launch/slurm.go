@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// firstSpecialStep is the least number of the steps that srun did not make: of batch scripts, salloc's shells
-// and what Slurm keeps for itself.
+// firstSpecialStep is the lowest number of steps that srun did not make: batch scripts, salloc's shells, and Slurm's
+// internal steps.
 const firstSpecialStep = 0xfffffff0
 
-// slurmStep is the step of srun that the process is in; false where it is in none.
+// slurmStep returns the srun step of this process; false if it is in none.
 func (env environment) slurmStep() (string, bool) {
 	step := env.first("SLURM_STEP_ID", "SLURM_STEPID")
 	n, err := strconv.ParseUint(step, 10, 32)
 	return step, step != "" && (err != nil || n < firstSpecialStep)
 }
 
-// unstarted warns the user of a process in a Slurm job that srun did not start.
+// unstarted returns a warning for a process in a Slurm job that srun did not start.
 func (env environment) unstarted() string {
 	tasks := env.either("SLURM_NTASKS", "SLURM_NPROCS")
 	_, started := env.slurmStep()
@@ -27,7 +27,7 @@ func (env environment) unstarted() string {
 	return fmt.Sprintf("the Slurm job has %s, but srun did not start this process: it is alone", env.shown(tasks))
 }
 
-// either is the first of the names that is set, or the first.
+// either returns the first of the names that is set. If none is set, it returns the first name.
 func (env environment) either(names ...string) string {
 	for _, name := range names {
 		if env.has(name) {
@@ -67,11 +67,11 @@ func readSlurm(env environment) (*claim, error) {
 	return c, c.readHosts(env)
 }
 
-// arranged says whether a user's file says which rank is on which host. Slurm's lists of hosts are sorted all the same,
-// and rank 0 may be on any.
+// arranged says whether a user's file assigns ranks to hosts. Slurm's lists of hosts are sorted even then, so rank 0
+// may be on any host.
 func (env environment) arranged() bool { return env["SLURM_DISTRIBUTION"] == "arbitrary" }
 
-// readHosts reads the lists of hosts and of tasks on each.
+// readHosts reads the list of hosts and the number of tasks on each.
 func (c *claim) readHosts(env environment) error {
 	if name := env.either("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"); env.has(name) {
 		hosts, err := parseHosts(env[name])
@@ -100,7 +100,7 @@ func (c *claim) readHosts(env environment) error {
 	return nil
 }
 
-// counts is Slurm's short form of a list of numbers: 2(x3),1 is 2, 2, 2, 1.
+// counts is a list of numbers in Slurm's short form: 2(x3),1 is 2, 2, 2, 1.
 type counts []struct{ value, times int }
 
 // parseCounts reads a short list of numbers.
@@ -124,7 +124,7 @@ func parseCounts(text string) (counts, error) {
 	return list, nil
 }
 
-// at is the number at a position, or Unknown behind the end.
+// at returns the number at a position, or Unknown after the end.
 func (l counts) at(i int) int {
 	for _, c := range l {
 		if i < c.times {

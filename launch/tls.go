@@ -2,10 +2,10 @@ package launch
 
 import "fmt"
 
-// TLSOn is what TLSVar is set to.
+// TLSOn is the value of TLSVar that turns encryption on.
 const TLSOn = "on"
 
-// encryption is what the environment says of TLS; nil: nothing, and there is none.
+// encryption returns the TLS settings in the environment, or nil if connections are not encrypted.
 func (env environment) encryption() (*TLS, error) {
 	if env.has(TLSVar) && env[TLSVar] != TLSOn {
 		return nil, fmt.Errorf("%s; it is %s where connections are to be encrypted, and not set where not", env.shown(TLSVar),

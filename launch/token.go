@@ -13,14 +13,14 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Bounds of a token in bytes, white space around it not counted.
+// Limits of a token's length in bytes, without surrounding white space.
 const (
 	minToken = 16
 	maxToken = 4096
 )
 
-// Read is the secret itself: from the variable among lines NAME=value, or from the file, which others may
-// neither read nor change. Without either it is the user's own token.
+// Read returns the secret: from the variable among lines NAME=value, or from the file. Others must not be able to
+// read or change that file. If neither is given, Read returns the user's own token.
 func (t Token) Read(lines []string) ([]byte, error) {
 	switch {
 	case t.Variable != "":
@@ -35,8 +35,8 @@ func (t Token) Read(lines []string) ([]byte, error) {
 	return OwnToken(filepath.Join(dir, "millrace"))
 }
 
-// OwnToken is the token that a user's processes share where none was given: a file in the folder, made when
-// it is first asked for. Hosts that share the folder share the token.
+// OwnToken returns the token that a user's processes share if none is given. It is in a file in dir, made on first
+// use. Hosts that share the folder share the token.
 func OwnToken(dir string) ([]byte, error) {
 	path := filepath.Join(dir, "token")
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -47,7 +47,7 @@ func OwnToken(dir string) ([]byte, error) {
 	return readToken(path)
 }
 
-// makeToken writes a new token unless somebody else is first.
+// makeToken writes a new token, unless another process has done so first.
 func makeToken(dir, path string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -63,14 +63,14 @@ func makeToken(dir, path string) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	// A link is made whole or not at all, and by one alone.
+	// A link appears complete or not at all, and only one process can make it.
 	if err := os.Link(f.Name(), path); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil
 }
 
-// readToken reads a file that others may neither read nor change.
+// readToken reads a file that others must not be able to read or change.
 func readToken(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -87,7 +87,7 @@ func readToken(path string) ([]byte, error) {
 	return checkToken(text, "in "+path)
 }
 
-// checkToken is a token without white space around it.
+// checkToken returns a token without surrounding white space.
 func checkToken(text []byte, where string) ([]byte, error) {
 	token := bytes.TrimSpace(text)
 	if len(token) < minToken || len(token) > maxToken {

@@ -1,6 +1,6 @@
 package launch
 
-// readTorch reads what torchrun sets for each worker, and PyTorchJobs for each pod.
+// readTorch reads what torchrun sets for each worker, and a PyTorchJob for each pod.
 func readTorch(env environment) (*claim, error) {
 	if !env.has("RANK") && !env.has("WORLD_SIZE") {
 		return nil, nil
@@ -28,7 +28,7 @@ func readTorch(env environment) (*claim, error) {
 	return c, c.check(env, "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 }
 
-// beside is a port next to one that is taken.
+// beside returns a port next to one that is taken.
 func beside(port int) int {
 	if port == maxPort {
 		return port - 1

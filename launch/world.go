@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Launcher is what started a process.
+// Launcher names the program that started a process.
 type Launcher string
 
-// The launchers that are read, from the one that is nearest to the process.
+// The launchers that are recognized, from the innermost out.
 const (
 	Millrace   Launcher = "millrace"
 	Torchrun   Launcher = "torchrun"
@@ -20,10 +20,10 @@ const (
 	TrainJob   Launcher = "trainjob"
 	JobSet     Launcher = "jobset"
 	IndexedJob Launcher = "indexed-job"
-	None       Launcher = "none" // nobody: a world of one
+	None       Launcher = "none" // no launcher: a world of one
 )
 
-// Variables of millrace's own. A launcher that is no program of ours may set them too.
+// Variables of millrace's own. Other launchers may set them too.
 const (
 	RankVar       = "MILLRACE_RANK"
 	SizeVar       = "MILLRACE_WORLD_SIZE"
@@ -41,59 +41,59 @@ const (
 	LauncherVar   = "MILLRACE_LAUNCHER"
 	WorkersVar    = "MILLRACE_WORKERS_PER_PROCESS"
 	WaitVar       = "MILLRACE_WAIT"
-	CommandVar    = "MILLRACE_COMMAND"  // command line of millrace launch, a list in JSON, to be run again
+	CommandVar    = "MILLRACE_COMMAND"  // command line of millrace launch, a JSON list, to run it again
 	TLSVar        = "MILLRACE_TLS"      // on: connections are encrypted
 	TLSCertVar    = "MILLRACE_TLS_CERT" // file with this process's certificate
-	TLSKeyVar     = "MILLRACE_TLS_KEY"  // and with its key
-	TLSRootsVar   = "MILLRACE_TLS_CA"   // file with those who sign certificates
+	TLSKeyVar     = "MILLRACE_TLS_KEY"  // file with its key
+	TLSRootsVar   = "MILLRACE_TLS_CA"   // file with the authorities that sign certificates
 )
 
-// DefaultPort is where rank 0 is met if nothing says otherwise.
+// DefaultPort is the port of rank 0 if nothing gives another.
 const DefaultPort = 29600
 
 // MaxSize is the most processes of a world.
 const MaxSize = 1 << 16
 
-// Unknown is a number that the launcher does not say.
+// Unknown marks a number that the launcher does not give.
 const Unknown = -1
 
-// World is where a process stands among those that were started with it.
+// World describes a process's place among those that were started with it.
 type World struct {
 	Launcher Launcher
-	Within   []Launcher // launchers that started this one, and agree
+	Within   []Launcher // launchers that started this one and agree with it
 
 	Rank, Size           int
 	LocalRank, LocalSize int    // on this host, or Unknown
 	Node, Nodes          int    // this host among the world's, or Unknown
 	Host                 string // what the launcher calls this host; may be empty
 
-	Address string // of the host that rank 0 is on; empty for a world of one
+	Address string // host of rank 0; empty for a world of one
 	Port    int
 
-	WorkersPerProcess int // 0: not told, which is 1 where there are several processes
+	WorkersPerProcess int // 0: not given, which means 1 if there are several processes
 
 	Token   Token
 	TLS     *TLS          // nil: connections are not encrypted
-	Wait    time.Duration // for all processes to come; 0: not told
-	RunID   string        // the same in all processes, another for another run; may be empty
+	Wait    time.Duration // longest wait for all processes; 0: not given
+	RunID   string        // the same in all processes of a run, different in other runs; may be empty
 	Restart int           // how often the run was started before
-	// Note is what a user may not expect; empty where there is nothing to say.
+	// Note is a warning for the user, or empty.
 	Note string
 }
 
-// TLS says how connections are encrypted. The zero TLS is by a certificate of each process's own making, which the
-// token vouches for.
+// TLS says how connections are encrypted. With the zero TLS each process makes its own certificate, and the token
+// vouches for it.
 type TLS struct {
-	Certificate, Key string // names of files; empty: none
-	Roots            string // of a file with authorities, who have signed every process's; empty: the system's
+	Certificate, Key string // file names; empty: none
+	Roots            string // file with the authorities that have signed all certificates; empty: the system's authorities
 }
 
-// Alone is the world of a process that nobody started with others.
+// Alone returns the World of a process that was not started with others.
 func Alone() *World {
 	return &World{Launcher: None, Size: 1, LocalSize: 1, Nodes: 1}
 }
 
-// Workers is how many workers all processes have; 0 where a process that is alone has as many as it likes.
+// Workers returns the number of workers of all processes. It returns 0 for a single process without a given number.
 func (w *World) Workers() int {
 	if w.WorkersPerProcess == 0 && w.Size > 1 {
 		return w.Size
@@ -101,14 +101,14 @@ func (w *World) Workers() int {
 	return w.Size * w.WorkersPerProcess
 }
 
-// Meet is the address that rank 0 is met at, for net.Dial.
+// Meet returns the address of rank 0, for net.Dial.
 func (w *World) Meet() string { return net.JoinHostPort(w.Address, strconv.Itoa(w.Port)) }
 
 // OnOneHost says whether all processes are known to be on this host.
 func (w *World) OnOneHost() bool { return w.Nodes == 1 || w.LocalSize == w.Size }
 
-// StartedBefore says whether the run may have been started before. Who replaces the pods of an Indexed Job one by
-// one does not count starts; a run that has been is known by its RunID then.
+// StartedBefore says whether the run may have been started before. An Indexed Job replaces its pods one by one and
+// does not count restarts; there the RunID shows whether a run has started before.
 func (w *World) StartedBefore() bool { return w.Restart > 0 || w.Launcher == IndexedJob }
 
 func (w *World) String() string {
@@ -125,7 +125,7 @@ func (w *World) String() string {
 	return text
 }
 
-// title is how errors call a launcher.
+// title returns the name of a launcher for errors.
 func (l Launcher) title() string {
 	for _, k := range known {
 		if k.launcher == l {
@@ -135,11 +135,11 @@ func (l Launcher) title() string {
 	return "nobody"
 }
 
-// Token says where the secret is that the processes of a run share. At most one of its fields is set; where
-// none is, it is the user's own token (OwnToken).
+// Token says where the shared secret of a run's processes is. At most one of its fields is set. If none is, it is
+// the user's own token (OwnToken).
 type Token struct {
-	Variable string // the name of the environment variable that holds it
-	File     string // the name of the file that holds it
+	Variable string // name of the environment variable that holds it
+	File     string // name of the file that holds it
 }
 
 func (t Token) String() string {

@@ -11,13 +11,14 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// container is the name of the one container of a pod.
+// container is the name of a pod's only container.
 const container = "millrace"
 
-// workers is the name of a JobSet's one group of pods.
+// workers is the name of a JobSet's only group of pods.
 const workers = "workers"
 
-// onePod refuses several processes on a host: pods cannot be told to share one.
+// onePod refuses several processes on a host, since pods are placed one by one and cannot be forced onto the same
+// host.
 func (s *Spec) onePod() error {
 	if n := s.most(); n > 1 {
 		return fmt.Errorf("a host of the run has %d processes, and pods are placed one by one; give each process all "+
@@ -57,10 +58,10 @@ var (
 	labelValues = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$`)
 )
 
-// Bounds of labels in bytes.
+// Largest lengths of a label's key and value, in bytes.
 const maxKey, maxValue = 317, 63
 
-// comments stand in front of a file.
+// comments returns the comment lines at the head of a file.
 func (s *Spec) comments(kind string) []string {
 	in := ""
 	if s.Namespace != "" {
@@ -73,17 +74,17 @@ func (s *Spec) comments(kind string) []string {
 	}
 }
 
-// metadata is a name, labels, and the namespace where one is given.
+// metadata returns a name, labels, and the namespace if one is given.
 func (s *Spec) metadata(name string, labels mapping) mapping {
 	return mapping{}.add("name", name).add("namespace", s.Namespace).add("labels", labels)
 }
 
-// app is the labels that everything of a run has.
+// app returns the labels that all objects of a run have.
 func (s *Spec) app() mapping {
 	return mapping{{"app.kubernetes.io/name", "millrace"}, {"app.kubernetes.io/instance", s.Name}}
 }
 
-// indexedJob is a headless Service, by which pods have names, and an Indexed Job.
+// indexedJob writes an Indexed Job, with a headless Service that gives its pods names.
 func indexedJob(s *Spec) (string, error) {
 	if err := s.onePod(); err != nil {
 		return "", err
@@ -98,12 +99,12 @@ func indexedJob(s *Spec) (string, error) {
 	}
 	env := list{
 		variable(launch.SizeVar, fmt.Sprint(s.processes())),
-		// Another for every Job that is made, and the same in a pod that replaces one.
+		// Different for every Job that is made, and the same in a pod that replaces another.
 		field(launch.RunIDVar, "labels", "batch.kubernetes.io/controller-uid"),
 		variable(launch.MasterAddrVar, s.Name+"-0."+s.Name),
 	}
 	env = append(env, s.common()...)
-	// A pod that is evicted is no failure of the run; those that lose it count.
+	// The eviction of a pod is not a failure of the run. The pods that lose it as a peer are counted as failures.
 	evicted := mapping{{"action", "Ignore"}, {"onPodConditions", list{mapping{{"type", "DisruptionTarget"}, {"status",
 		"True"}}}}}
 	spec := s.job(s.Restarts*s.processes(), append(finalRules(container), evicted))
@@ -113,7 +114,7 @@ func indexedJob(s *Spec) (string, error) {
 	return document(s.comments("k8s"), append(s.files(), service, job)...), nil
 }
 
-// jobSet is a JobSet, which makes the Service itself and starts all pods again where one is lost.
+// jobSet writes a JobSet, which makes the Service itself and starts all pods again when one is lost.
 func jobSet(s *Spec) (string, error) {
 	if err := s.onePod(); err != nil {
 		return "", err
@@ -123,7 +124,8 @@ func jobSet(s *Spec) (string, error) {
 		variable("REPLICATED_JOB_NAME", workers),
 		variable(launch.SizeVar, fmt.Sprint(s.processes())),
 		restarts(),
-		// As spec.coordinator would have it; but that becomes a label, which long names do not fit.
+		// The same value as that of spec.coordinator, which cannot be used: it becomes a label, and long names do
+		// not fit one.
 		variable(launch.MasterAddrVar, fmt.Sprintf("%s-%s-0-0.%s", s.Name, workers, s.Name)),
 	}
 	env = append(env, s.common()...)
@@ -140,11 +142,11 @@ func jobSet(s *Spec) (string, error) {
 	return document(s.comments("jobset"), append(s.files(), set)...), nil
 }
 
-// Names that Kubeflow's Trainer gives to its one group of pods and their container.
+// Name that Kubeflow's Trainer gives to its group of pods and to their container.
 const node = "node"
 
-// trainJob is a TrainJob and the TrainingRuntime that it runs in, which says what a TrainJob cannot: when to
-// start again, and how long to wait for the end.
+// trainJob writes a TrainJob and its TrainingRuntime. The runtime says what a TrainJob cannot: when to start again,
+// and how long to wait for the end.
 func trainJob(s *Spec) (string, error) {
 	if err := s.onePod(); err != nil {
 		return "", err
@@ -181,7 +183,7 @@ func trainJob(s *Spec) (string, error) {
 	return document(s.comments("trainjob"), append(s.files(), runtime, job)...), nil
 }
 
-// job is the part of a Job's spec that is in front of the pods' template.
+// job returns the part of a Job's spec before the template of its pods.
 func (s *Spec) job(backoff int, rules list) mapping {
 	n := s.processes()
 	m := mapping{{"completionMode", "Indexed"}, {"completions", n}, {"parallelism", n}, {"backoffLimit", backoff}}
@@ -191,7 +193,7 @@ func (s *Spec) job(backoff int, rules list) mapping {
 	return append(m, pair{"podReplacementPolicy", "Failed"}, pair{"podFailurePolicy", mapping{{"rules", rules}}})
 }
 
-// finalRules end a Job where a container fails with a code after which no other start helps.
+// finalRules end a Job when a container fails with a code after which another start does not help.
 func finalRules(container string) list {
 	var values list
 	for _, code := range launch.Again {
@@ -201,15 +203,15 @@ func finalRules(container string) list {
 		{"onExitCodes", mapping{{"containerName", container}, {"operator", "NotIn"}, {"values", values}}}}}
 }
 
-// failurePolicy starts all pods of a JobSet again, unless its Job was ended by finalRules or its time is over. New
-// pods wait for the old ones to be gone, so that no two processes have one rank.
+// failurePolicy starts all pods of a JobSet again, unless its Job was ended by finalRules or by its time limit. New
+// pods wait until the old ones are gone, so that no two processes have the same rank.
 func (s *Spec) failurePolicy() mapping {
 	return mapping{{"maxRestarts", s.Restarts}, {"restartStrategy", "BlockingRecreate"},
 		{"rules", list{mapping{{"name", "final"}, {"action", "FailJobSet"}, {"onJobFailureReasons",
 			list{"PodFailurePolicy", "DeadlineExceeded"}}}}}}
 }
 
-// pod is a pod's spec.
+// pod returns the spec of a pod.
 func (s *Spec) pod(container string, env list) mapping {
 	c := mapping{{"name", container}, {"image", s.Image}, {"command", argv(s.Command)}}.add("env", env)
 	c = append(c, pair{"ports", list{mapping{{"name", "rendezvous"}, {"containerPort", launch.DefaultPort}}}})
@@ -232,8 +234,7 @@ func (s *Spec) pod(container string, env list) mapping {
 		add("nodeSelector", selector).add("affinity", s.apart()).add("containers", list{c}).add("volumes", volumes)
 }
 
-// apart keeps the pods of a run on different nodes, where there are several: the plan counts on a host for
-// each.
+// apart keeps the pods of a run on different nodes, if there are several pods: the plan assumes one host for each.
 func (s *Spec) apart() mapping {
 	if s.processes() == 1 {
 		return nil
@@ -242,8 +243,8 @@ func (s *Spec) apart() mapping {
 		{"labelSelector", mapping{{"matchLabels", s.app()}}}, {"topologyKey", "kubernetes.io/hostname"}}}}}}}
 }
 
-// resources is what a pod asks for. Memory is also its limit: one that grows beyond it ends before its node
-// does.
+// resources returns what a pod requests. Memory is also its limit: a pod that exceeds it is ended before the whole
+// node runs out of memory.
 func (s *Spec) resources() mapping {
 	var asked, limit mapping
 	if s.Cores > 0 {
@@ -256,7 +257,7 @@ func (s *Spec) resources() mapping {
 	return mapping{}.add("requests", asked).add("limits", limit)
 }
 
-// files is the ConfigMap of Spec.Files, where there are any.
+// files returns the ConfigMap of Spec.Files, if there are any.
 func (s *Spec) files() []mapping {
 	if len(s.Files) == 0 {
 		return nil
@@ -269,7 +270,7 @@ func (s *Spec) files() []mapping {
 		{"data", data}}}
 }
 
-// common is the variables of all kinds: at which port rank 0 is met, the token, and whether connections are encrypted.
+// common returns the variables of all kinds: the port of rank 0, the token, and whether connections are encrypted.
 func (s *Spec) common() list {
 	env := list{variable(launch.MasterPortVar, fmt.Sprint(launch.DefaultPort)),
 		mapping{{"name", launch.TokenVar}, {"valueFrom", mapping{{"secretKeyRef", mapping{{"name", s.Secret},
@@ -280,21 +281,21 @@ func (s *Spec) common() list {
 	return env
 }
 
-// variable is one with a value.
+// variable returns a variable with a value.
 func variable(name, value string) mapping { return mapping{{"name", name}, {"value", value}} }
 
-// field is a variable whose value is one of the pod's labels or annotations.
+// field returns a variable that gets its value from one of the pod's labels or annotations.
 func field(name, of, key string) mapping {
 	return mapping{{"name", name},
 		{"valueFrom", mapping{{"fieldRef", mapping{{"fieldPath", fmt.Sprintf("metadata.%s['%s']", of, key)}}}}}}
 }
 
-// restarts is how often a JobSet has started its pods again.
+// restarts returns the variable for how often a JobSet has started its pods again.
 func restarts() mapping {
 	return field(launch.RestartVar, "annotations", "jobset.sigs.k8s.io/restart-attempt")
 }
 
-// argv is a command line as a list. Kubernetes takes $(NAME) for a variable and $$ for $.
+// argv returns a command line as a list. Kubernetes would read $(NAME) as a variable; $$ stands for $.
 func argv(words []string) list {
 	var l list
 	for _, w := range words {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Workers is how many workers a run of a plan has: one on each device of the cluster, or, where that is nil, on as
-// many as the plan knows. Those without a stage wait for the others.
+// Workers returns how many workers a run of a plan has: one on each device of the cluster. If the cluster is nil, it
+// is the plan's highest device number plus one. Workers without a stage wait for the others.
 func Workers(p *plan.Plan, c *cluster.Cluster) (int, error) {
 	most := 0
 	for i, s := range p.Stages {
@@ -30,10 +30,10 @@ func Workers(p *plan.Plan, c *cluster.Cluster) (int, error) {
 	return most, nil
 }
 
-// Place puts the processes of a run where its workers are: as many to each host as its workers make, some
-// workers in each process. Hosts are the cluster's; a nil cluster is one host.
+// Place assigns the processes of a run to hosts, with the given number of workers in each process. Each host gets as
+// many processes as its devices need. The hosts are those of the cluster; a nil cluster is one host.
 //
-// Workers are numbered as the cluster's devices are. Refused: hosts whose workers are not whole processes.
+// Workers are numbered like the cluster's devices. Place refuses hosts whose workers do not fill whole processes.
 func Place(workers int, c *cluster.Cluster, workersPerProcess int) ([]Host, error) {
 	if workersPerProcess < 1 {
 		return nil, fmt.Errorf("manifest: %d workers in a process; give 1 at least", workersPerProcess)
@@ -43,7 +43,7 @@ func Place(workers int, c *cluster.Cluster, workersPerProcess int) ([]Host, erro
 		sizes = c.HostSizes()
 	}
 	var hosts []Host
-	first := 0 // device of a host
+	first := 0 // first device of a host
 	for _, size := range sizes {
 		here := min(size, workers)
 		if workers -= here; here == 0 {

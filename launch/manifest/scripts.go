@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// marked is a variable of the scripts: a command of the shell that runs another one, and leaves a mark where it fails,
-// a file with the code: $0.again where another start may help, $0.stopped where the process was told to stop, or
-// $0.final. Signals go to the command; the shell waits for what it says.
+// marked defines a variable of the scripts: a shell command that runs another command. If that fails, it writes the
+// exit code to a file: $0.again if another start may help, $0.stopped if the process was told to stop, or $0.final.
+// Signals go to the command; the shell survives them and waits for the command.
 func marked() string {
 	lost := slices.DeleteFunc(slices.Clone(launch.Again), func(code int) bool {
 		return slices.Contains(launch.Stopped, code)
@@ -24,8 +24,9 @@ echo $code >"$0.$kind"; exit $code'
 `, codes(lost), codes(launch.Stopped))
 }
 
-// readMarks gives a script the code that counts, and says whether another start may help: not where all who failed
-// were told to stop, since the run was, or its time is over. Where no process has left a mark, the launcher has failed.
+// readMarks is a piece of script that reads the exit code which counts, and decides whether another start may help.
+// It does not help if all failed processes were told to stop: then the user or the time limit stopped the run. If no
+// process left a file, the launcher itself has failed.
 const readMarks = `again=
 for kind in final again stopped; do
   if [ -e "$mark.$kind" ]; then
@@ -37,12 +38,12 @@ done
 rm -f "$mark".{final,again,stopped}
 `
 
-// codes is exit codes as a pattern of the shell.
+// codes returns exit codes as a shell pattern.
 func codes(list []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", "|"), "[]")
 }
 
-// quoted is a text as a word of the shell.
+// quoted returns a text as a word of the shell.
 func quoted(text string) string {
 	if text != "" && !strings.ContainsFunc(text, func(c rune) bool {
 		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_-./:=,@%+",
@@ -53,7 +54,7 @@ func quoted(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// commandLine is the command as words of the shell.
+// commandLine returns the command as words of the shell.
 func (s *Spec) commandLine() string {
 	var quotes []string
 	for _, arg := range s.Command {
@@ -62,7 +63,7 @@ func (s *Spec) commandLine() string {
 	return strings.Join(quotes, " ")
 }
 
-// exports are the lines of a script that set variables.
+// exports returns the lines of a script that set variables.
 func (s *Spec) exports() string {
 	var b strings.Builder
 	if s.TokenFile != "" {
@@ -74,12 +75,13 @@ func (s *Spec) exports() string {
 	return b.String()
 }
 
-// metAt is the line of a script that says where rank 0 is met. A user may know better.
+// metAt returns the line of a script that sets the address of rank 0. A value set by the user is kept.
 func metAt(host string) string {
 	return fmt.Sprintf("export %s=${%[1]s:-%s}\n", launch.MasterAddrVar, host)
 }
 
-// bash refuses settings for pods, and hosts that differ although the scheduler may exchange them.
+// bash refuses settings that are only for Kubernetes. It also refuses unnamed hosts of different types, since the
+// scheduler may swap them.
 func (s *Spec) bash() error {
 	if s.Image != "" || s.Claim != "" || len(s.Files) > 0 || len(s.Selector) > 0 || s.Namespace != "" || s.Secret != "" {
 		return errors.New("image, volume claim, files, node selector, namespace and secret are for Kubernetes")
@@ -90,12 +92,12 @@ func (s *Spec) bash() error {
 	return nil
 }
 
-// late is how long Slurm lets processes go on after the first has ended. The grace of processes that are told to
-// stop comes on top. Rank 0 may still be writing what the run leaves when the others are done; one that hangs must
-// not hold the job until its limit.
+// late is how long Slurm lets processes go on after the first has ended, not counting the grace after a stop. Rank 0
+// may still be writing results when the others are done. A process that hangs must not hold the job until its time
+// limit.
 const late = 5 * time.Minute
 
-// slurm is a script for sbatch.
+// slurm returns a script for sbatch.
 func slurm(s *Spec) (string, error) {
 	if err := s.bash(); err != nil {
 		return "", err
@@ -113,7 +115,7 @@ func slurm(s *Spec) (string, error) {
 	fmt.Fprintf(&b, "%smark=$PWD/.%s-$SLURM_JOB_ID\nrm -f \"$mark\".{final,again,stopped}\n", marked(), s.Name)
 	how := fmt.Sprintf("--kill-on-bad-exit=0 --wait=%d", int64((s.Grace + late).Seconds()))
 	if s.Cores > 0 {
-		how += fmt.Sprintf(" --cpus-per-task=%d", s.Cores) // which srun does not take over from sbatch
+		how += fmt.Sprintf(" --cpus-per-task=%d", s.Cores) // srun does not take it over from sbatch
 	}
 	if s.arranged() {
 		b.WriteString(s.hostfile())
@@ -132,12 +134,13 @@ func slurm(s *Spec) (string, error) {
 	return b.String(), nil
 }
 
-// arranged says whether srun has to be told which rank is on which host. By itself it takes hosts as they are sorted,
-// whatever the order of their names in a list, and divides processes among them as Slurm has given it cores.
+// arranged says whether srun must be given the host of each rank. By default srun sorts the hosts, whatever the
+// order in a list. It also divides processes according to the cores that Slurm has assigned.
 func (s *Spec) arranged() bool { return len(s.Hosts) > 1 && (s.named() || !s.even()) }
 
-// hostfile is the lines of a script that write the host of each rank into a file. Hosts without names are alike, and
-// are taken as they are sorted. Rank 0 is then met where the file says: Slurm's own lists are sorted.
+// hostfile returns the lines of a script that write the host of each rank into a file. Unnamed hosts are all of one
+// type, and are taken in sorted order. Rank 0's address is then read from that file, since Slurm's own lists are
+// sorted.
 func (s *Spec) hostfile() string {
 	var named, counts string
 	for _, h := range s.Hosts {
@@ -154,14 +157,15 @@ done >"$SLURM_HOSTFILE"
 ` + metAt(`$(head -n 1 "$SLURM_HOSTFILE")`)
 }
 
-// sbatch is the options of a script for sbatch.
+// sbatch returns the options of a script for sbatch.
 func (s *Spec) sbatch() []string {
 	options := []string{"--job-name=" + s.Name, fmt.Sprintf("--nodes=%d", len(s.Hosts)), fmt.Sprintf("--ntasks=%d",
 		s.processes())}
 	if s.even() {
 		options = append(options, fmt.Sprintf("--ntasks-per-node=%d", s.most()))
 	} else {
-		// Slurm gives hosts cores for other numbers of processes; whole hosts have enough where each has enough for the most.
+		// Slurm would assign cores for other numbers of processes. Whole hosts are enough if each has cores for the
+		// host with most.
 		options = append(options, "--exclusive", fmt.Sprintf("--mincpus=%d", s.most()*max(1, s.Cores)))
 	}
 	if s.named() {
@@ -189,13 +193,13 @@ func (s *Spec) sbatch() []string {
 	return append(options, "--open-mode=append")
 }
 
-// slurmTime is a time as Slurm has it, in whole seconds, rounded up.
+// slurmTime returns a time in Slurm's format, in whole seconds, rounded up.
 func slurmTime(d time.Duration) string {
 	n := int64((d + time.Second - 1) / time.Second)
 	return fmt.Sprintf("%d-%02d:%02d:%02d", n/86400, n/3600%24, n/60%60, n%60)
 }
 
-// mpirun is a script that starts mpirun, and starts it again.
+// mpirun returns a script that starts mpirun, and starts it again after a failure.
 func mpirun(s *Spec) (string, error) {
 	if err := s.bash(); err != nil {
 		return "", err
@@ -243,19 +247,19 @@ done
 	return b.String(), nil
 }
 
-// notice is how long the others have to end by themselves where one has failed, before they are told to.
+// notice is how long the other processes have to end by themselves after one has failed. Then they are told to stop.
 var notice = 15 * time.Second
 
-// indented is lines of a script within a loop.
+// indented indents lines of a script for the body of a loop.
 func indented(lines string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(lines, "\n"), "\n", "\n  ") + "\n"
 }
 
-// graceOfMPI is how long mpirun itself has, behind its processes. Open MPI waits as long before it
-// sends SIGTERM as between that and SIGKILL; MPICH waits for its processes.
+// graceOfMPI is how long mpirun itself may take to end after its processes. Open MPI waits as long before SIGTERM as
+// between SIGTERM and SIGKILL; MPICH waits for its processes.
 var graceOfMPI = 10 * time.Second
 
-// mpi is the command that starts the processes.
+// mpi returns the command that starts the processes.
 func (s *Spec) mpi() (string, error) {
 	if !s.named() && len(s.Hosts) > 1 && !s.even() {
 		return "", errors.New("hosts have unequal numbers of processes; name the hosts")
@@ -276,7 +280,8 @@ func (s *Spec) mpi() (string, error) {
 		default:
 			how += " --map-by slot:OVERSUBSCRIBE"
 		}
-		// Other hosts get no variables but those that are named: ours, the user's own too, as on this host.
+		// Other hosts get only the variables that are named here: millrace's, including those that the user set on
+		// this host.
 		return how + " $(compgen -e MILLRACE_ | sed 's/^/-x /')", nil
 	case MPICH:
 		how := fmt.Sprintf("mpiexec.hydra -n %d", s.processes())

@@ -12,60 +12,60 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// Spec is what is to be started.
+// Spec describes a run to be started.
 type Spec struct {
-	Name    string   // of the job
-	Command []string // of every process, the program first
+	Name    string   // name of the job
+	Command []string // of every process; the program comes first
 	Hosts   []Host   // in the order of ranks
 
-	Cores       int           // of each process; 0: not said
-	MemoryBytes int64         // of each process; 0: not said
-	Limit       time.Duration // for a start of the run, which ends with it; 0: none
-	Grace       time.Duration // between SIGTERM and SIGKILL; 0: a minute
+	Cores       int           // of each process; 0: not given
+	MemoryBytes int64         // of each process; 0: not given
+	Limit       time.Duration // time limit for one start of the run; 0: none
+	Grace       time.Duration // time between SIGTERM and SIGKILL; 0: a minute
 	Restarts    int
 
-	TLS       bool   // connections are encrypted, by certificates that the token vouches for unless others are there
-	TokenFile string // Slurm, mpirun: where the token is; empty: the user's own
+	TLS       bool   // encrypt connections; by default with certificates that the processes make
+	TokenFile string // Slurm, mpirun: file with the token; empty: the user's own token
 	MPI       string // mpirun: OpenMPI or MPICH; empty: OpenMPI
 
-	// Of Kubernetes alone.
+	// Only for Kubernetes.
 	Image     string
-	Secret    string            // holds the token, as its key token; empty: NAME-token
-	Claim     string            // the PersistentVolumeClaim with data and checkpoints; empty: none
-	MountAt   string            // where it is mounted
+	Secret    string            // Secret with the token under the key "token"; empty: NAME-token
+	Claim     string            // PersistentVolumeClaim with data and checkpoints; empty: none
+	MountAt   string            // mount path of Claim
 	Files     map[string]string // put into FilesAt of every pod, by name
-	Selector  map[string]string // labels of the nodes that may run it
+	Selector  map[string]string // labels that a node must have
 	Namespace string
 }
 
-// Host is some of the ranks.
+// Host describes the processes of one host.
 type Host struct {
-	Name      string // empty: whichever the launcher takes
+	Name      string // empty: the launcher chooses
 	Processes int
-	Device    string // the types of its devices; empty: not known
+	Device    string // types of its devices; empty: not known
 }
 
-// FilesAt is the folder that Spec.Files are in.
+// FilesAt is the folder of Spec.Files in a pod.
 const FilesAt = "/etc/millrace"
 
-// Flavours of MPI.
+// Implementations of MPI.
 const (
 	OpenMPI = "openmpi"
 	MPICH   = "mpich"
 )
 
-// Bounds of a Spec.
+// Limits of a Spec.
 const (
 	maxProcesses = 1 << 16
 	maxRestarts  = 1000
 	maxText      = 1 << 16 // bytes of the command
-	maxFiles     = 900_000 // bytes of files: a ConfigMap holds less than 1 MiB
+	maxFiles     = 900_000 // bytes of all files; a ConfigMap holds less than 1 MiB
 	maxFileName  = 253
-	maxName      = 46 // so that names of pods fit the 63 bytes of a host's name
+	maxName      = 46 // so that the names of pods fit the 63 bytes of a host's name
 	defaultGrace = time.Minute
 )
 
-// kinds are the files that there are.
+// kinds lists the kinds of files.
 var kinds = []struct {
 	name  string
 	write func(*Spec) (string, error)
@@ -73,7 +73,7 @@ var kinds = []struct {
 	{"slurm", slurm}, {"mpirun", mpirun}, {"k8s", indexedJob}, {"jobset", jobSet}, {"trainjob", trainJob},
 }
 
-// Kinds lists the names of kinds.
+// Kinds lists the names of the kinds of files.
 func Kinds() []string {
 	var names []string
 	for _, k := range kinds {
@@ -82,7 +82,7 @@ func Kinds() []string {
 	return names
 }
 
-// Write is the text of a file of a kind.
+// Write returns the text of a file of a kind.
 func Write(kind string, s Spec) (string, error) {
 	for _, k := range kinds {
 		if k.name != kind {
@@ -106,7 +106,7 @@ var (
 	fileNames = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 )
 
-// check fills in what was left out, and refuses what no kind can say.
+// check fills in defaults, and refuses what no kind can express.
 func (s *Spec) check() error {
 	if s.Grace == 0 {
 		s.Grace = defaultGrace
@@ -143,7 +143,7 @@ func (s *Spec) check() error {
 	return s.checkTexts()
 }
 
-// mixed says which types of hosts there are, where they are not of one; nil otherwise.
+// mixed returns an error that names two types of hosts, or nil if all hosts have the same type.
 func (s *Spec) mixed() error {
 	for _, h := range s.Hosts {
 		if h.Device != s.Hosts[0].Device {
@@ -193,13 +193,13 @@ func (s *Spec) checkTexts() error {
 
 func unprintable(c rune) bool { return c < ' ' || c == 0x7f }
 
-// isSecret says whether an argument is the value of a token, rather than the name of a file that has it.
+// isSecret says whether an argument is a token itself, and not the name of a file that contains one.
 func isSecret(arg string) bool {
 	name, _, _ := strings.Cut(arg, "=")
 	return name == "--token" || name == "-token"
 }
 
-// processes is how many there are.
+// processes returns the number of processes.
 func (s *Spec) processes() int {
 	n := 0
 	for _, h := range s.Hosts {
@@ -208,7 +208,7 @@ func (s *Spec) processes() int {
 	return n
 }
 
-// most is the most processes of a host.
+// most returns the largest number of processes on a host.
 func (s *Spec) most() int {
 	n := 0
 	for _, h := range s.Hosts {
@@ -217,8 +217,8 @@ func (s *Spec) most() int {
 	return n
 }
 
-// named says whether the hosts are.
+// named says whether the hosts have names.
 func (s *Spec) named() bool { return s.Hosts[0].Name != "" }
 
-// even says whether all hosts have as many processes.
+// even says whether all hosts have the same number of processes.
 func (s *Spec) even() bool { return s.processes() == s.most()*len(s.Hosts) }

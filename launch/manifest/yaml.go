@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// mapping is a YAML mapping in its order.
+// mapping is a YAML mapping, in the order of its pairs.
 type mapping []pair
 
 type pair struct {
@@ -18,7 +18,7 @@ type pair struct {
 
 type list []any
 
-// add appends a pair unless its value says nothing.
+// add appends a pair unless its value is empty.
 func (m mapping) add(key string, value any) mapping {
 	switch v := value.(type) {
 	case string:
@@ -37,7 +37,7 @@ func (m mapping) add(key string, value any) mapping {
 	return append(m, pair{key, value})
 }
 
-// document is mappings as YAML documents, each with a comment in front.
+// document returns mappings as YAML documents, with the comment lines at the head.
 func document(comments []string, all ...mapping) string {
 	var b strings.Builder
 	for _, c := range comments {
@@ -62,7 +62,7 @@ func (m mapping) write(b *strings.Builder, indent string) {
 	}
 }
 
-// writeValue writes a value behind its key.
+// writeValue writes a value after its key.
 func writeValue(b *strings.Builder, value any, indent string) {
 	switch v := value.(type) {
 	case mapping:
@@ -88,20 +88,20 @@ func writeValue(b *strings.Builder, value any, indent string) {
 	}
 }
 
-// plain is a text that YAML takes as text without quotes, if it is no word of words.
+// plain matches text that YAML reads as text without quotes, except for words.
 var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$`)
 
-// words are what some YAML takes for something else than text.
+// words matches words that some YAML readers take for something other than text.
 var words = regexp.MustCompile(`^(?i:true|false|yes|no|on|off|y|n|null|nan|inf)$`)
 
-// scalar is a value on a line. Text that might be taken for something else is in double quotes, as in JSON.
+// scalar returns a value on one line. Text that might be read as something else is put in double quotes, as in JSON.
 func scalar(value any) string {
 	switch v := value.(type) {
 	case string:
 		if plain.MatchString(v) && !words.MatchString(v) {
 			return v
 		}
-		text, _ := json.Marshal(v) // a text can always be written
+		text, _ := json.Marshal(v) // a string can always be encoded
 		return escaped(string(text))
 	case int:
 		return strconv.Itoa(v)
@@ -113,7 +113,7 @@ func scalar(value any) string {
 	panic(fmt.Sprintf("manifest: a %T in a YAML file", value))
 }
 
-// escaped quotes a text, and escapes the characters that JSON allows as they are and YAML does not.
+// escaped quotes a text. It also escapes characters that are allowed in JSON but not in YAML.
 func escaped(text string) string {
 	var b strings.Builder
 	for _, c := range text {

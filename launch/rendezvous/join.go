@@ -11,16 +11,16 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// ErrFinal is matched by an error of dial after which no other try helps, such as a wrong token.
+// ErrFinal is matched by an error of dial after which another try does not help, such as a wrong token.
 var ErrFinal = errors.New("no other try helps")
 
-// Times between tries to reach rank 0.
+// Shortest and longest time between tries to reach rank 0.
 const (
 	firstAgain = 20 * time.Millisecond
 	mostAgain  = time.Second
 )
 
-// Join is every other rank's part: it dials rank 0 until it answers, and waits until all have met. dial
+// Join is the part of every rank except 0. It dials rank 0 until that answers, and waits until all have met. dial
 // returns an authenticated connection.
 func Join(ctx context.Context, dial func(context.Context) (net.Conn, error), c Config) (*Meeting, error) {
 	if err := c.complete(); err != nil {
@@ -56,12 +56,12 @@ func Join(ctx context.Context, dial func(context.Context) (net.Conn, error), c C
 	}
 }
 
-// strangerError is why rank 0 was not reached, or did not take this process in; another try may help.
+// strangerError says that rank 0 was not reached or did not admit this process. Another try may help.
 type strangerError struct{ err error }
 
 func (e *strangerError) Error() string { return e.err.Error() }
 
-// try dials once and goes on from there.
+// try dials once and, if that works, takes part in the meeting.
 func (c *Config) try(ctx, enough context.Context, dial func(context.Context) (net.Conn, error)) (*Meeting, error) {
 	one, cancel := context.WithTimeout(enough, helloWait)
 	defer cancel()
@@ -85,7 +85,7 @@ func (c *Config) try(ctx, enough context.Context, dial func(context.Context) (ne
 	return m, nil
 }
 
-// attend is all that is said on a connection to rank 0.
+// attend does all communication on a connection to rank 0.
 func (c *Config) attend(conn net.Conn) (*Meeting, error) {
 	_ = conn.SetDeadline(time.Now().Add(wordWait))
 	if err := say(conn, c.Own); err != nil {
@@ -130,7 +130,7 @@ func (c *Config) attend(conn net.Conn) (*Meeting, error) {
 	}
 }
 
-// without is the error of a process that rank 0 is lost to.
+// without returns the error of a process that has lost rank 0.
 func (c *Config) without(err error, entered bool, awaited string) error {
 	if !entered {
 		return &strangerError{err}
@@ -143,7 +143,7 @@ func (c *Config) without(err error, entered bool, awaited string) error {
 	return &Refused{Reasons: []string{text}, Retry: true}
 }
 
-// hearTable hears who is where.
+// hearTable receives the table of all processes.
 func (c *Config) hearTable(conn net.Conn, clock *Clock) (*Meeting, error) {
 	text, err := hearBytes(conn, maxWord+c.Own.Size*maxInTable)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Lead is rank 0's part: it takes connections from l until all have met, or it is known that they will not.
-// Then it closes l.
+// Lead is the part of rank 0. It takes connections from l until all have met, or until the meeting has failed. Then
+// it closes l.
 func Lead(ctx context.Context, l net.Listener, c Config) (*Meeting, error) {
 	defer l.Close()
 	if err := c.complete(); err != nil {
@@ -33,12 +33,12 @@ func Lead(ctx context.Context, l net.Listener, c Config) (*Meeting, error) {
 	_ = l.Close()
 	<-accepted
 	h.strangers.closeAll()
-	h.talks.Wait() // each ends in time: it has the last word to say, under a deadline
+	h.talks.Wait() // each ends in time, since its last word has a deadline
 	h.log()
 	return h.meeting()
 }
 
-// leader is rank 0 while the processes meet.
+// leader is rank 0's state during the meeting.
 type leader struct {
 	Config
 	talks     sync.WaitGroup
@@ -46,15 +46,15 @@ type leader struct {
 
 	mu     sync.Mutex
 	roll   *roll
-	table  []byte        // as words, once all are here
+	table  []byte        // encoded, once all processes are here
 	turn   chan struct{} // closed at the next phase
 	doubt  chan struct{} // closed at the first reason to fail
-	links  []net.Conn    // by rank, of those who have the last word
-	told   []bool        // by rank: knows that the meeting has failed
+	links  []net.Conn    // by rank: connections of processes that have received the last word
+	told   []bool        // by rank: whether the process knows that the meeting has failed
 	untold int
 }
 
-// change changes the roll, and wakes those who wait for the outcome.
+// change changes the roll, and wakes the goroutines that wait for the outcome.
 func (h *leader) change(tell func(*roll)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,14 +74,14 @@ func (h *leader) change(tell func(*roll)) {
 	h.turn = make(chan struct{})
 }
 
-// state is the phase, and what is closed at the next one.
+// state returns the phase, and a channel that is closed at the next one.
 func (h *leader) state() (phase, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.roll.phase, h.turn
 }
 
-// wait returns once all have the table, or all who are there can be told that they will not meet.
+// wait returns once all have the table, or once all present processes can be told that the meeting has failed.
 func (h *leader) wait(ctx context.Context) {
 	late := time.NewTimer(h.Wait)
 	defer late.Stop()
@@ -118,10 +118,10 @@ func (h *leader) wait(ctx context.Context) {
 	}
 }
 
-// tellEvery is how often it is logged who is waited for.
+// tellEvery is the interval at which the missing processes are logged.
 const tellEvery = 10 * time.Second
 
-// linger waits for those who have not come yet to be told that the meeting has failed, for a while.
+// linger gives late processes some time to come and be told that the meeting has failed.
 func (h *leader) linger(ctx context.Context) {
 	enough := time.NewTimer(min(linger, h.Wait))
 	defer enough.Stop()
@@ -144,7 +144,7 @@ func (h *leader) linger(ctx context.Context) {
 	}
 }
 
-// lookEvery is how often a meeting that failed looks whether all have been told.
+// lookEvery is how often a failed meeting checks whether all processes have been told.
 const lookEvery = 20 * time.Millisecond
 
 // accept takes connections until the Listener is closed.
@@ -159,7 +159,7 @@ func (h *leader) accept(l net.Listener) {
 				return
 			}
 			h.Log.Warn("a connection could not be accepted", "error", err)
-			time.Sleep(acceptAgain) // out of files, most likely: some will be closed
+			time.Sleep(acceptAgain) // most likely no file descriptors are left; some will be closed soon
 			continue
 		}
 		h.strangers.add(plain)
@@ -171,17 +171,17 @@ func (h *leader) accept(l net.Listener) {
 	}
 }
 
-// acceptAgain is how long it is until connections are accepted again after an error.
+// acceptAgain is the pause after an error of Accept.
 const acceptAgain = 50 * time.Millisecond
 
-// attend is all that is said on one connection.
+// attend does all communication on one connection.
 func (h *leader) attend(plain net.Conn) {
 	conn, hello, err := h.greet(plain)
 	if known := h.strangers.remove(plain); err != nil || !known {
-		if known { // otherwise it had to make room, or the meeting is over
+		if known { // otherwise it was closed to make room, or the meeting is over
 			h.refuse(plain, err)
 			if conn != nil {
-				_ = say(conn, word{Kind: notOurs, Reasons: []string{err.Error()}}) // a stranger may be gone
+				_ = say(conn, word{Kind: notOurs, Reasons: []string{err.Error()}}) // an error only means that the stranger is gone
 			}
 		}
 		_ = plain.Close()
@@ -191,7 +191,7 @@ func (h *leader) attend(plain net.Conn) {
 	h.change(func(r *roll) { entered, err = r.add(hello) })
 	if err != nil {
 		_ = conn.SetDeadline(time.Now().Add(wordWait))
-		_ = say(conn, word{Kind: notOurs, Reasons: []string{err.Error()}}) // a stranger may be gone
+		_ = say(conn, word{Kind: notOurs, Reasons: []string{err.Error()}}) // an error only means that the stranger is gone
 		_ = conn.Close()
 		h.refuse(plain, err)
 		return
@@ -213,7 +213,7 @@ func (h *leader) attend(plain net.Conn) {
 	}
 }
 
-// greet has a stranger prove who it is and say Hello. The connection is there once that is proved.
+// greet authenticates a stranger and reads its Hello. The connection is returned as soon as it is authenticated.
 func (h *leader) greet(plain net.Conn) (net.Conn, Hello, error) {
 	var hello Hello
 	if err := plain.SetDeadline(time.Now().Add(helloWait)); err != nil {
@@ -229,7 +229,7 @@ func (h *leader) greet(plain net.Conn) (net.Conn, Hello, error) {
 	return conn, hello, hello.check()
 }
 
-// measure finds out how a process's clock stands.
+// measure finds the offset of a process's clock.
 func (h *leader) measure(conn net.Conn, rank int) error {
 	best := Clock{ErrorS: wordWait.Seconds()}
 	for range pings {
@@ -250,8 +250,8 @@ func (h *leader) measure(conn net.Conn, rank int) error {
 	return nil
 }
 
-// talk tells a process how far the meeting is until it has the last word. One that has not entered waits for
-// the meeting to fail.
+// talk keeps a process informed until it has received the last word. A process that was not admitted waits for the
+// meeting to fail.
 func (h *leader) talk(conn net.Conn, rank int, entered bool) error {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
@@ -285,7 +285,7 @@ func (h *leader) talk(conn net.Conn, rank int, entered bool) error {
 	}
 }
 
-// last says the last word, and keeps the connection or closes it.
+// last sends the last word, and keeps the connection or closes it.
 func (h *leader) last(conn net.Conn, rank int, entered bool, w word) error {
 	_ = conn.SetDeadline(time.Now().Add(wordWait))
 	err := say(conn, w)
@@ -299,7 +299,7 @@ func (h *leader) last(conn net.Conn, rank int, entered bool, w word) error {
 	return errors.Join(err, conn.Close())
 }
 
-// knows notes that a rank has been told that the meeting has failed, or is gone. h.mu is held.
+// knows records that a rank has been told that the meeting has failed, or is gone. The caller holds h.mu.
 func (h *leader) knows(rank int) {
 	if rank > 0 && rank < len(h.told) && !h.told[rank] {
 		h.told[rank] = true
@@ -307,7 +307,7 @@ func (h *leader) knows(rank int) {
 	}
 }
 
-// meeting is what came of it.
+// meeting returns the result.
 func (h *leader) meeting() (*Meeting, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -336,7 +336,7 @@ func (h *leader) meeting() (*Meeting, error) {
 	return m, nil
 }
 
-// exchange says a word, with text behind it, and hears the answer.
+// exchange sends a word, followed by text, and receives the answer.
 func exchange(conn net.Conn, w word, text []byte, a *answer) error {
 	if err := conn.SetDeadline(time.Now().Add(wordWait)); err != nil {
 		return err

@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// DefaultWait is how long all processes may take to come.
+// DefaultWait is how long the meeting waits for all processes.
 const DefaultWait = 5 * time.Minute
 
 // Times of a meeting.
 const (
 	defaultMaxClock = time.Minute
-	helloWait       = 10 * time.Second // for a stranger to prove who it is and say Hello
-	wordWait        = 10 * time.Second // for a word, or the answer to it
+	helloWait       = 10 * time.Second // for a stranger to authenticate and send Hello
+	wordWait        = 10 * time.Second // for sending a word and receiving its answer
 	beatEvery       = time.Second
-	settle          = time.Second      // from the first reason to fail to the end, for others to be heard
-	linger          = 10 * time.Second // or Wait, in which those who come to a meeting that failed are told why
+	settle          = time.Second      // from the first reason to fail to the end, so that other processes can be heard
+	linger          = 10 * time.Second // at most, for late processes to be told why the meeting failed
 	pings           = 8
 )
 
-// Config is how a process meets the others.
+// Config describes this process and the rules of the meeting.
 type Config struct {
-	Own      Hello         // who this process is; its Version is filled in where it is 0
-	Wait     time.Duration // for all to come; 0: five minutes
-	MaxClock time.Duration // the most that clocks may be apart; 0: a minute
-	// Guard returns the authenticated connection of one that was accepted, or refuses it. It works under a
-	// deadline that is set on the connection that it is given. nil: whoever reaches the Listener is trusted.
+	Own      Hello         // this process; Version 0 is replaced by the current one
+	Wait     time.Duration // time for all to come; 0: five minutes
+	MaxClock time.Duration // largest difference between clocks; 0: a minute
+	// Guard returns the authenticated connection for an accepted one, or refuses it. The connection has a deadline.
+	// If Guard is nil, every process that reaches the Listener is trusted.
 	Guard func(net.Conn) (net.Conn, error)
 	Clock func() time.Time // nil: time.Now
-	Log   *slog.Logger     // is told of strangers and of who is waited for; nil: nobody
+	Log   *slog.Logger     // logs strangers and missing processes; nil: no log
 }
 
-// complete fills in what was left out, and refuses what cannot be.
+// complete fills in defaults, and refuses invalid values.
 func (c *Config) complete() error {
 	if c.Own.Version == 0 {
 		c.Own.Version = version
@@ -61,23 +61,23 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Meeting is who has met.
+// Meeting is the result of a successful meeting.
 type Meeting struct {
 	Places []Place // by rank
-	// Links are, of rank 0, the connections to each process by rank, none to itself; of another, the one to rank
-	// 0.
+	// Links of rank 0 holds the connections to all other processes, by rank. In another process it holds only the
+	// one to rank 0.
 	Links []net.Conn
-	// Clocks are, of rank 0, those of all processes by rank; of another, its own.
+	// Clocks of rank 0 holds the clocks of all processes, by rank. In another process it holds only its own.
 	Clocks []Clock
-	// Differ are facts that need not be the same and are not, a sentence each.
+	// Differ lists facts that differ and are allowed to, a sentence each.
 	Differ []string
 }
 
-// Place is where a process is.
+// Place says where a process is.
 type Place struct {
 	Host                 string
-	Node                 int // the number of the host, in the order of the hosts' least ranks
-	LocalRank, LocalSize int // among the processes on the host
+	Node                 int // number of its host; hosts are ordered by their lowest rank
+	LocalRank, LocalSize int // rank and number of processes on its host
 	Address              []byte
 }
 
@@ -92,10 +92,10 @@ func (m *Meeting) Close() error {
 	return err
 }
 
-// Refused is the error of every process of a meeting that failed.
+// Refused is the error of every process when the meeting fails.
 type Refused struct {
 	Reasons []string
-	Retry   bool // nothing contradicts: the same processes may meet another time
+	Retry   bool // nothing contradicts: the same processes may succeed at another try
 }
 
 func (r *Refused) Error() string {

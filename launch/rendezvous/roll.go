@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// phase is how far a meeting is.
+// phase is the progress of a meeting.
 type phase int
 
 const (
 	gathering phase = iota
-	sharing         // all are here and get the table
-	going           // all have it
+	sharing         // all are here and are sent the table
+	going           // all have the table
 	failed
 )
 
-// roll is who has come, and what follows from it. It reads no clock and knows no connections; rank 0 tells it
-// what happens and asks what to say.
+// roll records which processes have come, and decides what follows. It reads no clock and knows no connections. Rank
+// 0 reports each event to it and asks it what to send.
 type roll struct {
 	own      Hello
 	maxClock time.Duration
 
 	phase   phase
-	hellos  []*Hello // by rank; nil: has not come
-	clocks  []*Clock // by rank; nil: not measured
-	ready   []bool   // by rank: has the table
-	clocked int      // how many clocks are measured
-	have    int      // how many are ready
+	hellos  []*Hello // by rank; nil: has not come yet
+	clocks  []*Clock // by rank; nil: not measured yet
+	ready   []bool   // by rank: whether it has the table
+	clocked int      // number of measured clocks
+	have    int      // number of ready processes
 
 	reasons []string
-	retry   bool // another try may help: nothing contradicts, somebody is lost or late
+	retry   bool // another try may help: nothing contradicts; a process is lost or late
 }
 
 func newRoll(own Hello, maxClock time.Duration) *roll {
@@ -44,8 +44,8 @@ func newRoll(own Hello, maxClock time.Duration) *roll {
 	return r
 }
 
-// add takes a process in, or else has a reason to end the meeting. The error is a stranger's, who is told so
-// and is no such reason.
+// add admits a process, or records a reason to end the meeting. A returned error is for a stranger, which is refused
+// without ending the meeting.
 func (r *roll) add(h Hello) (entered bool, err error) {
 	switch {
 	case h.Run != r.own.Run:
@@ -72,7 +72,7 @@ func (r *roll) add(h Hello) (entered bool, err error) {
 	return false, nil
 }
 
-// clock notes the clock of a process that has entered.
+// clock records the clock of an admitted process.
 func (r *roll) clock(rank int, c Clock) {
 	if r.phase != gathering {
 		return
@@ -90,7 +90,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(max(s, -s) * float64(time.Second)).Round(time.Millisecond)
 }
 
-// took notes that a process has the table.
+// took records that a process has the table.
 func (r *roll) took(rank int) {
 	if !r.ready[rank] {
 		r.ready[rank] = true
@@ -99,7 +99,7 @@ func (r *roll) took(rank int) {
 	}
 }
 
-// lost notes that a process that had come is gone.
+// lost records that a process which had come is gone.
 func (r *roll) lost(rank int, err error) {
 	r.fail(true, "%s was lost before all had met: %v", who(r.hellos[rank]), err)
 }
@@ -112,14 +112,14 @@ func (r *roll) late(waited time.Duration) {
 	r.end()
 }
 
-// end has what was found so far be all: nobody else is waited for.
+// end stops waiting for more processes: if there are reasons to fail, the meeting has failed.
 func (r *roll) end() {
 	if len(r.reasons) > 0 {
 		r.phase = failed
 	}
 }
 
-// forward goes to the next phase where all is there for it.
+// forward goes to the next phase if everything for it is there.
 func (r *roll) forward() {
 	switch {
 	case len(r.reasons) > 0 && r.clocked == r.own.Size:
@@ -133,10 +133,10 @@ func (r *roll) forward() {
 	}
 }
 
-// maxReasons is how many reasons a meeting fails with; more of them say nothing new.
+// maxReasons limits the reasons that are reported; further ones say nothing new.
 const maxReasons = 16
 
-// fail notes a reason. With one that contradicts no other try helps.
+// fail records a reason. retry is false for a contradiction, after which another try does not help.
 func (r *roll) fail(retry bool, format string, args ...any) {
 	if r.phase == going || r.phase == failed {
 		return
@@ -150,7 +150,7 @@ func (r *roll) fail(retry bool, format string, args ...any) {
 	}
 }
 
-// maxReason bounds a reason in bytes.
+// maxReason is the largest size of a reason in bytes.
 const maxReason = 2048
 
 func clip(text string) string {
@@ -160,7 +160,7 @@ func clip(text string) string {
 	return text
 }
 
-// compare notes the facts of a process that must be those of rank 0 and are not.
+// compare records the facts of a process that must equal those of rank 0 but differ.
 func (r *roll) compare(h *Hello) {
 	for _, f := range h.Facts {
 		i := slices.IndexFunc(r.own.Facts, func(own Fact) bool { return own.Name == f.Name })
@@ -171,7 +171,7 @@ func (r *roll) compare(h *Hello) {
 	}
 }
 
-// differences are the facts that need not be the same and are not, with the ranks that have each value.
+// differences lists the facts that may differ and do, with the ranks that have each value.
 func (r *roll) differences() []string {
 	var all []string
 	for _, own := range r.own.Facts {
@@ -199,7 +199,7 @@ func (r *roll) differences() []string {
 	return all
 }
 
-// word is the next message to a process that has come.
+// word returns the next message to a process that has come.
 func (r *roll) word(rank int) word {
 	switch r.phase {
 	case failed:
@@ -214,10 +214,11 @@ func (r *roll) word(rank int) word {
 	return word{Kind: beat, Reasons: []string{r.awaited()}}
 }
 
-// refusal is the message to all processes of a meeting that failed.
+// refusal returns the message to all processes when the meeting has failed.
 func (r *roll) refusal() word { return word{Kind: refused, Reasons: r.reasons, Retry: r.retry} }
 
-// awaited is who is waited for, in words: who has not come, has come and says nothing, or has not taken the table.
+// awaited names the processes that are waited for: those that have not come, do not answer, or have not taken the
+// table.
 func (r *roll) awaited() string {
 	if r.phase == sharing {
 		return Ranks(r.which(func(rank int) bool { return !r.ready[rank] })) + " did not take the table of all"
@@ -233,7 +234,7 @@ func (r *roll) awaited() string {
 	return strings.Join(said, " and ")
 }
 
-// present are the processes that have come, in words.
+// present lists the processes that have come, in words.
 func (r *roll) present() string {
 	return Ranks(r.which(func(rank int) bool { return r.hellos[rank] != nil }))
 }
@@ -249,7 +250,8 @@ func (r *roll) which(so func(rank int) bool) []int {
 	return ranks
 }
 
-// pack is the table of all. Machines of one name are several hosts: each but the first gets a name with a number.
+// pack returns the table of all processes. Machines with the same name are different hosts: all but the first get a
+// name with a number.
 func (r *roll) pack() packed {
 	t := packed{At: make([]int, r.own.Size), Addresses: make([][]byte, r.own.Size), Differ: r.differences()}
 	type host struct{ name, machine string }
@@ -271,15 +273,15 @@ func (r *roll) pack() packed {
 	return t
 }
 
-// who names a process.
+// who describes a process.
 func who(h *Hello) string {
 	return fmt.Sprintf("rank %d (process %d on host %s)", h.Rank, h.PID, h.Host)
 }
 
-// maxRuns is how many runs of ranks are listed.
+// maxRuns limits the ranges of ranks that are listed.
 const maxRuns = 32
 
-// Ranks is a list of ranks in words: "rank 3", "ranks 0, 4-7".
+// Ranks returns a list of ranks in words: "rank 3", "ranks 0, 4-7".
 func Ranks(ranks []int) string {
 	var runs []string
 	for i := 0; i < len(ranks); {

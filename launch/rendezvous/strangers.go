@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// maxStrangers is how many connections beyond one for each process may be there at once without a Hello.
+// maxStrangers is how many connections without a Hello there may be at once, in addition to one for each process.
 const maxStrangers = 64
 
-// maxTold is how many refused strangers are logged one by one.
+// maxTold is how many refused strangers are logged individually.
 const maxTold = 32
 
-// strangers are the connections that have not said Hello, the oldest first.
+// strangers holds the connections that have not sent a Hello, the oldest first.
 type strangers struct {
 	mu      sync.Mutex
 	most    int
@@ -21,7 +21,7 @@ type strangers struct {
 	closed  bool
 }
 
-// add notes a connection; where there are too many, the oldest is closed.
+// add adds a connection. If there are too many, the oldest is closed.
 func (s *strangers) add(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,7 +36,7 @@ func (s *strangers) add(c net.Conn) {
 	}
 }
 
-// remove forgets a connection, and says whether it was still there.
+// remove removes a connection, and says whether it was still there.
 func (s *strangers) remove(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (h *leader) refuse(c net.Conn, err error) {
 	}
 }
 
-// log says how many strangers there were beyond those that were logged.
+// log logs the number of refused strangers, if there were more than are logged individually.
 func (h *leader) log() {
 	h.strangers.mu.Lock()
 	defer h.strangers.mu.Unlock()

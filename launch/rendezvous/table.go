@@ -6,17 +6,17 @@ import (
 	"fmt"
 )
 
-// packed is where all processes are, short: one word of it goes to each of them, so that what all read grows
-// with the square of their number.
+// packed is the table of all processes in a compact form. Each process gets one, so the total size grows with the
+// square of the number of processes.
 type packed struct {
 	Hosts     []string
-	At        []int    // by rank, its host among Hosts
+	At        []int    // by rank: index of its host in Hosts
 	Addresses [][]byte // by rank
 	Differ    []string
 }
 
-// encode is the table in bytes. Numbers are varints; texts have their length in front: the hosts, for each
-// rank the number of its host and its address, the differences.
+// encode returns the table as bytes. Numbers are varints, and a text follows its length. The table has the hosts,
+// then for each rank its host's number and its address, then the differences.
 func (t *packed) encode() []byte {
 	var b []byte
 	number := func(n int) { b = binary.AppendUvarint(b, uint64(n)) }
@@ -39,16 +39,16 @@ func (t *packed) encode() []byte {
 	return b
 }
 
-// errTable is a table that was not written by encode.
+// errTable reports bytes that encode cannot have written.
 var errTable = errors.New("rendezvous: rank 0 sent a table that is damaged")
 
-// tableReader takes a table apart, and keeps to the bytes that there are.
+// tableReader decodes a table, and never reads beyond the end of the bytes.
 type tableReader struct {
 	rest []byte
 	err  error
 }
 
-// number is a number of at most so much.
+// number reads a number that is at most most.
 func (r *tableReader) number(most int) int {
 	n, size := binary.Uvarint(r.rest)
 	if r.err != nil || size <= 0 || n > uint64(most) {
@@ -59,7 +59,7 @@ func (r *tableReader) number(most int) int {
 	return int(n)
 }
 
-// text is a part of the bytes, with its length in front.
+// text reads a text with its length.
 func (r *tableReader) text() []byte {
 	n := r.number(len(r.rest))
 	if r.err != nil || n > len(r.rest) {
@@ -71,7 +71,7 @@ func (r *tableReader) text() []byte {
 	return text
 }
 
-// decode reads what encode wrote of so many processes. Addresses are parts of b.
+// decode reads the table of size processes that encode wrote. Addresses share the memory of b.
 func decode(b []byte, size int) (*packed, error) {
 	r := tableReader{rest: b}
 	t := &packed{At: make([]int, size), Addresses: make([][]byte, size)}
@@ -94,7 +94,7 @@ func decode(b []byte, size int) (*packed, error) {
 	return t, nil
 }
 
-// places unpacks a table.
+// places returns the Place of each rank.
 func (t *packed) places() []Place {
 	on := make([]int, len(t.Hosts))
 	places := make([]Place, len(t.At))

@@ -11,44 +11,44 @@ import (
 // version is the version of the words. A process with another one is refused.
 const version = 1
 
-// Bounds of words in bytes.
+// Largest sizes of words in bytes.
 const (
 	maxHello   = 16 << 10
 	maxAnswer  = 256
-	maxWord    = 64 << 10 // of rank 0, but for the table
-	maxInTable = 3 << 10  // of a table, by process
+	maxWord    = 64 << 10 // of a word of rank 0, except for the table
+	maxInTable = 3 << 10  // of a table, for each process
 )
 
-// Bounds of a Hello's fields.
+// Limits of a Hello's fields.
 const (
 	maxSize    = 1 << 16
 	maxFacts   = 16
-	maxText    = 256  // of a name or a value
-	maxAddress = 1500 // of an address
+	maxText    = 256  // bytes of a name or a value
+	maxAddress = 1500 // bytes of an address
 )
 
-// Fact is something of a process that is compared with the others'. An empty Value is not compared.
+// Fact is a property of a process that is compared with that of the others. An empty Value is not compared.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value,omitempty"`
-	Must  bool   `json:"must,omitempty"` // a difference ends the meeting; otherwise it is told
+	Must  bool   `json:"must,omitempty"` // a difference ends the meeting; otherwise it is only reported
 }
 
-// Hello is what a process says of itself.
+// Hello is what a process says about itself.
 type Hello struct {
 	Version int    `json:"version"`
 	Rank    int    `json:"rank"`
 	Size    int    `json:"size"`
-	Run     string `json:"run,omitempty"`     // the identity of the run
-	Restart int    `json:"restart,omitempty"` // how often it was started before
+	Run     string `json:"run,omitempty"`     // identity of the run
+	Restart int    `json:"restart,omitempty"` // how often the run was started before
 	Host    string `json:"host"`
-	Machine string `json:"machine,omitempty"` // what tells the host from others of its name; empty: nothing
+	Machine string `json:"machine,omitempty"` // distinguishes hosts of one name; may be empty
 	PID     int    `json:"pid"`
 	Facts   []Fact `json:"facts,omitempty"`
-	Address []byte `json:"address,omitempty"` // how the others reach it, not looked into
+	Address []byte `json:"address,omitempty"` // how the others reach it; opaque to this package
 }
 
-// check refuses a Hello that is beyond bounds.
+// check refuses a Hello beyond the limits.
 func (h *Hello) check() error {
 	switch {
 	case h.Size < 1 || h.Size > maxSize || h.Rank < 0 || h.Rank >= h.Size:
@@ -67,38 +67,38 @@ func (h *Hello) check() error {
 	return nil
 }
 
-// kind is what rank 0 says.
+// kind is the kind of a word from rank 0.
 type kind string
 
 const (
-	ping    kind = "ping"    // what time is it with you?
-	beat    kind = "beat"    // not all are here yet
-	table   kind = "table"   // who is where; the table follows as a word of its own
+	ping    kind = "ping"    // asks for the process's clock
+	beat    kind = "beat"    // not all processes are here yet
+	table   kind = "table"   // the table of all processes follows, as a word of its own
 	goAhead kind = "go"      // all have the table
 	refused kind = "refused" // the meeting has failed
 	notOurs kind = "not_ours"
 )
 
-// word is what rank 0 says.
+// word is a message from rank 0.
 type word struct {
 	Kind    kind     `json:"kind"`
-	Reasons []string `json:"reasons,omitempty"` // of refused and not_ours; of beat who is missing
+	Reasons []string `json:"reasons,omitempty"` // of refused and not_ours; in a beat: which ranks are missing
 	Retry   bool     `json:"retry,omitempty"`
 	Clock   *Clock   `json:"clock,omitempty"`
 }
 
-// answer is what a process says to each word.
+// answer is a process's answer to a word.
 type answer struct {
-	At int64 `json:"at,omitempty"` // to a ping: its clock, in nanoseconds
+	At int64 `json:"at,omitempty"` // to a ping: the process's clock, in nanoseconds
 }
 
-// Clock is how a process's clock stands to rank 0's.
+// Clock is the difference between a process's clock and rank 0's.
 type Clock struct {
-	OffsetS float64 `json:"offset_s"` // to be added to it to have rank 0's
-	ErrorS  float64 `json:"error_s"`  // more than which the offset is not wrong
+	OffsetS float64 `json:"offset_s"` // seconds to add to the process's clock to get rank 0's
+	ErrorS  float64 `json:"error_s"`  // largest error of the offset, in seconds
 }
 
-// encode is a value as a word.
+// encode returns a value as a word.
 func encode(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -107,7 +107,7 @@ func encode(v any) ([]byte, error) {
 	return asWord(text), nil
 }
 
-// asWord puts the length in front.
+// asWord puts the length before a text.
 func asWord(text []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
 }
@@ -121,7 +121,7 @@ func say(w io.Writer, v any) error {
 	return err
 }
 
-// hear reads a word of at most so many bytes, and nothing behind it.
+// hear reads a word of at most the given size, and nothing after it.
 func hear(r io.Reader, most int, into any) error {
 	text, err := hearBytes(r, most)
 	if err != nil {
@@ -133,10 +133,10 @@ func hear(r io.Reader, most int, into any) error {
 	return nil
 }
 
-// firstRead is what is taken for a word before any of it has come.
+// firstRead is how many bytes of memory are allocated for a word before any of it has come.
 const firstRead = 64 << 10
 
-// hearBytes reads what a word holds. Memory is taken as bytes come, not as the length promises.
+// hearBytes reads the content of a word. Memory grows with the bytes that come; the announced length is not trusted.
 func hearBytes(r io.Reader, most int) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {

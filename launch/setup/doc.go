@@ -1,25 +1,26 @@
-// Package setup is what the processes of a run say to each other between their meeting and the run.
+// Package setup carries questions and answers between the processes of a run, from their meeting until the run
+// begins.
 //
-// In: a control.Link from rank 0 to each other process, and at these handlers by name. Rank 0 asks, a process
-// does what is asked and answers, both as JSON; nobody else asks. Out: the same Links, over which the run then
-// goes. Refused: questions without a handler, answers that nobody waits for, and whatever else is no business
-// of this time.
+// In: a control.Link from rank 0 to each other process, and in those a handler for each question, by name. Only rank
+// 0 asks. A process does what is asked and answers, both in JSON. Out: the same Links, for use by the run. Refused:
+// questions without a handler, answers to no question, and every other kind of message.
 //
-// It knows nothing of what is asked.
+// The package does not know the meaning of any question.
 //
-// # Ends
+// # The end of setup
 //
-// Begin is the last word before the run: what comes behind it on a Link waits for the run to Start it. Dismiss
-// sends everybody away instead, with an error or, where nothing is left to do, without. One process's error is
-// every process's: whoever asked gets it as an Error that names the process, and dismisses all with it.
+// Begin is the last message before the run. What comes after it on a Link waits until the run Starts that Link.
+// Dismiss instead sends all processes away, with an error, or without one if nothing is left to do. An error of one
+// process is reported in all. Rank 0 gets it as an Error that names the process, and dismisses all processes with
+// it.
 //
-// A process that is to stop tells rank 0 and waits for its word, and rank 0's context ends with a StoppedError;
-// where a Link ends, with a control.LostError. All are dismissed with that at once, whatever rank 0 is at. An
-// error goes from process to process with its class; one that says that a process was stopped or lost stays one.
+// A process that is told to stop reports that to rank 0 and waits for its decision. Rank 0's context then ends with
+// a StoppedError, or with a control.LostError if a Link ends. All processes are dismissed with that error at once,
+// whatever rank 0 is doing. An error is sent to other processes with its class. So an error that says that a process
+// was stopped or lost keeps its type.
 //
-// # What whoever uses it must do
+// # Duties of the caller
 //
-// Rank 0: ask each process one thing at a time; work under Leader.Context; end with Begin or Dismiss. The
-// others: call Follower.Wait once, and behind it use the Link or leave. A handler returns when its context
-// ends.
+// Rank 0: ask each process one question at a time; work under Leader.Context; end with Begin or Dismiss. The others:
+// call Follower.Wait once, then use the Link or leave. A handler returns when its context ends.
 package setup

@@ -8,39 +8,39 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// Error is what one process of the run has found wrong, as all others have it.
+// Error is an error of one process of the run, as all processes get it.
 type Error struct {
 	Rank  int
-	Name  string // of the process
+	Name  string // name of the process
 	Text  string
-	Class string // what kind of error it is, as Config.Class says
+	Class string // kind of error, from Config.Class
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Name, e.Text) }
 
-// StoppedError says that a process was told to stop before the run had begun.
+// StoppedError says that a process was told to stop before the run began.
 type StoppedError struct {
 	Rank int
-	Name string // of the process
+	Name string // name of the process
 }
 
 func (e *StoppedError) Error() string {
 	return e.Name + " was told to stop before the run began"
 }
 
-// Config is what a process brings to a setup.
+// Config holds what a process contributes to a setup.
 type Config struct {
-	// Name is how errors call the process of a rank.
+	// Name returns the name of a rank's process, for errors.
 	Name func(rank int) string
-	// Class says what kind of error one is, for the other processes to know: Stopped, or what it likes.
+	// Class returns the kind of an error, for the other processes: Stopped, or a value of the caller's choice.
 	Class func(error) string
-	Log   *slog.Logger // is told by rank 0 who is waited for
+	Log   *slog.Logger // rank 0 logs which processes it waits for
 }
 
-// Stopped is the Class of an error with which a process is told to stop.
+// Stopped is the Class of an error that says that a process was told to stop.
 const Stopped = "stopped"
 
-// failedOf is an error as it goes to other processes. rank is the process's that says so.
+// failedOf returns an error in the form in which it is sent. rank is the process that reports it.
 func (c Config) failedOf(rank int, err error) *control.Failed {
 	f := &control.Failed{Process: rank, Text: err.Error()}
 	var left *StoppedError
@@ -55,7 +55,7 @@ func (c Config) failedOf(rank int, err error) *control.Failed {
 	return f
 }
 
-// errorOf is what failedOf has made of an error.
+// errorOf returns the error that failedOf has encoded.
 func (c Config) errorOf(f *control.Failed) error {
 	switch {
 	case f.Lost != nil:

@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// Handler does what rank 0 asks, under a context that ends where nobody waits for the answer any more.
+// Handler does what rank 0 asks. ctx ends when the answer is no longer wanted.
 type Handler func(ctx context.Context, with json.RawMessage) (answer any, err error)
 
-// Follower is the side of every other process.
+// Follower is the part of every process except rank 0.
 type Follower struct {
 	Config
 	rank     int
@@ -21,14 +21,14 @@ type Follower struct {
 	handlers map[string]Handler
 	asked    chan control.Ask
 	begun    chan struct{}
-	over     context.Context // ends where the leader dismisses this process, or is lost
+	over     context.Context // ends when the leader dismisses this process or is lost
 	end      context.CancelCauseFunc
 }
 
-// errDismissed is the end of a setup with nothing left to do.
+// errDismissed ends a setup after which nothing is left to do.
 var errDismissed = errors.New("setup: nothing is left to do")
 
-// Follow begins a process's part.
+// Follow begins a process's part of the setup.
 func Follow(link control.Link, rank int, handlers map[string]Handler, c Config) *Follower {
 	f := &Follower{Config: c, rank: rank, handlers: handlers, asked: make(chan control.Ask, 1), begun: make(chan struct{})}
 	f.over, f.end = context.WithCancelCause(context.Background())
@@ -37,7 +37,7 @@ func Follow(link control.Link, rank int, handlers map[string]Handler, c Config) 
 	return f
 }
 
-// hear takes what rank 0 says.
+// hear handles a message from rank 0.
 func (f *Follower) hear(m control.Message, err error) {
 	if err != nil {
 		f.end(control.NewLost(0, f.Name(0), err))
@@ -65,10 +65,10 @@ func (f *Follower) hear(m control.Message, err error) {
 	f.end(control.NewLost(0, f.Name(0), fmt.Errorf("setup: it says a %T out of turn", m.Body)))
 }
 
-// Wait answers what rank 0 asks until the run begins, and returns the Link for it; nil where there is none to
-// be. Where ctx ends, rank 0 is told, and decides: it may have begun the run already.
+// Wait answers questions of rank 0 until the run begins, and returns the Link for the run, or nil if there is no
+// run. If ctx ends, Wait tells rank 0, which decides: it may have begun the run already.
 func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
-	stop := context.AfterFunc(ctx, crash.Caught(func() { _ = f.say(control.Stop{}) })) // whatever this process is at
+	stop := context.AfterFunc(ctx, crash.Caught(func() { _ = f.say(control.Stop{}) })) // at once, also during an answer
 	defer stop()
 	for {
 		select {
@@ -86,18 +86,18 @@ func (f *Follower) Wait(ctx context.Context) (control.Link, error) {
 		case ask := <-f.asked:
 			if err := f.say(f.answer(ctx, ask)); err != nil {
 				err = fmt.Errorf("setup: the answer to %s: %w", ask.Name, err)
-				_ = f.say(control.Answer{Failed: f.failedOf(f.rank, err)}) // which is short
+				_ = f.say(control.Answer{Failed: f.failedOf(f.rank, err)}) // short enough to be sent
 			}
 		}
 	}
 }
 
-// say sends rank 0 a message. It fails where that has no text that can be sent.
+// say sends rank 0 a message. It fails if the message cannot be encoded.
 func (f *Follower) say(body control.Body) error {
 	return f.relay.Send(control.Message{N: ofSetup, From: f.rank, Body: body})
 }
 
-// answer does what is asked. A process that is told to stop has no other error than that.
+// answer does what is asked. The error of a process that was told to stop is always that it was stopped.
 func (f *Follower) answer(own context.Context, ask control.Ask) control.Answer {
 	ctx, cancel := context.WithCancelCause(own)
 	defer cancel(nil)

@@ -15,35 +15,36 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// Leader is rank 0's side. Its methods are for one goroutine, but for Ask, of different ranks.
+// Leader is rank 0's part. Only one goroutine may call its methods, except Ask, which may run for different ranks at
+// once.
 type Leader struct {
 	Config
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	stop   func() bool // has the end of ctx be the run's business
-	peers  []*peer     // by rank; nil: rank 0 itself
+	stop   func() bool // detaches the end of ctx from the setup, so that the run handles it
+	peers  []*peer     // by rank; nil for rank 0 itself
 
 	mu    sync.Mutex
-	asked map[int]asked // by rank, those that have not answered
-	look  *time.Timer   // until it is said who these are; nil: nobody is asked
+	asked map[int]asked // by rank: processes that have not answered
+	look  *time.Timer   // until they are logged next; nil: no question is open
 }
 
-// asked is what a process does.
+// asked is an open question.
 type asked struct {
 	name  string
 	since time.Time
 }
 
-// tellEvery is how often it is logged who is waited for.
+// tellEvery is the interval at which processes that have not answered are logged.
 const tellEvery = 10 * time.Second
 
 // peer is another process.
 type peer struct {
 	*relay
-	answers chan control.Answer // of the question that is asked
+	answers chan control.Answer // answers to the open question
 }
 
-// Lead begins rank 0's part. links are by rank, nil for its own.
+// Lead begins rank 0's part. links is indexed by rank, with nil for rank 0.
 func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 	l := &Leader{Config: c, peers: make([]*peer, len(links)), asked: map[int]asked{}}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
@@ -56,7 +57,7 @@ func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 		l.peers[rank] = p
 		p.listen()
 	}
-	l.stop = context.AfterFunc(l.ctx, crash.Caught(func() { // whatever rank 0 is at
+	l.stop = context.AfterFunc(l.ctx, crash.Caught(func() { // whatever rank 0 is doing
 		err := context.Cause(l.ctx)
 		if ctx.Err() != nil {
 			err = &StoppedError{0, l.Name(0)}
@@ -66,10 +67,10 @@ func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 	return l
 }
 
-// Context ends where the Leader's does, a process is lost, or one was told to stop.
+// Context ends when the context given to Lead ends, a process is lost, or a process was told to stop.
 func (l *Leader) Context() context.Context { return l.ctx }
 
-// hear takes what a process says.
+// hear handles a message from a process.
 func (l *Leader) hear(rank int, answers chan<- control.Answer, m control.Message, err error) {
 	if err != nil {
 		l.cancel(control.NewLost(rank, l.Name(rank), err))
@@ -89,17 +90,17 @@ func (l *Leader) hear(rank int, answers chan<- control.Answer, m control.Message
 	l.cancel(control.NewLost(rank, l.Name(rank), fmt.Errorf("setup: it says a %T, which answers nothing", m.Body)))
 }
 
-// say says something short to all others. That one is lost is heard of it.
+// say sends a short message to all others. A lost process is noticed through its Link.
 func (l *Leader) say(body control.Body) {
 	m := control.Message{N: ofSetup, Body: body}.Shared()
 	for _, p := range l.peers {
 		if p != nil {
-			_ = p.Send(m) // it has a text that can be sent
+			_ = p.Send(m) // it can always be encoded
 		}
 	}
 }
 
-// question is what processes are asked, made into bytes once for all of them.
+// question encodes a question, once for all processes.
 func question(name string, with any) (control.Message, error) {
 	text, err := json.Marshal(with)
 	if err != nil {
@@ -108,7 +109,7 @@ func question(name string, with any) (control.Message, error) {
 	return control.Message{N: ofSetup, Body: control.Ask{Name: name, With: text}}.Shared(), nil
 }
 
-// Ask has a process do something and reads its answer into a pointer; nil reads none.
+// Ask asks a process a question and decodes the answer into a pointer; nil ignores the answer.
 func (l *Leader) Ask(rank int, name string, with, answer any) error {
 	m, err := question(name, with)
 	if err != nil {
@@ -144,7 +145,7 @@ func (l *Leader) ask(rank int, name string, m control.Message, answer any) error
 	}
 }
 
-// waits notes that a process is asked, and has it logged now and then who is.
+// waits records an open question, and starts the regular logging of open questions.
 func (l *Leader) waits(rank int, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,17 +155,17 @@ func (l *Leader) waits(rank int, name string) {
 	}
 }
 
-// answered notes that a process is not waited for any more.
+// answered records that a process has answered.
 func (l *Leader) answered(rank int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.asked, rank)
 }
 
-// most is how many processes are named that are waited for.
+// most is how many processes without an answer are named.
 const most = 8
 
-// tell logs which processes have owed an answer for a while, and to which question.
+// tell logs which processes have not answered for a while, and which question.
 func (l *Leader) tell() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,8 +193,8 @@ func (l *Leader) tell() {
 	}
 }
 
-// All asks every other process the same at once, and has each answer read into what into gives for its rank.
-// Of several errors the one of the least rank is returned.
+// All asks every other process the same question at once. into returns, for a rank, the pointer into which its
+// answer is decoded. If several fail, the error of the lowest rank is returned.
 func (l *Leader) All(name string, with any, into func(rank int) any) error {
 	m, err := question(name, with)
 	if err != nil {
@@ -220,7 +221,7 @@ func (l *Leader) All(name string, with any, into func(rank int) any) error {
 	return nil
 }
 
-// Begin has the run begin and returns its Links, by rank.
+// Begin lets the run begin and returns its Links, by rank.
 func (l *Leader) Begin() ([]control.Link, error) {
 	l.stop()
 	links := make([]control.Link, len(l.peers))
@@ -228,13 +229,13 @@ func (l *Leader) Begin() ([]control.Link, error) {
 		if p == nil {
 			continue
 		}
-		p.handOver() // what comes from here on answers Begin
+		p.handOver() // what comes from here on is for the run
 		links[rank] = p.relay
 	}
 	if err := context.Cause(l.ctx); err != nil {
 		return nil, err
 	}
-	l.say(control.Begin{}) // that one is lost is the run's to hear from here on
+	l.say(control.Begin{}) // from here on the run notices a lost process
 	return links, nil
 }
 
@@ -247,7 +248,7 @@ func (l *Leader) sendAway(err error) {
 	l.say(control.Dismiss{Failed: failed})
 }
 
-// Dismiss sends all others away, without an error or with one, and closes the Links.
+// Dismiss sends all others away, with or without an error, and closes the Links.
 func (l *Leader) Dismiss(err error) error {
 	l.stop()
 	l.sendAway(err)
@@ -255,7 +256,7 @@ func (l *Leader) Dismiss(err error) error {
 	errs := make([]error, len(l.peers))
 	for rank, p := range l.peers {
 		if p != nil {
-			p.handOver() // nothing that it says matters any more
+			p.handOver() // later messages are ignored
 			closing.Go(crash.Caught(func() { errs[rank] = p.Close() }))
 		}
 	}

@@ -6,38 +6,38 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// ofSetup is the number of every message of a setup; a run's begin with 1.
+// ofSetup is the number of every message of a setup. The numbers of a run begin with 1.
 const ofSetup = 0
 
-// relay is a Link that serves setup first and then the run.
+// relay is a Link that serves the setup first and the run afterwards.
 type relay struct {
 	control.Link
-	begin func(control.Message, error) // takes what is setup's; it may call handOver
+	begin func(control.Message, error) // handles messages of the setup; may call handOver
 
 	mu      sync.Mutex
-	handed  bool // to the run
+	handed  bool // the run gets the messages
 	deliver func(control.Message, error)
 	waiting []heard
-	busy    bool // somebody delivers
+	busy    bool // a goroutine is delivering
 }
 
-// heard is what has come on a Link.
+// heard is a message or error that has come on a Link.
 type heard struct {
 	m   control.Message
 	err error
 }
 
-// listen begins to hear what comes.
+// listen starts receiving messages.
 func (r *relay) listen() { r.Link.Start(r.take) }
 
-// handOver has all that comes from now on be the run's.
+// handOver gives all later messages to the run.
 func (r *relay) handOver() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handed = true
 }
 
-// take gives what has come to whom it is for.
+// take passes a message to the setup or to the run.
 func (r *relay) take(m control.Message, err error) {
 	r.mu.Lock()
 	if !r.handed || err == nil && m.N == ofSetup {
@@ -56,8 +56,7 @@ func (r *relay) Start(deliver func(control.Message, error)) {
 	r.drain()
 }
 
-// drain delivers what waits, unless somebody is at it, who then goes on with it. It is called with mu held and
-// lets go of it.
+// drain delivers the waiting messages, unless another goroutine is doing so. The caller holds mu; drain releases it.
 func (r *relay) drain() {
 	defer r.mu.Unlock()
 	if r.deliver == nil || r.busy {

@@ -16,46 +16,46 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// crew is the processes of one host.
+// crew runs the processes of one host.
 type crew interface {
-	// start starts them; where that fails, those that have started end by signal alone.
+	// start starts the processes. If it fails, those already started end only by signal.
 	start(o order) error
-	// signal tells every process that has not ended, and what it has started.
+	// signal sends a signal to every process that has not ended, and to its children.
 	signal(syscall.Signal)
-	// leave returns when nothing is left of the crew, whose processes have ended.
+	// leave is called when the processes have ended. It returns when nothing else of the crew is left.
 	leave() error
 }
 
-// order is what a crew is to start.
+// order says what a crew must start.
 type order struct {
 	Program string
 	Args    []string
-	Dir     string   // "": where whoever starts it is
+	Dir     string   // "": the current folder
 	Env     []string // lines NAME=value
-	Host    string   // for words; "": there is one host
+	Host    string   // for messages; "": there is only one host
 	Ranks   []int
 }
 
-// end is how a process ended.
+// end describes how a process ended.
 type end struct {
-	Rank, Code int    // the code is as a shell has it
+	Rank, Code int    // Code is the exit code in a shell's form
 	How        string // in words
-	Lost       bool   `json:",omitempty"` // with its host
+	Lost       bool   `json:",omitempty"` // the host was lost, and the process with it
 }
 
-// heard is who is told what processes print and how they end. Calls for one rank come one after the other.
+// heard receives what processes print and how they end. Calls for one rank come one after the other.
 type heard interface {
 	says(rank int, errs bool, line []byte) error
 	ended(end)
 }
 
-// local is the processes of this host.
+// local runs the processes of this host.
 type local struct {
 	to      heard
 	running sync.WaitGroup
 
 	mu  sync.Mutex
-	all map[int]*exec.Cmd // by rank, of those that have not ended
+	all map[int]*exec.Cmd // by rank: processes that have not ended
 }
 
 func newLocal(to heard) *local { return &local{to: to, all: map[int]*exec.Cmd{}} }
@@ -72,7 +72,7 @@ func (l *local) start(o order) error {
 	return nil
 }
 
-// startOne starts a process, the i-th of the host.
+// startOne starts process i of the host.
 func (l *local) startOne(o *order, i, rank int) error {
 	c := exec.Command(o.Program, o.Args...)
 	c.Dir = o.Dir
@@ -83,7 +83,7 @@ func (l *local) startOne(o *order, i, rank int) error {
 	errs := &lines{most: maxLine, print: func(line []byte) error { return l.to.says(rank, true, line) }}
 	started := make(chan error)
 	l.running.Go(crash.Caught(func() {
-		runtime.LockOSThread() // the thread's end is what Pdeathsig goes by
+		runtime.LockOSThread() // Pdeathsig is sent when this thread ends
 		l.mu.Lock()
 		printed, err := begin(c, out, errs)
 		if err == nil {
@@ -94,12 +94,12 @@ func (l *local) startOne(o *order, i, rank int) error {
 		if err != nil {
 			return
 		}
-		_ = untilEnded(c.Process.Pid) // an error is Wait's to find
+		_ = untilEnded(c.Process.Pid) // Wait will report an error
 		l.mu.Lock()
 		delete(l.all, rank)
 		l.mu.Unlock()
 		killGroup(c.Process.Pid)
-		_ = c.Wait() // its state says how it ended
+		_ = c.Wait() // ProcessState says how it ended
 		printed.rest()
 		out.flush()
 		errs.flush()
@@ -108,7 +108,8 @@ func (l *local) startOne(o *order, i, rank int) error {
 	return <-started
 }
 
-// untilEnded returns when a process has ended. Its number, and that of its group, is nobody else's until Wait.
+// untilEnded returns when a process has ended. Until Wait, no other process can get its number, or the number of its
+// group.
 func untilEnded(pid int) error {
 	for {
 		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, syscall.EINTR) {
@@ -117,7 +118,7 @@ func untilEnded(pid int) error {
 	}
 }
 
-// killGroup kills a process that has not been waited for, and what it has started.
+// killGroup kills a process that has not been waited for, and its children.
 var killGroup = func(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
 func (l *local) signal(s syscall.Signal) {
@@ -125,7 +126,7 @@ func (l *local) signal(s syscall.Signal) {
 	defer l.mu.Unlock()
 	for _, c := range l.all {
 		_ = syscall.Kill(-c.Process.Pid, s)
-		_ = syscall.Kill(-c.Process.Pid, syscall.SIGCONT) // one that was stopped would not hear it
+		_ = syscall.Kill(-c.Process.Pid, syscall.SIGCONT) // a stopped process would not react
 	}
 }
 
@@ -134,7 +135,7 @@ func (l *local) leave() error {
 	return nil
 }
 
-// who is a rank in words.
+// who returns a rank in words.
 func who(rank int, host string) string {
 	if host == "" {
 		return fmt.Sprintf("rank %d", rank)
@@ -142,7 +143,7 @@ func who(rank int, host string) string {
 	return fmt.Sprintf("rank %d on %s", rank, host)
 }
 
-// endOf is how a process ended.
+// endOf describes how a process ended.
 func endOf(c *exec.Cmd, rank int, host string) end {
 	state := c.ProcessState
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
@@ -153,7 +154,7 @@ func endOf(c *exec.Cmd, rank int, host string) end {
 		state.ExitCode())}
 }
 
-// exitOf is the error of a command that has ended, in words.
+// exitOf returns the error of an ended command in words.
 func exitOf(err error) string {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.String()

@@ -16,20 +16,20 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// Host is some of the ranks.
+// Host describes the processes of one host.
 type Host struct {
-	Name      string // for ssh, with or without a user in front of @; "": this host
+	Name      string // for ssh, as HOST or USER@HOST; "": this host
 	Processes int
 }
 
-// loopback is where processes of one host meet.
+// loopback is the address where the processes of a single host meet.
 const loopback = "127.0.0.1"
 
-// names are what ssh takes for a host, and for nothing else.
+// names matches what ssh takes for a host and for nothing else.
 var names = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$`)
 
-// ParseHosts reads a list of hosts and their processes, as a:2,b:2. A host alone has one process. Addresses of
-// version 6 stand in brackets.
+// ParseHosts reads a list of hosts with their numbers of processes, as a:2,b:2. A host without a number has one
+// process. IPv6 addresses are in brackets.
 func ParseHosts(list string) ([]Host, error) {
 	var hosts []Host
 	for part := range strings.SplitSeq(list, ",") {
@@ -49,7 +49,7 @@ func ParseHosts(list string) ([]Host, error) {
 			user, address, _ := strings.Cut(bare, "[")
 			h.Name = user + address
 			if !strings.Contains(address, ":") {
-				h.Name = "" // brackets are for addresses
+				h.Name = "" // brackets are only for addresses
 			}
 		} else if strings.Contains(h.Name, ":") {
 			return nil, fmt.Errorf("%q has colons; an address of version 6 stands in brackets: [ADDRESS]:NUMBER", part)
@@ -65,16 +65,16 @@ func ParseHosts(list string) ([]Host, error) {
 	return hosts, nil
 }
 
-// maxName is the most bytes of a host's name and user.
+// maxName is the largest size of a host's name with its user, in bytes.
 const maxName = 300
 
-// address is a host's name without a user.
+// address returns a host's name without the user.
 func (h Host) address() string { return h.Name[strings.LastIndexByte(h.Name, '@')+1:] }
 
-// ofLoopback are names that every host has for itself.
+// ofLoopback lists the names that every host has for itself.
 var ofLoopback = []string{"localhost", loopback, "::1"}
 
-// isHere says whether a name stands for this host.
+// isHere says whether a name means this host.
 func isHere(name string) bool {
 	if name == "" || slices.Contains(ofLoopback, name) {
 		return true
@@ -84,7 +84,7 @@ func isHere(name string) bool {
 	return err == nil && (name == own || name == short)
 }
 
-// completeHosts refuses hosts that could not find each other, at this start or at a later one without some.
+// completeHosts refuses hosts that could not reach each other, at this start or at a later one with fewer hosts.
 func (s *Spec) completeHosts() error {
 	if s.here == nil {
 		s.here = isHere
@@ -108,7 +108,7 @@ func (s *Spec) completeHosts() error {
 	return nil
 }
 
-// meetingPlace is where rank 0 is met: the address, and the port where that was said.
+// meetingPlace returns the address of rank 0, and its port if one was given.
 func (s *Spec) meetingPlace(hosts []Host) (address, port string) {
 	if len(hosts) == 1 {
 		return loopback, ""
@@ -117,7 +117,7 @@ func (s *Spec) meetingPlace(hosts []Host) (address, port string) {
 	for _, line := range s.Env {
 		switch name, value, _ := strings.Cut(line, "="); {
 		case value == "":
-		case name == launch.MasterAddrVar && hosts[0] == s.Hosts[0]: // of the first host, while it is there
+		case name == launch.MasterAddrVar && hosts[0] == s.Hosts[0]: // for the first host, if it takes part
 			address = value
 		case name == launch.MasterPortVar:
 			port = value
@@ -126,16 +126,16 @@ func (s *Spec) meetingPlace(hosts []Host) (address, port string) {
 	return address, port
 }
 
-// own are the variables that a run sets. Their values in this process are not passed on.
+// own lists the variables that a run sets. Their values in this process are not passed on.
 var own = []string{launch.RankVar, launch.SizeVar, launch.LocalRankVar, launch.LocalSizeVar, launch.NodeVar,
 	launch.NodesVar, launch.HostVar, launch.MasterAddrVar, launch.MasterPortVar, launch.RunIDVar, launch.RestartVar,
 	launch.LauncherVar, launch.TokenVar, launch.TokenFileVar}
 
-// carried are how the names of variables begin that processes on other hosts get too.
+// carried lists the beginnings of lines NAME=value that processes on other hosts also get.
 var carried = []string{"MILLRACE_", "OMP_", "OPENBLAS_", "MKL_", "GODEBUG=", "GOGC=", "GOMEMLIMIT=", "GOTRACEBACK=",
 	"LD_LIBRARY_PATH="}
 
-// others are the lines of an environment but for a run's own variables.
+// others returns the lines of an environment without a run's own variables.
 func others(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(line string) bool {
 		name, _, _ := strings.Cut(line, "=")
@@ -143,14 +143,14 @@ func others(env []string) []string {
 	})
 }
 
-// toCarry are the lines of an environment that another host gets.
+// toCarry returns the lines of an environment that another host gets.
 func toCarry(env []string) []string {
 	return slices.DeleteFunc(env, func(line string) bool {
 		return !slices.ContainsFunc(carried, func(begin string) bool { return strings.HasPrefix(line, begin) })
 	})
 }
 
-// environment is what the processes of a host have of the run; each one's ranks come on top.
+// environment returns the variables of all processes of a host. Those for each rank are added later.
 func (s *Spec) environment(hosts []Host, node int, port string, start int) []string {
 	var env []string
 	set := func(name string, value any) { env = append(env, fmt.Sprint(name, "=", value)) }
@@ -183,8 +183,8 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// freePort is a port of this host that nobody listens on now, of those that no system hands out to who connects: rank 0
-// listens on it only later.
+// freePort returns a port of this host on which nobody listens now. Systems do not assign these ports to outgoing
+// connections, since rank 0 listens on it only later.
 func freePort() (string, error) {
 	var err error
 	for range 100 {

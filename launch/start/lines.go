@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// lines cuts what is written into lines, and those that are longer than most.
+// lines cuts written text into lines, and cuts lines that are longer than most.
 type lines struct {
 	most  int
-	print func(line []byte) error // without its end; it does not keep the line
+	print func(line []byte) error // gets a line without its newline; must not keep it
 
 	mu   sync.Mutex
 	rest []byte
 }
 
-// maxLine is the longest line of a process that is not cut.
+// maxLine is the longest line of a process that is not cut, in bytes.
 const maxLine = 64 << 10
 
 func (l *lines) Write(text []byte) (int, error) {
@@ -36,12 +36,12 @@ func (l *lines) Write(text []byte) (int, error) {
 	}
 }
 
-// flush writes what has no end of line.
+// flush prints the last line if it has no newline.
 func (l *lines) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.rest) > 0 {
-		_ = l.print(l.rest) // whoever reads is gone
+		_ = l.print(l.rest) // an error means that the reader is gone
 		l.rest = nil
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// output is the pipes by which a command's output is read. They are read to their ends, however slowly the writers
-// take it; exec's own give up so long behind the command's end, whatever is still in them.
+// output holds the pipes for a command's output. They are read to their ends, however slow the receiving writers
+// are. The pipes of os/exec give up a fixed time after the command's end, even with unread output.
 type output struct {
 	reads   [2]*os.File
 	reading sync.WaitGroup
 }
 
-// begin starts a command, whose output goes to two writers.
+// begin starts a command, and sends its output to two writers.
 func begin(c *exec.Cmd, out, errs io.Writer) (*output, error) {
 	var o output
 	var writes [2]*os.File
@@ -35,7 +35,7 @@ func begin(c *exec.Cmd, out, errs io.Writer) (*output, error) {
 		err = c.Start()
 	}
 	for i, to := range []io.Writer{out, errs} {
-		_ = writes[i].Close() // the command has its own; one that is nil has nothing to close
+		_ = writes[i].Close() // the command has its own; Close of a nil file does no harm
 		if err != nil {
 			_ = o.reads[i].Close()
 			continue
@@ -45,7 +45,7 @@ func begin(c *exec.Cmd, out, errs io.Writer) (*output, error) {
 	return &o, err
 }
 
-// rest returns when all is written that the command has printed, which has ended.
+// rest returns when everything that the ended command has printed is written.
 func (o *output) rest() {
 	for _, r := range o.reads {
 		_ = r.SetReadDeadline(time.Now())
@@ -53,18 +53,18 @@ func (o *output) rest() {
 	o.reading.Wait()
 }
 
-// drain writes what comes through a pipe. A deadline says that the command has ended: what it has printed is in the
-// pipe by then, and what comes later is of processes that it has left behind, which nobody waits for.
+// drain copies a pipe to a writer. A read deadline signals that the command has ended. All of its output is in the
+// pipe by then, and is still copied. What comes later is from processes that it left behind, and is ignored.
 func drain(r *os.File, to io.Writer) {
 	defer r.Close()
 	if _, err := io.Copy(to, r); !errors.Is(err, os.ErrDeadlineExceeded) {
-		return // at the end, or nobody takes it
+		return // at the end of the pipe, or the writer failed
 	}
 	_ = r.SetReadDeadline(time.Time{})
 	_, _ = io.CopyN(to, r, held(r))
 }
 
-// held is how many bytes a pipe has that nobody has read.
+// held returns how many unread bytes are in a pipe.
 func held(r *os.File) (n int64) {
 	raw, err := r.SyscallConn()
 	if err == nil {

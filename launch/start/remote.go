@@ -18,43 +18,43 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// ssh is how another host is reached. Nothing is asked, and a host that is gone is noticed.
+// ssh is the command that reaches another host. It never asks the user, and it notices a host that is gone.
 var ssh = []string{"ssh", "-a", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10",
 	"-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2", "--"}
 
-// Times of a connection.
+// Time limits of a connection.
 const (
-	helloWait = 30 * time.Second // until the other end is there
-	sayWait   = 10 * time.Second // for what is said to be taken
+	helloWait = 30 * time.Second // for the other end to start
+	sayWait   = 10 * time.Second // for sending a word
 	killWait  = 5 * time.Second  // for the other end to kill its processes and leave
 )
 
-// remote is the processes of another host.
+// remote runs the processes of another host.
 type remote struct {
 	host Host
-	port string // that is free there
+	port string // a free port of that host
 	to   heard
 	cmd  *exec.Cmd
 	in   *os.File
 	over chan struct{} // closed when the connection has ended
-	why  error         // why it did, once over is closed
+	why  error         // why the connection ended; set before over is closed
 
-	greeted bool  // it has said hello
-	wrong   error // it has said what it should not
+	greeted bool  // the other end has sent its hello
+	wrong   error // the other end has sent something wrong
 
-	answers chan answer // the first is a hello, the second to the order
+	answers chan answer // the first is the hello, the second the answer to the order
 	mu      sync.Mutex
 	left    []int // ranks that have not ended
-	ended   bool  // ssh has: its number may be another's
+	ended   bool  // ssh has ended, and its process number may be reused
 }
 
-// answer is what the other end says of itself.
+// answer is the other end's answer to the connection or to an order.
 type answer struct {
 	failed string
 	port   string
 }
 
-// reach connects to a host, and starts the program's other half there.
+// reach connects to a host, and starts Serve there.
 func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 	r := &remote{host: h, to: to, over: make(chan struct{}), answers: make(chan answer, 2)}
 	theirs, ours, err := os.Pipe()
@@ -68,7 +68,7 @@ func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 	}
 	r.cmd = exec.Command(ssh[0], slices.Concat(ssh[1:], []string{h.Name, words})...)
 	r.cmd.Stdin = theirs
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals come by way of the caller alone
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals come only from the caller, not from the terminal
 	last := &tail{}
 	printed, err := begin(r.cmd, &lines{most: maxWord, print: r.hear}, last)
 	theirs.Close()
@@ -77,7 +77,7 @@ func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 		return nil, fmt.Errorf("host %s: %w", h.Name, err)
 	}
 	crash.Go(func() {
-		_ = untilEnded(r.cmd.Process.Pid) // an error is Wait's to find
+		_ = untilEnded(r.cmd.Process.Pid) // Wait will report an error
 		r.mu.Lock()
 		r.ended = true
 		r.mu.Unlock()
@@ -107,7 +107,7 @@ func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 	return r, nil
 }
 
-// answer waits for the other end's description of itself.
+// answer waits for the hello of the other end.
 func (r *remote) answer(ctx context.Context) (answer, error) {
 	late := time.NewTimer(helloWait)
 	defer late.Stop()
@@ -116,7 +116,7 @@ func (r *remote) answer(ctx context.Context) (answer, error) {
 	case a = <-r.answers:
 	case <-r.over:
 		select {
-		case a = <-r.answers: // said at last
+		case a = <-r.answers: // it came just before the end
 		default:
 			return a, r.why
 		}
@@ -131,12 +131,12 @@ func (r *remote) answer(ctx context.Context) (answer, error) {
 	return a, nil
 }
 
-// hear takes a line that the other end says.
+// hear handles a line from the other end.
 func (r *remote) hear(line []byte) error {
 	var w word
 	err := json.Unmarshal(line, &w)
 	switch {
-	case !r.greeted && (err != nil || w.Hello == nil): // a shell there may greet its user
+	case !r.greeted && (err != nil || w.Hello == nil): // a shell there may print a greeting first
 	case err != nil:
 		r.wrong = fmt.Errorf("it says %.100q", line)
 		_ = r.cmd.Process.Kill()
@@ -151,7 +151,7 @@ func (r *remote) hear(line []byte) error {
 	case w.Started != nil:
 		r.note(answer{failed: w.Started.Failed})
 	case w.Said != nil && r.has(w.Said.Rank):
-		_ = r.to.says(w.Said.Rank, w.Said.Errs, w.Said.Line) // whoever reads is gone
+		_ = r.to.says(w.Said.Rank, w.Said.Errs, w.Said.Line) // the reader is gone
 	case w.Ended != nil && r.has(w.Ended.Rank):
 		r.mu.Lock()
 		r.left = slices.DeleteFunc(r.left, func(rank int) bool { return rank == w.Ended.Rank })
@@ -161,7 +161,7 @@ func (r *remote) hear(line []byte) error {
 	return nil
 }
 
-// note notes an answer; more than two are none.
+// note stores an answer; there are at most two.
 func (r *remote) note(a answer) {
 	select {
 	case r.answers <- a:
@@ -169,14 +169,14 @@ func (r *remote) note(a answer) {
 	}
 }
 
-// has says whether a rank is one of the host that has not ended.
+// has says whether a rank belongs to this host and has not ended.
 func (r *remote) has(rank int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Contains(r.left, rank)
 }
 
-// say says a word to the other end.
+// say sends a word to the other end.
 func (r *remote) say(w word) error {
 	text, err := json.Marshal(w)
 	if err != nil {
@@ -184,7 +184,7 @@ func (r *remote) say(w word) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.in.SetWriteDeadline(time.Now().Add(sayWait)) // a pipe has one
+	_ = r.in.SetWriteDeadline(time.Now().Add(sayWait)) // a pipe supports deadlines
 	_, err = r.in.Write(append(text, '\n'))
 	return err
 }
@@ -202,7 +202,7 @@ func (r *remote) start(o order) error {
 	}
 	err := r.say(word{Order: &o})
 	if _, failed := r.answer(context.Background()); failed != nil {
-		err = failed // which says more
+		err = failed // it says more
 	}
 	if err != nil {
 		return fmt.Errorf("host %s: %w", r.host.Name, err)
@@ -216,7 +216,7 @@ func (r *remote) signal(s syscall.Signal) {
 	}
 }
 
-// endIn ends the connection where it does not end by itself in a while.
+// endIn ends the connection after d, unless it has ended by itself.
 func (r *remote) endIn(d time.Duration) { time.AfterFunc(d, crash.Caught(r.end)) }
 
 // end ends the connection, if it has not ended.
@@ -236,13 +236,13 @@ func (r *remote) leave() error {
 	return nil
 }
 
-// tail keeps the last line that is written to it.
+// tail keeps the end of the text written to it, for its last line.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-// maxTail is the most bytes that are kept.
+// maxTail is how many bytes are kept.
 const maxTail = 4096
 
 func (t *tail) Write(text []byte) (int, error) {
@@ -255,7 +255,8 @@ func (t *tail) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// explain says why a connection ended: what was wrong with it, or what ssh said last, and how it ended.
+// explain returns why a connection ended: what was wrong with it, or otherwise the last line of ssh and its exit
+// status.
 func (t *tail) explain(wrong, ended error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -272,5 +273,5 @@ func (t *tail) explain(wrong, ended error) error {
 	return fmt.Errorf("ssh: %s: %s", exitOf(ended), said)
 }
 
-// quoted is a text as a word of a shell.
+// quoted returns a text as a word of the shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

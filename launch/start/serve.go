@@ -15,28 +15,28 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Words between a launcher and another host are lines of JSON.
+// A word is a message between a launcher and another host, as a line of JSON.
 type word struct {
-	// Of the launcher.
+	// From the launcher.
 	Order  *order `json:",omitempty"`
 	Signal int    `json:",omitempty"`
-	// Of the other host.
+	// From the other host.
 	Hello   *hello   `json:",omitempty"`
 	Started *started `json:",omitempty"`
 	Said    *said    `json:",omitempty"`
 	Ended   *end     `json:",omitempty"`
 }
 
-// hello is what is said first.
+// hello is the first word of the other host.
 type hello struct {
 	Version int
-	Port    string // that is free here
+	Port    string // a free port of that host
 }
 
 // started answers an order.
-type started struct{ Failed string } // why; "": all have started
+type started struct{ Failed string } // the reason; "": all have started
 
-// said is a line of a process.
+// said is a line that a process printed.
 type said struct {
 	Rank int
 	Errs bool
@@ -45,14 +45,14 @@ type said struct {
 
 const (
 	wordsVersion = 1
-	maxWord      = 4 << 20 // bytes of a word: an environment, or a line
+	maxWord      = 4 << 20 // most bytes of a word, which has an environment or a line
 )
 
-// orphanGrace is how long processes have whose launcher is gone: their run is over.
+// orphanGrace is how long processes have to stop when their launcher is gone.
 const orphanGrace = 10 * time.Second
 
-// Serve starts what the launcher at the other end of a connection asks for, and tells it what becomes of that.
-// It returns when all has ended; where the connection ends first, or ctx, it tells the processes to stop.
+// Serve starts the processes that the launcher at the other end of a connection orders, and reports on them. It
+// returns when all have ended. If the connection or ctx ends first, it tells the processes to stop.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	v := &server{out: json.NewEncoder(out), gone: make(chan struct{})}
 	port, err := freePort()
@@ -85,7 +85,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	first, there := <-words
 	switch {
 	case !there && wrong == nil:
-		return nil // it needs nothing
+		return nil // the launcher needs nothing here
 	case !there:
 		return fmt.Errorf("start: the launcher's order cannot be read: %w", wrong)
 	case first.Order == nil:
@@ -100,7 +100,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		_ = v.say(word{Started: &started{err.Error()}})
 		return err
 	}
-	_ = v.say(word{Started: &started{}}) // that the launcher is gone is heard below
+	_ = v.say(word{Started: &started{}}) // an absent launcher is noticed below
 	for {
 		select {
 		case w, there := <-words:
@@ -120,7 +120,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	return c.leave()
 }
 
-// server tells the launcher.
+// server sends reports to the launcher.
 type server struct {
 	mu   sync.Mutex
 	out  *json.Encoder
@@ -135,12 +135,12 @@ func (v *server) say(w word) error {
 }
 
 func (v *server) says(rank int, errs bool, line []byte) error {
-	_ = v.say(word{Said: &said{rank, errs, line}}) // where the launcher is gone, processes may still save
+	_ = v.say(word{Said: &said{rank, errs, line}}) // the launcher may be gone while processes still save
 	return nil
 }
 
 func (v *server) ended(e end) {
-	_ = v.say(word{Ended: &e}) // a launcher that is gone asks for nothing
+	_ = v.say(word{Ended: &e}) // an error means that the launcher is gone, and needs no report
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.left--; v.left == 0 {

@@ -1,47 +1,47 @@
 // Package start starts the processes of a run, on this host or on several, watches them, and starts them again.
 //
-// In: a command line, hosts and how many processes on each, and an environment. Out: what the processes print,
-// each line behind its rank, and an Outcome: the exit code of the first cause, and whose it was. Each process
-// is given its place in the environment (package launch), where rank 0 is met, and the token, which is made
-// where the environment has none. Refused: no program, no processes, an environment that is in a world of
-// several already, a host that does not answer.
+// In: a command line, hosts with their numbers of processes, and an environment. Out: what the processes print, each
+// line after its rank, and an Outcome with the exit code and the rank of the first cause. Each process gets in its
+// environment its rank (package launch), the address of rank 0, and the token. A token is made if the environment
+// has none. Refused: no program, no processes, an environment that already belongs to a world of several, a host
+// that does not answer.
 //
 // # Hosts
 //
-// A host without a name is this one, and so is one that is called as it is. Every other is reached by one
-// connection of the user's own ssh, which asks nothing. At its end the program itself, given Spec.Remote,
-// calls Serve. Through the connection go the processes' environment, their output, signals, and how they
-// ended; no variable is an argument of any command. Where the connection ends, at either end, the processes of
-// that host are told to stop, and for the run they are lost. Variables that a host gets are millrace's own
-// and those that say how libraries compute (carried); all others are that host's.
+// A host without a name, or with the name of this host, is this host. Every other host is reached by one connection
+// of the user's own ssh, which must not need any input. There the program itself runs with the arguments Spec.Remote
+// and calls Serve. The connection carries the processes' environment, their output, signals, and how they ended. No
+// variable is passed as an argument of a command. If the connection ends, the processes of that host are told to
+// stop, and the run counts them as lost. A host gets millrace's own variables and those that control how libraries
+// compute (carried). All other variables are that host's own.
 //
-// Rank 0 is met on the loopback where all processes are on one host, or else at the name of the first host, or
-// at what MILLRACE_MASTER_ADDR and MILLRACE_MASTER_PORT of the environment say.
+// If all processes are on one host, rank 0 listens on the loopback. Otherwise its address is the name of the first
+// host, or what MILLRACE_MASTER_ADDR and MILLRACE_MASTER_PORT of the environment say.
 //
 // # The first cause
 //
-// Where a process ends with another code than 0, the rest have a while to notice by themselves. Then they are
-// told to stop, and at last killed. The first cause is the first process that failed. Of those that end at about
-// the same time, one that says that it lost a peer comes behind one that says anything else or is lost with its
-// host, and one that says that it was stopped behind all; what ended because it was told to is none.
+// When a process ends with a code other than 0, the rest have some time to notice by themselves. Then they are told
+// to stop, and at last killed. The first cause is the first process that failed. Among processes that end at about
+// the same time, the order is: first an ordinary failure, then a process lost with its host, then one that has lost
+// a peer, last one that was stopped. A process that ended because this package told it to stop is never a cause.
 //
 // # Another start
 //
-// A run starts again where the exit code says that it may help, with the same identity and another number.
-// Hosts that do not answer by then, or cannot start their processes, are left out. Where none is left, the outcome is
-// that of the start before.
+// A run starts again if the exit code says that this may help, with the same identity and a new restart number.
+// Hosts that do not answer by then, or cannot start their processes, are left out. If none is left, the outcome is
+// that of the previous start.
 //
 // # Signals
 //
-// The end of the context tells every process to stop, by the Signal of its cause or else by SIGTERM, and kills
-// what has not ended in Spec.Grace. Processes lead groups of their own, so that a signal to the caller's
-// group comes by way of the caller alone; what a process starts ends with it. Where the caller dies, its
-// processes are told.
+// The end of the context tells every process to stop, by the Signal of its cause or by SIGTERM, and kills those that
+// have not ended after Spec.Grace. Each process leads a process group of its own. So a signal to the caller's group
+// reaches the processes only through the caller, and the children of a process end with it. If the caller dies, its
+// processes get SIGTERM.
 //
-// # What whoever uses it must do
+// # Duties of the caller
 //
-// End the context where the caller is told to stop; print Outcome where its Code is not 0; call Serve, with
-// standard input and output, where the program is given Spec.Remote.
+// End the context when the caller is told to stop. Print Outcome if its Code is not 0. Call Serve, with standard
+// input and output, if the program is started with the arguments Spec.Remote.
 package start
 
 import (
@@ -55,26 +55,26 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// Spec is what to start.
+// Spec says what to start.
 type Spec struct {
 	Program  string
 	Args     []string
 	Hosts    []Host
-	Env      []string // what every process has, as os.Environ gives it
-	Restarts int      // most times that the run starts again
-	// Remote is the arguments by which Program calls Serve.
+	Env      []string // of every process, in the form of os.Environ
+	Restarts int      // how often the run may start again
+	// Remote holds the arguments with which Program calls Serve.
 	Remote []string
-	// Dir is where processes run; "": where the caller does.
+	// Dir is the folder in which processes run; "": that of the caller.
 	Dir string
-	// Notice is how long the rest have to end by themselves after the first failure; 0: 15 seconds.
+	// Notice is the time in which the rest may end by themselves after the first failure; 0: 15 seconds.
 	Notice time.Duration
-	// Grace is how long they have after they are told to stop; 0: a minute.
+	// Grace is the time between telling processes to stop and killing them; 0: a minute.
 	Grace time.Duration
-	// Stdout and Stderr take what the processes print, whole lines at a time; nil takes nothing.
+	// Stdout and Stderr get what the processes print, in whole lines; nil discards it.
 	Stdout, Stderr io.Writer
-	// Bare says that rank 0 alone prints to Stdout, which then has no ranks in front of lines.
+	// Bare says that only rank 0 prints to Stdout. Its lines then have no rank before them.
 	Bare bool
-	// Again is told of every start but the first; nil: nobody is.
+	// Again is called before every start except the first; it may be nil.
 	Again func(start int, after Outcome)
 
 	id, token string // of the run
@@ -84,27 +84,27 @@ type Spec struct {
 // Outcome is how a run ended.
 type Outcome struct {
 	Code int    // exit code of the first cause
-	Rank int    // whose it is, where Code is not 0
+	Rank int    // its rank, if Code is not 0
 	How  string // in words
 }
 
-// signalled is the cause of a context that a signal has ended, which the processes are told to stop by.
+// signalled is the cause of a context that a signal has ended. The processes are then sent the same signal.
 type signalled interface {
 	error
 	Signal() syscall.Signal
 }
 
-// Times of a run.
+// Time limits of a run.
 const (
 	defaultNotice = 15 * time.Second
 	defaultGrace  = time.Minute
-	together      = 500 * time.Millisecond // in which processes fail at about the same time
+	together      = 500 * time.Millisecond // processes that fail within this time fail at about the same time
 )
 
-// MaxProcesses is the most in all.
+// MaxProcesses is the largest number of processes on all hosts.
 const MaxProcesses = 4096
 
-// Run starts the processes, and again where their exit code says that it may help.
+// Run starts the processes, and starts them again if their exit code says that this may help.
 func Run(ctx context.Context, s Spec) (Outcome, error) {
 	if err := s.complete(); err != nil {
 		return Outcome{}, fmt.Errorf("start: %w", err)
@@ -115,7 +115,7 @@ func Run(ctx context.Context, s Spec) (Outcome, error) {
 		switch {
 		case err != nil && start == 0:
 			return o, fmt.Errorf("start: %w", err)
-		case err != nil: // the first cause is still that of the start before
+		case err != nil: // the first cause remains that of the previous start
 			_, _ = fmt.Fprintf(s.Stderr, "no other start: %v\n", err)
 			return before, nil
 		}
@@ -129,7 +129,7 @@ func Run(ctx context.Context, s Spec) (Outcome, error) {
 	}
 }
 
-// complete fills in what was left out, and refuses what cannot be started.
+// complete fills in defaults, and refuses what cannot be started.
 func (s *Spec) complete() error {
 	n, whole := 0, s.Program != "" && len(s.Hosts) > 0
 	for _, h := range s.Hosts {
@@ -169,7 +169,8 @@ func (s *Spec) complete() error {
 	return nil
 }
 
-// readToken is the token of the environment, which other hosts need not have the file of, or a new one.
+// readToken returns the token of the environment, or a new one. Other hosts get the token itself, since they may not
+// have its file.
 func (s *Spec) readToken(t launch.Token) (string, error) {
 	if t == (launch.Token{}) {
 		return random(32), nil
@@ -178,14 +179,14 @@ func (s *Spec) readToken(t launch.Token) (string, error) {
 	return string(token), err
 }
 
-// once starts the processes and waits until all have ended. Hosts that cannot be used fail the first start, and are
-// left out of another.
+// once starts the processes and waits until all have ended. Unusable hosts make the first start fail; later starts
+// leave them out.
 func (s *Spec) once(ctx context.Context, start int) (Outcome, error) {
 	for bad := make([]error, len(s.Hosts)); ; {
 		g := newGang(s)
 		g.gather(ctx, bad)
 		if ctx.Err() != nil {
-			return stopped(ctx), g.leave() // nothing has been started
+			return stopped(ctx), g.leave() // no process was started
 		}
 		err := errors.Join(bad...)
 		if start == 0 && err != nil || len(g.hosts) == 0 {

@@ -16,24 +16,24 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// gang is the processes of one start.
+// gang holds the processes of one start.
 type gang struct {
 	*Spec
-	hosts []Host // that there are
-	crews []crew // by host
-	port  string // of rank 0, as its host proposes
+	hosts []Host // the hosts that are used
+	crews []crew // by index of hosts
+	port  string // for rank 0, proposed by its host
 
 	ends  chan end
-	total int // of processes
-	left  int // of those that have not ended
+	total int // number of processes
+	left  int // processes that have not ended
 
 	printing sync.Mutex
-	names    []string // of hosts, by rank; nil: there is one host
+	names    []string // names of hosts, by rank; nil: only one host
 }
 
 func newGang(s *Spec) *gang { return &gang{Spec: s, ends: make(chan end, MaxProcesses)} }
 
-// gather reaches the hosts that are not known to be bad, and notes why others are.
+// gather connects to the hosts that are not known to be bad. In bad it records why a host cannot be reached.
 func (g *gang) gather(ctx context.Context, bad []error) {
 	crews, ports := make([]crew, len(g.Hosts)), make([]string, len(g.Hosts))
 	var all sync.WaitGroup
@@ -66,7 +66,7 @@ func (g *gang) gather(ctx context.Context, bad []error) {
 	}
 }
 
-// begin starts the processes of all hosts that gather has reached. Where it cannot, it notes which hosts are bad.
+// begin starts the processes of all hosts that gather has reached. If it fails, it records the bad hosts.
 func (g *gang) begin(start int, bad []error) bool {
 	var orders []order
 	rank := 0
@@ -104,7 +104,7 @@ func (g *gang) begin(start int, bad []error) bool {
 	return errors.Join(errs...) == nil
 }
 
-// says prints a line of a process, with its rank in front unless the line is a record in JSON.
+// says prints a line of a process, after its rank unless the line is a JSON record.
 func (g *gang) says(rank int, errs bool, line []byte) error {
 	to := g.Stdout
 	if errs {
@@ -117,13 +117,13 @@ func (g *gang) says(rank int, errs bool, line []byte) error {
 	case g.total > 1:
 		text = fmt.Appendf(nil, "[%d] ", rank)
 	}
-	if g.Bare && !errs && rank == 0 || bytes.HasPrefix(line, []byte(`{"`)) && json.Valid(line) { // a record says its rank
+	if g.Bare && !errs && rank == 0 || bytes.HasPrefix(line, []byte(`{"`)) && json.Valid(line) { // a record names its rank
 		text = nil
 	}
 	return g.write(to, append(append(text, line...), '\n'))
 }
 
-// write writes whole lines, so that those of processes do not mix.
+// write writes whole lines, so that lines of different processes do not mix.
 func (g *gang) write(to io.Writer, text []byte) error {
 	g.printing.Lock()
 	defer g.printing.Unlock()
@@ -133,14 +133,14 @@ func (g *gang) write(to io.Writer, text []byte) error {
 
 func (g *gang) ended(e end) { g.ends <- e }
 
-// signal tells every process that has not ended, and what it has started.
+// signal sends a signal to every process that has not ended, and to its children.
 func (g *gang) signal(s syscall.Signal) {
 	for _, c := range g.crews {
 		c.signal(s)
 	}
 }
 
-// leave waits until nothing is left.
+// leave waits until nothing of the crews is left.
 func (g *gang) leave() error {
 	var errs []error
 	for _, c := range g.crews {
@@ -149,7 +149,7 @@ func (g *gang) leave() error {
 	return errors.Join(errs...)
 }
 
-// next waits for the next process to end. It is nil where the time is over, or stopped is closed, before that.
+// next waits for the next process to end. It returns nil if the time is over or stopped is closed first.
 func (g *gang) next(over <-chan time.Time, stopped <-chan struct{}) *end {
 	select {
 	case e := <-g.ends:
@@ -161,7 +161,7 @@ func (g *gang) next(over <-chan time.Time, stopped <-chan struct{}) *end {
 	return nil
 }
 
-// watch waits until all have ended, and says why.
+// watch waits until all processes have ended, and returns the outcome.
 func (g *gang) watch(ctx context.Context) Outcome {
 	var first *end
 	for first == nil && g.left > 0 {
@@ -191,8 +191,8 @@ func (g *gang) watch(ctx context.Context) Outcome {
 	return Outcome{Code: first.Code, Rank: first.Rank, How: first.How}
 }
 
-// behind says behind how many others an end is as a cause: whoever stopped since others did or since it was told to
-// stands last, in front of it who lost others, then who is lost with its host, and first who failed.
+// behind returns the priority of an end as the first cause, 0 the highest. Ordinary failures come first, then
+// processes lost with their host, then those that have lost a peer, last those that were stopped.
 func (e *end) behind() int {
 	switch {
 	case e.Lost:
@@ -205,7 +205,7 @@ func (e *end) behind() int {
 	return 0
 }
 
-// end tells the rest to stop, and kills what does not in time.
+// end tells the rest to stop, and kills those that do not stop in time.
 func (g *gang) end(signal syscall.Signal, ended func(*end)) {
 	g.signal(signal)
 	for grace := time.After(g.Grace); g.left > 0; {
@@ -221,13 +221,13 @@ func (g *gang) end(signal syscall.Signal, ended func(*end)) {
 	}
 }
 
-// stopped is the outcome of processes that the end of a context has stopped.
+// stopped returns the outcome of processes that the end of a context has stopped.
 func stopped(ctx context.Context) Outcome {
 	signal := signalOf(ctx)
 	return Outcome{Code: 128 + int(signal), How: fmt.Sprintf("all processes were told to stop (%v)", signal)}
 }
 
-// signalOf is what a context has ended by.
+// signalOf returns the signal that has ended a context, or SIGTERM.
 func signalOf(ctx context.Context) syscall.Signal {
 	var by signalled
 	if errors.As(context.Cause(ctx), &by) {
@@ -236,8 +236,7 @@ func signalOf(ctx context.Context) syscall.Signal {
 	return syscall.SIGTERM
 }
 
-// stop tells all processes to stop. They may end well; what they say by then is the outcome, unless they say
-// nothing else than that they were told to.
+// stop tells all processes to stop. If one of them fails for another reason meanwhile, that is the outcome.
 func (g *gang) stop(ctx context.Context) Outcome {
 	o := stopped(ctx)
 	g.end(signalOf(ctx), func(e *end) {
