@@ -2,10 +2,10 @@ package engine
 
 import "unsafe"
 
-// Number is what tensors and files hold.
+// Number is a type of number that tensors and files can hold.
 type Number interface{ float32 | float64 | int64 }
 
-// Bytes views numbers as the bytes they are in this machine's memory.
+// Bytes returns the memory of numbers as bytes, in this machine's byte order.
 func Bytes[T Number](numbers []T) []byte {
 	if len(numbers) == 0 {
 		return nil
@@ -13,8 +13,8 @@ func Bytes[T Number](numbers []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&numbers[0])), len(numbers)*int(unsafe.Sizeof(numbers[0])))
 }
 
-// Numbers views bytes as the numbers they are in this machine's memory. Bytes that are no whole number
-// at the end are left off; the first must lie where a number may.
+// Numbers returns the memory of bytes as numbers, in this machine's byte order. An incomplete number at the end is
+// left off. The bytes must be aligned for the type.
 func Numbers[T Number](bytes []byte) []T {
 	var one T
 	n := len(bytes) / int(unsafe.Sizeof(one))

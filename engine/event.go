@@ -2,23 +2,23 @@ package engine
 
 import "time"
 
-// Point is something that can be waited for.
+// Point is a point in a device's work that can be waited for.
 type Point interface {
-	// Done says whether it has happened. It does not wait.
+	// Done says whether the point has been reached. It does not wait.
 	Done() bool
-	// Wait blocks until it has, and says what failed in front of it. Any goroutine may.
+	// Wait blocks until the point is reached, and returns the error of earlier work. Any goroutine may call it.
 	Wait() error
 }
 
-// Event marks a point in the work issued on a stream. It is set when all work before it is done, or when some of that
-// work has failed.
+// Event marks a point in the work issued on a stream. It is set when all work before it is done, or when some of
+// that work has failed.
 type Event interface {
 	Point
-	// At is when it was set, by this process's clock; it waits until it is.
+	// At returns when the event was set, by this process's clock. It waits until it is set.
 	At() time.Time
 }
 
-// Past is an Event that was set at a time: what a device records whose work is done when a call returns.
+// Past is an Event that was set at this time. Devices that finish their work within the call record it.
 type Past time.Time
 
 // Done implements Point.
@@ -30,12 +30,12 @@ func (Past) Wait() error { return nil }
 // At implements Event.
 func (p Past) At() time.Time { return time.Time(p) }
 
-// Stream is an order of work on a device: what is issued on it happens in that order, some time after
-// the call that issued it has returned. Nothing orders two streams but Await.
+// Stream runs work on a device in the order of issue, some time after the issuing call has returned. Only Await
+// orders the work of two streams.
 type Stream interface {
-	// Record marks the point behind everything issued so far. A mark that cannot be made says why at Wait.
+	// Record marks the point after everything issued so far. If it cannot be made, the error comes from Wait.
 	Record() Event
-	// Await has everything that is issued from now on happen behind p. The caller waits only where what is
-	// issued happens at once, on a CPU.
+	// Await makes all work issued from now on run after p. The caller itself waits only on a CPU, where work happens
+	// at once.
 	Await(p Point) error
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// Verbs on tensors that are no part of a model's formula, each by an operator that every engine has. Like
-// every call they are issued on the device's stream and make no graph.
+// The functions below work on tensors outside of a model's formula, each by an operator that every engine has. Like
+// every call, they are issued on the device's stream. They make no graph.
 
-// first calls an operator that yields one tensor, with autograd off.
+// first calls an operator that returns one tensor, with autograd off.
 func first(d Device, op string, args ...any) (t Tensor, err error) {
 	err = d.NoGrad(func() error {
 		out, err := d.Call(op, args...)
@@ -24,7 +24,7 @@ func first(d Device, op string, args ...any) (t Tensor, err error) {
 	return t, err
 }
 
-// inPlace calls an operator that changes its first argument and yields it, which is not kept.
+// inPlace calls an operator that changes its first argument, and drops the result.
 func inPlace(d Device, op string, args ...any) error {
 	m := d.Begin()
 	_, err := first(d, op, args...)
@@ -32,27 +32,27 @@ func inPlace(d Device, op string, args ...any) error {
 	return err
 }
 
-const contiguousFormat = 0 // of libtorch's memory formats
+const contiguousFormat = 0 // contiguous_format among libtorch's memory formats
 
-// Unseen is t's memory, through which writes go unnoticed by graphs that saved t: their backwards, if they
-// read it, read what is there then.
+// Unseen returns a tensor on t's memory that autograd does not watch. A graph that saved t does not notice writes
+// through it, and its backward reads the new values.
 func Unseen(d Device, t Tensor) (Tensor, error) { return first(d, "aten::data", t) }
 
-// Copy is a contiguous copy of t in the innermost scope.
+// Copy returns a contiguous copy of t, in the innermost scope.
 func Copy(d Device, t Tensor) (Tensor, error) { return first(d, "aten::clone", t, contiguousFormat) }
 
-// Narrow is the elements from start on, length many, along a dimension. It shares t's memory.
+// Narrow returns length elements from start on, along a dimension. It shares t's memory.
 func Narrow(d Device, t Tensor, dim int, start, length int64) (Tensor, error) {
 	return first(d, "aten::narrow", t, dim, start, length)
 }
 
-// Cat is tensors joined along a dimension: a copy.
+// Cat joins tensors along a dimension; the result is a copy.
 func Cat(d Device, ts []Tensor, dim int) (Tensor, error) { return first(d, "aten::cat", ts, dim) }
 
-// Stack is tensors of one shape side by side along a new first dimension: a copy.
+// Stack joins tensors of one shape along a new first dimension; the result is a copy.
 func Stack(d Device, ts []Tensor) (Tensor, error) { return first(d, "aten::stack", ts, 0) }
 
-// CopyInto overwrites to with from, which has its shape and type.
+// CopyInto overwrites to with from, which has the same shape and type.
 func CopyInto(d Device, to, from Tensor) error { return inPlace(d, "aten::copy_", to, from) }
 
 // AddInto adds from, times scale, to to.
@@ -63,27 +63,27 @@ func AddInto(d Device, to, from Tensor, scale float64) error {
 // Scale multiplies t.
 func Scale(d Device, t Tensor, by float64) error { return inPlace(d, "aten::mul_.Scalar", t, by) }
 
-// Divide divides t. Its bits differ from those of Scale by the inverse.
+// Divide divides t. The bits differ from those of Scale by the inverse.
 func Divide(d Device, t Tensor, by float64) error { return inPlace(d, "aten::div_.Scalar", t, by) }
 
-// SquareSum is the sum of squares of a tensor of floats, a Float64 of no dimension. Every element is
-// squared in float64, and on CPUs the squares are added in eight partial sums, element i to sum i mod 8,
-// and those as ((0+1)+(2+3)) + ((4+5)+(6+7)).
+// SquareSum returns the sum of squares of a tensor of floats, as a Float64 scalar. Every element is squared in
+// float64. On CPUs the squares are added in eight partial sums, element i to sum i mod 8, and those as ((0+1)+(2+3))
+// + ((4+5)+(6+7)).
 func SquareSum(d Device, t Tensor) (Tensor, error) { return first(d, "millrace::square_sum", t) }
 
-// Mask is a dropout mask of a shape, in the type and on the device of like. The shape's first dimension is rows. Row
-// r has the elements that the key and the row's number firstRow+r give, whatever else is in the tensor: with mix the
-// finalizer of SplitMix64 and g = 0x9e3779b97f4a7c15, word n of the row, from 1, is mix(k + g n), k = mix(key + g
-// (firstRow+r+1)). Each word serves four elements, its lowest 16 bits the first of them: an element is 0 where its
+// Mask returns a dropout mask of a shape, with the type and device of like. The shape's first dimension is rows. Row
+// r depends only on the key and the row's number firstRow+r, not on the other rows. With mix the finalizer of
+// SplitMix64 and g = 0x9e3779b97f4a7c15, word n of the row, from 1, is mix(k + g n), where k = mix(key + g
+// (firstRow+r+1)). Each word serves four elements, its lowest 16 bits the first of them. An element is 0 where its
 // bits are below threshold, and keep elsewhere.
 func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, threshold uint16, keep float64) (Tensor,
 	error) {
 	return first(d, "millrace::mask", like, shape, int64(key), firstRow, int64(threshold), keep)
 }
 
-// Pack is the rows of a tensor of floats in a packed format: bytes of its shape and f.ElementBytes behind that, and of
-// formats with scales bytes of the shape rows and packing.ScaleBytes. Errors are noted in seen, the packing.Numbers
-// of a packing.Seen as Float64.
+// Pack returns the rows of a tensor of floats in a packed format. packed has the tensor's shape with one more
+// dimension of f.ElementBytes. scales, for formats with scales, has the shape [rows, packing.ScaleBytes]. Rounding
+// errors are recorded in seen: the packing.Numbers values of a packing.Seen, as Float64.
 func Pack(d Device, t Tensor, f packing.Format, seen Tensor) (packed, scales Tensor, err error) {
 	err = d.NoGrad(func() error {
 		out, err := d.Call("millrace::pack", t, f.String(), seen)
@@ -98,7 +98,7 @@ func Pack(d Device, t Tensor, f packing.Format, seen Tensor) (packed, scales Ten
 	return packed, scales, err
 }
 
-// Unpack is the floats of a type that Pack's bytes stand for.
+// Unpack returns the floats, of a type, that Pack has encoded.
 func Unpack(d Device, packed, scales Tensor, f packing.Format, dtype DType) (Tensor, error) {
 	return first(d, "millrace::unpack", packed, scales, f.String(), dtype)
 }

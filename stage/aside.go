@@ -6,13 +6,13 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Aside is the gradients of one update, out of the way of the next update's.
+// Aside holds the gradients of one update, so that the next update's can be gathered meanwhile.
 type Aside struct {
 	grads  [][]engine.Tensor // by parameter and use
-	summed bool              // tied uses have been added up
+	summed bool              // the gradients of tied uses have been added up
 }
 
-// Free drops gradients that no update goes by.
+// Free drops gradients that are not used for an update.
 func (a *Aside) Free() {
 	for _, uses := range a.grads {
 		for _, t := range uses {
@@ -22,8 +22,8 @@ func (a *Aside) Free() {
 	a.grads = nil
 }
 
-// SetAside takes the gradients gathered so far as those of an update to come, so that the backwards behind it
-// gather new ones. The vectors that OfLayer has given out stay theirs.
+// SetAside takes the gradients gathered so far for a later update, so that the following backwards gather new ones.
+// The vectors that OfLayer has returned remain views of these gradients.
 func (g *Gradients) SetAside() (*Aside, error) {
 	if err := g.hold(); err != nil {
 		return nil, err
@@ -45,8 +45,7 @@ func (g *Gradients) SetAside() (*Aside, error) {
 	return a, nil
 }
 
-// Exchange exchanges the gradients in hand with those that were set aside; what it returns exchanges them
-// back.
+// Exchange swaps the gradients in hand with those that were set aside. The function it returns swaps them back.
 func (g *Gradients) Exchange(a *Aside) (back func()) {
 	swap := func() {
 		for i, p := range g.params.Learned {
@@ -61,8 +60,8 @@ func (g *Gradients) Exchange(a *Aside) (back func()) {
 	return swap
 }
 
-// Give gives away the gradients gathered so far, of each parameter one by its number, and gathers new ones: for a
-// stage of these layers elsewhere, which has the weights. They are whoever's takes them.
+// Give returns the gradients gathered so far, indexed by parameter, and begins to gather new ones. They are for the
+// stage of the same layers that has the weights. They belong to the caller.
 func (g *Gradients) Give() (Tensors, error) {
 	if err := g.Gather(); err != nil {
 		return nil, err
@@ -79,7 +78,7 @@ func (g *Gradients) Give() (Tensors, error) {
 	return all, nil
 }
 
-// Take has the next update go by gradients that another stage of these layers gave away.
+// Take makes the next update use gradients that another stage of the same layers gave away.
 func (g *Gradients) Take(grads Tensors) error {
 	if len(grads) != len(g.params.Learned) || g.taken {
 		grads.Free()

@@ -4,21 +4,21 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Backward computes the gradients of a micro-batch that Forward computed, adds those of
-// the parameters to what has gathered, and frees what was held. given is the gradients of the
-// values of Out, the stage's from now on; values nobody needed may be missing. On the last
-// stage the loss is seeded with weight, the micro-batch's rows over its minibatch's, so
-// that gradients are those of the mean over a minibatch; where an update covers several
-// minibatches it divides their sum itself (optim.Step.GradScale). The results are copies of the
-// gradients of the values of In, for others to own: autograd may let two gradients share
-// memory, and one of them may be a parameter's, which the next backward adds to.
+// Backward computes the gradients of a micro-batch that Forward computed. It adds those of the parameters to the
+// gradients gathered so far, and frees what the micro-batch held. given holds the gradients of the values of Out;
+// they belong to the stage from now on. Values whose gradient is not needed may be missing. On the last stage the
+// loss is seeded with weight, the micro-batch's rows divided by its minibatch's. So the gradients are those of the
+// mean over a minibatch. If an update covers several minibatches, it divides their sum itself
+// (optim.Step.GradScale). The results are copies of the gradients of the values of In, and belong to the caller.
+// They are copies because autograd may let two gradients share memory, and one of them may be a parameter's, which
+// the next backward adds to.
 func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error) {
 	return s.goBack(id, given, weight, nil)
 }
 
-// BackwardInput is Backward without the weights' half of layers that can be split, which it
-// keeps for BackwardWeight. Micro-batches whose weights' halves run in the order of their
-// backwards leave the bits in the parameters' gradients that Backward leaves.
+// BackwardInput is Backward without the weights' gradients of layers that can be split; BackwardWeight computes
+// those later. If the micro-batches' BackwardWeights run in the order of their backwards, the parameters' gradients
+// have the same bits as after Backward.
 func (s *Stage) BackwardInput(id int, given Tensors, weight float64) (Tensors, error) {
 	h := &half{works: make([]engine.Work, s.Last-s.First+1)}
 	back, err := s.goBack(id, given, weight, h)
@@ -30,13 +30,13 @@ func (s *Stage) BackwardInput(id int, given Tensors, weight float64) (Tensors, e
 	return back, nil
 }
 
-// half is what is left to do of a backward: the weights' part of each layer, from First.
+// half is the remaining half of a backward: the weights' gradients of each layer, from First.
 type half struct {
 	works   []engine.Work
 	version int
 }
 
-// begin computes the input's half of layer First+at, and keeps what is left to do, if anything is.
+// begin computes the input's gradient of layer First+at, and keeps the remaining work, if there is any.
 func (h *half) begin(dev engine.Device, at int, outputs, seeds []engine.Tensor) error {
 	w, err := dev.BackwardInput(outputs, seeds)
 	if err != nil {
@@ -58,7 +58,8 @@ func (h *half) free() {
 	}
 }
 
-// BackwardWeight runs what BackwardInput left of a micro-batch, from the last layer to the first.
+// BackwardWeight computes the weights' gradients that BackwardInput left of a micro-batch, from the last layer to
+// the first.
 func (s *Stage) BackwardWeight(id int) error {
 	h, err := s.open.endHalf(id)
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *Stage) gathered(l int) error {
 	return s.Gathered(l)
 }
 
-// goBack is Backward, or with a half BackwardInput.
+// goBack does Backward, or BackwardInput if left is not nil.
 func (s *Stage) goBack(id int, given Tensors, weight float64, left *half) (Tensors, error) {
 	b := &way{grads: Tensors{}, weight: weight, half: left, gathered: s.gathered}
 	defer b.grads.Free()
@@ -124,14 +125,14 @@ func (s *Stage) goBack(id int, given Tensors, weight float64, left *half) (Tenso
 	return back, nil
 }
 
-// way is a micro-batch's way back through the layers. It holds the gradients of the values that layers in front are
-// still to go back through, each the sum of what the layers behind have added.
+// way is a micro-batch's way back through the layers. grads holds the gradients of values that earlier layers must
+// still go back through. Each is the sum of what the later layers have added.
 type way struct {
 	f        *flight
 	grads    Tensors
 	weight   float64
-	half     *half                 // takes the weights' half of the layers; nil: whole backwards
-	gathered func(layer int) error // told of each layer, of whole backwards
+	half     *half                 // collects the weights' half of the layers; nil: whole backwards
+	gathered func(layer int) error // is called after each layer of a whole backward
 }
 
 // run goes back through all layers, segment by segment.
@@ -155,7 +156,7 @@ func (b *way) run() error {
 	return nil
 }
 
-// through goes back through layers whose graphs are there.
+// through goes back through layers whose graphs exist.
 func (b *way) through(first, last int) error {
 	y := b.f.y
 	for l := last; l >= first; l-- {
@@ -178,8 +179,8 @@ func (b *way) through(first, last int) error {
 	return nil
 }
 
-// layer runs one layer's graph and passes on the gradients of what it read. It adds them, in the order of its
-// inputs, to those of the layers behind it.
+// layer runs one layer's graph and passes on the gradients of its inputs. It adds them, in the order of its inputs,
+// to those from later layers.
 func (b *way) layer(l int) error {
 	y, at := b.f.y, b.f.at(l)
 	dev := y.c.Device
@@ -212,7 +213,7 @@ func (b *way) layer(l int) error {
 	return err
 }
 
-// seeded is the outputs of a layer that have a gradient, and the gradients.
+// seeded returns the outputs of a layer that have a gradient, and those gradients.
 func (b *way) seeded(l int) (outputs, seeds []engine.Tensor) {
 	graph := b.f.y.c.Graph
 	for k, v := range graph.makes[l] {
@@ -223,9 +224,9 @@ func (b *way) seeded(l int) (outputs, seeds []engine.Tensor) {
 	return outputs, seeds
 }
 
-// collect takes the gradients of a layer's leaves and returns those made. They
-// are contiguous, as they would be had they crossed a cut: an operator may compute
-// other bits on other strides. Sums are out of place because gradients may share memory.
+// collect takes the gradients of a layer's leaves and returns the tensors it made. They are made contiguous, as if
+// they had crossed a cut: an operator may compute other bits on other strides. Sums are not made in place because
+// gradients may share memory.
 func (b *way) collect(l int) (made []engine.Tensor, err error) {
 	dev, graph := b.f.y.c.Device, b.f.y.c.Graph
 	err = dev.NoGrad(func() error {

@@ -10,14 +10,14 @@ import (
 
 // Micro says which micro-batch a forward computes.
 type Micro struct {
-	ID             int // key between its forward and its backward
+	ID             int // connects its forward and its backward
 	Step           int
 	Index          int // within the step
-	FirstRow, Rows int // of the slice within the whole micro-batch
-	Version        int // of the weights it goes through, forward and backward
+	FirstRow, Rows int // of the slice, in rows of the whole micro-batch
+	Version        int // of the weights, for forward and backward
 }
 
-// Tensors is tensors by the values they stand for.
+// Tensors holds tensors by the number of their value.
 type Tensors map[int]engine.Tensor
 
 // Free gives all of them back.
@@ -27,13 +27,13 @@ func (t Tensors) Free() {
 	}
 }
 
-// flights is the micro-batches under way. Each is open between its forward and its backward, or its input's half, and
-// behind that one of the halves until the weights' half.
+// flights holds the micro-batches in flight. Each is in open between its forward and its backward. After
+// BackwardInput it is in halves until BackwardWeight.
 type flights struct {
 	open     map[int]*flight
 	halves   map[int]*half
-	peak     int // most in open at once
-	forwards int // of training so far
+	peak     int // largest size of open so far
+	forwards int // training forwards so far
 }
 
 // mayStart refuses a second forward of a micro-batch.
@@ -61,7 +61,7 @@ func (a *flights) end(id int) (*flight, error) {
 	return f, nil
 }
 
-// endHalf takes the second half of a micro-batch's backward out of the flights.
+// endHalf takes out the micro-batch whose BackwardWeight begins.
 func (a *flights) endHalf(id int) (*half, error) {
 	h := a.halves[id]
 	if h == nil {
@@ -71,7 +71,7 @@ func (a *flights) endHalf(id int) (*half, error) {
 	return h, nil
 }
 
-// abandon throws away what is open, and returns how much that was.
+// abandon throws away all open micro-batches, and returns their number.
 func (a *flights) abandon() (thrown int) {
 	thrown = len(a.open)
 	for micro, f := range a.open {
@@ -90,16 +90,16 @@ func (a *flights) free() {
 }
 
 // flight holds a micro-batch's values between its forward and its backward. These are what a layer's backward needs,
-// or, for layers that are computed again, the inputs of their segment. Nothing else is kept.
+// or, for layers that are recomputed, the inputs of their segment. Nothing else is kept.
 type flight struct {
 	y      *layers
 	micro  Micro
-	given  Tensors                 // what crossed the cut in front, and model inputs
-	made   []nn.Bundle             // by layer from First: outputs with their graphs; of the segment that is recomputed
-	leaves [][]engine.Tensor       // by layer from First: what the layer read
-	kept   Tensors                 // under recompute: what segments read that others of the stage made
-	params [][]engine.Tensor       // by layer from First: the version of the parameters that it goes through
-	before []map[int]engine.Tensor // under recompute, by layer from First: what the state of an nn.Stateful was
+	given  Tensors                 // values that crossed the cut before the stage, and model inputs
+	made   []nn.Bundle             // by layer from First: outputs with graphs; under recompute only of one segment
+	leaves [][]engine.Tensor       // by layer from First: the layer's inputs
+	kept   Tensors                 // under recompute: values of one segment that a later one reads
+	params [][]engine.Tensor       // by layer from First: parameters, of the micro-batch's version
+	before []map[int]engine.Tensor // under recompute, by layer from First: the state of an nn.Stateful before its forward
 }
 
 func (y *layers) newFlight(m Micro, given Tensors) *flight {
@@ -108,10 +108,10 @@ func (y *layers) newFlight(m Micro, given Tensors) *flight {
 		kept: Tensors{}, before: make([]map[int]engine.Tensor, n)}
 }
 
-// at is the index of layer l in slices that begin with layer First.
+// at returns the index of layer l in slices that begin with layer First.
 func (f *flight) at(l int) int { return l - f.y.c.First }
 
-// value is a value of the flight's: given, or made by a layer of the stage.
+// value returns a value: given, or made by a layer of the stage.
 func (f *flight) value(v int) engine.Tensor {
 	x := &f.y.c.Graph.values[v]
 	if t := f.kept[v]; t != nil {
@@ -123,7 +123,8 @@ func (f *flight) value(v int) engine.Tensor {
 	return f.given[v]
 }
 
-// context is what layer l is told of the micro-batch. Computed again, it reads the state that it then read.
+// context returns what layer l may know about the micro-batch. A recomputed layer gets the state that it had the
+// first time.
 func (f *flight) context(l int, training, again bool) *nn.Context {
 	params := f.params[f.at(l)]
 	if again && len(f.before[f.at(l)]) > 0 {
@@ -181,7 +182,7 @@ func (f *flight) recordLayer(l int, again bool) (err error) {
 	return nil
 }
 
-// keepState copies the buffers that a layer reads after changing them, for its forward of the backward.
+// keepState copies the buffers that a layer reads after changing them, for its recomputation.
 func (f *flight) keepState(l int) error {
 	of, stateful := f.y.c.Layers[l].(nn.Stateful)
 	if !stateful {
@@ -199,7 +200,7 @@ func (f *flight) keepState(l int) error {
 	return nil
 }
 
-// drop frees what layer l read and what it is the last to read, where no backward needs it.
+// drop frees the inputs of layer l, and values that no later layer reads, unless a backward needs them.
 func (f *flight) drop(l int) {
 	graph, at := f.y.c.Graph, f.at(l)
 	if !f.y.wires.back(l) {
@@ -215,7 +216,7 @@ func (f *flight) drop(l int) {
 	}
 }
 
-// dropMade frees a value that a layer of the stage has made, where no backward needs it.
+// dropMade frees a value made by the stage, unless a backward needs it.
 func (f *flight) dropMade(v int) {
 	x := &f.y.c.Graph.values[v]
 	if !f.y.wires.has(x.layer) || !f.y.wires.forwardOnly(v) {
@@ -237,8 +238,7 @@ func (f *flight) dropFeeds() {
 	}
 }
 
-// forget frees what was kept of the values that layers from first on make: their segment
-// is about to make them again.
+// forget frees the kept values that layers from first on make: their segment is about to make them again.
 func (f *flight) forget(first int) {
 	for v, t := range f.kept {
 		if f.y.c.Graph.values[v].layer >= first {
@@ -256,7 +256,7 @@ func (f *flight) free() {
 	}
 }
 
-// freeLayer gives back what layer First+at made and read.
+// freeLayer frees what layer First+at made and read.
 func (f *flight) freeLayer(at int) {
 	for _, n := range f.made[at] {
 		free(n.Tensor)

@@ -4,12 +4,12 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Forward computes a micro-batch of training. given holds the values of In and Feeds,
-// which the stage owns from now on, whatever it returns. The results are copies of the
-// values of Out and, on the last stage, the mean loss of the micro-batch, all of them the caller's.
+// Forward computes a micro-batch of training. given holds the values of In and Feeds; they belong to the stage from
+// now on, even after an error. out holds copies of the values of Out. On the last stage, loss is the mean loss of
+// the micro-batch. Both belong to the caller.
 //
-// Copies, because the stage keeps its outputs for its backward and each worker is charged
-// for the memory it would need on a device of its own.
+// They are copies because the stage keeps its outputs for its backward, and each worker is charged for the memory it
+// would need on a device of its own.
 func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss engine.Tensor, err error) {
 	f := s.layers.newFlight(micro, given)
 	err = s.open.mayStart(micro.ID)
@@ -44,7 +44,7 @@ func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss engine.Te
 	return out, loss, nil
 }
 
-// recordAll is a forward that keeps everything.
+// recordAll is a forward without recompute: it keeps all that backwards need.
 func (f *flight) recordAll() (out Tensors, loss engine.Tensor, err error) {
 	last := f.y.c.Last
 	if err := f.record(f.y.c.First, last, false); err != nil {
@@ -55,16 +55,16 @@ func (f *flight) recordAll() (out Tensors, loss engine.Tensor, err error) {
 		loss, err = f.y.apart(f.made[f.at(last)][0].Tensor)
 	}
 	if err == nil {
-		for _, v := range f.y.wires.out { // the others have their copies
+		for _, v := range f.y.wires.out { // the next stage has copies
 			f.dropMade(v)
 		}
 	}
 	return out, loss, err
 }
 
-// Evaluate computes a micro-batch without training: no gradients, nothing kept. given is the stage's from now on.
-// Where Shown names a state, layers read it. On the last stage it returns the micro-batch's Scores, which are the
-// caller's; out is as Forward's.
+// Evaluate computes a micro-batch without training: it makes no gradients and keeps nothing. given belongs to the
+// stage from now on. If Shown names a state, layers read that state in place of their parameters. On the last stage
+// it returns the micro-batch's Scores, which belong to the caller; out is as in Forward.
 func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, scores Scores, err error) {
 	defer given.Free()
 	if err := s.wires.check(given); err != nil {

@@ -7,21 +7,22 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Gradients is what backwards have added up of each use of each learned parameter since the last update.
+// Gradients holds what backwards have added up since the last update, for each use of each learned parameter.
 //
-// They gather on the leaves of one version of the weights, and move when a backward goes through another, so that they
-// add up in the order of the backwards. From Gather to Forget they are in hand: handles beside the leaves (Use).
+// They gather on the leaves of one version of the weights. When a backward uses another version they are moved to
+// its leaves, so that they add up in the order of the backwards. From Gather to Forget they are "in hand": the stage
+// holds handles on them besides the leaves (Use).
 type Gradients struct {
 	c         *Config
 	params    *Params
 	versions  *Versions
 	on        int  // the version on whose leaves they gather
 	summed    bool // tied uses within this stage have been added up since the last backward
-	taken     bool // those in hand are another stage's (Take)
-	exchanged bool // those in hand are a set that was aside: leaves gather another update's
+	taken     bool // those in hand come from another stage (Take)
+	exchanged bool // those in hand had been set aside; the leaves gather another update's
 }
 
-// gathersFor readies them for a backward through a version.
+// gathersFor prepares for a backward through a version.
 func (g *Gradients) gathersFor(version int) error {
 	g.summed = false
 	return g.gatherOn(version)
@@ -65,8 +66,8 @@ func moveGrad(dev engine.Device, from, to engine.Tensor) error {
 	return dev.SetGrad(from, nil)
 }
 
-// hold takes a handle on the gradient of every use until the update. A use through which
-// nothing flowed this step, on a replica without a micro-batch for instance, gets zeros.
+// hold takes a handle on the gradient of every use until the update. A use without a gradient in this step gets
+// zeros, for instance on a replica without a micro-batch.
 func (g *Gradients) hold() error {
 	if g.taken {
 		return nil
@@ -104,8 +105,8 @@ func (g *Gradients) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
 	return nil
 }
 
-// OfLayer is the gradients of the parameters that a layer reads, each given out once for each update. They are
-// complete while the backward goes on to the layers in front, so that replicas can sum them meanwhile.
+// OfLayer returns the gradients of the parameters that a layer reads, each only once for each update. They are
+// complete while the backward goes on to earlier layers, so that replicas can sum them meanwhile.
 func (g *Gradients) OfLayer(layer int) ([]Vector, error) {
 	var all []Vector
 	uses := g.versions.uses(g.on)
@@ -131,8 +132,8 @@ type TiedUse struct {
 	Vector
 }
 
-// TiedUses is the uses of parameters shared with other stages, in model order. Whoever
-// sums them writes the sum over all stages, in layer order, to the first use of each parameter here.
+// TiedUses returns the uses of parameters that other stages use too, in model order. The caller sums them over all
+// stages in layer order, and writes the sum to the first use of each parameter here.
 func (g *Gradients) TiedUses() ([]TiedUse, error) {
 	if err := g.hold(); err != nil {
 		return nil, err
@@ -149,8 +150,8 @@ func (g *Gradients) TiedUses() ([]TiedUse, error) {
 	return all, nil
 }
 
-// Gather takes the gradients gathered so far in hand (Param.Gradient), those of parameters tied within this
-// stage alone added up in layer order.
+// Gather takes the gradients gathered so far in hand (Param.Gradient). Gradients of parameters that are tied only
+// within this stage are added up in layer order.
 func (g *Gradients) Gather() error {
 	if err := g.hold(); err != nil {
 		return err
@@ -177,9 +178,9 @@ func (g *Gradients) Gather() error {
 	})
 }
 
-// Norms is the sums of squares, in float64, of the final gradients of the parameters that this stage owns. They are
-// in model order and make up the global norm; a tied parameter counts once, with its owner. The tensor is the
-// caller's, nil where the stage owns no parameter.
+// Norms returns the sums of squares, in float64, of the final gradients of the parameters that this stage owns. They
+// are in model order and make up the global norm; a tied parameter counts once, with its owner. The tensor belongs
+// to the caller. It is nil if the stage owns no parameter.
 func (g *Gradients) Norms() (engine.Tensor, error) {
 	if err := g.Gather(); err != nil {
 		return nil, err
@@ -208,7 +209,7 @@ func (g *Gradients) Norms() (engine.Tensor, error) {
 	return dev.Disown(all), nil
 }
 
-// GlobalNorm is the root of the sum of squares, given in model order.
+// GlobalNorm returns the root of the sum of the squares, which are given in model order.
 func GlobalNorm(squares []float64) float64 {
 	total := 0.0
 	for _, q := range squares {
@@ -217,7 +218,7 @@ func GlobalNorm(squares []float64) float64 {
 	return math.Sqrt(total)
 }
 
-// Bytes is the memory of the gradients of all uses of all parameters.
+// Bytes returns the memory of the gradients of all uses of all parameters.
 func (g *Gradients) Bytes() int64 {
 	var n int64
 	for _, p := range g.params.Learned {
@@ -226,7 +227,7 @@ func (g *Gradients) Bytes() int64 {
 	return n
 }
 
-// Forget lets the gradients in hand of these parameters go.
+// Forget drops the gradients in hand of these parameters.
 func (g *Gradients) Forget(params []*Param) error {
 	for _, p := range params {
 		for i := range p.Uses {
@@ -234,7 +235,7 @@ func (g *Gradients) Forget(params []*Param) error {
 			free(u.grad)
 			u.grad = nil
 			if g.exchanged {
-				continue // what the leaf gathers is another update's
+				continue // the leaf gathers another update's gradient
 			}
 			if err := g.c.Device.SetGrad(u.leaf, nil); err != nil {
 				return err
@@ -244,10 +245,10 @@ func (g *Gradients) Forget(params []*Param) error {
 	return nil
 }
 
-// leave takes the gradients off the newest leaves, which are about to be put aside. They are in hand.
+// leave takes the gradients, which are in hand, off the newest leaves before those become an older version.
 func (g *Gradients) leave() error {
 	if g.exchanged {
-		return nil // what the leaves gather is the next update's, and moves on when that goes on
+		return nil // the leaves gather the next update's, which move when that continues
 	}
 	for _, p := range g.params.Learned {
 		for _, u := range p.Uses {
@@ -259,7 +260,7 @@ func (g *Gradients) leave() error {
 	return nil
 }
 
-// renewed has them gather on the newest weights, which an update has just made.
+// renewed lets gradients gather on the newest weights after an update.
 func (g *Gradients) renewed(how Renewal) {
 	if how != Keep || !g.exchanged {
 		g.on = g.versions.newest
@@ -267,5 +268,5 @@ func (g *Gradients) renewed(how Renewal) {
 	g.summed, g.taken = false, false
 }
 
-// returned has them be in hand as they were in front of the update that was taken back.
+// returned restores the state of the gradients in hand from before the update that was taken back.
 func (g *Gradients) returned() { g.on, g.summed = g.versions.newest, true }

@@ -7,25 +7,25 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Graph is who reads what in a model. Values are numbered: first the model's inputs, then
-// each layer's outputs in order.
+// Graph says which layer reads and makes which values of a model. Values are numbered: first the model's inputs,
+// then each layer's outputs in order.
 type Graph struct {
 	Model  *model.Model
 	values []value
-	reads  [][]int // by layer: the values it reads, in the order of its inputs
-	makes  [][]int // by layer: the values it yields
+	reads  [][]int // by layer: the values that it reads, in the order of its inputs
+	makes  [][]int // by layer: the values that it makes
 }
 
 // value is one tensor of a model.
 type value struct {
 	name     string // "block0.mlp.out": layer and output, or the model input
-	layer    int    // who makes it; -1 for a model input
-	output   int    // which of its outputs, or which model input
+	layer    int    // the layer that makes it; -1 for a model input
+	output   int    // its index among the layer's outputs, or among the model inputs
 	lastUse  int    // the last layer that reads it; -1 if none does
 	gradient bool   // whether a gradient flows through it
 }
 
-// NewGraph wires a model up.
+// NewGraph connects the layers of a model.
 func NewGraph(m *model.Model) (*Graph, error) {
 	g := &Graph{Model: m, reads: make([][]int, len(m.Layers)), makes: make([][]int, len(m.Layers))}
 	byName := map[string][]int{}
@@ -59,8 +59,8 @@ func NewGraph(m *model.Model) (*Graph, error) {
 	return g, nil
 }
 
-// cut is the values that cross the border in front of a layer, ascending: made before
-// it and read by it or later. Model inputs are loaded wherever they are read.
+// cut returns the values that cross the border before a layer, ascending: values that an earlier layer makes and
+// this layer or a later one reads. Model inputs are not among them; they are loaded wherever they are read.
 func (g *Graph) cut(layer int) []int {
 	var live []int
 	for v := range g.values {
@@ -71,7 +71,7 @@ func (g *Graph) cut(layer int) []int {
 	return live
 }
 
-// needs is the model inputs that layers first to last read.
+// needs returns the model inputs that layers first to last read.
 func (g *Graph) needs(first, last int) []int {
 	var ids []int
 	for l := first; l <= last; l++ {
@@ -85,7 +85,7 @@ func (g *Graph) needs(first, last int) []int {
 	return ids
 }
 
-// IsFloat says whether a value is of floating-point numbers.
+// IsFloat says whether a value consists of floating-point numbers.
 func (g *Graph) IsFloat(v int) bool {
 	x := &g.values[v]
 	if x.layer < 0 {
@@ -94,10 +94,10 @@ func (g *Graph) IsFloat(v int) bool {
 	return g.Model.Layers[x.layer].Outputs[x.output].DType == model.Float
 }
 
-// Name is what a value is called on the wire.
+// Name returns the value's name on the wire.
 func (g *Graph) Name(v int) string { return g.values[v].name }
 
-// Find is the value of a name, or -1.
+// Find returns the value with this name, or -1.
 func (g *Graph) Find(name string) int {
 	return slices.IndexFunc(g.values, func(x value) bool { return x.name == name })
 }

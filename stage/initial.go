@@ -9,16 +9,15 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// maker makes the parameters of a stage and gives them their first values: Initial's, those of the model's Weights, or
-// drawn ones. States start at zero or are Initial's.
+// maker makes the parameters of a stage with their initial values. They come from Initial, from the model's Weights,
+// or are drawn. States come from Initial or start at zero.
 type maker struct {
 	c    *Config
 	to   *Params
-	name map[string]*Param // made so far
+	name map[string]*Param // the parameters made so far
 }
 
-// makeParams makes every parameter that a layer of the stage reads. Whoever has given to frees what is there, whatever
-// it returns.
+// makeParams makes every parameter that a layer of the stage reads. The caller frees to, even after an error.
 func makeParams(c *Config, to *Params) error {
 	m := maker{c: c, to: to, name: map[string]*Param{}}
 	to.leaves = make([][]engine.Tensor, c.Last-c.First+1)
@@ -32,7 +31,7 @@ func makeParams(c *Config, to *Params) error {
 	return nil
 }
 
-// use has layer l read its parameter i, which is made where no layer before reads it.
+// use makes layer l read its parameter i. The parameter is made unless an earlier layer reads it.
 func (m *maker) use(l, i int) error {
 	name, owner, index, err := ownerOf(m.c.Graph.Model, l, i)
 	if err != nil {
@@ -56,7 +55,7 @@ func (m *maker) use(l, i int) error {
 	return nil
 }
 
-// make makes the parameter that is number index of its owner's.
+// make makes the parameter at position index of its owner's.
 func (m *maker) make(name string, owner, index int) (*Param, error) {
 	described := &m.c.Graph.Model.Layers[owner].Params[index]
 	p := &Param{
@@ -81,7 +80,7 @@ func (m *maker) make(name string, owner, index int) (*Param, error) {
 	return p, m.fill(p)
 }
 
-// fill gives p its first values and its states, in the innermost scope.
+// fill gives p its initial value and its states, in the innermost scope.
 func (m *maker) fill(p *Param) error {
 	dev := m.c.Device
 	first, err := m.firstValues(p)
@@ -129,7 +128,8 @@ func (m *maker) firstValues(p *Param) (engine.Tensor, error) {
 	return m.floats(shape, rowsOf(values, p.rows))
 }
 
-// whole is what a parameter is called, and its shape, where it is not divided: what files have.
+// whole returns the name and the shape that a parameter has in files: those of the whole parameter if its layer is
+// divided.
 func (m *maker) whole(p *Param) (name string, shape []int64) {
 	described := &m.c.Graph.Model.Layers[p.Layer].Params[p.Index]
 	if p.rows == nil {
@@ -138,7 +138,8 @@ func (m *maker) whole(p *Param) (name string, shape []int64) {
 	return p.rows.Name, shapeOf(p.rows.Shape(described.Shape))
 }
 
-// rowsOf is, of the elements of a whole parameter, those of some rows; nil: all. Elements may be several of a slice's.
+// rowsOf returns the elements of some rows of a whole parameter; if rows is nil, all. Several elements of the slice
+// may make up one of the parameter's.
 func rowsOf[T any](all []T, rows *model.Rows) []T {
 	if rows == nil {
 		return all
@@ -159,7 +160,7 @@ func (m *maker) floats(shape []int64, values []float64) (engine.Tensor, error) {
 	return m.c.Device.FromBytes(m.c.Float, shape, engine.Bytes(narrow))
 }
 
-// restored is a parameter from Initial, or its state of a name, checked against the shape it must have.
+// restored returns a parameter, or one of its states, from Initial. Its type and shape are checked.
 func (m *maker) restored(p *Param, state string, of engine.DType) (engine.Tensor, error) {
 	name, want := m.whole(p)
 	if state != "" {
@@ -175,12 +176,12 @@ func (m *maker) restored(p *Param, state string, of engine.DType) (engine.Tensor
 	return m.c.Device.FromBytes(dtype, m.shape(p), rowsOf(data, p.rows))
 }
 
-// shape is the shape of the stage's part of a parameter.
+// shape returns the shape of the stage's part of a parameter.
 func (m *maker) shape(p *Param) []int64 {
 	return shapeOf(m.c.Graph.Model.Layers[p.Layer].Params[p.Index].Shape)
 }
 
-// elementOf is the element type of a tensor that a model describes.
+// elementOf returns the element type of a tensor that a model describes.
 func (m *maker) elementOf(d model.DType) engine.DType {
 	switch d {
 	case model.Int:
@@ -191,7 +192,7 @@ func (m *maker) elementOf(d model.DType) engine.DType {
 	return m.c.Float
 }
 
-// given is a parameter from Weights, floats as the stage's own type.
+// given returns a parameter from Weights. Floats get the stage's own type.
 func (m *maker) given(p *Param, want engine.DType) (engine.Tensor, error) {
 	name, shape := m.whole(p)
 	v, err := m.c.Graph.Model.Weights.Tensor(name)

@@ -13,7 +13,7 @@ type layers struct {
 	wires *wiring
 }
 
-// call computes layer l for a micro-batch, and refuses fewer outputs than its description has.
+// call computes layer l for a micro-batch. It refuses fewer outputs than the layer's description has.
 func (y *layers) call(l int, ctx *nn.Context, in nn.Bundle) (nn.Bundle, error) {
 	made, err := y.c.Layers[l].Forward(ctx, in)
 	if err != nil {
@@ -41,7 +41,7 @@ func (y *layers) end(p Phase, layer int, made nn.Bundle) {
 	}
 }
 
-// copies makes a contiguous copy of every value that crosses the cut behind, which nobody else holds.
+// copies makes a contiguous copy of every value that crosses the cut after the stage. The copies share no memory.
 func (y *layers) copies(of func(v int) engine.Tensor) (Tensors, error) {
 	out := Tensors{}
 	for _, v := range y.wires.out {
@@ -55,7 +55,7 @@ func (y *layers) copies(of func(v int) engine.Tensor) (Tensors, error) {
 	return out, nil
 }
 
-// apart is a handle on a number that outlives its scope and its graph.
+// apart returns a handle on a number that outlives its scope and its graph.
 func (y *layers) apart(t engine.Tensor) (engine.Tensor, error) {
 	leaf, err := y.c.Device.Leaf(t, false)
 	if err != nil {
@@ -64,7 +64,7 @@ func (y *layers) apart(t engine.Tensor) (engine.Tensor, error) {
 	return y.c.Device.Disown(leaf), nil
 }
 
-// Copy is a copy of a tensor that belongs to no scope.
+// Copy returns a copy of a tensor, outside of all scopes.
 func Copy(dev engine.Device, t engine.Tensor) (engine.Tensor, error) {
 	c, err := engine.Copy(dev, t)
 	if err != nil {

@@ -5,13 +5,14 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// Packer writes what a stage sends in fewer bits, and notes by how much that differs.
+// Packer packs what a stage sends into fewer bits, and records the largest rounding errors.
 type Packer struct {
 	Format packing.Format
-	seen   engine.Tensor // a packing.Seen; nil while nothing was packed
+	seen   engine.Tensor // a packing.Seen; nil until something is packed
 }
 
-// Pack is a tensor of floats in the format, in its place, and the scales of its rows. They belong to no scope.
+// Pack returns a tensor of floats in the packed format, and the scales of its rows. It frees t. The results are
+// outside of all scopes.
 func (p *Packer) Pack(dev engine.Device, t engine.Tensor) (bytes, scales engine.Tensor, err error) {
 	m := dev.Begin()
 	defer dev.End(m)
@@ -29,7 +30,7 @@ func (p *Packer) Pack(dev engine.Device, t engine.Tensor) (bytes, scales engine.
 	return dev.Disown(bytes), dev.Disown(scales), nil
 }
 
-// Unpack is the floats, of a type, that a tensor in a format and the scales of its rows stand for, in their place.
+// Unpack returns the floats that packed bytes and scales represent, in the given type. It frees bytes and scales.
 func Unpack(dev engine.Device, f packing.Format, bytes, scales engine.Tensor, float engine.DType) (engine.Tensor,
 	error) {
 	m := dev.Begin()
@@ -43,7 +44,7 @@ func Unpack(dev engine.Device, f packing.Format, bytes, scales engine.Tensor, fl
 	return dev.Disown(t), nil
 }
 
-// Seen waits for the device and reads the largest differences so far.
+// Seen waits for the device and returns the largest rounding errors so far.
 func (p *Packer) Seen(dev engine.Device) (packing.Seen, error) {
 	if p.seen == nil {
 		return packing.Seen{}, nil
@@ -60,5 +61,5 @@ func (p *Packer) Seen(dev engine.Device) (packing.Seen, error) {
 	return packing.Seen{Absolute: n[0], Relative: n[1], Beyond: n[2]}, nil
 }
 
-// Free gives back what the differences are noted in.
+// Free frees the tensor that records the errors.
 func (p *Packer) Free() { free(p.seen) }

@@ -8,33 +8,33 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Param is one parameter or buffer that a stage holds. A tied parameter is one Param
-// with several uses; where its owner is on another stage this is a copy of its own.
+// Param is one parameter or buffer that a stage holds. A tied parameter is one Param with several uses. If its owner
+// is on another stage, this stage has a copy of its own.
 type Param struct {
-	Name    string // of the owner: "embed.weight"
-	Layer   int    // the owner's position in the model, which may be on another stage
-	Index   int    // among the owner's parameters
+	Name    string // the owner's: "embed.weight"
+	Layer   int    // the owner's position in the model; it may be on another stage
+	Index   int    // position among the owner's parameters
 	Buffer  bool
 	Frozen  bool
 	NoDecay bool
-	Value   engine.Tensor // leaf
+	Value   engine.Tensor // the leaf
 	State   []engine.Tensor
 	Uses    []Use       // in layer order
 	Owned   bool        // its owner is on this stage, which saves it
 	Shared  bool        // layers outside of this stage use it too
-	before  int         // updates before those of this stage
-	rows    *model.Rows // of the whole parameter, where its layer is divided; nil: all
+	before  int         // updates before this stage was made
+	rows    *model.Rows // its rows of the whole parameter, if its layer is divided; nil: all
 }
 
-// Use is one layer's reading of a parameter. Gradients of the uses gather apart and are
-// added in layer order at the flush.
+// Use is one layer's use of a parameter. The gradients of the uses gather separately, and are added in layer order
+// at the flush.
 type Use struct {
 	Layer int
 	leaf  engine.Tensor // the Value itself, or another leaf on the same memory
 	grad  engine.Tensor // held from the flush to the update
 }
 
-// Gradient is what the next update goes by, once the stage has it in hand (Gradients.Gather).
+// Gradient returns the gradient for the next update, once the stage has it in hand (Gradients.Gather).
 func (p *Param) Gradient() engine.Tensor { return p.Uses[0].grad }
 
 func (p *Param) learned() bool { return !p.Buffer && !p.Frozen }
@@ -53,21 +53,21 @@ func (p *Param) free() {
 	}
 }
 
-// Params is what a stage holds of its model's parameters, each once and at its newest values, in model order.
+// Params holds a stage's parameters, each once and with its newest value, in model order.
 type Params struct {
 	Learned []*Param
-	Buffers []*Param // that forwards may write
-	Frozen  []*Param // what nobody changes: constants, which need not be finite, and parameters that do not learn
+	Buffers []*Param // values that forwards may write
+	Frozen  []*Param // values that never change: constants, which need not be finite, and frozen parameters
 
 	c      *Config
-	leaves [][]engine.Tensor // by layer from First: parameters and buffers as nn wants them
+	leaves [][]engine.Tensor // by layer from First: parameters and buffers in the order that nn expects
 }
 
-// all is the three kinds one behind the other.
+// all returns the three kinds, one after the other.
 func (a *Params) all() []*Param { return slices.Concat(a.Learned, a.Buffers, a.Frozen) }
 
-// Snapshot is everything that training goes on from: the parameters this stage owns, their
-// optimizer states, the buffers and what is frozen. They change with the next update.
+// Snapshot returns everything that training needs to continue: the parameters this stage owns, their optimizer
+// states, buffers and frozen values. They change with the next update.
 func (a *Params) Snapshot() []Vector {
 	var all []Vector
 	for _, p := range a.all() {
@@ -84,8 +84,8 @@ func (a *Params) Snapshot() []Vector {
 	return all
 }
 
-// Copies is copies of the learned parameters, by their number, for a stage of these layers elsewhere
-// (Stage.TakeWeights). They are whoever's takes them.
+// Copies returns copies of the learned parameters, by number, for another stage of the same layers
+// (Stage.TakeWeights). They belong to the caller.
 func (a *Params) Copies() (Tensors, error) {
 	all := Tensors{}
 	for i, p := range a.Learned {
@@ -101,7 +101,7 @@ func (a *Params) Copies() (Tensors, error) {
 	return all, nil
 }
 
-// overwrite gives the learned parameters these values, by their number.
+// overwrite sets the learned parameters to these values, by number.
 func (a *Params) overwrite(values Tensors) error {
 	for i, p := range a.Learned {
 		err := a.inScope(p, func(value engine.Tensor) error { return engine.CopyInto(a.c.Device, value, values[i]) })
@@ -112,7 +112,7 @@ func (a *Params) overwrite(values Tensors) error {
 	return nil
 }
 
-// inScope has do read or write a parameter's value, unseen by graphs, in a scope of its own.
+// inScope calls do to read or write a parameter's value, unseen by graphs, in a scope of its own.
 func (a *Params) inScope(p *Param, do func(value engine.Tensor) error) error {
 	dev := a.c.Device
 	m := dev.Begin()
@@ -134,7 +134,7 @@ func (a *Params) free() {
 	a.Learned, a.Buffers, a.Frozen = nil, nil, nil
 }
 
-// ownerOf follows a tie to the layer and position that own parameter i of layer l.
+// ownerOf follows a tie to the layer and the position that own parameter i of layer l.
 func ownerOf(m *model.Model, l, i int) (name string, layer, index int, err error) {
 	p := &m.Layers[l].Params[i]
 	if p.Tied == "" {
@@ -165,5 +165,5 @@ func usedOutside(m *model.Model, name string, first, last int) bool {
 	return false
 }
 
-// StateName is what the optimizer's state of a parameter is called in a checkpoint.
+// StateName returns the name in a checkpoint of a parameter's optimizer state.
 func StateName(param, state string) string { return param + "#" + state }

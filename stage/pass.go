@@ -5,11 +5,11 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// Scores is the numbers that the last layer yields of a micro-batch. They belong to no scope.
+// Scores holds the numbers that the last layer makes for a micro-batch. They are outside of all scopes.
 type Scores struct {
 	Loss engine.Tensor // the mean over rows
-	// Correct is how many rows were right, and Reported what the layer's description has behind the loss: nil in
-	// training, and where there is none.
+	// Correct is how many rows were right, Reported what the layer's description lists after the loss. Both are nil
+	// in training, and if the layer does not have them.
 	Correct  engine.Tensor
 	Reported []engine.Tensor
 }
@@ -23,12 +23,13 @@ func (s *Scores) Free() {
 	}
 }
 
-// pass computes a flight's layers without autograd: of evaluations, and in front of a backward that computes them
-// again. It holds what a layer still to come reads, and frees it behind that layer; what the flight keeps goes there.
+// pass computes a flight's layers without autograd, in evaluations and in forwards that a backward recomputes. It
+// holds the values that later layers read, and frees each after its last reader. Values that the flight must keep
+// are given to it.
 type pass struct {
 	f        *flight
 	training bool
-	live     Tensors // what layers have made
+	live     Tensors // values that layers have made
 	scores   Scores
 }
 
@@ -47,7 +48,7 @@ func (f *flight) pass(training bool) (out Tensors, scores Scores, err error) {
 	return out, p.scores, err
 }
 
-// value is one that a layer reads: still live, or given.
+// value returns a layer's input: a live value, or a given one.
 func (p *pass) value(v int) engine.Tensor {
 	if t := p.live[v]; t != nil {
 		return t
@@ -91,7 +92,7 @@ func (p *pass) layer(l int) error {
 	return nil
 }
 
-// read takes handles on the numbers that the last layer yields: of training the loss alone.
+// read takes handles on the numbers that the last layer makes; in training only on the loss.
 func (p *pass) read(bundle nn.Bundle) (err error) {
 	var scores Scores
 	if scores.Loss, err = p.f.y.apart(bundle[0].Tensor); err != nil {
@@ -120,7 +121,8 @@ func (p *pass) read(bundle nn.Bundle) (err error) {
 	return nil
 }
 
-// freePast frees the values that no layer after l reads. The flight keeps those that a later segment will read again.
+// freePast frees the values that no layer after l reads. The flight keeps those that a later segment will read
+// again.
 func (p *pass) freePast(l int) {
 	for v, t := range p.live {
 		if p.f.y.c.Graph.values[v].lastUse > l {
@@ -133,7 +135,7 @@ func (p *pass) freePast(l int) {
 	}
 }
 
-// hand has the flight keep what spans segments.
+// hand gives the flight the values that later segments read.
 func (p *pass) hand() {
 	for v, t := range p.live {
 		if p.keep(v, t) {
@@ -142,7 +144,7 @@ func (p *pass) hand() {
 	}
 }
 
-// keep has the flight keep a value if a later segment reads it again; an evaluation's keeps none.
+// keep gives the flight a value that a later segment reads again. An evaluation keeps none.
 func (p *pass) keep(v int, t engine.Tensor) bool {
 	if p.f.kept == nil || !p.f.y.wires.spans(v) {
 		return false

@@ -8,37 +8,37 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// Config is what a Stage is made of.
+// Config describes a Stage.
 type Config struct {
 	Device      engine.Device
-	Float       engine.DType // of parameters and activations
+	Float       engine.DType // type of parameters and activations
 	Graph       *Graph
-	First, Last int        // layers, Last included
-	Layers      []nn.Layer // of the whole model
+	First, Last int        // the range of layers, Last included
+	Layers      []nn.Layer // all layers of the model
 	Seed        uint64
-	States      []string // names of the tensors the optimizer keeps for each parameter; nil keeps none
-	Shown       string   // of States: what Evaluate reads in the place of parameters that were updated; empty: nothing
-	// Segment: 0 holds what layers made until the backward. k holds what every k-th layer of
-	// the stage reads, and the backward computes k layers at a time once more.
+	States      []string // names of the tensors that the optimizer keeps for each parameter; nil: none
+	Shown       string   // one of States, which Evaluate reads in place of parameters; empty: none
+	// Segment 0 keeps what layers made until the backward. Segment k keeps only the inputs of every k-th layer of
+	// the stage, and the backward recomputes k layers at a time.
 	Segment int
-	Watch   Watch // looks on; nil: nobody does
-	// Initial gives parameters, buffers and states (StateName) their first values; nil
-	// takes them of the model's Weights or draws them, and starts states at zero.
+	Watch   Watch // observes the work; may be nil
+	// Initial returns initial values of parameters, buffers and states (StateName). If nil, they come from the
+	// model's Weights or are drawn, and states start at zero.
 	Initial func(name string) (dtype engine.DType, shape []int64, data []byte, err error)
-	// Before is how many updates the parameters of a layer have had that Initial gives; nil: none.
+	// Before returns how many updates a layer's parameters from Initial have had; nil: none.
 	Before func(layer int) int
 }
 
-// Stage is a run of layers with their parameters, on one device. It computes micro-batches, and does what concerns
-// several of its parts at once; each part keeps what is true of it alone.
+// Stage is a range of layers with their parameters, on one device. It computes micro-batches, and does what involves
+// several of its parts.
 type Stage struct {
 	Config
 	Params     Params
 	Versions   Versions
 	Gradients  Gradients
 	Statistics Statistics
-	// Gathered, if set, is called when the gradients of a layer's parameters have been added
-	// to by the backward under way; Gradients.OfLayer may then be asked for them.
+	// Gathered, if set, is called when the backward in progress has added to the gradients of a layer's parameters.
+	// Gradients.OfLayer may then be called for that layer.
 	Gathered func(layer int) error
 
 	wires  *wiring
@@ -46,7 +46,7 @@ type Stage struct {
 	open   flights
 }
 
-// New makes the parameters of a stage and gives them their first values.
+// New makes the parameters of a stage with their initial values.
 func New(c Config) (*Stage, error) {
 	if c.First < 0 || c.Last < c.First || c.Last >= len(c.Graph.Model.Layers) {
 		return nil, fmt.Errorf("stage: layers %d to %d; %s has layers 0 to %d", c.First, c.Last, c.Graph.Model.Name,
@@ -66,8 +66,8 @@ func New(c Config) (*Stage, error) {
 	return s, nil
 }
 
-// In is the values that cross the cut in front, ascending. Out is those that cross the cut behind, and Feeds the
-// model inputs that a layer of the stage reads; both ascend too.
+// In returns the values that cross the cut before the stage, Out those that cross the cut after it. Feeds returns
+// the model inputs that a layer of the stage reads. All are ascending.
 func (s *Stage) In() []int    { return s.wires.in }
 func (s *Stage) Out() []int   { return s.wires.out }
 func (s *Stage) Feeds() []int { return s.wires.feeds }
@@ -75,15 +75,15 @@ func (s *Stage) Feeds() []int { return s.wires.feeds }
 // HoldsLoss says whether the stage has the model's last layer.
 func (s *Stage) HoldsLoss() bool { return s.wires.makesLoss(s.Last) }
 
-// Open is how many micro-batches are between their forward and their backward, and Peak
-// the most there have been.
+// Open returns how many micro-batches are between their forward and their backward, and Peak the largest number so
+// far.
 func (s *Stage) Open() int { return len(s.open.open) }
 func (s *Stage) Peak() int { return s.open.peak }
 
-// Forwards is how many micro-batches have gone forward to train.
+// Forwards returns the number of training forwards so far.
 func (s *Stage) Forwards() int { return s.open.forwards }
 
-// Abandon throws away the micro-batches under way, and returns how many there were.
+// Abandon throws away the micro-batches in flight, and returns their number.
 func (s *Stage) Abandon() (thrown int) { return s.open.abandon() }
 
 // Drop frees an older version of the weights, which no micro-batch may use any more.
@@ -108,12 +108,12 @@ func (s *Stage) Settle() error {
 	return nil
 }
 
-// Renew makes the next version of the weights, of the values of the one before until whoever updates has
-// changed them. Gradients must be in hand (Gradients.Gather) if how is Keep.
+// Renew makes the next version of the weights. It has the values of the previous version until the updater changes
+// them. Gradients must be in hand (Gradients.Gather) if how is Keep.
 //
-// An updater (package update) calls Gradients.Gather, Renew, and EachLayer with Versions.Writable and
-// Gradients.Forget for each; where the update may be taken back Return; and where the gradients of several updates are
-// on their way Gradients.SetAside and Exchange.
+// An updater (package update) calls Gradients.Gather, Renew, and then EachLayer with Versions.Writable and
+// Gradients.Forget for each layer. If an update may be taken back, it also calls Return. If the gradients of several
+// updates are on their way, it also calls Gradients.SetAside and Exchange.
 func (s *Stage) Renew(how Renewal) error {
 	if how == Keep {
 		if err := s.Gradients.leave(); err != nil {
@@ -128,7 +128,7 @@ func (s *Stage) Renew(how Renewal) error {
 	return nil
 }
 
-// Return goes back to the version before, which a Renew that keeps has put aside. The gradients in hand stay.
+// Return goes back to the previous version, which Renew with Keep has kept. The gradients in hand stay.
 func (s *Stage) Return() error {
 	if err := s.Versions.back(); err != nil {
 		return err
@@ -137,8 +137,8 @@ func (s *Stage) Return() error {
 	return nil
 }
 
-// EachLayer calls update with the parameters of each layer that has any, in model order; one that is tied
-// belongs to its first layer here.
+// EachLayer calls update with the parameters of each layer that has any, in model order. A tied parameter belongs to
+// its first layer in this stage.
 func (s *Stage) EachLayer(update func([]*Param) error) error {
 	learned := s.Params.Learned
 	for from := 0; from < len(learned); {
@@ -157,8 +157,8 @@ func (s *Stage) EachLayer(update func([]*Param) error) error {
 	return nil
 }
 
-// TakeWeights makes the parameters those that another stage of these layers gave (Params.Copies). No micro-batch is
-// under way.
+// TakeWeights sets the parameters to copies from another stage of the same layers (Params.Copies). No micro-batch
+// may be in flight.
 func (s *Stage) TakeWeights(values Tensors) error {
 	defer values.Free()
 	if len(values) != len(s.Params.Learned) || s.Open() > 0 {
@@ -181,7 +181,7 @@ func free(t engine.Tensor) {
 	}
 }
 
-// Values is a float tensor's numbers in float64. It waits for the device.
+// Values returns a float tensor's numbers in float64. It waits for the device.
 func Values(dev engine.Device, t engine.Tensor) ([]float64, error) {
 	h, err := dev.ToHost(t)
 	if err != nil {

@@ -6,20 +6,20 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Vector is a tensor of the stage by name: a gradient, a buffer, a parameter or its state. The tensor stays
-// the stage's, and whoever has the vector may read and write it until the update, in the device's order.
+// Vector is a named tensor of the stage: a gradient, a buffer, a parameter or its state. The tensor remains the
+// stage's. The holder of the vector may read and write it until the update, in the device's order.
 type Vector struct {
 	Name   string
 	Tensor engine.Tensor
 }
 
-// Statistics is the float buffers, which replicas make agree: each saw different micro-batches.
+// Statistics holds the float buffers. Replicas average them, since each saw different micro-batches.
 type Statistics struct {
 	dev    engine.Device
 	params *Params
 }
 
-// Vectors is the buffers in model order, for replicas to sum.
+// Vectors returns the float buffers in model order, for replicas to sum.
 func (t *Statistics) Vectors() []Vector {
 	var all []Vector
 	for _, b := range t.params.Buffers {
@@ -40,8 +40,8 @@ func (t *Statistics) Set(by []Vector) error {
 	return t.write(func(i int, b engine.Tensor) error { return engine.CopyInto(t.dev, b, by[i].Tensor) })
 }
 
-// write changes the buffers that Vectors lists. Graphs of micro-batches under way have saved them
-// and do not read them.
+// write changes the buffers that Vectors lists. Graphs of micro-batches in flight have saved them but do not read
+// them.
 func (t *Statistics) write(change func(i int, b engine.Tensor) error) error {
 	m := t.dev.Begin()
 	defer t.dev.End(m)

@@ -7,23 +7,22 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Renewal is what an update does with the weights it starts from.
+// Renewal says what an update does with the weights that it starts from.
 type Renewal uint8
 
 const (
-	// Replace steps the weights in place: nobody will read the version before any more.
+	// Replace updates the weights in place; nothing will read the previous version.
 	Replace Renewal = iota
-	// Keep steps a copy, because micro-batches under way still go back through the version
-	// before (PipeDream §3.3, weight stashing).
+	// Keep updates a copy, because micro-batches in flight still go back through the previous version (PipeDream
+	// §3.3, weight stashing).
 	Keep
-	// Overwrite steps the weights in place although micro-batches under way have read them: their
-	// backward reads what is there when it comes (the policy `latest`). What operators kept
-	// of their forward besides, activations and a batch norm's mean and deviation, stays;
-	// under recompute the forward is made again, from the weights that are there.
+	// Overwrite updates the weights in place although micro-batches in flight have read them. Their backward uses
+	// the newest weights (the policy `latest`). What operators kept of their forward stays: activations, and a batch
+	// norm's mean and deviation. Under recompute the forward is repeated with the newest weights.
 	Overwrite
 )
 
-// weights is an older version of a stage's parameters. Buffers have one version only.
+// weights is an older version of a stage's parameters. Buffers have only one version.
 type weights struct {
 	values []engine.Tensor   // by parameter
 	uses   [][]engine.Tensor // by parameter and use: the leaves
@@ -41,27 +40,27 @@ func (w *weights) free() {
 	}
 }
 
-// Versions is the newest weights' number, and older weights that micro-batches under way still go back through. The
-// newest are in Params. Once weights were overwritten every version is the newest one's.
+// Versions holds the number of the newest weights, and the older weights that micro-batches in flight still go back
+// through. The newest weights are in Params. Once weights were overwritten, every version has the newest values.
 type Versions struct {
 	c           *Config
 	params      *Params
 	newest      int
 	older       map[int]*weights
-	overwritten bool // older versions were overwritten by newer ones
+	overwritten bool // an update has overwritten older versions
 }
 
-// Newest is the number of the newest weights: how many updates the stage has had.
+// Newest returns the number of the newest weights: how many updates the stage has had.
 func (v *Versions) Newest() int { return v.newest }
 
-// Held is how many versions of the weights the stage holds.
+// Held returns how many versions of the weights the stage holds.
 func (v *Versions) Held() int { return 1 + len(v.older) }
 
-// Updates is how many updates p has had, those before Initial included: what Adam's bias corrections go by.
-// It falls behind the steps of a run where an update covers several, and layers differ in it.
+// Updates returns how many updates p has had, those before Initial included, for Adam's bias corrections. It can be
+// smaller than the run's steps, since an update may cover several steps, and it can differ between layers.
 func (v *Versions) Updates(p *Param) int { return p.before + v.newest }
 
-// Writable is the value of a parameter, to be stepped in place.
+// Writable returns the value of a parameter for an update in place.
 func (v *Versions) Writable(p *Param) (engine.Tensor, error) {
 	if v.overwritten {
 		return engine.Unseen(v.c.Device, p.Value)
@@ -69,7 +68,7 @@ func (v *Versions) Writable(p *Param) (engine.Tensor, error) {
 	return p.Value, nil
 }
 
-// leaves is what the layers read under a version.
+// leaves returns what the layers read under a version.
 func (v *Versions) leaves(version int) ([][]engine.Tensor, error) {
 	if version == v.newest || v.overwritten && version < v.newest {
 		return v.params.leaves, nil
@@ -81,8 +80,8 @@ func (v *Versions) leaves(version int) ([][]engine.Tensor, error) {
 		"older ones are held", v.c.First, v.c.Last, version, v.newest, len(v.older))
 }
 
-// shown is the weights for an evaluation. The state that Shown names replaces every parameter that has been updated;
-// the first update gave the state its first value.
+// shown returns the weights for an evaluation. The state that Shown names replaces every parameter that has been
+// updated; before the first update that state has no value.
 func (v *Versions) shown() [][]engine.Tensor {
 	at := slices.Index(v.c.States, v.c.Shown)
 	if at < 0 {
@@ -108,7 +107,7 @@ func (v *Versions) shown() [][]engine.Tensor {
 	return all
 }
 
-// uses is the leaves of a version by parameter and use.
+// uses returns the leaves of a version, by parameter and use.
 func (v *Versions) uses(version int) [][]engine.Tensor {
 	if w := v.older[version]; w != nil {
 		return w.uses
@@ -122,8 +121,8 @@ func (v *Versions) uses(version int) [][]engine.Tensor {
 	return all
 }
 
-// keep puts the newest weights aside as an older version and makes copies of them the newest. Gradients have left
-// their leaves (Gradients.leave).
+// keep stores the newest weights as an older version, and makes copies of them the newest. The gradients must have
+// left their leaves before (Gradients.leave).
 func (v *Versions) keep() error {
 	a := v.params
 	old := &weights{uses: v.uses(v.newest), leaves: a.leaves}
@@ -149,8 +148,7 @@ func (v *Versions) keep() error {
 	return nil
 }
 
-// copyParam gives p a copy of its value to go on with, and notes in fresh which leaf each
-// leaf became.
+// copyParam gives p a copy of its value to go on with. fresh maps each old leaf to its new one.
 func (v *Versions) copyParam(p *Param, fresh map[engine.Tensor]engine.Tensor) error {
 	dev := v.c.Device
 	m := dev.Begin()
@@ -173,13 +171,13 @@ func (v *Versions) copyParam(p *Param, fresh map[engine.Tensor]engine.Tensor) er
 	return nil
 }
 
-// advance makes the newest weights those of the next version.
+// advance counts an update.
 func (v *Versions) advance(how Renewal) {
 	v.overwritten = v.overwritten || how == Overwrite
 	v.newest++
 }
 
-// back makes the version before, which was kept, the newest.
+// back makes the previous version, which was kept, the newest.
 func (v *Versions) back() error {
 	old := v.older[v.newest-1]
 	if old == nil {
@@ -202,7 +200,7 @@ func (v *Versions) back() error {
 	return nil
 }
 
-// isOlder refuses a version that is none of the older ones.
+// isOlder returns an error if a version is not one of the older ones.
 func (v *Versions) isOlder(version int) error {
 	if v.older[version] == nil {
 		return fmt.Errorf("stage: there is no older version %d of layers %d to %d to drop; the newest is %d", version,
@@ -211,7 +209,7 @@ func (v *Versions) isOlder(version int) error {
 	return nil
 }
 
-// drop frees an older version, which no gradients gather on.
+// drop frees an older version, on which no gradients gather.
 func (v *Versions) drop(version int) {
 	w := v.older[version]
 	delete(v.older, version)

@@ -5,19 +5,20 @@ import (
 	"slices"
 )
 
-// wiring is who makes and reads what among the layers of a stage, and what of it a backward needs. It has no tensors.
+// wiring says which values the layers of a stage read and make, and which of them a backward needs. It has no
+// tensors.
 //
-// What a frozen beginning of a network makes has no gradient: no parameter that learns is in front of it. Its
-// backward is nothing, so a forward keeps of it only what layers with a backward read.
+// If a network begins with frozen layers, their outputs have no gradient, since no earlier parameter learns. These
+// layers have no backward, so a forward keeps of them only what layers with a backward read.
 //
-// Under recompute a stage's layers come in segments of Segment layers, counted from its first; the last may be
-// shorter. Between forward and backward a micro-batch holds what segments read of earlier ones, and the backward takes
-// the segments from the last to the first: it computes one's forward once more, this time with graphs, goes back
-// through it and frees it.
+// Under recompute a stage's layers are in segments of Segment layers, counted from its first; the last may be
+// shorter. Between forward and backward a micro-batch holds what segments read of earlier ones. The backward takes
+// the segments from the last to the first. It repeats a segment's forward, this time with graphs, goes back through
+// it and frees it.
 type wiring struct {
 	c     *Config
-	in    []int // values that cross the cut in front
-	out   []int // values that cross the cut behind
+	in    []int // values that cross the cut before the stage
+	out   []int // values that cross the cut after the stage
 	feeds []int // model inputs that some layer reads
 }
 
@@ -25,7 +26,7 @@ func wire(c *Config) *wiring {
 	return &wiring{c: c, in: c.Graph.cut(c.First), out: c.Graph.cut(c.Last + 1), feeds: c.Graph.needs(c.First, c.Last)}
 }
 
-// check refuses tensors that are not those of in and feeds.
+// check refuses tensors other than exactly the values of in and feeds.
 func (w *wiring) check(given Tensors) error {
 	for _, ids := range [2][]int{w.in, w.feeds} {
 		for _, v := range ids {
@@ -43,10 +44,10 @@ func (w *wiring) check(given Tensors) error {
 // makesLoss says whether layer l is the model's last.
 func (w *wiring) makesLoss(l int) bool { return l == len(w.c.Graph.Model.Layers)-1 }
 
-// has says whether layer l is one of the stage's.
+// has says whether layer l belongs to the stage.
 func (w *wiring) has(l int) bool { return l >= w.c.First && l <= w.c.Last }
 
-// back says whether layer l has a backward: a gradient flows through what it makes, or it makes the loss.
+// back says whether layer l has a backward: its outputs have gradients, or it makes the loss.
 func (w *wiring) back(l int) bool {
 	return w.makesLoss(l) || slices.ContainsFunc(w.c.Graph.makes[l], func(v int) bool {
 		return w.c.Graph.values[v].gradient
@@ -63,7 +64,8 @@ func (w *wiring) anyBack(first, last int) bool {
 	return false
 }
 
-// records says whether a backward needs what layer l reads: for its own, or for that of a layer of its segment.
+// records says whether a backward needs the inputs of layer l, for its own backward or that of another layer in its
+// segment.
 func (w *wiring) records(l int) bool {
 	if w.c.Segment == 0 {
 		return w.back(l)
@@ -72,7 +74,7 @@ func (w *wiring) records(l int) bool {
 	return w.anyBack(first, min(first+w.c.Segment-1, w.c.Last))
 }
 
-// segment is the first layer of the segment that layer l is in; without recompute all layers are one.
+// segment returns the first layer of the segment that layer l is in. Without recompute all layers are one segment.
 func (w *wiring) segment(l int) (first int) {
 	if w.c.Segment == 0 {
 		return w.c.First
@@ -80,13 +82,13 @@ func (w *wiring) segment(l int) (first int) {
 	return l - (l-w.c.First)%w.c.Segment
 }
 
-// spans says whether a segment that has a backward reads what an earlier one of the stage made.
+// spans says whether a later segment with a backward reads a value.
 func (w *wiring) spans(v int) bool {
 	if w.c.Segment == 0 {
 		return false
 	}
 	end := w.c.Graph.values[v].layer
-	end += w.c.Segment - (end-w.c.First)%w.c.Segment // the first layer behind its segment
+	end += w.c.Segment - (end-w.c.First)%w.c.Segment // the first layer after its segment
 	return w.recorded(v, end)
 }
 
@@ -100,7 +102,7 @@ func (w *wiring) recorded(v, first int) bool {
 	return false
 }
 
-// forwardOnly says whether no layer of the stage needs a value for a backward.
+// forwardOnly says whether no backward of the stage needs a value.
 func (w *wiring) forwardOnly(v int) bool {
 	x := &w.c.Graph.values[v]
 	return !x.gradient && !w.makesLoss(x.layer) && !w.recorded(v, w.c.First)

@@ -6,29 +6,29 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// operator computes on checked arguments.
+// operator computes results from checked arguments.
 type operator func(c *call) []value
 
-// operators are what this engine has, by dispatcher name.
+// operators holds the operators of this engine, by dispatcher name.
 var operators = map[string]operator{}
 
-// call is one operator at work: its arguments by position, and the graph it leaves.
+// call is one call of an operator: its arguments by position, and what it leaves for the graph.
 type call struct {
 	d    *Device
 	op   string
 	args []any
 	err  error
-	// inputs that gradients may flow to, and how; set by the operator.
+	// inputs that gradients may flow to, set by the operator.
 	inputs []*Tensor
 	saved  []value
 	// weights are the inputs whose gradients BackwardInput leaves for later.
 	weights []int
-	own     []value // made for the graph alone: the call's own references, given back at its end
+	own     []value // values made only for the graph; the call gives its own references back at its end
 	back    func(n *node, g value) []*value
-	same    *Tensor // in-place operators yield their first argument
+	same    *Tensor // the first argument, which in-place operators return
 }
 
-// issue has a device do f: now, or behind what it was told before.
+// issue has a device run f: now, or after the work issued before.
 func (d *Device) issue(f func()) {
 	if d.compute == nil {
 		f()
@@ -40,7 +40,7 @@ func (d *Device) issue(f func()) {
 	})
 }
 
-// do issues the loops of an operator. What they find wrong fails the call or, later, the stream.
+// do issues the loops of an operator. Their error makes the call fail or, later, the stream.
 func (c *call) do(f func() error) {
 	if c.d.compute == nil {
 		if err := f(); err != nil {
@@ -88,7 +88,7 @@ func (d *Device) Call(op string, args ...any) ([]engine.Tensor, error) {
 	return out, nil
 }
 
-// node is the graph's memory of this call, nil where no gradient flows.
+// node returns the graph's record of this call, or nil if no gradient flows.
 func (c *call) node(out value) *node {
 	if c.back == nil || !c.d.tracking {
 		return nil
@@ -118,7 +118,7 @@ func (c *call) fail(format string, args ...any) {
 	}
 }
 
-// tensor is argument i; nil where it is nothing and may be.
+// tensor returns argument i, or nil if it is missing and optional.
 func (c *call) tensor(i int, optional bool) *Tensor {
 	if i >= len(c.args) || c.args[i] == nil {
 		if !optional {
@@ -138,7 +138,7 @@ func (c *call) tensor(i int, optional bool) *Tensor {
 	return r
 }
 
-// floats is a tensor argument that computes: one of whole numbers is refused.
+// floats returns a tensor argument of floats; whole numbers are refused.
 func (c *call) floats(i int, optional bool) *Tensor {
 	t := c.tensor(i, optional)
 	if c.err == nil && t != nil && !t.dtype.IsFloat() {

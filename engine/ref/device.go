@@ -10,13 +10,13 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Tensor is a handle of this engine.
+// Tensor is a handle on a tensor of this engine.
 type Tensor struct {
 	value
 	node  *node
 	freed atomic.Bool
 	owned bool   // disowned: no scope frees it
-	room  []byte // of a lazy device's Room: what Adopt copies
+	room  []byte // on a lazy device: memory from Room, which Adopt copies
 }
 
 // Shape implements engine.Tensor.
@@ -37,18 +37,18 @@ func (t *Tensor) Free() {
 	t.node.release()
 }
 
-// Device is one worker's. Its methods are those of engine.Device, which is all that a worker needs of tensors.
+// Device is one worker's device. Its methods are those of engine.Device, which is all that a worker needs of tensors.
 type Device struct {
 	account  *account
-	late     *Lateness // nil: it is prompt
+	late     *Lateness // nil: the device is not lazy
 	worker   int
-	compute  *queue // nil: what it is told is done when a call returns
-	copies   *queue // of a lazy device: its stream to host memory
+	compute  *queue // nil: work is done when a call returns
+	copies   *queue // on a lazy device: its stream of copies to and from host memory
 	hosts    atomic.Int32
 	tracking bool
-	open     []*Tensor            // in scopes, oldest first
-	marks    []int                // where each open scope begins in it
-	owned    map[*Tensor]struct{} // the caller's; freed ones until there are as many as crowd
+	open     []*Tensor            // made in a scope, oldest first
+	marks    []int                // where in open each scope begins
+	owned    map[*Tensor]struct{} // tensors of the caller; freed ones are removed when there are many
 	crowd    int
 }
 
@@ -61,7 +61,7 @@ func (d *Device) handle(v value, n *node) *Tensor {
 	return t
 }
 
-// file puts a tensor into the innermost scope, or leaves it to the caller.
+// file puts a tensor into the innermost scope. Without a scope it belongs to the caller.
 func (d *Device) file(t *Tensor) {
 	if len(d.marks) == 0 {
 		d.own(t)
@@ -92,7 +92,7 @@ func sane(dtype engine.DType, shape []int64) error {
 	return nil
 }
 
-// most is how many elements a tensor has at most.
+// most is the largest number of elements of a tensor.
 const most = 1 << 32
 
 // fits says whether a tensor can have a shape.
@@ -134,13 +134,13 @@ func (d *Device) FromBytes(dtype engine.DType, shape []int64, data []byte) (engi
 	}
 	v := d.fresh(dtype, shape)
 	if d.compute != nil {
-		data = bytes.Clone(data) // the caller's is the caller's again
+		data = bytes.Clone(data) // the caller may reuse its memory after the call
 	}
 	d.issue(func() { copy(v.memory(), data) })
 	return d.handle(v, nil), nil
 }
 
-// View is a tensor's own memory, valid until it is freed. A lazy device refuses.
+// View returns a tensor's own memory, valid until the tensor is freed. A lazy device refuses.
 func (d *Device) View(t engine.Tensor) ([]byte, error) {
 	r, err := tensorOf(t)
 	if err != nil {
@@ -188,7 +188,7 @@ func (d *Device) Leaf(t engine.Tensor, requiresGrad bool) (engine.Tensor, error)
 	return d.handle(r.retained(), n), nil
 }
 
-// Contiguous implements engine.Device: every tensor here is.
+// Contiguous implements engine.Device. Every tensor of this engine is contiguous.
 func (d *Device) Contiguous(t engine.Tensor) (engine.Tensor, error) {
 	r, err := tensorOf(t)
 	if err != nil {
@@ -197,7 +197,7 @@ func (d *Device) Contiguous(t engine.Tensor) (engine.Tensor, error) {
 	return d.handle(r.retained(), r.node), nil
 }
 
-// seeds are the roots and first gradients of a backward.
+// seeds returns the roots and first gradients of a backward.
 func (d *Device) seeds(outputs, grads []engine.Tensor) (roots []*node, first []value, err error) {
 	defer func() {
 		if err != nil {
@@ -333,7 +333,7 @@ func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 			return nil
 		})
 	}
-	mine := d.handle(r.value, nil) // the reference moves over
+	mine := d.handle(r.value, nil) // the reference moves to the new handle
 	r.node.release()
 	return mine, nil
 }
@@ -353,7 +353,7 @@ func (d *Device) Memory() engine.Memory {
 // ResetPeak implements engine.Device.
 func (d *Device) ResetPeak() {
 	d.account.peak.Store(d.account.live.Load())
-	d.account.add(0) // what another worker has charged meanwhile counts
+	d.account.add(0) // counts what other workers have charged meanwhile
 }
 
 // Record implements engine.Stream.

@@ -1,18 +1,18 @@
-// Package ref is a tiny engine in pure Go that computes in float64: what package run
-// is tested with where there is no libtorch.
+// Package ref is a small engine in pure Go that computes in float64. Package run is tested with it where libtorch is
+// missing.
 //
-// In and out: as package engine says, for the operators of dense networks (linear, relu,
-// tanh, gelu, layer_norm, embedding, add, mul, cat, reshape, cross entropy) and recurrent ones
-// (lstm), and what optimizers need in place. Bytes are counted as engine/torch counts them, by storage and
-// owner. Refused: every other operator, by name, and shapes that do not fit.
+// In and out: as in package engine. It has the operators of dense networks (linear, relu, tanh, gelu, layer_norm,
+// embedding, add, mul, cat, reshape, cross entropy), of recurrent ones (lstm), and the in-place operators of
+// optimizers. Bytes are counted as in engine/torch, by storage and owner. Refused: every other operator, by name,
+// and shapes that do not fit.
 //
-// It is slow and plain on purpose: loops in one order, so the same inputs give the same bits.
+// It is slow and simple on purpose: all loops have a fixed order, so the same inputs give the same bits.
 //
-// Lazy makes the same engine as a device far away would be: its devices return from every call with
-// nothing done yet, do the work on a goroutine of their own in the order it was issued, late, and set their
-// events late. Their memory cannot be viewed, holds no numbers until something wrote them, and none
-// once it is freed. What comes out has the bits of New's as long as everybody waits who must, and
-// is not a number, or old, where somebody does not. Whoever drives it needs no other calls.
+// Lazy makes an engine that behaves like a remote device. Its devices return from every call before anything is
+// done, and do the work later, in order, on a goroutine of their own. Events are set late, too. Memory cannot be
+// viewed, and holds no valid numbers before it is written and after it is freed. Results have the same bits as those
+// of New if the caller waits wherever it must. A missing wait shows as a NaN or an old value. The caller uses the
+// same calls for both.
 package ref
 
 import (
@@ -24,21 +24,21 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Engine is the pure Go engine. Its zero value is ready, and its devices do at once what they are told.
+// Engine is the pure Go engine. The zero value is ready to use; its devices do their work within each call.
 type Engine struct {
-	lateness *Lateness // nil: none
+	lateness *Lateness // nil: not lazy
 }
 
-// New makes an engine.
+// New makes an engine whose devices do their work within each call.
 func New() *Engine { return &Engine{} }
 
-// Name is "ref".
+// Name returns "ref".
 func (*Engine) Name() string { return "ref" }
 
-// DeviceType is "cpu".
+// DeviceType returns "cpu".
 func (*Engine) DeviceType() string { return "cpu" }
 
-// Float is engine.Float64.
+// Float returns engine.Float64.
 func (*Engine) Float() engine.DType { return engine.Float64 }
 
 // SumInto adds src to dst element by element.
@@ -59,7 +59,7 @@ func (*Engine) SumInto(dst, src []byte, dtype engine.DType) error {
 	return nil
 }
 
-// Open makes a device.
+// Open makes a device for a worker.
 func (e *Engine) Open(worker, threads int) (engine.Device, error) {
 	if worker < 0 || threads < 1 {
 		return nil, fmt.Errorf("engine ref: worker %d with %d threads; workers count from 0, threads from 1", worker, threads)
@@ -67,7 +67,7 @@ func (e *Engine) Open(worker, threads int) (engine.Device, error) {
 	return newDevice(&account{}, e.lateness, worker), nil
 }
 
-// newDevice makes a device of a worker's account; late: nil, or how late it is.
+// newDevice makes a device that charges its memory to an account. late is nil if the device is not lazy.
 func newDevice(of *account, late *Lateness, worker int) *Device {
 	d := &Device{account: of, late: late, worker: worker, tracking: true}
 	if late != nil {
@@ -76,7 +76,7 @@ func newDevice(of *account, late *Lateness, worker int) *Device {
 	return d
 }
 
-// aside is added to the number of a device beside a worker's. So the two are late at different times.
+// aside is added to the worker's number for a device made by Beside, so that both get different delays.
 const aside = 1 << 20
 
 // Beside implements engine.Device.
@@ -87,7 +87,7 @@ func (d *Device) Beside(threads int) (engine.Device, error) {
 	return newDevice(d.account, d.late, d.worker+aside), nil
 }
 
-// account is the bytes of one worker.
+// account counts the bytes of one worker.
 type account struct{ live, peak atomic.Int64 }
 
 func (a *account) add(n int64) {
@@ -104,12 +104,12 @@ func (a *account) add(n int64) {
 type storage struct {
 	bytes int64
 	owner atomic.Pointer[account]
-	queue atomic.Pointer[queue] // of the device whose it is, if that is lazy
+	queue atomic.Pointer[queue] // of the lazy device that owns it; nil if it is not lazy
 	refs  atomic.Int32
-	whole value // without a reference
+	whole value // without a reference of its own
 }
 
-// chargeTo has another worker pay for the storage from now on.
+// chargeTo charges the storage to another worker from now on.
 func (s *storage) chargeTo(a *account) {
 	if before := s.owner.Swap(a); before != a {
 		a.add(s.bytes)
@@ -122,8 +122,8 @@ func (s *storage) retain() *storage {
 	return s
 }
 
-// release gives a reference back. Behind the last, what the device was told to do with the memory may be
-// under way still; what it is told afterwards finds no numbers there.
+// release gives a reference back. After the last one, work issued earlier may still use the memory. Work issued
+// later finds no valid numbers there.
 func (s *storage) release() {
 	if s.refs.Add(-1) != 0 {
 		return
@@ -138,13 +138,13 @@ func (s *storage) release() {
 }
 
 // value is an array with a shape. It holds one reference on its storage, and may use a part of it. Whole numbers and
-// truth values are int64s, except bytes.
+// truth values are int64s; Uint8 elements are bytes.
 type value struct {
 	shape  []int64
 	dtype  engine.DType
 	floats []float64
 	ints   []int64
-	packed []byte // of Uint8
+	packed []byte // for Uint8
 	*storage
 }
 
@@ -165,7 +165,7 @@ func releaseAll(values []value) {
 	}
 }
 
-// rows is n rows of v from the first on.
+// rows returns n rows of v, beginning with row first.
 func (v value) rows(first, n int64) value {
 	v.retain()
 	row := count(v.shape[1:])
@@ -181,7 +181,7 @@ func (v value) rows(first, n int64) value {
 	return v
 }
 
-// poison makes the numbers those of memory that nobody has written.
+// poison overwrites the numbers with values that mark unwritten memory.
 func (v value) poison() {
 	for i := range v.floats {
 		v.floats[i] = math.NaN()
@@ -202,7 +202,7 @@ func count(shape []int64) int64 {
 	return n
 }
 
-// fresh is a new value of zeros, charged to the device.
+// fresh returns a new value of zeros, charged to the device.
 func (d *Device) fresh(dtype engine.DType, shape []int64) value {
 	n := count(shape)
 	v := value{shape: append([]int64{}, shape...), dtype: dtype, storage: &storage{bytes: n * dtype.Size()}}
@@ -230,7 +230,7 @@ func (d *Device) fresh(dtype engine.DType, shape []int64) value {
 	return v
 }
 
-// memory views a value as the bytes it is.
+// memory returns a value's memory as bytes.
 func (v value) memory() []byte {
 	switch {
 	case v.floats != nil:

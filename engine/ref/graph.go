@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// node is one step of a graph: what computed a value, or a leaf that gathers gradients.
+// node is a step of a graph: the call that computed a value, or a leaf that accumulates gradients.
 type node struct {
-	inputs []*node // nil where no gradient goes
+	inputs []*node // nil where no gradient flows
 	saved  []value
-	// back turns the gradient of the output into those of the inputs, nil where not asked for.
+	// back computes the gradients of the inputs from that of the output; nil where none is wanted.
 	back    func(n *node, g value) []*value
-	weights []int // which inputs are an operator's weights: their gradients can come later
+	weights []int // which inputs are an operator's weights: their gradients may be computed later
 	shape   []int64
 	leaf    bool
 	grad    *value
@@ -26,7 +26,7 @@ func (n *node) retain() *node {
 	return n
 }
 
-// release gives one reference back; the last one frees what the node holds.
+// release gives one reference back. The last one frees what the node holds.
 func (n *node) release() {
 	if n == nil {
 		return
@@ -41,7 +41,7 @@ func (n *node) release() {
 	}
 }
 
-// forget frees the saved values and the way back.
+// forget frees the saved values and the references on inputs.
 func (n *node) forget() {
 	for _, v := range n.saved {
 		v.release()
@@ -53,7 +53,7 @@ func (n *node) forget() {
 	}
 }
 
-// order lists the nodes that outputs depend on, each before those it reads from.
+// order lists the nodes that outputs depend on, each before its inputs.
 func order(roots []*node) []*node {
 	var list []*node
 	seen := map[*node]bool{}
@@ -77,8 +77,8 @@ func order(roots []*node) []*node {
 	return list
 }
 
-// flow sends gradients from roots back through their graph and yields what reaches each
-// leaf now; weights' gradients go to later. It owns the gradients it is given.
+// flow sends gradients from roots back through their graph and returns what reaches each leaf now. The weights' part
+// goes to later. flow owns the gradients it is given.
 func (d *Device) flow(roots []*node, grads []value, later *work) (map[*node]value, error) {
 	at := map[*node]value{}
 	add := func(n *node, g value) {

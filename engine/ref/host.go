@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// host is a tensor's memory itself or, of a lazy device, bytes that it copies to and from.
+// host is a tensor's own memory or, on a lazy device, bytes that are copied from and to the tensor.
 type host struct {
 	d     *Device
 	bytes []byte
@@ -20,7 +20,7 @@ type host struct {
 	of    value
 }
 
-// unwritten is what host memory holds before a lazy device has copied something there: no number.
+// unwritten fills host memory until a lazy device has copied something there; as a float it is NaN.
 const unwritten = 0xff
 
 // ToHost implements engine.Device.
@@ -87,7 +87,7 @@ func (h *host) Free() {
 	}
 }
 
-// release gives a reference back; behind the last of a lazy device the bytes are nobody's.
+// release gives a reference back. After the last one, a lazy device's bytes become invalid.
 func (h *host) release() {
 	if h.refs.Add(-1) != 0 {
 		return

@@ -9,30 +9,30 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Lateness is how late a lazy device is. The same seed gives each stream of each worker the same delays.
+// Lateness says how late a lazy device is. The same seed gives each stream of each worker the same delays.
 type Lateness struct {
 	Seed  uint64
-	OneIn int           // of so many pieces of work one is delayed; 1: all
-	Most  time.Duration // by up to this
+	OneIn int           // one in this many pieces of work is delayed; 1: all
+	Most  time.Duration // longest delay
 }
 
-// Lazy makes an engine with late devices.
+// Lazy makes an engine whose devices work late.
 func Lazy(l Lateness) *Engine {
 	l.OneIn = max(l.OneIn, 1)
 	return &Engine{lateness: &l}
 }
 
-// queue is a stream: work that a goroutine of its own does, in order and late.
+// queue is a stream of work that its own goroutine does in order, and late.
 type queue struct {
 	mu     sync.Mutex
 	more   sync.Cond
 	work   []piece
 	closed bool
 	ended  chan struct{}
-	err    error // the first; nothing is done behind it
+	err    error // the first error; no work is done after it
 }
 
-// piece is something to do, or an event to set.
+// piece is work to do, or an event to set.
 type piece struct {
 	do  func() error
 	set *event
@@ -58,7 +58,7 @@ func newQueue(l Lateness, worker, stream int) *queue {
 	return q
 }
 
-// next is the oldest piece of work, or none for ever.
+// next waits for the oldest piece of work; false if the queue is closed and empty.
 func (q *queue) next() (p piece, some bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -69,12 +69,12 @@ func (q *queue) next() (p piece, some bool) {
 		q.more.Wait()
 	}
 	p = q.work[0]
-	q.work[0] = piece{} // what it would keep is done with
+	q.work[0] = piece{} // drops the references that the piece holds
 	q.work = q.work[1:]
 	return p, true
 }
 
-// finish does a piece of work, unless something in front of it has failed.
+// finish does a piece of work, unless earlier work has failed.
 func (q *queue) finish(p piece) {
 	if p.set != nil {
 		p.set.now(q.failed())
@@ -96,7 +96,7 @@ func (q *queue) failed() error {
 	return q.err
 }
 
-// add puts a piece behind all work; false where the queue is closed.
+// add puts a piece after all other work; false if the queue is closed.
 func (q *queue) add(p piece) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -107,10 +107,10 @@ func (q *queue) add(p piece) bool {
 	return !q.closed
 }
 
-// do has f done behind all work. Behind a closed device nobody is left who would see what it does.
+// do has f run after all other work. On a closed device it does nothing.
 func (q *queue) do(f func() error) { q.add(piece{do: f}) }
 
-// record marks the point behind all work.
+// record marks the point after all work issued so far.
 func (q *queue) record() *event {
 	e := &event{set: make(chan struct{})}
 	if !q.add(piece{set: e}) {

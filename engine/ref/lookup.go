@@ -13,7 +13,7 @@ func init() {
 	operators["millrace::layer_norm"] = layerNorm
 }
 
-// embedding is a row of a table for each whole number.
+// embedding returns a table's row for each whole number.
 func embedding(c *call) []value {
 	table, ids := c.floats(0, false), c.tensor(1, false)
 	if c.err == nil && (len(table.shape) != 2 || ids.ints == nil) {
@@ -50,8 +50,8 @@ func embedding(c *call) []value {
 	return []value{y}
 }
 
-// layerNorm is gain (x - mean) / sqrt(variance + eps) + shift over the last dimension. The variance divides by the
-// number of elements, not by one less (Ba, Kiros and Hinton, Layer Normalization, 2016, equation 4).
+// layerNorm computes gain (x - mean) / sqrt(variance + eps) + shift over the last dimension. The variance is divided
+// by the number of elements, not by one less (Ba, Kiros and Hinton, Layer Normalization, 2016, equation 4).
 func layerNorm(c *call) []value {
 	x, gain, shift := c.floats(0, false), c.floats(1, false), c.floats(2, false)
 	eps := c.number(3, 1e-5)
@@ -93,8 +93,8 @@ func layerNorm(c *call) []value {
 	return []value{y}
 }
 
-// layerNormBack: with h = gain g and means over a row,
-// gx = inverse (h - mean(h) - z mean(h z)).
+// layerNormBack computes the gradients. With h = gain g and means over a row, gx = inverse (h - mean(h) - z mean(h
+// z)).
 func (d *Device) layerNormBack(n *node, g value, rows, width int) []*value {
 	z, inverse, gain := n.saved[0], n.saved[1], n.saved[2]
 	gx := d.fresh(engine.Float64, z.shape)

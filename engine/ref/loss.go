@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// crossEntropy is the mean over rows of -log softmax(x)[target].
+// crossEntropy computes the mean over rows of -log softmax(x)[target].
 func crossEntropy(c *call) []value {
 	x, t := c.floats(0, false), c.tensor(1, false)
 	if c.err == nil && (len(x.shape) != 2 || len(t.shape) != 1 || x.shape[0] != t.shape[0] || t.ints == nil) {
@@ -60,7 +60,7 @@ func crossEntropy(c *call) []value {
 	return []value{loss}
 }
 
-// argmax is over the last dimension; of equal values the first.
+// argmax works over the last dimension. Of equal values the first counts.
 func argmax(c *call) []value {
 	x := c.floats(0, false)
 	if c.err != nil || len(x.shape) == 0 {

@@ -9,10 +9,10 @@ import (
 
 func init() { operators["millrace::lstm"] = lstm }
 
-// lstm is one recurrent layer over whole sequences, as native/shim/lstm.cpp says: x [rows,
-// positions, width], weights of the input [4 units, width] and of the state [4 units,
-// units], two biases a gate [8 units], gates in the order input, forget, cell, output. Its
-// fifth argument has it read backwards. State and cell are zero in front of each sequence.
+// lstm computes one recurrent layer over whole sequences, like native/shim/lstm.cpp. It reads x [rows, positions,
+// width], weights of the input [4 units, width] and of the state [4 units, units], and two biases for each gate [8
+// units]. Gates are in the order input, forget, cell, output. A true fifth argument reads sequences backwards. State
+// and cell are zero before each sequence.
 func lstm(c *call) []value {
 	x, w, u, b := c.floats(0, false), c.floats(1, false), c.floats(2, false), c.floats(3, false)
 	reverse := false
@@ -40,7 +40,7 @@ func lstm(c *call) []value {
 	c.inputs, c.saved, c.weights = []*Tensor{x, w, u, b}, []value{x.value, w.value, u.value, gates, cells, h},
 		[]int{1, 2, 3}
 	d := c.d
-	var dz []float64 // found by the first half, for the second
+	var dz []float64 // computed by the first half of a backward, for the second
 	c.back = func(n *node, g value) []*value {
 		if dz == nil {
 			us, gates, cells, found := n.saved[2].floats, n.saved[3].floats, n.saved[4].floats,
@@ -53,14 +53,13 @@ func lstm(c *call) []value {
 	return []value{h}
 }
 
-// recurrent is the sizes of an lstm, and its walk along the positions.
+// recurrent holds the sizes of an lstm, and walks along its positions.
 type recurrent struct {
 	rows, length, width, units int
 	reverse                    bool
 }
 
-// at is the place of row r's position in the order read, and before of the one before it;
-// before is -1 at the first.
+// at returns the index of row r's position at a step, and that of the step before; before is -1 at the first step.
 func (l recurrent) at(r, step int) (at, before int) {
 	if l.reverse {
 		at = r*l.length + l.length - 1 - step
@@ -108,7 +107,7 @@ func (l recurrent) forward(x, w, u, b, gates, cells, h []float64) {
 	}
 }
 
-// through is the gradients of the gates' sums: from the last position read to the first.
+// through computes the gradients of the gates' sums, from the last position read to the first.
 func (l recurrent) through(g, u, gates, cells, dz []float64) {
 	n := l.units
 	for r := range l.rows {
@@ -139,8 +138,8 @@ func (l recurrent) through(g, u, gates, cells, dz []float64) {
 	}
 }
 
-// lstmBack is the gradients that are asked for; each half asks for its own. A weight's gradient is
-// a sum over rows and, within a row, positions, both ascending.
+// lstmBack returns the gradients that are asked for; each half of a backward asks for its own. A weight's gradient
+// is summed over rows and, within a row, over positions, both ascending.
 func (d *Device) lstmBack(n *node, dz []float64, l recurrent) []*value {
 	x, w, u, h := n.saved[0], n.saved[1], n.saved[2], n.saved[5]
 	out := make([]*value, 4)

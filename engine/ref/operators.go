@@ -49,7 +49,7 @@ func init() {
 	operators["aten::sum"] = sum
 }
 
-// linear is y = x W^T + b over the last dimension.
+// linear computes y = x W^T + b over the last dimension.
 func linear(c *call) []value {
 	x, w, b := c.floats(0, false), c.floats(1, false), c.floats(2, true)
 	if c.err != nil {
@@ -88,7 +88,7 @@ func linear(c *call) []value {
 	c.back = func(node *node, g value) []*value {
 		x, w := node.saved[0], node.saved[1]
 		out := make([]*value, 3)
-		// add adds what output o of row r contributes.
+		// add adds the contribution of output o in row r.
 		gradient := func(i int, shape []int64, add func(to []float64, r, o int)) {
 			if node.inputs[i] == nil {
 				return
@@ -119,8 +119,7 @@ func linear(c *call) []value {
 	return []value{y}
 }
 
-// stretches says whether a tensor of shape from is repeated along its dimensions of 1 to
-// have shape to.
+// stretches says whether a tensor of shape from must be repeated to get shape to, along dimensions of size 1.
 func stretches(from, to []int64) bool {
 	if len(from) != len(to) || slices.Equal(from, to) {
 		return false
@@ -133,7 +132,7 @@ func stretches(from, to []int64) bool {
 	return true
 }
 
-// stretched is b repeated to a shape, for the length of the call and its graph.
+// stretched returns b repeated to a shape. The result lives as long as the call and its graph.
 func (d *Device) stretched(c *call, b *Tensor, to []int64) *Tensor {
 	v := d.fresh(engine.Float64, to)
 	c.own = append(c.own, v)
@@ -154,7 +153,7 @@ func (d *Device) stretched(c *call, b *Tensor, to []int64) *Tensor {
 	return &Tensor{value: v}
 }
 
-// unary is f element by element; slope turns (x, y, gradient of y) into that of x.
+// unary applies f element by element. slope computes the gradient of x from (x, y, gradient of y).
 func unary(f func(x float64) float64, slope func(x, y, g float64) float64) operator {
 	return func(c *call) []value {
 		x := c.floats(0, false)
@@ -182,7 +181,7 @@ func unary(f func(x float64) float64, slope func(x, y, g float64) float64) opera
 	}
 }
 
-// binary2 is f of two tensors of one shape, with the slopes towards each.
+// binary2 applies f to two tensors of the same shape, with the slopes towards each.
 func binary2(c *call, f func(a, b float64) float64, slopeA, slopeB func(a, b, g float64) float64) []value {
 	a, b := c.floats(0, false), c.floats(1, false)
 	if c.err == nil && !slices.Equal(a.shape, b.shape) {
@@ -247,7 +246,7 @@ func reshape(c *call) []value {
 	return []value{x.reshaped(to)}
 }
 
-// cat joins along one dimension. Whole numbers are joined too, but no gradient goes through them.
+// cat joins tensors along one dimension. It also joins whole numbers, without a gradient.
 func cat(c *call) []value {
 	var list []engine.Tensor
 	if len(c.args) > 0 {
@@ -272,7 +271,7 @@ func cat(c *call) []value {
 			return nil
 		}
 	}
-	// What is joined lies in runs, as many as the dimensions in front make.
+	// Each input contributes one run of elements for each index of the dimensions before dim.
 	runs, width := int(count(xs[0].shape[:dim])), 0
 	widths, shapes := make([]int, len(xs)), make([][]int64, len(xs))
 	shape := slices.Clone(xs[0].shape)

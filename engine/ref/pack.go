@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// format is argument i, a packed format.
+// format returns argument i as a packed format.
 func (c *call) format(i int) packing.Format {
 	name := ""
 	if i < len(c.args) {
@@ -21,7 +21,7 @@ func (c *call) format(i int) packing.Format {
 	return f
 }
 
-// rowsOf is how many rows a shape has, and the elements of each.
+// rowsOf returns the number of rows of a shape, and the elements of each.
 func rowsOf(shape []int64) (rows, elements int64) {
 	if len(shape) == 0 {
 		return 1, 1
@@ -29,7 +29,7 @@ func rowsOf(shape []int64) (rows, elements int64) {
 	return shape[0], count(shape[1:])
 }
 
-// scaleBytes is the bytes of a row's scale: none where it has none.
+// scaleBytes returns the bytes of a row's scale, or 0 if the format has no scale.
 func scaleBytes(f packing.Format) int64 {
 	if f.Scaled() {
 		return packing.ScaleBytes
@@ -37,7 +37,7 @@ func scaleBytes(f packing.Format) int64 {
 	return 0
 }
 
-// pack is engine.Pack.
+// pack implements engine.Pack.
 func pack(c *call) []value {
 	x, f, seen := c.floats(0, false), c.format(1), c.floats(2, false)
 	if c.err == nil && len(seen.value.floats) != packing.Numbers {
@@ -62,7 +62,7 @@ func pack(c *call) []value {
 	return []value{y, z}
 }
 
-// unpack is engine.Unpack.
+// unpack implements engine.Unpack.
 func unpack(c *call) []value {
 	x, z, f := c.tensor(0, false), c.tensor(1, false), c.format(2)
 	if c.err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Room implements engine.Device. Of a lazy device it is host memory, which Adopt issues a copy of.
+// Room implements engine.Device. On a lazy device it returns host memory, and Adopt issues the copy.
 func (d *Device) Room(dtype engine.DType, shape []int64) (engine.Tensor, []byte, error) {
 	if err := sane(dtype, shape); err != nil {
 		return nil, nil, err

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// The operators of package engine's verbs.
+// The operators that functions of package engine call.
 func init() {
 	operators["aten::clone"] = func(c *call) []value {
 		x := c.tensor(0, false)
@@ -32,7 +32,7 @@ func init() {
 	operators["millrace::unpack"] = unpack
 }
 
-// narrow is some rows of a tensor.
+// narrow returns some rows of a tensor.
 func narrow(c *call) []value {
 	x, dim, first, n := c.tensor(0, false), c.number(1, 0), int64(c.number(2, 0)), int64(c.number(3, 0))
 	if c.err != nil {
@@ -45,7 +45,7 @@ func narrow(c *call) []value {
 	return []value{x.rows(first, n)}
 }
 
-// stack is tensors of floats side by side along a new first dimension.
+// stack joins tensors of floats along a new first dimension.
 func stack(c *call) []value {
 	var list []engine.Tensor
 	if len(c.args) > 0 {
@@ -88,7 +88,7 @@ func squareSum(c *call) []value {
 	return []value{y}
 }
 
-// squares is the sum of squares in the order that engine.SquareSum promises.
+// squares returns the sum of squares, in the order that engine.SquareSum promises.
 func squares(xs []float64) float64 {
 	var part [8]float64
 	for i, v := range xs {
@@ -97,8 +97,8 @@ func squares(xs []float64) float64 {
 	return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
 }
 
-// trust turns a gradient into LARS's direction: coefficient w / (g + decay w) (grad + decay weight), with w and g the
-// norms of the weight and of the gradient; the first factor is 1 where one of them is 0.
+// trust turns a gradient into LARS's direction: coefficient w / (g + decay w) (grad + decay weight). w and g are the
+// norms of the weight and the gradient; the first factor is 1 if either norm is 0.
 func trust(c *call) []value {
 	grad, weight := c.floats(0, false), c.floats(1, false)
 	coefficient, decay := c.number(2, 1), c.number(3, 0)
@@ -122,7 +122,7 @@ func trust(c *call) []value {
 	return nil
 }
 
-// mask is engine.Mask, one number after the other.
+// mask implements engine.Mask, number by number.
 func mask(c *call) []value {
 	c.floats(0, false)
 	shape, key, first := c.shape(1), c.whole(2), c.whole(3)

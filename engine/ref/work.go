@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// work is the weights' half of a backward: for each operator that has one, its node with
-// the weights' inputs alone, and the gradient that came to it.
+// work is the second half of a backward: the gradients of the weights. For each operator with weights it has a node
+// with only the weights' inputs, and the gradient of the output.
 type work struct {
 	d     *Device
 	nodes []*node
@@ -14,7 +14,7 @@ type work struct {
 	done  bool
 }
 
-// withoutWeights is n without the inputs that are weights, which it keeps for Run.
+// withoutWeights returns n without its weights' inputs. The work keeps those for Run.
 func (w *work) withoutWeights(n *node, g value) *node {
 	if len(n.weights) == 0 {
 		return n
@@ -70,11 +70,11 @@ func (w *work) Free() {
 	w.nodes, w.grads, w.done = nil, nil, true
 }
 
-// gather adds g to what the leaf has.
+// gather adds g to a leaf's gradient.
 func (d *Device) gather(leaf *node, g value) {
 	from := g.floats
 	if leaf.grad == nil {
-		own := d.fresh(g.dtype, g.shape) // leaves must not share what flows on elsewhere
+		own := d.fresh(g.dtype, g.shape) // leaves must not share memory with gradients that are used elsewhere
 		d.issue(func() { copy(own.floats, from) })
 		leaf.grad = &own
 		return

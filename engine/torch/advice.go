@@ -7,14 +7,13 @@ import (
 	"strings"
 )
 
-// avx2Cores are the OpenBLAS kernel families that leave a processor's AVX-512 unused.
+// avx2Cores lists the OpenBLAS kernel families that do not use a processor's AVX-512.
 var avx2Cores = []string{"Haswell", "Zen", "Excavator", "Steamroller", "Bulldozer", "Piledriver", "Sandybridge",
 	"Nehalem", "Prescott", "Core2"}
 
-// Advice says, a line each, what would make this libtorch faster on this machine. It
-// is empty when nothing is known to.
+// Advice returns lines that say how this libtorch could be faster on this machine. It is empty if nothing is known.
 func (i Info) Advice() []string {
-	cpuinfo, _ := os.ReadFile("/proc/cpuinfo") // without it nothing is known of the processor
+	cpuinfo, _ := os.ReadFile("/proc/cpuinfo") // without the file nothing is known of the processor
 	return i.advice(string(cpuinfo))
 }
 
@@ -47,8 +46,7 @@ func (i Info) advice(cpuinfo string) []string {
 	return out
 }
 
-// hasAVX512 says whether every subset that OpenBLAS's SkylakeX kernels use is among
-// the flags in the text of /proc/cpuinfo.
+// hasAVX512 says whether the text of /proc/cpuinfo lists every AVX-512 subset that OpenBLAS's SkylakeX kernels use.
 func hasAVX512(cpuinfo string) bool {
 	for line := range strings.Lines(cpuinfo) {
 		key, value, _ := strings.Cut(line, ":")

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// handles packs tensors for one call: n words from where the packed words end.
+// handles packs the handles of tensors for one call: n words after those already packed.
 func (d *Device) handles(ts []engine.Tensor, n int, none bool) error {
 	for i := range n {
 		var t engine.Tensor
@@ -64,8 +64,8 @@ func (d *Device) word(i int) *C.int64_t {
 	return (*C.int64_t)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(d.args)), 8*i))
 }
 
-// Backward runs autograd from outputs on this thread and frees the graph. grads may
-// be nil when every output is a scalar.
+// Backward runs autograd from outputs on this thread and frees the graph. grads may be nil if every output is a
+// scalar.
 func (d *Device) Backward(outputs, grads []engine.Tensor) error {
 	if err := d.differentiate(outputs, grads); err != nil {
 		return fmt.Errorf("engine torch: %s: %w", describe("backward", []any{outputs, grads}), err)
@@ -77,7 +77,7 @@ func (d *Device) Backward(outputs, grads []engine.Tensor) error {
 	return nil
 }
 
-// BackwardInput is Backward that leaves the weights' half of split operators for later.
+// BackwardInput is Backward without the weights' gradients of split operators, which the Work computes later.
 func (d *Device) BackwardInput(outputs, grads []engine.Tensor) (engine.Work, error) {
 	if err := d.differentiate(outputs, grads); err != nil {
 		return nil, fmt.Errorf("engine torch: %s: %w", describe("backward", []any{outputs, grads}), err)
@@ -90,7 +90,7 @@ func (d *Device) BackwardInput(outputs, grads []engine.Tensor) (engine.Work, err
 	return &work{handle: w}, nil
 }
 
-// work is the weights' half of a backward.
+// work is the second half of a backward: the gradients of the weights.
 type work struct{ handle *C.mr_work }
 
 // Size implements engine.Work.
@@ -123,8 +123,8 @@ func (w *work) Free() {
 	}
 }
 
-// Grad is the gradient a leaf has accumulated, or nil. It shares the leaf's memory:
-// a later Backward adds to it.
+// Grad returns the gradient a leaf has accumulated, or nil. It shares memory with the leaf's gradient, so a later
+// Backward adds to it.
 func (d *Device) Grad(leaf engine.Tensor) (engine.Tensor, error) {
 	h, err := handleOf(leaf)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/millrace-ml/millrace/native"
 )
 
-// Build compiles the embedded shim sources into the file out, or into CachePath if that is empty. It links against
-// the libtorch in TORCH_DIR or in the system's paths, writes the compiler's output to log, and takes a minute or
-// two. Where no libtorch or no compiler is found, the error says how to get it; where this binary could not load the
-// result, it is ErrNoCgo.
+// Build compiles the embedded shim sources into the file out, or into CachePath if out is empty. It links against
+// the libtorch in TORCH_DIR or in the system's paths, and writes the compiler's output to log. It takes a minute or
+// two. If no libtorch or no compiler is found, the error says how to get it. If this binary cannot load the result,
+// the error is ErrNoCgo.
 func Build(ctx context.Context, out string, log io.Writer) error {
 	if !loads {
 		return ErrNoCgo
@@ -42,7 +42,7 @@ func Build(ctx context.Context, out string, log io.Writer) error {
 		return fmt.Errorf("engine torch: build: unpack sources: %w", err)
 	}
 	var said bytes.Buffer
-	// The script and its compilers are stopped together, and clean up behind themselves.
+	// The script and its compilers are stopped together, and remove their temporary files.
 	cmd := child.Command(ctx, "/bin/sh", filepath.Join(dir, "build.sh"), out)
 	cmd.Stdout = io.MultiWriter(log, &said)
 	cmd.Stderr = cmd.Stdout // one writer, so one goroutine writes

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Call runs an operator of the dispatcher. An int stands for n equal ones where the
-// schema says int[n]; ints are taken where floats are due.
+// Call runs an operator of the dispatcher. Where the schema says int[n], a single int means n equal ones. ints are
+// accepted as floats.
 func (d *Device) Call(name string, args ...any) ([]engine.Tensor, error) {
 	op := d.ops[name]
 	if op == nil {
@@ -101,7 +101,7 @@ func (d *Device) pack(a any) error {
 	return nil
 }
 
-// packString appends a string's length and its bytes in whole words.
+// packString appends a string's length and its bytes, padded to whole words.
 func (d *Device) packString(s string) {
 	d.args = append(d.args, C.MR_STRING, int64(len(s)))
 	start := len(d.args)
@@ -122,7 +122,7 @@ func bit(b bool) int64 {
 
 var errFreed = errors.New("the tensor is freed")
 
-// handleOf is the live handle of t.
+// handleOf returns the handle of t, or an error if t is nil, freed or of another engine.
 func handleOf(t engine.Tensor) (int64, error) {
 	v, ok := t.(*tensor)
 	switch {
@@ -137,7 +137,7 @@ func handleOf(t engine.Tensor) (int64, error) {
 	return 0, errFreed
 }
 
-// handleOrNone is handleOf with 0 for nil.
+// handleOrNone is like handleOf, but returns 0 for nil.
 func handleOrNone(t engine.Tensor) (int64, error) {
 	if t == nil {
 		return 0, nil
@@ -145,12 +145,12 @@ func handleOrNone(t engine.Tensor) (int64, error) {
 	return handleOf(t)
 }
 
-// failure is the calling thread's last error, with the operator and its arguments.
+// failure returns the calling thread's last error, with the operator and its arguments.
 func failure(name string, args []any) error {
 	return fmt.Errorf("engine torch: %s: %w", describe(name, args), lastError())
 }
 
-// describe writes a call as aten::linear(F32[2 3], F32[4 3], nil).
+// describe returns a call as text: aten::linear(F32[2 3], F32[4 3], nil).
 func describe(name string, args []any) string {
 	var b strings.Builder
 	b.WriteString(name)

@@ -30,29 +30,28 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Device is one worker's door to libtorch, on the thread that opened it. Its methods are those of engine.Device,
+// Device is one worker's access to libtorch, on the thread that opened it. Its methods are those of engine.Device,
 // which is all that a worker needs of tensors.
 type Device struct {
 	engine *Engine
 	worker int
-	ops    map[string]*C.mr_op // of this device, so that a call takes no lock
+	ops    map[string]*C.mr_op // a cache for this device, so that a call takes no lock
 	args   []int64             // packed arguments of the call being made
 
-	open  []*tensor // made in a scope and not yet past its End, in order
+	open  []*tensor // made in a scope that is still open, in order
 	marks []int     // where in open each scope starts
 
 	mu    sync.Mutex
-	owned map[*tensor]struct{} // handles the caller owns: disowned, kept past the last scope, or made in none
+	owned map[*tensor]struct{} // handles of the caller: disowned, kept by the outermost scope, or made without a scope
 }
 
 var _ engine.Device = (*Device)(nil)
 
-// Open makes the device of a worker on the calling goroutine, which must be locked to
-// its thread. worker is at least 0. threads is the number of threads an operator may
-// use; torch keeps it per thread, but OpenBLAS, BLIS and MKL keep one number for the
-// process, so workers of one process should open with the same.
+// Open makes the device of a worker on the calling goroutine, which must be locked to its thread. worker is at least
+// 0. threads is the number of threads an operator may use. torch keeps it for each thread, but OpenBLAS, BLIS and
+// MKL keep one number for the process, so the workers of a process should all use the same.
 func (e *Engine) Open(worker, threads int) (engine.Device, error) {
-	// Owner 0 belongs to threads that never opened a device.
+	// Owner 0 is for threads that never opened a device.
 	if limit := int(C.door_owners()) - 1; worker < 0 || worker >= limit {
 		return nil, fmt.Errorf("engine torch: open: worker %d is outside 0..%d", worker, limit-1)
 	}
@@ -81,13 +80,12 @@ func (d *Device) Beside(threads int) (engine.Device, error) {
 	return newDevice(d.engine, d.worker), nil
 }
 
-// shapePointer is what C gets for a shape; a rank of 0 has no first element.
+// shapePointer passes a shape to C. The shape of a scalar has no first element.
 func shapePointer(shape []int64) *C.int64_t {
 	return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(shape)))
 }
 
-// made turns the result words of a verb that gives one tensor into a handle. what and
-// about say in an error what was asked for.
+// made turns the result of a call with one tensor into a handle. what and about describe the call in errors.
 func (d *Device) made(words *C.int64_t, what string, about ...any) (engine.Tensor, error) {
 	if words == nil {
 		return nil, failure(what, about)
@@ -111,7 +109,7 @@ func (d *Device) FromBytes(dtype engine.DType, shape []int64, data []byte) (engi
 	return d.made(words, "from bytes", dtype, shape)
 }
 
-// View is the tensor's own memory; it must be contiguous.
+// View returns the tensor's own memory. The tensor must be contiguous.
 func (d *Device) View(t engine.Tensor) ([]byte, error) {
 	h, err := handleOf(t)
 	if err != nil {
@@ -125,7 +123,7 @@ func (d *Device) View(t engine.Tensor) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), int64(n)), nil
 }
 
-// Item reads the only element of t.
+// Item returns the only element of t.
 func (d *Device) Item(t engine.Tensor) (float64, error) {
 	h, err := handleOf(t)
 	if err != nil {
@@ -138,8 +136,8 @@ func (d *Device) Item(t engine.Tensor) (float64, error) {
 	return float64(v), nil
 }
 
-// Leaf is t outside of its graph, on the same memory. Writes through either count as
-// writes to both, so autograd refuses a backward whose saved values they changed.
+// Leaf returns t detached from its graph, on the same memory. A write through either counts as a write to both, so
+// autograd refuses a backward whose saved values were changed.
 func (d *Device) Leaf(t engine.Tensor, requiresGrad bool) (engine.Tensor, error) {
 	h, err := handleOf(t)
 	if err != nil {
@@ -152,7 +150,7 @@ func (d *Device) Leaf(t engine.Tensor, requiresGrad bool) (engine.Tensor, error)
 	return d.made(C.door_leaf(C.int64_t(h), want), "leaf", t, requiresGrad)
 }
 
-// Contiguous is t (a new handle) or a contiguous copy.
+// Contiguous returns t (as a new handle) or a contiguous copy.
 func (d *Device) Contiguous(t engine.Tensor) (engine.Tensor, error) {
 	h, err := handleOf(t)
 	if err != nil {
@@ -168,20 +166,20 @@ func (d *Device) NoGrad(f func() error) error {
 	return f()
 }
 
-// Memory is what this worker holds.
+// Memory returns what this worker holds.
 func (d *Device) Memory() engine.Memory {
 	var bytes [3]C.int64_t
 	C.door_memory(C.int(d.worker+1), &bytes[0])
 	return engine.Memory{LiveBytes: int64(bytes[0]), PeakBytes: int64(bytes[1]), CachedBytes: int64(bytes[2])}
 }
 
-// ResetPeak starts a new high-water mark at what is live now.
+// ResetPeak starts a new high-water mark at the bytes that are live now.
 func (d *Device) ResetPeak() { C.door_reset_peak(C.int(d.worker + 1)) }
 
-// Record returns an event that is set: every call is finished when it returns.
+// Record returns an event that is already set, since every call is finished when it returns.
 func (d *Device) Record() engine.Event { return engine.Past(time.Now()) }
 
-// Await waits: what is issued afterwards happens at once.
+// Await waits for p, since later work happens at once.
 func (d *Device) Await(p engine.Point) error { return p.Wait() }
 
 // host is a tensor's own memory.
@@ -195,7 +193,7 @@ func (h *host) Ready() engine.Event { return h.ready }
 func (h *host) Bytes() []byte       { return h.bytes }
 func (h *host) Free()               { h.held.Free() }
 
-// ToHost is the memory of a contiguous tensor itself.
+// ToHost returns the memory of a contiguous tensor itself.
 func (d *Device) ToHost(t engine.Tensor) (engine.Host, error) {
 	bytes, err := d.View(t)
 	if err != nil {
@@ -208,7 +206,7 @@ func (d *Device) ToHost(t engine.Tensor) (engine.Host, error) {
 	return &host{d.Disown(held), bytes, engine.Past(time.Now())}, nil
 }
 
-// FromHost has nothing to do: h is the memory of t.
+// FromHost has nothing to copy, since h is the memory of t.
 func (d *Device) FromHost(t engine.Tensor, h engine.Host) error {
 	own, ok := h.(*host)
 	if !ok {

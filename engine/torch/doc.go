@@ -1,16 +1,13 @@
-// Package torch answers engine.Engine with libtorch, through the C door of
-// native/shim/millrace.h, opened at run time.
+// Package torch implements engine.Engine with libtorch, through the C interface of native/shim/millrace.h, which is
+// loaded at run time.
 //
-// In: the path of the compiled shim (Find looks for it, Build makes it) and then
-// operator calls by dispatcher name. Out: tensors in host memory, gradients, bytes
-// held per worker, and what is loaded (Info).
-// Refused: everything when the binary was built with CGO_ENABLED=0, when the shim is
-// not found, has another ABI version or is of other sources, and, per call, what libtorch refuses: the
-// error names the operator and the arguments.
+// In: the path of the compiled shim (Find looks for it, Build makes it), and then operator calls by dispatcher name.
+// Out: tensors in host memory, gradients, the bytes that each worker holds, and what is loaded (Info). Refused:
+// everything in a binary built with CGO_ENABLED=0, and a shim that is missing, has another ABI version, or was built
+// from other sources. For each call, what libtorch refuses is an error with the operator and the arguments.
 //
-// A Device follows the thread rule of package engine. Handles are counted and given
-// back by scopes or by Free; nothing here has a finalizer. The shim is loaded once in
-// a process and stays.
+// A Device follows the thread rule of package engine. Handles are counted and given back by scopes or by Free; there
+// are no finalizers. The shim is loaded once in a process and stays loaded.
 package torch
 
 import (
@@ -19,13 +16,13 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// abiVersion is MR_ABI_VERSION of the shim this package speaks to.
+// abiVersion is the MR_ABI_VERSION that the shim must have.
 const abiVersion = 5
 
-// ErrNoCgo is what Load answers in a binary built with CGO_ENABLED=0.
+// ErrNoCgo is returned by Load in a binary built with CGO_ENABLED=0.
 var ErrNoCgo = errors.New("engine torch: built without cgo; rebuild millrace with CGO_ENABLED=1 and a C compiler")
 
-// ErrNotFound is what Open answers when no compiled shim is found.
+// ErrNotFound is returned by Open if there is no compiled shim.
 var ErrNotFound = errors.New("engine torch: the native library is not installed; run: millrace doctor --build")
 
 // Open finds the shim and loads it.

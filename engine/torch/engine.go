@@ -26,7 +26,7 @@ import (
 // loads says whether this binary can load the shim.
 const loads = true
 
-// Engine is the loaded shim. There is one in a process.
+// Engine is the loaded shim. A process has only one.
 type Engine struct {
 	path string
 	name string
@@ -40,8 +40,8 @@ var (
 	loaded *Engine
 )
 
-// Load opens the shim at path, once: loading the same file again gives the same
-// Engine, another file is refused, because a process can hold only one libtorch.
+// Load loads the shim at path, once. Loading the same file again returns the same Engine. Another file is refused,
+// because a process can hold only one libtorch.
 func Load(path string) (*Engine, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -49,7 +49,7 @@ func Load(path string) (*Engine, error) {
 	}
 	loadMu.Lock()
 	defer loadMu.Unlock()
-	runtime.LockOSThread() // what goes wrong is the thread's to say
+	runtime.LockOSThread() // errors are kept for each thread
 	defer runtime.UnlockOSThread()
 	if loaded != nil {
 		if loaded.path != path {
@@ -87,20 +87,20 @@ func Load(path string) (*Engine, error) {
 	return e, nil
 }
 
-// lastError is the calling thread's error text. The caller must not have given up
-// its thread since the failing call; errors made by Devices never do.
+// lastError returns the calling thread's last error. The caller must still be on the thread of the failing call;
+// this always holds for Devices.
 func lastError() error { return errors.New(C.GoString(C.door_error())) }
 
-// Name is "torch" and its version.
+// Name returns "torch" and its version.
 func (e *Engine) Name() string { return e.name }
 
-// Float is engine.Float32.
+// Float returns engine.Float32.
 func (e *Engine) Float() engine.DType { return engine.Float32 }
 
-// DeviceType is "cpu".
+// DeviceType returns "cpu".
 func (e *Engine) DeviceType() string { return "cpu" }
 
-// SumInto adds src to dst element by element; safe on any goroutine.
+// SumInto adds src to dst element by element. Any goroutine may call it.
 func (e *Engine) SumInto(dst, src []byte, dtype engine.DType) error {
 	size := dtype.Size()
 	switch {
@@ -117,7 +117,7 @@ func (e *Engine) SumInto(dst, src []byte, dtype engine.DType) error {
 	return nil
 }
 
-// op finds an operator by name, asking libtorch only the first time.
+// op finds an operator by name. It asks libtorch only the first time.
 func (e *Engine) op(name string) (*C.mr_op, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

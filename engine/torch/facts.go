@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// facts are the shim's lines of "key=value".
+// facts returns the shim's lines "key=value" as a map.
 func (e *Engine) facts() map[string]string {
-	runtime.LockOSThread() // the text is the thread's
+	runtime.LockOSThread() // the text belongs to the thread
 	defer runtime.UnlockOSThread()
 	out := map[string]string{}
 	text := C.door_info()
@@ -30,13 +30,13 @@ func (e *Engine) facts() map[string]string {
 	return out
 }
 
-// Info says what is loaded. Threads are the calling thread's, so call it on a device's
-// goroutine to learn that device's.
+// Info describes what is loaded. Threads is that of the calling thread; call it on a device's goroutine to get that
+// device's.
 func (e *Engine) Info() Info { return newInfo(e.facts(), e.path, os.Getenv("OPENBLAS_CORETYPE")) }
 
-// globalDeps is the library that a libtorch with CUDA wants loaded before itself, with its names visible to all.
-// libtorch looks for some of CUDA's by name, at run time. "" if the shim at path was linked against a libtorch without
-// CUDA, or cannot be read, of which loading it will tell more.
+// globalDeps returns the library that a libtorch with CUDA needs loaded first, with its symbols visible to all.
+// libtorch looks up some symbols of CUDA by name at run time. It returns "" if the shim at path was linked against a
+// libtorch without CUDA, or cannot be read. In the latter case, loading the shim gives a better error.
 func globalDeps(path string) string {
 	f, err := elf.Open(path)
 	if err != nil {

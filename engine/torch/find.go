@@ -12,13 +12,12 @@ import (
 	"github.com/millrace-ml/millrace/native"
 )
 
-// libraryName is the shim's file name where one build of millrace has the folder to itself.
+// libraryName is the shim's file name in folders that only one build of millrace uses.
 const libraryName = "libmillrace_native.so"
 
-// Find looks for the compiled shim: at MILLRACE_NATIVE and nowhere else if that is
-// set; else beside the binary, in ../build from there, in the user's cache (built from
-// exactly these sources), and in build/ of a millrace source tree around the working
-// directory. path is "" if there is none; tried lists where it looked, in order.
+// Find looks for the compiled shim. If MILLRACE_NATIVE is set, it looks only there. Otherwise it looks beside the
+// binary, in ../build from there, in the user's cache (built from exactly these sources), and in build/ of a
+// millrace source tree around the working directory. path is "" if there is none. tried lists the places in order.
 func Find() (path string, tried []string) {
 	for _, p := range candidates() {
 		tried = append(tried, p)
@@ -52,7 +51,7 @@ func candidates() []string {
 	return all
 }
 
-// sameSources refuses a shim that was compiled from other sources than this binary has: its operators may take other
+// sameSources refuses a shim that was compiled from other sources than this binary embeds. Its operators may take other
 // arguments.
 func sameSources(path, sources string) error {
 	if want := sourceHash(); sources != want {
@@ -62,13 +61,13 @@ func sameSources(path, sources string) error {
 	return nil
 }
 
-// again says how a shim is compiled anew.
+// again says how to compile a shim again.
 func again(path string) string {
 	return fmt.Sprintf("compile it again with scripts/native.sh %s, as make build does, or remove it and run millrace "+
 		"doctor --build", path)
 }
 
-// sourceTree is the nearest folder at or above dir that holds millrace's own go.mod.
+// sourceTree returns the nearest folder at or above dir that holds millrace's own go.mod.
 func sourceTree(dir string) string {
 	for {
 		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
@@ -83,8 +82,8 @@ func sourceTree(dir string) string {
 	}
 }
 
-// CachePath is where Build puts the shim by default: a name in the user's cache that
-// changes with the sources, so that another version of millrace never loads it.
+// CachePath returns where Build puts the shim by default: a file in the user's cache, with a name that depends on
+// the sources. So another version of millrace never loads it.
 func CachePath() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -93,11 +92,11 @@ func CachePath() (string, error) {
 	return filepath.Join(dir, "millrace", "libmillrace_native-"+sourceHash()+".so"), nil
 }
 
-// sourceHash names the embedded sources: twelve hexadecimal digits, which build.sh calculates too.
+// sourceHash returns twelve hexadecimal digits that identify the embedded sources. build.sh calculates the same.
 func sourceHash() string {
 	h := sha256.New()
 	for _, of := range []string{"build.sh", "shim/*.h", "shim/*.cpp", "kernels/*.h", "kernels/*.cpp", "gloo/*.cpp"} {
-		files, err := fs.Glob(native.Sources, of) // in the order of their bytes
+		files, err := fs.Glob(native.Sources, of) // sorted by bytes
 		for _, path := range files {
 			var text []byte
 			if text, err = native.Sources.ReadFile(path); err != nil {

@@ -20,18 +20,18 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Gloo is a member of a group of processes whose vectors Gloo sums, in an order of its own: to the bound that
-// SumTolerance says, not to the bit. Its connections are neither encrypted nor authenticated, and listen at
-// the host that it is given.
+// Gloo is a member of a group of processes whose vectors the Gloo library sums. Gloo adds in an order of its own, so
+// sums are exact only up to SumTolerance. Its connections are neither encrypted nor authenticated, and listen at the
+// given host.
 type Gloo struct {
 	group *C.mr_gloo
 
-	calls sync.WaitGroup // that are in the library
+	calls sync.WaitGroup // calls that are in the library
 	mu    sync.Mutex
 	ended error
 }
 
-// CanGloo says why the library has no Gloo; nil where it has.
+// CanGloo returns why the library has no Gloo, or nil if it has.
 func (e *Engine) CanGloo() error {
 	if C.door_has_gloo() == 0 {
 		return errors.New("engine torch: this native library was built without Gloo, which it takes from a libtorch that " +
@@ -50,13 +50,12 @@ func (e *Engine) CanGloo() error {
 	return nil
 }
 
-// SumTolerance is the largest relative error of a float32 sum of n terms, whatever their order. It is relative to
-// the sum of the terms' magnitudes: n - 1 additions, each rounded by half a unit in the last place.
+// SumTolerance returns the largest relative error of a float32 sum of n terms in any order. It is relative to the
+// sum of the terms' magnitudes: n - 1 additions, each rounded by half a unit in the last place.
 func SumTolerance(n int) float64 { return float64(n-1) * 0x1p-24 }
 
-// NewGloo has a process meet the others of its group, which all do the same. exchange carries bytes of every
-// member to all others, over connections of the caller's, and gives those of the others. The end of ctx ends
-// the meeting.
+// NewGloo lets a process meet the other members of its group, which all call it. exchange sends bytes to all other
+// members, over connections of the caller's, and returns theirs. The end of ctx ends the meeting.
 func (e *Engine) NewGloo(ctx context.Context, host string, rank, size int,
 	exchange func(ctx context.Context, own []byte) (others [][]byte, err error)) (*Gloo, error) {
 	if err := e.CanGloo(); err != nil {
@@ -93,7 +92,7 @@ func (e *Engine) NewGloo(ctx context.Context, host string, rank, size int,
 	return g, nil
 }
 
-// meet exchanges what Gloo has to tell the others, which is as often with each of them.
+// meet exchanges Gloo's own messages with the other members. All members exchange equally often.
 func (g *Gloo) meet(ctx context.Context, exchange func(context.Context, []byte) ([][]byte, error)) error {
 	for {
 		var own []byte
@@ -121,7 +120,7 @@ func (g *Gloo) meet(ctx context.Context, exchange func(context.Context, []byte) 
 	}
 }
 
-// call makes a call on one thread, to which its error belongs. What has ended is the reason where it has.
+// call runs f on one thread, since errors belong to a thread. If the group has ended, it returns the reason.
 func (g *Gloo) call(f func() bool) error {
 	g.mu.Lock()
 	if err := g.ended; err != nil {
@@ -145,8 +144,8 @@ func (g *Gloo) call(f func() bool) error {
 	return failed
 }
 
-// Sum replaces vectors of one type by their sums over the group. All members call alike, one call at a time. After
-// an error the group has ended.
+// Sum replaces vectors of one type by their sums over the group. All members make the same calls, one at a time.
+// After an error the group has ended.
 func (g *Gloo) Sum(vectors [][]byte, dtype engine.DType) error {
 	if len(vectors) == 0 {
 		return nil
@@ -170,7 +169,7 @@ func (g *Gloo) Sum(vectors [][]byte, dtype engine.DType) error {
 	return nil
 }
 
-// End ends whatever waits, with an error. Any goroutine may call it; the first error stays.
+// End makes every waiting call return an error. Any goroutine may call it; the first error stays.
 func (g *Gloo) End(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -182,7 +181,7 @@ func (g *Gloo) End(err error) {
 
 var errGlooClosed = errors.New("the group is closed")
 
-// Close ends the group and waits until nothing of it is under way.
+// Close ends the group and waits until no call is in progress.
 func (g *Gloo) Close() error {
 	g.End(errGlooClosed)
 	g.calls.Wait()

@@ -6,25 +6,24 @@ import (
 	"strings"
 )
 
-// Info is what a loaded engine consists of, for doctor, profiles and traces.
+// Info says what a loaded engine consists of, for doctor, profiles and traces.
 type Info struct {
 	Torch       string `json:"torch"`        // version, "1.13.0"
 	Native      string `json:"native"`       // path of the shim
-	Against     string `json:"against"`      // what the shim was compiled against, by build.sh; "" if it does not tell
-	Kernels     string `json:"kernels"`      // the vectors that millrace's own CPU kernels use, "none" without kernels
+	Against     string `json:"against"`      // what the shim was compiled against, by build.sh; "" if unknown
+	Kernels     string `json:"kernels"`      // vector instructions of the CPU kernels; "none" without kernels
 	Library     string `json:"library"`      // path of libtorch_cpu
 	MKLDNN      string `json:"mkldnn"`       // oneDNN's version line, "none" without
 	OpenMP      string `json:"openmp"`       // OpenMP's version line
 	BLAS        string `json:"blas"`         // name: "OpenBLAS", "BLIS", "MKL", "reference", "ATLAS" or "unknown"
 	BLASLibrary string `json:"blas_library"` // path of the library that holds its sgemm
-	BLASConfig  string `json:"blas_config"`  // what the BLAS says of itself, if it does
-	BLASCore    string `json:"blas_core"`    // the kernels it runs, "SkylakeX"; "" if it does not tell
+	BLASConfig  string `json:"blas_config"`  // the BLAS's description of itself, if it has one
+	BLASCore    string `json:"blas_core"`    // the kernels in use, "SkylakeX"; "" if unknown
 	CoreType    string `json:"core_type"`    // the user's OPENBLAS_CORETYPE, "" if unset
-	Threads     int    `json:"threads"`      // of the calling thread's operators
+	Threads     int    `json:"threads"`      // threads of the calling thread's operators
 }
 
-// newInfo reads the shim's facts. native is where the shim was loaded from, coreType
-// what OPENBLAS_CORETYPE says.
+// newInfo reads the shim's facts. native is the path of the shim, coreType the value of OPENBLAS_CORETYPE.
 func newInfo(f map[string]string, native, coreType string) Info {
 	i := Info{
 		Torch:       f["torch"],
@@ -37,7 +36,7 @@ func newInfo(f map[string]string, native, coreType string) Info {
 		BLASLibrary: resolved(f["blas_file"]),
 		CoreType:    coreType,
 	}
-	i.Threads, _ = strconv.Atoi(f["threads"]) // the shim writes a number; 0 if it could not
+	i.Threads, _ = strconv.Atoi(f["threads"]) // 0 if the shim could not tell
 	i.BLAS = blasName(i.BLASLibrary, f)
 	switch i.BLAS {
 	case "OpenBLAS":
@@ -50,9 +49,8 @@ func newInfo(f map[string]string, native, coreType string) Info {
 	return i
 }
 
-// blasName tells a BLAS by the path of the library that holds sgemm: Debian keeps each
-// libblas.so.3 in a folder named after its package. Where libtorch holds it itself,
-// what it was built with says.
+// blasName identifies a BLAS by the path of the library that holds sgemm: Debian keeps each libblas.so.3 in a folder
+// named after its package. If libtorch itself contains sgemm, its build settings decide.
 func blasName(path string, f map[string]string) string {
 	where := filepath.Join(filepath.Base(filepath.Dir(path)), filepath.Base(path))
 	for _, known := range []struct{ mark, name string }{
@@ -71,7 +69,7 @@ func blasName(path string, f map[string]string) string {
 	return "unknown"
 }
 
-// resolved follows links: Debian's library names are links to alternatives.
+// resolved follows links, since Debian's library names are links to alternatives.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil && path != "" {
 		return real

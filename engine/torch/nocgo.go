@@ -12,46 +12,46 @@ import (
 // loads says whether this binary can load the shim.
 const loads = false
 
-// Engine cannot be had in this binary; see Load.
+// Engine does not exist in this binary; see Load.
 type Engine struct{}
 
-// Load answers ErrNoCgo.
+// Load returns ErrNoCgo.
 func Load(string) (*Engine, error) { return nil, ErrNoCgo }
 
-// Name is "torch" without a version: none is loaded.
+// Name returns "torch" without a version, since none is loaded.
 func (*Engine) Name() string { return "torch" }
 
-// Float is engine.Float32.
+// Float returns engine.Float32.
 func (*Engine) Float() engine.DType { return engine.Float32 }
 
-// Open answers ErrNoCgo.
+// Open returns ErrNoCgo.
 func (*Engine) Open(int, int) (engine.Device, error) { return nil, ErrNoCgo }
 
-// SumInto answers ErrNoCgo.
+// SumInto returns ErrNoCgo.
 func (*Engine) SumInto(_, _ []byte, _ engine.DType) error { return ErrNoCgo }
 
-// DeviceType is "cpu".
+// DeviceType returns "cpu".
 func (*Engine) DeviceType() string { return "cpu" }
 
-// Info knows nothing.
+// Info returns nothing.
 func (*Engine) Info() Info { return Info{} }
 
-// Gloo cannot be had in this binary.
+// Gloo does not exist in this binary.
 type Gloo struct{}
 
-// CanGloo answers ErrNoCgo.
+// CanGloo returns ErrNoCgo.
 func (*Engine) CanGloo() error { return ErrNoCgo }
 
-// NewGloo answers ErrNoCgo.
+// NewGloo returns ErrNoCgo.
 func (*Engine) NewGloo(context.Context, string, int, int,
 	func(context.Context, []byte) ([][]byte, error)) (*Gloo, error) {
 	return nil, ErrNoCgo
 }
 
-// SumTolerance is NaN: nothing is summed.
+// SumTolerance returns NaN, since nothing can be summed.
 func SumTolerance(int) float64 { return math.NaN() }
 
-// Sum answers ErrNoCgo.
+// Sum returns ErrNoCgo.
 func (*Gloo) Sum([][]byte, engine.DType) error { return ErrNoCgo }
 
 // End does nothing.

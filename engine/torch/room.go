@@ -13,15 +13,15 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Room makes a tensor of zeros that no scope holds, charged to this worker.
+// Room makes a tensor of zeros outside all scopes, charged to this worker.
 func (d *Device) Room(dtype engine.DType, shape []int64) (engine.Tensor, []byte, error) {
-	runtime.LockOSThread() // results and errors are the thread's
+	runtime.LockOSThread() // results and errors belong to the thread
 	defer runtime.UnlockOSThread()
 	words := C.door_full(C.int(dtype), shapePointer(shape), C.int64_t(len(shape)), 0)
 	if words == nil {
 		return nil, nil, failure("room", []any{dtype, shape})
 	}
-	// One tensor: how many there are, its handle, type, rank, lengths.
+	// The result words of one tensor: the count, then handle, type, rank, lengths.
 	first := unsafe.Slice((*int64)(unsafe.Pointer(words)), 2)
 	t := &tensor{device: d, dtype: dtype, shape: append([]int64{}, shape...)}
 	t.handle.Store(first[1])

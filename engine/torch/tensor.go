@@ -19,11 +19,11 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// inlineRank is the rank up to which a shape needs no allocation of its own.
+// inlineRank is the largest rank whose shape needs no allocation of its own.
 const inlineRank = 4
 
-// tensor is one reference on a libtorch tensor. Its handle turns 0 when the reference
-// is given back, by whichever thread is first.
+// tensor is one reference on a libtorch tensor. Its handle becomes 0 when the reference is given back; the first
+// thread to do so wins.
 type tensor struct {
 	handle atomic.Int64
 	device *Device
@@ -31,7 +31,7 @@ type tensor struct {
 	shape  []int64
 	dims   [inlineRank]int64
 	dtype  engine.DType
-	owned  atomic.Bool // is in device.owned; written under device.mu
+	owned  atomic.Bool // it is in device.owned; written under device.mu
 	kept   bool        // set only inside End
 }
 
@@ -39,7 +39,7 @@ func (t *tensor) Shape() []int64      { return t.shape }
 func (t *tensor) DType() engine.DType { return t.dtype }
 func (t *tensor) Bytes() int64        { return t.bytes }
 
-// Free gives the reference back; any goroutine may.
+// Free gives the reference back, on any goroutine.
 func (t *tensor) Free() {
 	if t == nil {
 		return
@@ -50,7 +50,7 @@ func (t *tensor) Free() {
 	}
 }
 
-// results makes tensors of result words and files them under the innermost scope.
+// results makes tensors of result words and puts them into the innermost scope.
 func (d *Device) results(words *C.int64_t) []engine.Tensor {
 	at := (*int64)(unsafe.Pointer(words))
 	next := func() int64 {
@@ -82,7 +82,7 @@ func (d *Device) results(words *C.int64_t) []engine.Tensor {
 	return out
 }
 
-// file puts a new tensor under the innermost scope, or among the caller's.
+// file puts a new tensor into the innermost scope. Without a scope it belongs to the caller.
 func (d *Device) file(t *tensor) {
 	if len(d.marks) > 0 {
 		d.open = append(d.open, t)
@@ -98,7 +98,7 @@ func (d *Device) own(t *tensor) {
 	d.mu.Unlock()
 }
 
-// forget takes a spent handle off the caller's list, if it is there.
+// forget removes an invalid handle from the caller's list, if it is there.
 func (d *Device) forget(t *tensor) {
 	if !t.owned.Load() {
 		return
@@ -115,8 +115,7 @@ func (d *Device) Begin() engine.Mark {
 	return engine.Mark(len(d.marks) - 1)
 }
 
-// End closes the scope m and every scope opened inside it. A Mark that is no open
-// scope's is a mistake in the program and panics.
+// End closes the scope m and every scope opened inside it. It panics if m is not an open scope.
 func (d *Device) End(m engine.Mark, keep ...engine.Tensor) {
 	if int(m) < 0 || int(m) >= len(d.marks) {
 		panic(fmt.Sprintf("engine torch: End(%d) with %d open scopes", m, len(d.marks)))
@@ -129,7 +128,7 @@ func (d *Device) End(m engine.Mark, keep ...engine.Tensor) {
 	d.open = d.open[:start]
 	for _, t := range made {
 		switch {
-		case t.owned.Load(): // disowned since
+		case t.owned.Load(): // it was disowned since
 		case t.kept && t.handle.Load() != 0:
 			d.file(t)
 		default:
@@ -143,7 +142,7 @@ func (d *Device) End(m engine.Mark, keep ...engine.Tensor) {
 	d.release(handles)
 }
 
-// keep marks tensors of this device for End to spare.
+// keep marks tensors of this device that End must not free.
 func (d *Device) keep(ts []engine.Tensor, kept bool) {
 	for _, k := range ts {
 		if t, ok := k.(*tensor); ok && t != nil && t.device == d {
@@ -168,9 +167,8 @@ func (d *Device) Disown(t engine.Tensor) engine.Tensor {
 	return t
 }
 
-// Adopt takes over t, which another device of this engine made: its storage is charged
-// to this worker from now on, and the old handle is spent. The other device must have
-// disowned it, or it might free it first.
+// Adopt takes over t, which another device of this engine made. Its storage is charged to this worker from now on,
+// and the old handle becomes invalid. The other device must have disowned it, or it might free it first.
 func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 	v, ok := t.(*tensor)
 	if !ok || v == nil {
@@ -196,14 +194,14 @@ func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 func (d *Device) Charge(t engine.Tensor) {
 	if v, ok := t.(*tensor); ok && v != nil {
 		if h := v.handle.Load(); h != 0 {
-			C.door_adopt(C.int64_t(h), C.int(d.worker+1)) // fails only for what Adopt will refuse
+			C.door_adopt(C.int64_t(h), C.int(d.worker+1)) // fails only where Adopt will fail
 		}
 	}
 }
 
-// Close frees every handle still open and returns how many there were. Handles of scopes and of the caller count; a
-// number above 0 after a finished run is a leak. The worker's cached memory goes back to the system. What this
-// device disowned for another to adopt must have been adopted by then.
+// Close frees every handle still open and returns how many there were, in scopes and of the caller. A number above 0
+// after a finished run is a leak. The worker's cached memory goes back to the system. Tensors disowned for another
+// device must have been adopted before.
 func (d *Device) Close() int {
 	var handles []int64
 	for _, t := range d.open {

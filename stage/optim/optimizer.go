@@ -18,14 +18,13 @@ const (
 	ASGD  = "asgd"
 )
 
-// Kinds is the optimizers by name.
+// Kinds returns the names of the optimizers.
 func Kinds() []string { return []string{SGD, Adam, AdamW, LARS, ASGD} }
 
-// ErrRange is the error of a step with a factor beyond float32 for float32 parameters.
+// ErrRange is the error of a step on float32 parameters with a factor that float32 cannot hold.
 var ErrRange = errors.New("beyond the numbers of float32")
 
-// Settings is an optimizer and its coefficients. The learning rate is not among them:
-// it comes with every step.
+// Settings is an optimizer with its coefficients. The learning rate is not among them: every step is given one.
 type Settings struct {
 	Kind        string  `json:"kind" yaml:"kind"`
 	Momentum    float64 `json:"momentum,omitempty" yaml:"momentum"` // SGD, LARS: 0 keeps no state
@@ -34,16 +33,17 @@ type Settings struct {
 	Beta1       float64 `json:"beta1,omitempty" yaml:"beta1"`     // Adam, AdamW
 	Beta2       float64 `json:"beta2,omitempty" yaml:"beta2"`     // Adam, AdamW
 	Epsilon     float64 `json:"epsilon,omitempty" yaml:"epsilon"` // Adam, AdamW
-	// Trust is LARS's coefficient: the part of a weight's norm by which a step at rate 1 changes it.
+	// Trust is LARS's coefficient: the fraction of a weight's norm by which a step at rate 1 changes it.
 	Trust float64 `json:"trust,omitempty" yaml:"trust"`
-	// AverageFrom is ASGD's first update, from 1, whose result enters the average that evaluations go by.
+	// AverageFrom is ASGD's first update, counted from 1, whose result enters the average. Evaluations use that
+	// average.
 	AverageFrom int `json:"average_from,omitempty" yaml:"average_from"`
 }
 
-// FieldError refuses a setting of an optimizer or a rate.
+// FieldError refuses a setting of an optimizer or of a rate.
 type FieldError struct {
-	Field string // by its key
-	Err   error  // what it is, and what would be right
+	Field string // its key
+	Err   error  // the value, and what would be right
 }
 
 func (e *FieldError) Error() string { return "optim: " + e.Field + " " + e.Err.Error() }
@@ -53,10 +53,10 @@ func wrong(field, format string, args ...any) error {
 	return &FieldError{field, fmt.Errorf(format, args...)}
 }
 
-// average is the state that ASGD keeps.
+// average is the name of ASGD's state.
 const average = "average"
 
-// Default is the usual coefficients of a kind.
+// Default returns the usual coefficients of a kind.
 func Default(kind string) (Settings, error) {
 	switch kind {
 	case SGD:
@@ -73,7 +73,7 @@ func Default(kind string) (Settings, error) {
 	return Settings{}, wrong("kind", "is %w", registry.OneOf(kind, Kinds()))
 }
 
-// Check refuses settings under which a step is not defined.
+// Check refuses settings for which a step is not defined.
 func (s Settings) Check() error {
 	if _, err := Default(s.Kind); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// FitFloat32 refuses settings and rates that float32 parameters cannot be stepped with.
+// FitFloat32 refuses settings and rates that float32 parameters cannot be updated with.
 func FitFloat32(s Settings, r Rate) error {
 	switch {
 	case r.Base > math.MaxFloat32:
@@ -149,8 +149,8 @@ func FitFloat32(s Settings, r Rate) error {
 	return nil
 }
 
-// States names the tensors, each of the parameter's shape and zero at first, that the
-// optimizer keeps for every parameter.
+// States returns the names of the tensors that the optimizer keeps for every parameter. Each has the parameter's
+// shape and begins at zero.
 func (s Settings) States() []string {
 	switch {
 	case s.Kind == Adam || s.Kind == AdamW:
@@ -163,7 +163,7 @@ func (s Settings) States() []string {
 	return nil
 }
 
-// Shown names the state that evaluations and exports read in a parameter's place; empty: they read the parameter.
+// Shown returns the name of the state that evaluations and exports read in place of the parameter, or "".
 func (s Settings) Shown() string {
 	if s.Kind == ASGD {
 		return average
@@ -171,22 +171,22 @@ func (s Settings) Shown() string {
 	return ""
 }
 
-// Slot is one parameter about to be stepped.
+// Slot is one parameter to be updated.
 type Slot struct {
 	Param   engine.Tensor
 	Grad    engine.Tensor   // used up: its values are undefined afterwards
-	State   []engine.Tensor // as States names them
-	Count   int             // updates of this parameter including this one: 1 the first time
+	State   []engine.Tensor // in the order of States
+	Count   int             // updates of this parameter, this one included: 1 the first time
 	NoDecay bool            // exempt from weight decay
 }
 
-// Step is the circumstances of one update.
+// Step holds the rate and the scale of one update.
 type Step struct {
 	Rate      float64 // learning rate
-	GradScale float64 // what gradients are multiplied by first: the clipping coefficient over the minibatches summed
+	GradScale float64 // factor for gradients: the clipping coefficient divided by the number of minibatches in the sum
 }
 
-// Apply steps every slot, in order. It must run on dev's goroutine.
+// Apply updates every slot, in order. It must run on dev's goroutine.
 func (s Settings) Apply(dev engine.Device, step Step, slots []Slot) error {
 	return dev.NoGrad(func() error {
 		for i := range slots {
@@ -233,8 +233,8 @@ func (s Settings) apply(dev engine.Device, step Step, p *Slot) error {
 }
 
 // lars: v = momentum v + rate trust |w| / (|g| + decay |w|) (g + decay w); w -= v. You, Gitman and Ginsburg, Large
-// Batch Training of Convolutional Networks, 2017, Algorithm 1, each parameter for a layer. Biases, gains and shifts,
-// whose norms say nothing of their gradients', go the same way without trust and decay.
+// Batch Training of Convolutional Networks, 2017, Algorithm 1, with each parameter as a layer. Biases, gains and
+// shifts are updated without trust and decay, since their norms say nothing of their gradients'.
 func (s Settings) lars(c *caller, step Step, p *Slot, decay float64) {
 	if !p.NoDecay {
 		c.call("millrace::lars_", p.Grad, p.Param, s.Trust, decay)
@@ -249,9 +249,10 @@ func (s Settings) lars(c *caller, step Step, p *Slot, decay float64) {
 	c.call("aten::add_.Tensor", p.Param, v, -1.0)
 }
 
-// average keeps the mean of what the updates from AverageFrom on left, and before that the parameter itself: Polyak
-// and Juditsky, Acceleration of Stochastic Approximation by Averaging, SIAM J. Control Optim. 30 (1992), as Merity,
-// Keskar and Socher use it (Regularizing and Optimizing LSTM Language Models, 2017, section 3).
+// average keeps the mean of the parameter's values after the updates from AverageFrom on, and before that the
+// parameter itself. Polyak and Juditsky, Acceleration of Stochastic Approximation by Averaging, SIAM J. Control
+// Optim. 30 (1992); used as by Merity, Keskar and Socher (Regularizing and Optimizing LSTM Language Models, 2017,
+// section 3).
 func (s Settings) average(c *caller, p *Slot) {
 	mean, n := p.State[0], max(1, p.Count-s.AverageFrom+1)
 	if n == 1 {
@@ -262,9 +263,8 @@ func (s Settings) average(c *caller, p *Slot) {
 	c.call("aten::add_.Tensor", mean, p.Param, 1/float64(n))
 }
 
-// sgd: g += decay p; b = momentum b + g; p -= rate b, or with Nesterov rate (g + momentum b).
-// Sutskever et al., On the importance of initialization and momentum, ICML 2013, in the
-// form that multiplies by the rate last.
+// sgd: g += decay p; b = momentum b + g; p -= rate b, or with Nesterov p -= rate (g + momentum b). Sutskever et al.,
+// On the importance of initialization and momentum, ICML 2013, in the form that multiplies by the rate last.
 func (s Settings) sgd(c *caller, step Step, p *Slot, decay float64) {
 	if decay != 0 {
 		c.call("aten::add_.Tensor", p.Grad, p.Param, decay)
@@ -283,10 +283,9 @@ func (s Settings) sgd(c *caller, step Step, p *Slot, decay float64) {
 	c.call("aten::add_.Tensor", p.Param, direction, -step.Rate)
 }
 
-// adam: Kingma and Ba, Adam, ICLR 2015, Algorithm 1, with the bias corrections drawn into
-// the rate and epsilon (their section 2), which saves a pass over the parameter:
-// p -= rate sqrt(c2)/c1 * m / (sqrt(v) + epsilon sqrt(c2)), c_i = 1 - beta_i^t.
-// AdamW's decay (Loshchilov and Hutter, ICLR 2019, Algorithm 2) has happened before.
+// adam: Kingma and Ba, Adam, ICLR 2015, Algorithm 1. The bias corrections are moved into the rate and epsilon (their
+// section 2), which saves a pass over the parameter: p -= rate sqrt(c2)/c1 * m / (sqrt(v) + epsilon sqrt(c2)), c_i =
+// 1 - beta_i^t. AdamW's decay (Loshchilov and Hutter, ICLR 2019, Algorithm 2) has been applied before.
 func (s Settings) adam(c *caller, step Step, p *Slot) {
 	mean, variance := p.State[0], p.State[1]
 	c1 := 1 - math.Pow(s.Beta1, float64(p.Count))
@@ -303,7 +302,7 @@ func (s Settings) adam(c *caller, step Step, p *Slot) {
 // caller makes calls until one fails.
 type caller struct {
 	dev    engine.Device
-	single bool // of float32 parameters
+	single bool // the parameters are float32
 	err    error
 }
 

@@ -14,20 +14,20 @@ const (
 	Polynomial = "polynomial"
 )
 
-// Rate says what the learning rate of a step is. Every kind can warm up: over the first
-// Warmup steps the rate rises linearly to Base, which step Warmup has.
+// Rate is a schedule of learning rates. Every kind can warm up: over the first Warmup steps the rate rises linearly,
+// and step Warmup has the rate Base.
 type Rate struct {
 	Kind   string  `json:"kind" yaml:"kind"`
 	Base   float64 `json:"base" yaml:"base"`
 	Warmup int     `json:"warmup,omitempty" yaml:"warmup"` // steps
-	Total  int     `json:"total,omitempty" yaml:"total"`   // steps at whose end cosine and polynomial reach Floor
-	Floor  float64 `json:"floor,omitempty" yaml:"floor"`   // where cosine and polynomial end
+	Total  int     `json:"total,omitempty" yaml:"total"`   // number of steps after which cosine and polynomial reach Floor
+	Floor  float64 `json:"floor,omitempty" yaml:"floor"`   // last rate of cosine and polynomial
 	Every  int     `json:"every,omitempty" yaml:"every"`   // step: steps between two decays
-	Factor float64 `json:"factor,omitempty" yaml:"factor"` // step: what each decay multiplies by
-	Power  float64 `json:"power,omitempty" yaml:"power"`   // polynomial: 1 is linear
+	Factor float64 `json:"factor,omitempty" yaml:"factor"` // step: factor of each decay
+	Power  float64 `json:"power,omitempty" yaml:"power"`   // polynomial: exponent; 1 is linear
 }
 
-// Scaled is the schedule with every rate of it multiplied.
+// Scaled returns the schedule with all its rates multiplied.
 func (r Rate) Scaled(by float64) Rate {
 	r.Base *= by
 	r.Floor *= by
@@ -67,7 +67,7 @@ func (r Rate) Check() error {
 	return wrong("kind", "is %w", registry.OneOf(r.Kind, []string{Constant, StepDecay, Cosine, Polynomial}))
 }
 
-// At is the learning rate of step, counted from 0.
+// At returns the learning rate of step, counted from 0.
 func (r Rate) At(step int) float64 {
 	if step < r.Warmup {
 		return r.Base * float64(step+1) / float64(r.Warmup+1)
@@ -85,13 +85,13 @@ func (r Rate) At(step int) float64 {
 	return r.Base
 }
 
-// done is the fraction of the decay that is over after `step` steps behind the warm-up.
+// done returns the fraction of the decay that is over, `step` steps after the warm-up.
 func (r Rate) done(step int) float64 {
 	return min(1, float64(step)/float64(r.Total-r.Warmup))
 }
 
-// ClipScale is the factor that makes the gradients' global norm at most limit. limit 0 means no clipping. Pascanu et
-// al., On the difficulty of training recurrent neural networks, ICML 2013, Algorithm 1.
+// ClipScale returns the factor that makes the gradients' global norm at most limit; limit 0 means no clipping.
+// Pascanu et al., On the difficulty of training recurrent neural networks, ICML 2013, Algorithm 1.
 func ClipScale(norm, limit float64) float64 {
 	if limit <= 0 || norm <= limit {
 		return 1

@@ -9,27 +9,27 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// A reference beside its pipelines (AvgPipe §3.2: a process that manages it, behind message queues). The pipelines'
-// device has the reference that they are pulled towards, as they last saw it; another device has the one that moves.
-// Steps go from the first to the second, and copies of the reference back, each with the point behind which another
-// device may read it.
+// The reference on a device beside its pipelines (AvgPipe §3.2: a process that manages it, behind message queues).
+// The pipelines' device has the reference as they last saw it, and is pulled towards that. Another device has the
+// reference that moves. Steps go from the pipelines' device to the other, and copies of the reference back. Each
+// comes with the event after which another device may read it.
 
 // Beside is the Updater of a reference that another device may move.
 type Beside interface {
 	Updater
-	// Take takes a step of each pipeline, the oldest that it has left, for the other device.
+	// Take takes the oldest step that each pipeline has left, for the other device.
 	Take() (*Steps, error)
-	// Give copies the reference as it is seen here, to begin with there.
+	// Give copies the reference that this device has, for the other device to begin with.
 	Give() (*Copy, error)
-	// See has the pipelines' next updates, and evaluations, find the reference of a copy.
+	// See makes the pipelines' next updates, and evaluations, use the reference of a copy.
 	See(*Copy) error
 }
 
-// Steps is what pipelines have left for one update of the reference.
+// Steps holds the pipelines' steps for one update of the reference.
 type Steps struct {
 	stage int
 	of    []*push
-	Ready engine.Event // behind which they are complete
+	Ready engine.Event // set when they are complete
 }
 
 // Free drops them.
@@ -39,13 +39,13 @@ func (s *Steps) Free() {
 	}
 }
 
-// Copy is a reference on its way from one device to another.
+// Copy is a copy of the reference, for another device.
 type Copy struct {
 	names  []string
-	values []engine.Tensor // parameters, and behind them buffers
-	of     int             // how many are parameters
-	Moved  int             // updates since Give made the first
-	Ready  engine.Event    // behind which it is complete
+	values []engine.Tensor // parameters, then buffers
+	of     int             // number of parameters
+	Moved  int             // updates since the copy that Give made first
+	Ready  engine.Event    // set when it is complete
 }
 
 // Free drops it.
@@ -92,7 +92,7 @@ func (c *Copy) fill(dev engine.Device, all []engine.Tensor) error {
 	return nil
 }
 
-// adopt makes the tensors those of a device, each in the innermost scope.
+// adopt moves the tensors to a device, each into the innermost scope.
 func (c *Copy) adopt(dev engine.Device) ([]engine.Tensor, error) {
 	if err := dev.Await(c.Ready); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (r *reference) See(c *Copy) error {
 	})
 }
 
-// Mover is a reference on a device of its own.
+// Mover holds the reference on a device of its own.
 type Mover struct {
 	dev    engine.Device
 	names  []string
@@ -153,8 +153,8 @@ func NewMover(dev engine.Device, c *Copy) (*Mover, error) {
 	return &Mover{dev: dev, names: c.names, values: values, of: c.of}, err
 }
 
-// Move moves the reference by the mean of steps, as the reference's Update does, and uses them up. await: the
-// device waits until they are complete; a test leaves it out.
+// Move moves the reference by the mean of steps, as the reference's Update does, and uses the steps up. With await
+// the device waits until they are complete; only a test leaves it out.
 func (m *Mover) Move(s *Steps, await bool) error {
 	defer s.Free()
 	err := crash.Guard(func() error {
@@ -180,7 +180,7 @@ func (m *Mover) Move(s *Steps, await bool) error {
 	return nil
 }
 
-// Give copies the reference as it is now.
+// Give copies the reference in its present state.
 func (m *Mover) Give() (*Copy, error) {
 	c := &Copy{names: m.names, of: m.of, Moved: m.moved}
 	return c, c.fill(m.dev, m.values)
@@ -193,7 +193,7 @@ func (m *Mover) Close() {
 	}
 }
 
-// adopt makes a push another device's. Its tensors are in the innermost scope there.
+// adopt moves a push's tensors to another device, into the innermost scope there.
 func (p *push) adopt(dev engine.Device) error {
 	for _, all := range [][]engine.Tensor{p.steps, p.buffers} {
 		for i, t := range all {
@@ -207,8 +207,8 @@ func (p *push) adopt(dev engine.Device) error {
 	return nil
 }
 
-// move moves a reference's parameters by the mean of steps, added up in ascending order, and takes the mean of their
-// buffers; of buffers that are no floats the first pipeline's.
+// move moves a reference's parameters by the mean of steps, summed in ascending order. Float buffers become the mean
+// of the pipelines'; other buffers become the first pipeline's.
 func move(dev engine.Device, queue []*push, names []string, values []engine.Tensor, params int) error {
 	mean := 1 / float64(len(queue))
 	for i, z := range values {

@@ -7,18 +7,18 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// deferred puts gradients aside once they are complete, so that the next minibatch gathers its own while
-// replicas sum them. The update and its norm are of those that have been aside longest.
+// deferred sets gradients aside once they are complete, so that the next minibatch gathers its own while replicas
+// sum these. Update and Norms use those that were set aside first.
 type deferred struct {
 	*plain
 	aside []*stage.Aside
 	sums  []sum
 }
 
-// sum is buffers as replicas sum them for an update to come.
+// sum holds the buffers that replicas sum for a later update.
 type sum struct {
 	vectors  []stage.Vector
-	forwards int // the stage had made when they were taken
+	forwards int // the stage's forwards when they were taken
 }
 
 func (s *sum) free() {
@@ -43,7 +43,7 @@ func (u *deferred) Norms() (engine.Tensor, error) {
 	return u.stage.Gradients.Norms()
 }
 
-// Statistics is copies: the next minibatch's forwards write to the buffers while the sum goes on.
+// Statistics returns copies, since the next minibatch's forwards write to the buffers while the sum goes on.
 func (u *deferred) Statistics() ([]stage.Vector, error) {
 	s := sum{forwards: u.stage.Forwards()}
 	for _, v := range u.stage.Statistics.Vectors() {
@@ -58,8 +58,8 @@ func (u *deferred) Statistics() ([]stage.Vector, error) {
 	return s.vectors, nil
 }
 
-// AverageStatistics waits until no forward has come between the sum and the update, at the end of the stream:
-// statistics are linear in what they have seen, so the mean at the end is the mean of every step.
+// AverageStatistics uses the mean only if no forward came between the sum and the update, that is at the end of the
+// stream. Statistics are linear in what they have seen, so the mean at the end equals the mean of every step.
 func (u *deferred) AverageStatistics(replicas int) error {
 	if len(u.sums) == 0 {
 		return nil

@@ -11,31 +11,31 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// averaging is the pipelines of a stage and their reference. The reference has no optimizer states and sees
-// no micro-batch but those of evaluations.
+// averaging holds the pipelines of a stage and their reference. The reference has no optimizer states, and computes
+// micro-batches only in evaluations.
 type averaging struct {
 	*plan.Elastic
-	number    int // of the stage
+	number    int // number of the stage
 	pipelines []*pipeline
 	reference *stage.Stage
 }
 
-// pipeline is an Updater that is pulled towards the reference.
+// pipeline is the Updater of a pipeline, which is pulled towards the reference.
 type pipeline struct {
 	*plain
 	of     *averaging
 	number int
-	left   []*push // in the reference's queue, until they are taken
+	left   []*push // steps that the reference has not taken yet
 }
 
-// reference is the Updater of the model that the pipelines are held together by.
+// reference is the Updater of the reference model.
 type reference struct {
 	*plain
 	of   *averaging
 	seen int // updates that another device has made
 }
 
-// push is what a pipeline's update leaves for the reference: its optimizer's step by parameter, and its
+// push is what a pipeline's update leaves for the reference: its optimizer's step for each parameter, and its
 // buffers.
 type push struct {
 	steps, buffers []engine.Tensor
@@ -48,7 +48,7 @@ func (p *push) free() {
 	p.steps, p.buffers = nil, nil
 }
 
-// newElastic makes the Updaters of the pipelines and, behind them, of the reference.
+// newElastic makes the Updaters of the pipelines and, after them, of the reference.
 func newElastic(c Config, stages []*stage.Stage) ([]Updater, error) {
 	switch {
 	case c.Averaging == nil:
@@ -77,9 +77,9 @@ func newElastic(c Config, stages []*stage.Stage) ([]Updater, error) {
 	return append(all, &reference{plain: &plain{stage: of.reference}, of: of}), nil
 }
 
-// Update pulls the pipeline towards the reference and leaves its step for that: with x the weights, z the
-// reference's and u the optimizer's step from x, the weights become (1-alpha) x + alpha z + u, added up in
-// this order, or in the printed order (1-alpha)(x + u) + alpha z.
+// Update pulls the pipeline towards the reference and leaves its step for the reference. Let x be the weights, z the
+// reference's, and u the optimizer's step from x. The weights become (1-alpha) x + alpha z + u, added in this order,
+// or in the paper's printed order (1-alpha)(x + u) + alpha z.
 func (p *pipeline) Update(step Step) error {
 	if len(p.left) > 0 && !p.of.Besides() {
 		return fmt.Errorf("the reference of stage %d has not yet taken the step that pipeline %d left before", p.of.number,
@@ -116,7 +116,7 @@ func (p *pipeline) update(step Step, left *push) error {
 	return err
 }
 
-// pullLayer updates the parameters of one layer, and adds their steps to what is left.
+// pullLayer updates the parameters of one layer, and adds their steps to left.
 func (p *pipeline) pullLayer(params, reference []*stage.Param, step Step, left *push) error {
 	dev, e := p.stage.Device, p.of.Elastic
 	m := dev.Begin()
@@ -167,8 +167,8 @@ func (p *pipeline) Close() {
 	p.left = nil
 }
 
-// Update moves the reference by the mean of all pipelines' steps, summed in ascending order. Buffers of floats become
-// the mean over the pipelines, other buffers the first pipeline's. The steps are used up.
+// Update moves the reference by the mean of all pipelines' steps, summed in ascending order. Float buffers become
+// the mean over the pipelines; other buffers become the first pipeline's. The steps are used up.
 func (r *reference) Update(step Step) error {
 	queue, err := r.oldest()
 	if err != nil {
@@ -187,7 +187,7 @@ func (r *reference) Update(step Step) error {
 	return nil
 }
 
-// oldest is the step of each pipeline that has been in the queue for longest.
+// oldest returns each pipeline's oldest step in the queue.
 func (r *reference) oldest() (queue []*push, err error) {
 	for _, p := range r.of.pipelines {
 		if len(p.left) == 0 {
@@ -233,7 +233,7 @@ func tensorsOf(params []*stage.Param) (names []string, values []engine.Tensor) {
 	return names, values
 }
 
-// sumInto adds up one tensor of every push, in ascending order, into the first's.
+// sumInto adds up one tensor of every push, in ascending order, into the first push's.
 func sumInto(dev engine.Device, queue []*push, of func(*push) engine.Tensor) (engine.Tensor, error) {
 	total := of(queue[0])
 	for _, other := range queue[1:] {
@@ -244,8 +244,8 @@ func sumInto(dev engine.Device, queue []*push, of func(*push) engine.Tensor) (en
 	return total, nil
 }
 
-// Apart is the largest difference between the average of the pipelines' parameters and the reference's, as a
-// part of the largest value.
+// Apart returns the largest difference between the average of the pipelines' parameters and the reference's, divided
+// by the largest value.
 func (r *reference) Apart() (float64, error) {
 	var difference, scale float64
 	for i, p := range r.stage.Params.Learned {

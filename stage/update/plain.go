@@ -8,11 +8,11 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// plain steps a stage by the gradients that it has gathered.
+// plain updates a stage with the gradients that it has gathered.
 type plain struct {
 	stage     *stage.Stage
 	optimizer optim.Settings
-	summed    bool // replicas have summed the buffers for the update to come
+	summed    bool // replicas have summed the buffers for the next update
 }
 
 func (u *plain) Complete() error               { return nil }
@@ -46,7 +46,7 @@ func (u *plain) renew(how stage.Renewal) error {
 	return u.stage.Renew(how)
 }
 
-// stepLayer steps the parameters of one layer and lets their gradients go.
+// stepLayer updates the parameters of one layer and drops their gradients.
 func (u *plain) stepLayer(params []*stage.Param, step Step) error {
 	dev := u.stage.Device
 	m := dev.Begin()
@@ -61,7 +61,7 @@ func (u *plain) stepLayer(params []*stage.Param, step Step) error {
 	return u.stage.Gradients.Forget(params)
 }
 
-// slots is what the optimizer steps.
+// slots returns the parameters in the form that the optimizer takes.
 func (u *plain) slots(params []*stage.Param) ([]optim.Slot, error) {
 	slots := make([]optim.Slot, len(params))
 	for i, p := range params {

@@ -7,20 +7,20 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// tentative updates so that the update can be taken back. The paper undoes the optimizer's arithmetic in
-// place; that gives the old weights back up to rounding. Here everything that the update changes is kept, so
-// that what is made again has the bits of an update that waited.
+// tentative makes updates that can be taken back. The paper undoes the optimizer's arithmetic in place, which
+// restores the old weights only up to rounding. Here everything that the update changes is kept. So an update that
+// is made again has the same bits as one that waited for the norm.
 type tentative struct {
 	*plain
-	kept   *kept // nil: the last update stands
-	undone bool  // the next Update stands at once
+	kept   *kept // nil: the last update is final
+	undone bool  // the next Update is final at once
 }
 
-// kept is what a tentative update keeps for a rollback. The weights before are an older version of the stage, and
-// the gradients stay in hand.
+// kept is what a tentative update keeps for a rollback. The old weights are an older version of the stage, and the
+// gradients stay in hand.
 type kept struct {
-	states  [][]engine.Tensor // by parameter, as they were before the update
-	buffers []engine.Tensor   // as they were before the forwards that follow the update
+	states  [][]engine.Tensor // by parameter, from before the update
+	buffers []engine.Tensor   // from before the forwards that follow the update
 }
 
 func (k *kept) free() {
@@ -54,8 +54,8 @@ func (u *tentative) Update(step Step) error {
 	return s.EachLayer(func(params []*stage.Param) error { return u.tryLayer(params, step) })
 }
 
-// keepStates puts the optimizer states aside, gives the parameters copies of them, and copies the
-// buffers, which the forwards to come overwrite.
+// keepStates keeps the optimizer states and gives the parameters copies of them. It also copies the buffers, since
+// later forwards overwrite them.
 func (u *tentative) keepStates() error {
 	k, dev := u.kept, u.stage.Device
 	m := dev.Begin()
@@ -81,7 +81,7 @@ func (u *tentative) keepStates() error {
 	return nil
 }
 
-// tryLayer steps by copies of a layer's gradients: a step uses gradients up, and this one may be made again.
+// tryLayer updates with copies of a layer's gradients: a step uses gradients up, and this one may be repeated.
 func (u *tentative) tryLayer(params []*stage.Param, step Step) error {
 	dev := u.stage.Device
 	m := dev.Begin()

@@ -19,47 +19,46 @@ const (
 	Elastic   = "elastic"
 )
 
-// Step is the circumstances of one update.
+// Step holds the settings of one update.
 type Step struct {
 	optim.Step
-	Renewal stage.Renewal // what becomes of the version before
+	Renewal stage.Renewal // what happens to the previous version
 }
 
 // Updater updates the weights of one stage.
 type Updater interface {
-	// Complete says that the next update's gradients are gathered, on this replica. What backwards gather from
-	// here on is another update's.
+	// Complete says that this replica has gathered the gradients of the next update. Later backwards gather those of
+	// another update.
 	Complete() error
-	// Norms is the squares of the next update's gradients, as the stage's Norms says.
+	// Norms returns the squares of the next update's gradients; see stage.Gradients.Norms.
 	Norms() (engine.Tensor, error)
-	// Statistics is the buffers for the replicas to sum in front of an update; AverageStatistics divides the
-	// sums.
+	// Statistics returns the buffers that replicas sum before an update; AverageStatistics divides the sums.
 	Statistics() ([]stage.Vector, error)
-	// AverageStatistics has the stage go on with the mean of what so many replicas summed, if they summed.
+	// AverageStatistics gives the stage the mean of the sums of this many replicas, if they summed.
 	AverageStatistics(replicas int) error
 	// Update makes the next version of the weights.
 	Update(step Step) error
-	// Confirm has the last update, a tentative one, stand.
+	// Confirm makes the last, tentative update final.
 	Confirm() error
-	// Undo takes the last update, a tentative one, back: weights, optimizer states and buffers are what they
-	// were, and the next Update goes by the same gradients and stands. Micro-batches under way, which went
-	// forward with the weights taken back, are thrown away; it returns how many.
+	// Undo takes the last, tentative update back. Weights, optimizer states and buffers return to their old values.
+	// The next Update uses the same gradients and is final. Micro-batches in flight have used the weights that are
+	// taken back. They are thrown away; Undo returns how many.
 	Undo() (thrown int, err error)
-	// Apart is how far a reference is from the average of its pipelines, as a part of its largest parameter;
-	// 0 of a stage that is no reference.
+	// Apart returns the distance of a reference from the average of its pipelines, divided by its largest parameter.
+	// It is 0 for a stage that is not a reference.
 	Apart() (float64, error)
 	// Close frees what the Updater keeps.
 	Close()
 }
 
-// Config is what Updaters are made of.
+// Config holds the settings of Updaters.
 type Config struct {
 	Optimizer optim.Settings
-	Averaging *plan.Elastic // of elastic averaging alone
-	Stage     int           // number, which errors name
+	Averaging *plan.Elastic // only for elastic averaging
+	Stage     int           // number of the stage, for errors
 }
 
-// makers is the Updaters of the stages given.
+// makers holds the functions that make the Updaters of the given stages.
 var makers = map[string]func(Config, []*stage.Stage) ([]Updater, error){
 	Plain:     plainly,
 	Deferred:  each(func(p *plain) Updater { return &deferred{plain: p} }),
@@ -67,9 +66,9 @@ var makers = map[string]func(Config, []*stage.Stage) ([]Updater, error){
 	Elastic:   newElastic,
 }
 
-// New makes the Updater of each of a worker's stages of the same layers: one stage, or of elastic averaging
-// one for every pipeline and behind them the reference. One pipeline has no reference, and is updated
-// plainly.
+// New makes an Updater for each of a worker's stages of the same layers. Usually that is one stage. For elastic
+// averaging it is one for every pipeline and, after them, the reference. A single pipeline has no reference, and
+// gets a plain Updater.
 func New(name string, c Config, stages []*stage.Stage) ([]Updater, error) {
 	maker := makers[name]
 	if maker == nil {
@@ -88,7 +87,7 @@ func plainly(c Config, stages []*stage.Stage) ([]Updater, error) {
 	return each(func(p *plain) Updater { return p })(c, stages)
 }
 
-// each makes an Updater of one stage.
+// each returns a function that makes the Updater of a single stage.
 func each(of func(*plain) Updater) func(Config, []*stage.Stage) ([]Updater, error) {
 	return func(c Config, stages []*stage.Stage) ([]Updater, error) {
 		if len(stages) != 1 {
