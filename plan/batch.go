@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// MaxBatch bounds the samples of a step, so that no count of micro-batches is beyond what a Program can
-// number.
+// MaxBatch limits the samples of a step. It keeps the count of micro-batches within what a Program can number.
 const MaxBatch = maxCount
 
 // CheckBatch refuses a batch of less than one sample or more than MaxBatch.
@@ -17,8 +16,8 @@ func CheckBatch(batch int) error {
 	return nil
 }
 
-// Divisors are the sizes of micro-batches that a batch divides into, ascending: none of a batch below 1.
-// Time: the square root of the batch.
+// Divisors returns the micro-batch sizes that divide a batch, in ascending order, and none for a batch below 1. Its
+// time grows with the square root of the batch.
 func Divisors(batch int) []int {
 	var small, large []int
 	for m := 1; m <= batch/m; m++ {
@@ -33,7 +32,7 @@ func Divisors(batch int) []int {
 	return append(small, large...)
 }
 
-// LeastDivisor is the smallest divisor of a batch that is not below n; the batch if there is none.
+// LeastDivisor returns the smallest divisor of a batch that is at least n, or the batch if there is none.
 func LeastDivisor(batch, n int) int {
 	for _, m := range Divisors(batch) {
 		if m >= n {

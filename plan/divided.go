@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Fraction is how much of one of its layers a stage computes: all of it, unless the layer is at the stage's
-// border and divided there.
+// Fraction returns how much of one of its layers a stage computes: 1, or less if the layer is divided at the stage's
+// border.
 func (s *Stage) Fraction(layer int) float64 {
 	switch {
 	case layer == s.FirstLayer && s.FirstFraction > 0:
@@ -21,7 +21,8 @@ func (s *Stage) Fraction(layer int) float64 {
 	return 1
 }
 
-// Parts says, for people, which layers the stage computes a part of: "37.5 % of 1"; "" where all are whole.
+// Parts describes for people the layers of which the stage computes a part: "37.5 % of 1". It returns "" if all are
+// whole.
 func (s *Stage) Parts() string {
 	var parts []string
 	for _, l := range slices.Compact([]int{s.FirstLayer, s.LastLayer}) {
@@ -32,7 +33,7 @@ func (s *Stage) Parts() string {
 	return strings.Join(parts, ", ")
 }
 
-// Layers is a stage's layers for people: "0-1", or where it has a part of one "0-1 (37.5 % of 1)".
+// Layers describes a stage's layers for people: "0-1", or with a part of one "0-1 (37.5 % of 1)".
 func (s *Stage) Layers() string {
 	text := fmt.Sprintf("%d-%d", s.FirstLayer, s.LastLayer)
 	if parts := s.Parts(); parts != "" {
@@ -48,13 +49,13 @@ func (p *Plan) Divided() bool {
 	})
 }
 
-// Shares says whether a stage begins with a part of the layer that the stage in front of it ends with.
+// Shares says whether a stage begins with a part of the layer that the previous stage ends with.
 func (p *Plan) Shares(stage int) bool {
 	s := &p.Stages[stage]
 	return stage > 0 && s.FirstLayer == p.Stages[stage-1].LastLayer && s.FirstFraction > 0 && s.FirstFraction < 1
 }
 
-// parts is, by layer, how much of it is computed by each of the stages that have some of it.
+// parts returns, for each layer, the fractions that its stages compute.
 func (p *Plan) parts(layers int) [][]float64 {
 	out := make([][]float64, layers)
 	for i := range p.Stages {
@@ -85,8 +86,8 @@ func (p *Plan) checkParts() error {
 	return nil
 }
 
-// Runs gives a plan whose stages are runs of whole layers, and the profile with those layers: in the plan's
-// own order, where it has one, and each piece of a divided layer a layer of its own.
+// Runs returns an equivalent plan whose stages are runs of whole layers, and the profile with those layers. The
+// layers are in the plan's own order, if it has one. Each piece of a divided layer becomes a layer.
 func (p *Plan) Runs(costs *profile.Profile) (*Plan, *profile.Profile, error) {
 	costs, err := costs.Ordered(p.Order)
 	if err != nil {
@@ -113,8 +114,8 @@ func (p *Plan) Runs(costs *profile.Profile) (*Plan, *profile.Profile, error) {
 	return &runs, costs.Divided(parts), nil
 }
 
-// Pieces gives a plan whose stages are runs of pieces, and the parts that a model of so many layers is then in
-// (model.Model.Divide).
+// Pieces returns a plan whose stages are runs of pieces. It also returns the fractions into which the model's layers
+// are then divided (model.Model.Divide). layers is their number.
 func (p *Plan) Pieces(layers int) (*Plan, [][]float64, error) {
 	if err := p.checkParts(); err != nil {
 		return nil, nil, err
@@ -123,7 +124,7 @@ func (p *Plan) Pieces(layers int) (*Plan, [][]float64, error) {
 	return &runs, runs.pieces(layers), nil
 }
 
-// pieces has the stages be runs of pieces, and says which these are of each layer.
+// pieces changes the stages to runs of pieces, and returns each layer's pieces as fractions.
 func (p *Plan) pieces(layers int) [][]float64 {
 	parts := p.parts(layers)
 	p.Stages = slices.Clone(p.Stages)

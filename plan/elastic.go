@@ -5,56 +5,53 @@ import (
 	"math"
 )
 
-// AveragingOrder is the order of a pipeline's own step and its pull towards the reference. x is the pipeline's weights,
-// z the reference it sees, u the step that its optimizer makes from the gradient at x.
+// AveragingOrder is the order of a pipeline's own step and its pull towards the reference. x is the pipeline's
+// weights and z the reference it sees. u is the optimizer's step from the gradient at x.
 type AveragingOrder string
 
 const (
-	// DiluteFirst is x = (1-alpha) x + alpha z + u. With z += sum(u)/N the reference stays the
-	// average of the pipelines exactly, but for rounding (AvgPipe §3.2 asks for that).
+	// DiluteFirst is x = (1-alpha) x + alpha z + u. With z += sum(u)/N the reference stays exactly the average of the
+	// pipelines, except for rounding (AvgPipe §3.2 requires that).
 	DiluteFirst AveragingOrder = "dilute_first"
-	// UpdateFirst is x = (1-alpha)(x + u) + alpha z, as AvgPipe §3.2 lists its steps. Each
-	// iteration the average falls behind the reference by alpha sum(u)/N; with one pipeline
-	// and alpha = 1 nothing would be learnt at all.
+	// UpdateFirst is x = (1-alpha)(x + u) + alpha z, as AvgPipe §3.2 lists its steps. In each iteration the average
+	// falls behind the reference by alpha sum(u)/N. With one pipeline and alpha = 1 nothing would be learned.
 	UpdateFirst AveragingOrder = "printed"
 )
 
-// Reference is where the reference model of elastic averaging is updated.
+// Reference says where the reference model of elastic averaging is updated.
 type Reference string
 
 const (
-	// Inline has each worker update the reference itself, where its list says: runs are bit-equal.
+	// Inline makes each worker update the reference itself, at a fixed place in its list. Runs are bit-equal.
 	Inline Reference = "inline"
-	// Beside updates the reference on a thread of its own on each worker, behind a queue of steps. No pipeline ever
-	// waits (AvgPipe §3.2). A pipeline is pulled towards the newest reference that there is, and a run records which
-	// that was.
+	// Beside updates the reference on a separate thread of each worker, which takes steps from a queue. Pipelines never
+	// wait (AvgPipe §3.2). A pipeline is pulled towards the newest reference, and a run records which one that was.
 	Beside Reference = "beside"
 )
 
-// Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): so many pipelines over the same
-// devices, each with weights, optimizer and batches of its own, and a reference model that is
-// their average. One pipeline is plain training without a reference.
+// Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): several pipelines over the same devices. Each has its
+// own weights, optimizer and batches; a reference model is their average. One pipeline is plain training without a
+// reference.
 //
-// The reference moves by the mean of N steps made from N batches. To learn as much from as many
-// samples as one pipeline does, the learning rate goes up with N, as it does with the batch in data
-// parallelism.
+// The reference moves by the mean of N steps made from N batches. To learn as much from the same samples as one
+// pipeline does, the learning rate must grow with N, as it does with the batch in data parallelism.
 type Elastic struct {
 	Pipelines int            `json:"pipelines"` // N
-	Alpha     float64        `json:"alpha"`     // weight of the reference when a pipeline is diluted with it
+	Alpha     float64        `json:"alpha"`     // weight of the reference when a pipeline is pulled towards it
 	Order     AveragingOrder `json:"order"`
-	Reference Reference      `json:"reference,omitempty"` // empty: Inline
+	Reference Reference      `json:"reference,omitempty"` // empty means Inline
 }
 
-// MaxPipelines is how many pipelines may share devices.
+// MaxPipelines is the most pipelines that may share devices.
 const MaxPipelines = 62
 
-// NewElastic is elastic averaging of n pipelines with the paper's alpha, 1/n, in the order
-// that keeps the average.
+// NewElastic returns elastic averaging of n pipelines with the paper's alpha, 1/n, in the order that keeps the
+// average.
 func NewElastic(n int) *Elastic {
 	return &Elastic{Pipelines: n, Alpha: 1 / float64(max(1, n)), Order: DiluteFirst}
 }
 
-// Same says whether two settings, nil for none, are the same.
+// Same says whether two settings are equal; nil means no averaging.
 func (e *Elastic) Same(other *Elastic) bool {
 	if e == nil || other == nil {
 		return e == other
@@ -62,7 +59,7 @@ func (e *Elastic) Same(other *Elastic) bool {
 	return *e == *other
 }
 
-// Check refuses numbers that mean nothing.
+// Check refuses numbers outside their ranges and unknown words.
 func (e *Elastic) Check() error {
 	switch {
 	case e.Pipelines < 1 || e.Pipelines > MaxPipelines:
@@ -77,13 +74,13 @@ func (e *Elastic) Check() error {
 	return nil
 }
 
-// Besides says whether the reference is updated beside the pipelines: there is one, and it is asked for.
+// Besides says whether the reference is updated on threads of its own (Beside). That needs several pipelines.
 func (e *Elastic) Besides() bool { return e != nil && e.Pipelines > 1 && e.Reference == Beside }
 
-// StepSamples is the samples of one step: a batch of every pipeline that trains side by side.
+// StepSamples returns the samples of one step: the batches of all pipelines that train side by side.
 func (p *Plan) StepSamples() int { return p.Batch() * p.Together() }
 
-// Together is how many pipelines train side by side under a plan: 1 but for elastic averaging.
+// Together returns how many pipelines train side by side: 1 without elastic averaging.
 func (p *Plan) Together() int {
 	if p.Elastic == nil {
 		return 1

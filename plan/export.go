@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// What other runtimes take of a plan is its cut points; what they have no words for is
-// refused with the reason, so that nothing else runs under the plan's name.
+// Other runtimes use a plan's cut points. A plan with anything else that they cannot express is refused with the
+// reason, so that no different plan runs under its name.
 
-// exportable refuses what no other runtime takes.
+// exportable refuses plans that no other runtime can run.
 func (p *Plan) exportable(target string) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("plan: it cannot be written for %s: %s", target, fmt.Sprintf(format, args...))
@@ -50,7 +50,7 @@ func (p *Plan) exportable(target string) error {
 	return nil
 }
 
-// sameRecompute refuses plans that recompute some stages and not others.
+// sameRecompute refuses plans whose stages recompute differently.
 func (p *Plan) sameRecompute(target string) error {
 	for i, s := range p.Stages {
 		if s.Recompute != p.Stages[0].Recompute {
@@ -61,7 +61,7 @@ func (p *Plan) sameRecompute(target string) error {
 	return nil
 }
 
-// named refuses a plan for another number of layers than are named.
+// named refuses a plan whose number of layers differs from the number of names.
 func (p *Plan) named(layers []string) error {
 	if last := p.Stages[len(p.Stages)-1].LastLayer; last != len(layers)-1 {
 		return fmt.Errorf("plan: its last stage ends with layer %d; the model has %d layers", last, len(layers))
@@ -69,9 +69,9 @@ func (p *Plan) named(layers []string) error {
 	return nil
 }
 
-// SplitPoints are the names of the layers that stages begin with, without the first: what
-// PyTorch's torch.distributed.pipelining takes as split_spec, each SplitPoint.BEGINNING.
-// layers is the name of each layer.
+// SplitPoints returns the names of the layers that stages begin with, except the first. PyTorch's
+// torch.distributed.pipelining takes them as split_spec, each with SplitPoint.BEGINNING. layers has the name of each
+// layer.
 func (p *Plan) SplitPoints(layers []string) ([]string, error) {
 	if err := p.exportable("PyTorch"); err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func (p *Plan) SplitPoints(layers []string) ([]string, error) {
 	return points, nil
 }
 
-// DeepSpeedParts is where the parts of DeepSpeed's PipelineModule begin and, last, how
-// many layers there are: stage i has layers parts[i] up to parts[i+1], without that one.
+// DeepSpeedParts returns the parts of DeepSpeed's PipelineModule. Stage i has layers parts[i] to parts[i+1]-1; the
+// last element is the number of layers.
 func (p *Plan) DeepSpeedParts() ([]int, error) {
 	if err := p.exportable("DeepSpeed"); err != nil {
 		return nil, err
@@ -102,12 +102,11 @@ func (p *Plan) DeepSpeedParts() ([]int, error) {
 	return parts, nil
 }
 
-// MegatronLayout is Megatron-LM's --pipeline-model-parallel-layout: the stages with |
-// between, E an embedding, t a transformer layer, L the loss, n of a kind written t*n.
-// Layers named like block7.attention and block7.mlp are transformer layer 7; what comes
-// before the first is the embedding, what comes behind the last the loss, with the norm
-// and the projection before it. Refused: models that are something else, and stages that
-// begin inside a transformer layer, the embedding or the loss.
+// MegatronLayout returns Megatron-LM's --pipeline-model-parallel-layout. Stages are separated by |; E is an
+// embedding, t a transformer layer, L the loss, and t*n repeats a symbol. Layers named like block7.attention and
+// block7.mlp are transformer layer 7. Layers before the first block are the embedding. Layers after the last one are
+// the loss, including norm and projection. It refuses other models, and stages that begin inside a transformer
+// layer, the embedding or the loss.
 func (p *Plan) MegatronLayout(layers []string) (string, error) {
 	const target = "Megatron-LM"
 	if err := p.exportable(target); err != nil {
@@ -157,9 +156,9 @@ func (p *Plan) MegatronLayout(layers []string) (string, error) {
 	return strings.Join(stages, "|"), nil
 }
 
-// MegatronFlags is what Megatron-LM is told beside a layout: the sizes of its groups and what it computes with.
+// MegatronFlags returns Megatron-LM's other flags: the sizes of its groups, and what it computes with.
 func (p *Plan) MegatronFlags() []string {
-	replicas := max(1, len(p.Stages[0].Devices)) // which split micro-batches: exportable
+	replicas := max(1, len(p.Stages[0].Devices)) // replicas split micro-batches: checked by exportable
 	flags := []string{
 		fmt.Sprintf("--pipeline-model-parallel-size %d", max(1, len(p.Devices())/replicas)),
 		fmt.Sprintf("--micro-batch-size %d", p.MicroBatch/replicas), fmt.Sprintf("--global-batch-size %d", p.Batch())}
@@ -174,7 +173,7 @@ func (p *Plan) MegatronFlags() []string {
 	} else if p.Precision == "f16" {
 		flags = append(flags, "--fp16")
 	}
-	switch p.Stages[0].Recompute { // all stages' alike: sameRecompute
+	switch p.Stages[0].Recompute { // the same for all stages: checked by sameRecompute
 	case Blocks:
 		flags = append(flags, "--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1")
 	case Selective:
@@ -188,7 +187,7 @@ func (p *Plan) MegatronFlags() []string {
 		flags = append(flags, "--use-distributed-optimizer")
 	case ZeRO2:
 		flags = append(flags, fsdp("optim_grads")...)
-	case ZeRO3: // weights are gathered beside forwards
+	case ZeRO3: // weights are gathered while forwards run
 		flags = append(flags, append(fsdp("optim_grads_params"), "--overlap-param-gather")...)
 	}
 	if p.Gradients != GradientsBehind {
@@ -200,13 +199,13 @@ func (p *Plan) MegatronFlags() []string {
 	return flags
 }
 
-// fsdp is what Megatron-Core's page on its FSDP has one set to divide gradients, or weights too.
+// fsdp returns the flags that Megatron-Core's page on its FSDP lists for sharding gradients, or weights too.
 func fsdp(strategy string) []string {
 	return []string{"--use-megatron-fsdp", "--data-parallel-sharding-strategy " + strategy,
 		"--use-distributed-optimizer", "--no-gradient-accumulation-fusion"}
 }
 
-// megatronSymbols is the symbol that each layer is part of, and which begin one.
+// megatronSymbols returns the symbol of each layer, and which layers begin a symbol.
 func megatronSymbols(layers []string) (symbols []byte, begins []bool, err error) {
 	first := slices.IndexFunc(layers, func(name string) bool { return BlockOf(name) != "" })
 	if first < 1 {

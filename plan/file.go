@@ -18,7 +18,7 @@ func Read(path string) (*Plan, error) { return files.Read(path) }
 // Decode reads the JSON form and checks what can be checked without the model.
 func Decode(r io.Reader) (*Plan, error) { return files.From(r) }
 
-// Write writes the JSON form to a file, whole or not at all.
+// Write writes the JSON form to a file, completely or not at all.
 func (p *Plan) Write(path string) error { return files.Write(path, p) }
 
 // Fits refuses a plan that was made for another model.

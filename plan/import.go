@@ -11,15 +11,14 @@ import (
 	"strings"
 )
 
-// Where other runtimes' stages begin, read back. Each reader gives the first layers of
-// stages 1, 2, ...: what --split takes and FromCuts makes a plan of. layers is the name of
-// each layer of the model.
+// The functions here read where other runtimes' stages begin. Each returns the first layers of stages 1, 2, ..., as
+// --split and FromCuts take them. layers has the name of each layer of the model.
 
-// maxLayoutStages bounds what repetitions in a layout may say.
+// maxLayoutStages limits the repetitions in a layout.
 const maxLayoutStages = 1 << 16
 
-// FromCuts is the synchronous plan whose stages begin at layer 0 and at the cuts, with a device each. Cuts are
-// positions of a model's layers, ascending.
+// FromCuts returns the synchronous plan whose stages begin at layer 0 and at the cuts, each on its own device. Cuts
+// are positions of a model's layers, ascending.
 func FromCuts(cuts []int, layers, microBatch, microBatches int) (*Plan, error) {
 	p := &Plan{
 		Version: Version, Replication: "split", MicroBatch: microBatch, MicroBatches: microBatches,
@@ -38,8 +37,8 @@ func FromCuts(cuts []int, layers, microBatch, microBatches int) (*Plan, error) {
 	return p, p.Validate()
 }
 
-// ReadSplitPoints reads split_spec as export writes it: a JSON object that maps layers'
-// names to BEGINNING, or to END where a stage ends with the layer.
+// ReadSplitPoints reads split_spec as export writes it: a JSON object from layer names to BEGINNING, or to END if a
+// stage ends with the layer.
 func ReadSplitPoints(text []byte, layers []string) ([]int, error) {
 	var spec map[string]string
 	if err := decodeWhole(text, &spec); err != nil {
@@ -64,7 +63,7 @@ func ReadSplitPoints(text []byte, layers []string) ([]int, error) {
 		cuts = append(cuts, at)
 	}
 	slices.Sort(cuts)
-	return slices.Compact(cuts), nil // one stage may end where the next is said to begin
+	return slices.Compact(cuts), nil // one stage may end where the next one begins
 }
 
 // ReadDeepSpeedParts reads the parts of DeepSpeed's PipelineModule: a JSON list from 0 to
@@ -87,13 +86,13 @@ func ReadDeepSpeedParts(text []byte, layers []string) ([]int, error) {
 	return parts[1 : len(parts)-1], nil
 }
 
-// LayoutFlag is Megatron-LM's for where stages begin.
+// LayoutFlag is Megatron-LM's flag for the layers of each stage.
 const LayoutFlag = "--pipeline-model-parallel-layout"
 
-// ReadMegatronLayout reads Megatron-LM's --pipeline-model-parallel-layout, alone or among flags: symbols as
-// MegatronLayout writes them, stages with | between, x*n and (...)*n for repetitions, commas of no
-// meaning. Refused: what the model is not, stages without a layer (which Megatron-LM has for
-// stages that only pass on), and m, layers that predict several tokens.
+// ReadMegatronLayout reads Megatron-LM's --pipeline-model-parallel-layout, by itself or among other flags. It
+// accepts the symbols that MegatronLayout writes, | between stages, and x*n or (...)*n for repetitions; commas are
+// ignored. It refuses layouts of other models and stages without a layer, which Megatron-LM allows for stages that
+// only pass data on. It also refuses m, layers that predict several tokens.
 func ReadMegatronLayout(layout string, layers []string) ([]int, error) {
 	if _, behind, is := strings.Cut(layout, LayoutFlag); is {
 		behind = strings.TrimLeft(behind, "= \t")
@@ -110,7 +109,7 @@ func ReadMegatronLayout(layout string, layers []string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	var have []int // the layer that each symbol of the model begins with
+	var have []int // first layer of each of the model's symbols
 	for l := range layers {
 		if begins[l] {
 			have = append(have, l)
@@ -148,7 +147,7 @@ func ReadMegatronLayout(layout string, layers []string) ([]int, error) {
 	return cuts, nil
 }
 
-// unrollLayout writes out the repetitions of a layout that has so many symbols at most.
+// unrollLayout writes out the repetitions of a layout with at most most symbols.
 func unrollLayout(layout string, most int) ([]string, error) {
 	var out strings.Builder
 	limit := 2*most + maxLayoutStages
@@ -200,7 +199,7 @@ func unrollLayout(layout string, most int) ([]string, error) {
 	return strings.Split(out.String(), "|"), nil
 }
 
-// decodeWhole reads JSON with nothing behind it.
+// decodeWhole reads JSON and refuses anything after it.
 func decodeWhole(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if err := d.Decode(into); err != nil {

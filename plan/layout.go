@@ -18,7 +18,7 @@ func (p *Plan) Devices() []int {
 	return slices.Compact(devices)
 }
 
-// StageOf is the stage of each of a model's layers.
+// StageOf returns the stage of each of a model's layers.
 func (p *Plan) StageOf(layers int) []int {
 	of := make([]int, layers)
 	for s, st := range p.Stages {
@@ -33,8 +33,8 @@ func (p *Plan) StageOf(layers int) []int {
 	return of
 }
 
-// TiedStages groups the stages that share a parameter, of a model's groups of layers that do. A group within
-// one stage is none.
+// TiedStages returns the groups of stages that share a parameter, from the groups of layers that share one. It
+// leaves out groups within one stage.
 func (p *Plan) TiedStages(tiedLayers [][]int) [][]int {
 	layers := len(p.Order)
 	for _, s := range p.Stages {
@@ -59,12 +59,12 @@ func (p *Plan) TiedStages(tiedLayers [][]int) [][]int {
 	return out
 }
 
-// On notes the cluster that a plan is for.
+// On records in the plan the cluster that it is for.
 func (p *Plan) On(c *cluster.Cluster) {
 	p.Cluster, p.Hardware = c.Name, strings.Split(strings.TrimSuffix(c.Text(), "\n"), "\n")
 }
 
-// For is the cluster that a plan is for; nil where it does not say.
+// For returns the cluster that the plan is for, or nil if the plan names none.
 func (p *Plan) For() (*cluster.Cluster, error) {
 	if len(p.Hardware) == 0 {
 		return nil, nil

@@ -7,23 +7,24 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// ErrMemory is the class of all refusals that more memory, or more devices, would lift.
+// ErrMemory matches every error that more memory or more devices would avoid.
 var ErrMemory = errors.New("plan: no plan fits the memory of the devices")
 
-// MemoryError says that a planner has no plan that fits the devices, by its own count of memory. It is ErrMemory. Of
-// the plan that needs the least memory it names the device that is exceeded most, and by how much.
+// MemoryError says that none of a planner's plans fits the devices, by the planner's own count of memory. It matches
+// ErrMemory. It takes the plan that needs the least memory and names the device that is exceeded most, and by how
+// much.
 type MemoryError struct {
 	Planner       string
-	Counts        string // what the planner counts
-	SmallestBytes int64  // the least memory of every device for which the planner has a plan
-	Among         string // the plans that this is the least of, like "those cut at 384 of its 1495 states"; "" is all
+	Counts        string // what the planner counts as memory
+	SmallestBytes int64  // least memory per device with which the planner has a plan
+	Among         string // the plans that were searched, like "those cut at 384 of its 1495 states"; "" means all
 
-	Stages      int    // of the plan with that
-	Stage       int    // the one that is furthest beyond its device
+	Stages      int    // of the plan that needs SmallestBytes
+	Stage       int    // the stage that exceeds its device most
 	First, Last string // its layers
 	Device      int
 	NeedBytes   int64
-	LimitBytes  int64 // of Device
+	LimitBytes  int64 // memory of Device
 }
 
 func (e *MemoryError) Error() string {
@@ -47,15 +48,15 @@ func (e *MemoryError) Error() string {
 
 func (e *MemoryError) Is(target error) bool { return target == ErrMemory }
 
-// Held is what a run of layers takes on each of some devices.
+// Held is the memory that a run of layers takes on each of its devices.
 type Held struct {
 	First, Last string
 	Devices     []int
 	Bytes       int64
 }
 
-// Refusal is the MemoryError of a plan of these stages. smallest is the smallest limit with which some plan would
-// fit, in bytes. limit is what a device has; 0 is no limit.
+// Refusal returns the MemoryError for a plan of these stages. smallest is the least limit, in bytes, with which some
+// plan would fit. limit returns a device's memory in bytes; 0 means no limit.
 func Refusal(planner, counts string, smallest int64, limit func(device int) int64, stages []Held) *MemoryError {
 	e := &MemoryError{Planner: planner, Counts: counts, SmallestBytes: smallest, Stages: len(stages), Stage: -1}
 	for i, h := range stages {

@@ -1,13 +1,13 @@
 // Package plan says what runs where: stages, replicas, devices, micro-batches.
 //
-// It holds the values, Plan and Request, with their checks and their file, the registry of planners, and what
-// planners share: their settings and their refusals. A planner is a package below this one that registers
-// itself; whoever asks for one by name imports plan/planners.
+// It holds the types Plan and Request with their checks and file format, and the registry of planners. It also has
+// the settings and errors that planners share. A planner is a package below this one that registers itself. Code
+// that looks up planners by name imports plan/planners.
 //
-// In: a profile, a cluster, limits. Out: a Plan with the value of that planner's own objective. Refused:
-// plans that contradict themselves, batches that CheckBatch refuses, settings that a planner does not have,
-// and what no plan fits (with the smallest memory that would). It knows neither the order of instructions nor
-// the simulator: planners use closed forms, and comparing candidates by simulation is tune's.
+// Input: a profile, a cluster, limits. Output: a Plan with the value of the planner's own objective. Errors: plans
+// that contradict themselves, batches that CheckBatch refuses, settings that a planner does not have, and requests
+// that fit no plan (with the least memory that would). The package knows neither the order of instructions nor the
+// simulator. Planners use closed forms; package tune compares candidates by simulation.
 package plan
 
 import (
@@ -18,54 +18,54 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// Version of the JSON form.
+// Version is the version of the JSON form.
 const Version = 1
 
 // Stage is a run of layers on one or more devices.
 type Stage struct {
 	FirstLayer int   `json:"first_layer"`
 	LastLayer  int   `json:"last_layer"` // inclusive
-	Devices    []int `json:"devices"`    // one a replica
-	// Fractions of the first and last layer that this stage computes (BaPipe's
-	// intra-layer partition); 0 means all of it. Executed, they are rounded to whole output features (model.Cut).
+	Devices    []int `json:"devices"`    // one per replica
+	// Fractions of the first and last layer that this stage computes (BaPipe's intra-layer partition); 0 means all of
+	// it. For execution they are rounded to whole output features (model.Cut).
 	FirstFraction float64   `json:"first_fraction,omitempty"`
 	LastFraction  float64   `json:"last_fraction,omitempty"`
 	Recompute     Recompute `json:"recompute"`
 	Warmup        int       `json:"warmup"` // K_i: forwards before the first backward
 }
 
-// Objective is what a planner minimised, by its own formula.
+// Objective is the value that a planner minimised, by its own formula.
 type Objective struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 }
 
-// Predicted is what the simulator says of the plan, written before the first step.
+// Predicted is the simulator's prediction for the plan, written before the first step.
 type Predicted struct {
 	StepS            float64 `json:"step_s"`
 	SamplesPerSecond float64 `json:"samples_per_s"`
 	Bubble           float64 `json:"bubble"` // 1 - sum(busy) / (workers x step)
-	// MemoryBytes is the peak of training by device, of the simulated timing.
+	// MemoryBytes is the peak of training by device, with the simulated timing.
 	MemoryBytes []int64 `json:"memory_bytes"`
-	// AtMostBytes bounds it from above for any timing of training; nil where that is not known.
+	// AtMostBytes is an upper bound on that peak for any timing of training; nil means unknown.
 	AtMostBytes []int64 `json:"at_most_bytes,omitempty"`
-	// EvaluationBytes is such a bound of an evaluation; nil where that is not known.
+	// EvaluationBytes is such a bound for an evaluation; nil means unknown.
 	EvaluationBytes []int64   `json:"evaluation_bytes,omitempty"`
-	BusyS           []float64 `json:"busy_s"` // computing, by device, in one step
+	BusyS           []float64 `json:"busy_s"` // seconds of computing in one step, by device
 	PeakActivations []int     `json:"peak_activations"`
 }
 
-// Needs is what each device must have, for training however it comes and for evaluations.
+// Needs returns the memory that each device must have for training with any timing, and for evaluations.
 func (p *Predicted) Needs() []int64 {
 	return fullest(p.MemoryBytes, p.AtMostBytes, p.EvaluationBytes)
 }
 
-// Evaluated is the peak memory of each device in a training that evaluates: the greater of MemoryBytes and
-// EvaluationBytes. Unlike Needs it does not allow for other timings.
+// Evaluated returns the peak memory of each device in a training with evaluations: the greater of MemoryBytes and
+// EvaluationBytes. Unlike Needs it does not cover other timings.
 func (p *Predicted) Evaluated() []int64 { return fullest(p.MemoryBytes, p.EvaluationBytes) }
 
-// fullest is the most of each device; lists that are not known count for nothing.
+// fullest returns the maximum by device; lists that are unknown are skipped.
 func fullest(first []int64, others ...[]int64) []int64 {
 	most := slices.Clone(first)
 	for _, bytes := range others {
@@ -81,38 +81,38 @@ func fullest(first []int64, others ...[]int64) []int64 {
 // LowerBound is a step time that no plan of the same kind can beat.
 type LowerBound struct {
 	StepS float64 `json:"step_s"`
-	Gap   float64 `json:"gap"` // predicted step over the bound, minus one
+	Gap   float64 `json:"gap"` // predicted step / bound - 1
 }
 
-// Above is the gap in words: "5.8 % above", or from twice the bound on "3.1 times that".
+// Above returns the gap in words: "5.8 % above", or from twice the bound on "3.1 times that".
 func (b *LowerBound) Above() string {
 	switch shown := math.Round(1000*b.Gap) / 10; {
 	case b.Gap >= 1:
 		return fmt.Sprintf("%.1f times that", 1+b.Gap)
-	case shown < 0: // the plan's costs contradict those that the bound goes by
+	case shown < 0: // the plan's costs contradict those of the bound
 		return fmt.Sprintf("%.1f %% below", -shown)
 	default:
 		return fmt.Sprintf("%.1f %% above", max(0, shown)) // rounding can leave a gap of -0
 	}
 }
 
-// Plan is how a model is spread over devices. Its fields are those of a plan's file, and its methods questions about
+// Plan says how a model is spread over devices. Its fields are those of a plan's file, and its methods questions about
 // them or other forms of it.
 type Plan struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`
 	ModelID string `json:"model_id"`
-	// Asked is how to make that model again; nil where its name is enough.
+	// Asked says how to build the model again; nil if its name is enough.
 	Asked   *Asked `json:"asked,omitempty"`
 	Cluster string `json:"cluster"`
-	// Precision is the format that it is predicted in, of cluster.Precisions; "" is f32, which alone is trained.
+	// Precision is the number format of the prediction, one of cluster.Precisions; "" means f32. Only f32 is trained.
 	Precision string `json:"precision,omitempty"`
-	// Tensor says that each device of the plan is a tensor-parallel group; such plans are not trained here.
+	// Tensor makes each device of the plan a tensor-parallel group; such plans are not trained here.
 	Tensor *Tensor `json:"tensor,omitempty"`
-	// Hardware is that cluster as its file has it, line by line; absent of a machine whose workers are threads.
+	// Hardware holds the cluster's file, line by line; absent for a machine whose workers are threads.
 	Hardware []string `json:"hardware,omitempty"`
-	// Order is a topological order of the profile's layers in which every stage is a
-	// run: stages count positions in it. Absent: the profile's own order.
+	// Order is a topological order of the profile's layers. Stages are runs of positions in it. Absent means the
+	// profile's own order.
 	Order        []int   `json:"order,omitempty"`
 	Stages       []Stage `json:"stages"`
 	Replication  string  `json:"replication"` // "split" or "round_robin"
@@ -120,21 +120,21 @@ type Plan struct {
 	MicroBatches int     `json:"micro_batches"`
 	Schedule     string  `json:"schedule"` // a family in package schedule: "1f1b", "afab", "dp", ...
 	Weights      string  `json:"weights"`  // the weight policy: "sync"
-	// Elastic is the pipelines side by side of the weight policy elastic; each has a step of
-	// MicroBatches of its own.
+	// Elastic holds the pipelines that run side by side under the weight policy elastic; each has its own step of
+	// MicroBatches.
 	Elastic *Elastic `json:"elastic,omitempty"`
-	// Staleness, of the weight policy asp, is how many minibatches a worker may be ahead of the slowest; absent: any
-	// number.
+	// Staleness, for the weight policy asp, is how many minibatches a worker may be ahead of the slowest; absent means
+	// any number.
 	Staleness *int `json:"staleness,omitempty"`
-	// Boundary is how stages on different workers write the activations and gradients that they send each other;
-	// absent: as they are.
+	// Boundary is the format of activations and gradients sent between stages on different workers; absent means
+	// unchanged.
 	Boundary packing.Format `json:"boundary,omitempty"`
-	// Shard is what the replicas of a stage divide among them; absent: nothing, each has all.
+	// Shard says what the replicas of a stage shard; absent means that each keeps everything.
 	Shard Shard `json:"shard,omitempty"`
-	// Gradients is when replicas sum them; absent: beside the last backward, as they are made.
+	// Gradients says when replicas sum gradients; absent means during the last backward, as they are made.
 	Gradients Gradients `json:"gradients,omitempty"`
-	// PostValidate: where gradients are clipped, updates do not wait for their norm and are validated in
-	// the next step (Qi et al., Zero Bubble, ICLR 2024, §4). It changes no weight.
+	// PostValidate lets updates go ahead of the gradient norm when gradients are clipped. The next step validates them
+	// (Qi et al., Zero Bubble, ICLR 2024, §4). It changes no weight.
 	PostValidate bool   `json:"post_validate,omitempty"`
 	Planner      string `json:"planner"`
 
@@ -142,28 +142,28 @@ type Plan struct {
 	Predicted  *Predicted  `json:"predicted,omitempty"`
 	LowerBound *LowerBound `json:"lower_bound,omitempty"`
 	Why        []string    `json:"why,omitempty"` // what was compared and what decided, one sentence each
-	// Rivals are what it was preferred to, the best first.
+	// Rivals are the plans that lost to this one, the best first.
 	Rivals []Rival `json:"rivals,omitempty"`
 }
 
-// Tensor is the groups that are a plan's devices (Shoeybi et al., Megatron-LM, 2019).
+// Tensor describes the tensor-parallel groups that are a plan's devices (Shoeybi et al., Megatron-LM, 2019).
 type Tensor struct {
 	Devices          int  `json:"devices"`
 	SequenceParallel bool `json:"sequence_parallel,omitempty"`
 }
 
-// Asked is how the model of a Plan was asked for: a file of it, settings of a built-in one, what is frozen.
+// Asked says how the model of a Plan was requested: its file, or the settings of a built-in one, and what is frozen.
 type Asked struct {
 	File     string         `json:"file,omitempty"`
 	Settings map[string]any `json:"settings,omitempty"`
 	Freeze   []string       `json:"freeze,omitempty"`
 }
 
-// Batch is the samples of one step of one pipeline.
+// Batch returns the samples of one step of one pipeline.
 func (p *Plan) Batch() int { return p.MicroBatch * p.MicroBatches }
 
-// Sizes is the samples that its stages compute at once, ascending: a micro-batch, or where replicas split
-// those the slices that they take.
+// Sizes returns the numbers of samples that stages compute at once, ascending. It is a micro-batch or, if replicas
+// split micro-batches, their slices.
 func (p *Plan) Sizes() []int {
 	var sizes []int
 	for _, s := range p.Stages {

@@ -7,33 +7,33 @@ import (
 	"strings"
 )
 
-// Recompute is what a stage keeps of a micro-batch between its forward and its backward,
-// and so what it computes a second time.
+// Recompute says what a stage keeps of a micro-batch between its forward and its backward. It computes the rest a
+// second time.
 //
-// Its text is "none", "stage", "every K", "blocks" or "selective"; JSON booleans of earlier plans
-// are read as the first two.
+// Its text is "none", "stage", "every K", "blocks" or "selective". JSON booleans of earlier plans are read as the
+// first two: false is none, true is stage.
 type Recompute int
 
 const (
 	// KeepAll recomputes nothing.
 	KeepAll Recompute = 0
-	// KeepInput keeps what crosses the cut in front of the stage, and the backward begins with
-	// the whole stage's forward (GPipe §2.3).
+	// KeepInput keeps what crosses the cut before the stage. The backward begins with the whole stage's forward (GPipe
+	// §2.3).
 	KeepInput Recompute = -1
-	// Blocks keeps what each block reads, of layers named like block7.mlp, and the backward computes
-	// one block again at a time. Layers outside of blocks, as an embedding, a head and a loss, keep all.
+	// Blocks keeps the input of each block, for layers named like block7.mlp. The backward recomputes one block at a
+	// time. Layers outside of blocks, such as an embedding, a head or a loss, keep everything.
 	Blocks Recompute = -2
-	// Selective keeps all but the scores of attention (Korthikanti et al., Reducing Activation
-	// Recomputation in Large Transformer Models, 2022, section 5).
+	// Selective keeps everything except the attention scores (Korthikanti et al., Reducing Activation Recomputation in
+	// Large Transformer Models, 2022, section 5).
 	Selective Recompute = -3
 )
 
-// Every keeps what every k-th layer of the stage reads, counted from its first. The backward recomputes k layers at
-// a time, from the last k to the first (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, section
-// 3). k is 1 at least.
+// Every keeps the input of every k-th layer of the stage, counted from its first. The backward recomputes k layers
+// at a time, from the last k to the first (Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, section
+// 3). k is at least 1.
 func Every(k int) Recompute { return Recompute(k) }
 
-// AtBoundary is KeepInput where a stage is to recompute, or KeepAll.
+// AtBoundary returns KeepInput if a stage is to recompute, and KeepAll otherwise.
 func AtBoundary(again bool) Recompute {
 	if again {
 		return KeepInput
@@ -44,11 +44,11 @@ func AtBoundary(again bool) Recompute {
 // Again says whether anything is recomputed.
 func (r Recompute) Again() bool { return r != KeepAll }
 
-// Trained says whether package run executes it; what is not is planned and simulated alone.
+// Trained says whether package run executes it. Other settings are only planned and simulated.
 func (r Recompute) Trained() bool { return r >= KeepInput }
 
-// Segment is how many layers of a stage's are recomputed at a time, of what is Trained: the segments
-// begin with its first layer and the last may be shorter. 0: nothing is.
+// Segment returns how many layers of a stage are recomputed at a time, for settings that are Trained. The first
+// segment begins with the stage's first layer, and the last may be shorter. 0 means that nothing is recomputed.
 func (r Recompute) Segment(layers int) int {
 	switch {
 	case r == KeepInput:
@@ -59,8 +59,8 @@ func (r Recompute) Segment(layers int) int {
 	return min(int(r), layers)
 }
 
-// Segments are the runs of a stage's layers that are recomputed at a time. Each is the positions of its
-// first layer and of the one behind its last; name is a layer's by its position in the stage.
+// Segments returns the runs of a stage's layers that are recomputed at a time. Each has the position of its first
+// layer and the position after its last. name returns a layer's name by its position in the stage.
 func (r Recompute) Segments(layers int, name func(at int) string) (runs [][2]int) {
 	if r == Blocks {
 		for at := 0; at < layers; {
@@ -81,7 +81,7 @@ func (r Recompute) Segments(layers int, name func(at int) string) (runs [][2]int
 	return runs
 }
 
-// BlockOf is the block that a layer belongs to, of those named like block7.mlp; "" is none.
+// BlockOf returns the block of a layer named like block7.mlp; "" means that it is in none.
 func BlockOf(layer string) string {
 	prefix, _, inside := strings.Cut(layer, ".")
 	letters := strings.TrimRight(prefix, "0123456789")
@@ -91,7 +91,7 @@ func BlockOf(layer string) string {
 	return prefix
 }
 
-// String is the text form.
+// String returns the text form.
 func (r Recompute) String() string {
 	switch {
 	case r == KeepAll:
@@ -106,8 +106,7 @@ func (r Recompute) String() string {
 	return fmt.Sprintf("every %d", int(r))
 }
 
-// ParseRecompute reads the text form; every:K is as good as every K, which a shell would
-// have to quote.
+// ParseRecompute reads the text form. It also accepts every:K for every K, which a shell would need quotes for.
 func ParseRecompute(text string) (Recompute, error) {
 	switch text {
 	case "none":
@@ -128,7 +127,7 @@ func ParseRecompute(text string) (Recompute, error) {
 		"layers from 1 on, like \"every 2\"", text)
 }
 
-// MarshalText is the text form.
+// MarshalText returns the text form.
 func (r Recompute) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // UnmarshalJSON reads the text form, or a boolean of earlier plans.

@@ -10,18 +10,18 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// Shard is what the replicas of a stage divide among them (Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch
-// FSDP, VLDB 2023). With n replicas each keeps a part in n of it, and of the rest all.
+// Shard says what the replicas of a stage shard (Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB
+// 2023). Each of n replicas keeps 1/n of what is sharded, and all of the rest.
 //
 //	none   nothing                 gradients are all-reduced
 //	zero1  the optimizer's states  gradients are reduce-scattered, and weights gathered behind the update
 //	zero2  gradients too           the same, scattered for every micro-batch
 //	zero3  weights too             gathered for each forward and backward, scattered for every micro-batch
 //
-// Its text is one of these words, "none" the same as nothing.
+// Its text is one of these words; ShardNothing is "none" or empty.
 type Shard string
 
-// The shards that there are.
+// The values of Shard.
 const (
 	ShardNothing Shard = ""
 	ZeRO1        Shard = "zero1"
@@ -29,10 +29,10 @@ const (
 	ZeRO3        Shard = "zero3"
 )
 
-// Shards lists the values of Shard, what replicas divide.
+// Shards lists the texts of Shard.
 var Shards = []string{"none", string(ZeRO1), string(ZeRO2), string(ZeRO3)}
 
-// ParseShard reads one of Shards; "" is none.
+// ParseShard reads one of Shards; "" means none.
 func ParseShard(text string) (Shard, error) {
 	if text == "" || text == "none" {
 		return ShardNothing, nil
@@ -43,12 +43,12 @@ func ParseShard(text string) (Shard, error) {
 	return Shard(text), nil
 }
 
-// States, Gradients and Weights say what is divided.
+// States, Gradients and Weights report what is sharded.
 func (s Shard) States() bool    { return s != ShardNothing }
 func (s Shard) Gradients() bool { return s == ZeRO2 || s == ZeRO3 }
 func (s Shard) Weights() bool   { return s == ZeRO3 }
 
-// String is the word for it.
+// String returns the text.
 func (s Shard) String() string {
 	if s == ShardNothing {
 		return "none"
@@ -56,23 +56,23 @@ func (s Shard) String() string {
 	return string(s)
 }
 
-// Gradients is when the replicas of a stage sum gradients.
+// Gradients says when the replicas of a stage sum gradients.
 //
-// Its text is "overlapped", beside the last backward as soon as layers have made them; "behind", once that has ended;
-// or "bucket=25MB", overlapped and so many bytes at once at least (Li et al., PyTorch Distributed, VLDB 2020, section
-// 3.2.3). Overlapped without a size is the runtime's own.
+// "overlapped" sums them during the last backward, as soon as layers have made them; "behind" after it has ended.
+// "bucket=25MB" is overlapped, with at least that many bytes at once (Li et al., PyTorch Distributed, VLDB 2020,
+// section 3.2.3). Without a size, overlapped uses the runtime's own.
 type Gradients string
 
-// The two without a size.
+// The values without a size.
 const (
 	GradientsOverlapped Gradients = ""
 	GradientsBehind     Gradients = "behind"
 )
 
-// gradientsForms is what its texts look like.
+// gradientsForms describes the texts of Gradients.
 const gradientsForms = "overlapped, behind, or bucket= and a size, like bucket=25MB"
 
-// ParseGradients reads the text; "" is overlapped.
+// ParseGradients reads the text; "" means overlapped.
 func ParseGradients(text string) (Gradients, error) {
 	switch text {
 	case "", "overlapped":
@@ -88,7 +88,7 @@ func ParseGradients(text string) (Gradients, error) {
 	return GradientsOverlapped, fmt.Errorf("plan: gradients is %q; it is %s", text, gradientsForms)
 }
 
-// String is the text.
+// String returns the text.
 func (g Gradients) String() string {
 	if g == GradientsOverlapped {
 		return "overlapped"
@@ -96,7 +96,8 @@ func (g Gradients) String() string {
 	return string(g)
 }
 
-// BucketBytes is how many bytes are summed at once at least; 0: the runtime's own, or behind all at once.
+// BucketBytes returns the least bytes that are summed at once. 0 means the runtime's own size, or with "behind"
+// everything at once.
 func (g Gradients) BucketBytes() int64 {
 	size, _ := strings.CutPrefix(string(g), "bucket=")
 	n, err := cluster.ParseBytes(size)
@@ -126,7 +127,7 @@ func (g *Gradients) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// checkReplicas refuses what replicas divide, and when they sum, where a step has no one sum of all replicas.
+// checkReplicas refuses shard and gradients settings for plans in which no single sum covers all replicas.
 func (p *Plan) checkReplicas() error {
 	if _, err := ParseShard(string(p.Shard)); err != nil {
 		return err
@@ -147,7 +148,7 @@ func (p *Plan) checkReplicas() error {
 	return nil
 }
 
-// Sums refuses a word for when gradients are summed where they are divided: these are scattered in each backward.
+// Sums refuses a time to sum gradients when they are sharded, because each backward then scatters them.
 func (s Shard) Sums(when Gradients) error {
 	if s.Gradients() && when != GradientsOverlapped {
 		return fmt.Errorf("%s for shard %s, whose replicas scatter gradients beside each backward: leave one of the two out",
@@ -156,7 +157,8 @@ func (s Shard) Sums(when Gradients) error {
 	return nil
 }
 
-// PlansOnly says what a plan has that is planned, simulated and exported alone, and not executed here; "" is nothing.
+// PlansOnly says which part of a plan can be planned, simulated and exported, but not executed here. It returns ""
+// if all of it can be executed.
 func (p *Plan) PlansOnly() string {
 	if p.Shard != ShardNothing {
 		return "its replicas divide what they keep (shard " + string(p.Shard) + ")"

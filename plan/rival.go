@@ -8,23 +8,23 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Rival is a plan that another one was preferred to: the best of its kind.
+// Rival is a plan that lost to the chosen one: the best of its kind.
 type Rival struct {
-	Kind string `json:"kind"` // a schedule, "replicated " and one, "data parallelism", "one worker", or a planner's name
-	Name string `json:"name"` // its schedule, stages and workers; warm-up where it is not the schedule's own
-	// Stages of the plan: 1 is one worker, or data parallelism. These are absent of a formula.
+	Kind string `json:"kind"` // a schedule, "replicated " plus one, "data parallelism", "one worker" or a planner
+	Name string `json:"name"` // its schedule, stages and workers; and its warm-up if that differs from the schedule's
+	// Stages of the plan: 1 means one worker or data parallelism. Absent for a formula, as are the next two.
 	Stages       int `json:"stages,omitempty"`
 	MicroBatches int `json:"micro_batches,omitempty"`
 	MicroBatch   int `json:"micro_batch,omitempty"` // samples
-	// What the simulator says of a step, or a formula where Why says so.
+	// A step by the simulator, or by a formula if Why says so.
 	StepS       float64 `json:"step_s"`
 	Bubble      float64 `json:"bubble"`
 	MemoryBytes int64   `json:"memory_bytes"` // of the fullest device
 	Fits        bool    `json:"fits"`
-	Why         string  `json:"why"` // what it loses by, in a few words
+	Why         string  `json:"why"` // why it lost, in a few words
 }
 
-// Title is the rival's name, with its kind where that says something else.
+// Title returns the rival's name, with its kind unless the name begins with it.
 func (r Rival) Title() string {
 	kind := strings.TrimPrefix(r.Kind, "replicated ")
 	switch {
@@ -36,12 +36,12 @@ func (r Rival) Title() string {
 	return kind + ": " + r.Name
 }
 
-// String is the rival in a sentence without its end.
+// String describes the rival in a sentence without the full stop.
 func (r Rival) String() string {
 	return fmt.Sprintf("%s: %.4g ms a step; %s", r.Title(), 1e3*r.StepS, r.Why)
 }
 
-// Reasons is why the plan was taken: Why, and a sentence for each of so many rivals.
+// Reasons says why the plan was chosen: Why, and a sentence for each of the first rivals.
 func (p *Plan) Reasons(rivals int) []string {
 	out := slices.Clone(p.Why)
 	for _, r := range p.Rivals[:min(rivals, len(p.Rivals))] {
@@ -50,11 +50,11 @@ func (p *Plan) Reasons(rivals int) []string {
 	return out
 }
 
-// Summary names a plan by its schedule, its stages and its micro-batches: "1f1b, 3 stages of 1, 3 and 4
-// workers, 64 micro-batches of 1". It names no cuts.
+// Summary describes a plan by its schedule, stages and micro-batches: "1f1b, 3 stages of 1, 3 and 4 workers, 64
+// micro-batches of 1". It leaves out the cuts.
 func (p *Plan) Summary() string { return p.Layout() + ", " + p.Micros() }
 
-// Micros is how a step's batch is cut: "64 micro-batches of 1".
+// Micros describes how a step's batch is divided: "64 micro-batches of 1".
 func (p *Plan) Micros() string { return micros(p.MicroBatches, p.MicroBatch) }
 
 func micros(n, size int) string {
@@ -64,8 +64,8 @@ func micros(n, size int) string {
 	return fmt.Sprintf("%d micro-batches of %d", n, size)
 }
 
-// Layout is a plan's schedule, how many stages it has and how many workers they have: "1f1b, 2 stages of 4
-// workers", "data parallelism on 4 workers, recomputing".
+// Layout describes a plan's schedule, its number of stages and their workers: "1f1b, 2 stages of 4 workers", "data
+// parallelism on 4 workers, recomputing".
 func (p *Plan) Layout() string {
 	text := p.places()
 	if len(p.Stages) > 1 {
@@ -77,7 +77,7 @@ func (p *Plan) Layout() string {
 	return text
 }
 
-// places is how many stages there are, and how many workers each has.
+// places describes the number of stages and the workers of each.
 func (p *Plan) places() string {
 	S, workers := len(p.Stages), len(p.Devices())
 	places, most, least := 0, 0, workers

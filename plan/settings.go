@@ -11,18 +11,18 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// Setting is one knob of a planner.
+// Setting is one option of a planner.
 type Setting struct {
 	Name    string
-	Default string // of both formulas; byFormula: each has its own, which Doc names
-	Values  string // what it may be, for a person; the words of a choice with commas between
+	Default string // for both formulas, or DefaultByFormula if they differ; Doc then names the two
+	Values  string // allowed values, for a person; the words of a choice are separated by commas
 	Doc     string // one sentence, with the source
 }
 
-// DefaultByFormula is the default of settings for which the paper and the published code differ.
+// DefaultByFormula is the default of settings that differ between the paper and the published code.
 const DefaultByFormula = "formula"
 
-// SettingError is a formula or a setting that a planner refuses, whatever it is to plan.
+// SettingError reports a formula or a setting that a planner refuses for every request.
 type SettingError struct{ text string }
 
 func (e *SettingError) Error() string { return e.text }
@@ -45,33 +45,32 @@ func (p Planner) CheckSettings(set map[string]string) error {
 	return nil
 }
 
-// SettingsReader reads a request's settings by a planner's table of them, which alone says what
-// their defaults and their words are. The first that is wrong is its error.
+// SettingsReader reads a request's settings, using a planner's table for their defaults and allowed words. It keeps
+// the first error.
 type SettingsReader struct {
 	planner   string
 	table     []Setting
 	set       map[string]string
-	published bool            // the published code's formula is asked for
-	asked     map[string]bool // by the code that reads
+	published bool            // formula is "artifact"
+	asked     map[string]bool // names of settings that were read
 	err       error
 }
 
-// Artifact says whether the published code's formula is asked for.
+// Artifact says whether the request has the published code's formula.
 func (s *SettingsReader) Artifact() bool { return s.published }
 
-// Err is the first error so far.
+// Err returns the first error so far.
 func (s *SettingsReader) Err() error { return s.err }
 
-// Fail makes this the error, unless another was before: of a setting that does not suit what is to be
-// planned.
+// Fail records an error, unless there is one already. It is for settings that do not suit the request.
 func (s *SettingsReader) Fail(format string, args ...any) {
 	if s.err == nil {
 		s.err = fmt.Errorf(format, args...)
 	}
 }
 
-// ReadSettings returns a reader of a request's settings for a planner with this table. It refuses names that are not in
-// the table, and formulas other than paper and, where code was published, artifact.
+// ReadSettings returns a reader of a request's settings for a planner with this table. It refuses names that are not
+// in the table. It also refuses formulas other than paper and, if there is published code, artifact.
 func ReadSettings(planner string, table []Setting, published bool, r Request) *SettingsReader {
 	s := &SettingsReader{planner: planner, table: table, set: r.Set, published: r.Formula == "artifact",
 		asked: map[string]bool{}}
@@ -87,7 +86,7 @@ func ReadSettings(planner string, table []Setting, published bool, r Request) *S
 	return s
 }
 
-// of finds a setting and what it was given, or its default.
+// of returns a setting and its text: the given one or the default.
 func (s *SettingsReader) of(name string) (Setting, string) {
 	i := slices.IndexFunc(s.table, func(one Setting) bool { return one.Name == name })
 	if i < 0 {
@@ -101,14 +100,15 @@ func (s *SettingsReader) of(name string) (Setting, string) {
 	return s.table[i], text
 }
 
-// Wrong makes a setting the error, unless another was before.
+// Wrong records an error for a setting, unless there is one already.
 func (s *SettingsReader) Wrong(name string) {
 	if one, text := s.of(name); s.err == nil {
 		s.err = wrongSetting("%s: %s is %q; it is %s", s.planner, name, text, one.Values)
 	}
 }
 
-// Done is the first error, or a setting that was given and that nothing read: it is the other formula's.
+// Done returns the first error. A setting that was given but never read is an error too: it belongs to the other
+// formula.
 func (s *SettingsReader) Done() error {
 	for _, one := range s.table {
 		if _, given := s.set[one.Name]; given && !s.asked[one.Name] && s.err == nil {
@@ -123,13 +123,14 @@ func (s *SettingsReader) Done() error {
 	return s.err
 }
 
-// Text is a setting as it was given, for callers that read it themselves and call wrong.
+// Text returns a setting as it was given, for callers that parse it themselves and call Wrong.
 func (s *SettingsReader) Text(name string) string {
 	_, text := s.of(name)
 	return text
 }
 
-// ByFormula is a setting's text; the value "formula" stands for paper or artifact, by the formula asked for.
+// ByFormula returns a setting's text. It replaces the value "formula" by paper or artifact, as the request's formula
+// says.
 func (s *SettingsReader) ByFormula(name, paper, artifact string) string {
 	switch text := s.Text(name); {
 	case text != DefaultByFormula:
@@ -140,10 +141,10 @@ func (s *SettingsReader) ByFormula(name, paper, artifact string) string {
 	return paper
 }
 
-// Choice is one of the words that the table lists.
+// Choice returns a setting that must be one of the words in the table.
 func (s *SettingsReader) Choice(name string) string { return s.chosen(name, s.Text(name)) }
 
-// ChoiceByFormula is choice, and byFormula where "formula" is given.
+// ChoiceByFormula is like Choice, with ByFormula's replacement for "formula".
 func (s *SettingsReader) ChoiceByFormula(name, paper, artifact string) string {
 	return s.chosen(name, s.ByFormula(name, paper, artifact))
 }
@@ -155,7 +156,7 @@ func (s *SettingsReader) chosen(name, text string) string {
 	return text
 }
 
-// Number is finite and least at least.
+// Number returns a finite number that is at least least.
 func (s *SettingsReader) Number(name string, least float64) float64 {
 	v, err := strconv.ParseFloat(s.Text(name), 64)
 	if err != nil || !(v >= least) || math.IsInf(v, 0) {
@@ -164,12 +165,12 @@ func (s *SettingsReader) Number(name string, least float64) float64 {
 	return v
 }
 
-// Positive is a finite number that divides.
+// Positive returns a finite number above 0, which is safe to divide by.
 func (s *SettingsReader) Positive(name string) float64 {
 	return s.Number(name, math.SmallestNonzeroFloat64)
 }
 
-// Count is a whole number of least to most; 3e4 is one too.
+// Count returns a whole number from least to most; 3e4 is accepted.
 func (s *SettingsReader) Count(name string, least, most int) int {
 	v := s.Number(name, float64(least))
 	if !(v == math.Trunc(v)) || v > float64(most) {
@@ -179,7 +180,7 @@ func (s *SettingsReader) Count(name string, least, most int) int {
 	return int(v)
 }
 
-// Bytes is with a unit, 16GiB, or a number alone as the artifacts have it, 16e9; 1 at least.
+// Bytes returns a size of at least 1. It accepts a unit, 16GiB, or a plain number as in the artifacts, 16e9.
 func (s *SettingsReader) Bytes(name string) float64 {
 	if n, err := cluster.ParseBytes(s.Text(name)); err == nil && n >= 1 {
 		return float64(n)
@@ -191,7 +192,7 @@ func (s *SettingsReader) Bytes(name string) float64 {
 	return min(v, mostBytes)
 }
 
-// mostCount and mostBytes bound settings that count.
+// MostCount and mostBytes limit the settings that are counts and sizes.
 const (
 	MostCount = 1 << 30
 	mostBytes = 1 << 60

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// maxCount bounds micro-batches and their samples, so that no product of the two overflows.
+// maxCount limits micro-batches and their samples, so that the product of the two does not overflow.
 const maxCount = 1<<28 - 1
 
 // Validate refuses plans that contradict themselves.
@@ -87,7 +87,7 @@ func (p *Plan) Validate() error {
 	return p.checkNumbers()
 }
 
-// validate refuses a stage that contradicts itself. The error goes on behind "stage 3".
+// validate refuses a stage that contradicts itself. The error's text continues after "stage 3".
 func (s *Stage) validate() error {
 	if s.LastLayer < s.FirstLayer {
 		return fmt.Errorf(" is layers %d to %d; it needs one at least", s.FirstLayer, s.LastLayer)
@@ -118,7 +118,7 @@ func (s *Stage) validate() error {
 	if len(s.Devices) == 0 {
 		return fmt.Errorf(" is on no device")
 	}
-	// A device may hold several stages: which orders admit that, schedule's families say.
+	// A device may hold several stages; schedule's families say which orders allow that.
 	devices := slices.Sorted(slices.Values(s.Devices))
 	for k, d := range devices {
 		if d < 0 || k > 0 && d == devices[k-1] {
@@ -131,7 +131,7 @@ func (s *Stage) validate() error {
 	return nil
 }
 
-// checkOrder refuses an order that does not have every layer once.
+// checkOrder refuses an order that does not have every layer exactly once.
 func (p *Plan) checkOrder(layers int) error {
 	if len(p.Order) == 0 {
 		return nil

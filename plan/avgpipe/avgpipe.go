@@ -1,11 +1,11 @@
 // Package avgpipe is AvgPipe's partitioner (PPoPP'23, section 6), which is PipeDream's.
 //
-// The slowest stage is made as fast as can be. Its pipelines are straight and synchronous: no stage is
-// replicated (that is what its parallel pipelines are for), all micro-batches of a batch share one version of
-// the weights, and the order is 1F1B, which its advance forward propagation then deepens. A pipeline of fewer
-// stages than devices is allowed. How many micro-batches and how many pipelines is its tuner's to say; here
-// it is as many micro-batches as stages at least, where the profile's sizes have it. It takes and refuses
-// what package pipedream does.
+// It makes the slowest stage as fast as possible. Its pipelines are straight and synchronous. No stage is
+// replicated, because AvgPipe uses parallel pipelines instead. All micro-batches of a batch share one version of the
+// weights. The order is 1F1B, which AvgPipe's advance forward propagation then deepens. A pipeline may have fewer
+// stages than devices. AvgPipe's tuner chooses the numbers of micro-batches and pipelines. Here there are at least
+// as many micro-batches as stages, if the profile's sizes allow it. Inputs and errors are those of package
+// pipedream.
 package avgpipe
 
 import (

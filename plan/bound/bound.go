@@ -1,7 +1,8 @@
 // Package bound proves step times that no synchronous plan can beat.
 //
-// In: a profile, a cluster, and which plans are meant. Out: Step, in seconds. The proofs stand beside the
-// code. Nothing is refused: of what is too large to search, or less is known of, less is proven.
+// Input: a profile, a cluster and the kind of plans. Output: Step, in seconds. Each proof is in the comment above
+// its code. The package returns no errors: for cases that are too large to search, or only partly profiled, the
+// bound is weaker.
 package bound
 
 import (
@@ -12,70 +13,66 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Kind is the plans that a bound is for.
+// Kind says which plans a bound covers.
 type Kind struct {
 	Workers int
 	Batch   int   // samples of a step
-	Sizes   []int // micro-batches that a plan may have
-	// Loose admits plans of which less is proven. Their layers are divided between stages or in another order than the
-	// profile's, or they have several stages on a device, or sums beside computations.
+	Sizes   []int // micro-batch sizes that a plan may have
+	// Loose also covers plans for which less can be proven: plans that split layers across stages, use another layer
+	// order than the profile's, put several stages on a device, or overlap gradient sums with computation.
 	Loose bool
-	// Halves is for plans whose backwards are in halves, of which only the first is waited for.
+	// Halves covers plans with split backwards. Other stages wait only for the first half (the input gradient).
 	Halves bool
 }
 
-// Same says whether two kinds are of the same plans.
+// Same reports whether k and as cover the same plans.
 func (k Kind) Same(as Kind) bool {
 	return k.Workers == as.Workers && k.Batch == as.Batch && k.Loose == as.Loose && k.Halves == as.Halves &&
 		slices.Equal(k.Sizes, as.Sizes)
 }
 
-// Step is a lower bound on the step time of any synchronous plan over these devices, in seconds. Split, replicas,
-// places, schedule, depths and recompute may be any. It holds if the profile is right and a transfer or an
-// all-reduce is no faster than the fastest that the cluster has.
+// Step returns a lower bound, in seconds, on the step time of any synchronous plan over these devices. It covers
+// every split, replication, placement, schedule, depth and recompute. It holds if the profile is right and no
+// transfer or all-reduce is faster than the fastest that the cluster has.
 //
-// Write m for the samples of a micro-batch, M for their number, f_k(q), b_k(q) for layer k's
-// forward and backward on q rows on whichever device type is fastest for it, c = f + b. All
-// micro-batches of a plan have one size, so the bound is the least over sizes; and replicas
-// either take micro-batches in turn or all split each, so it is the least of both.
+// Notation: m is the number of samples in a micro-batch and M the number of micro-batches. f_k(q) and b_k(q) are
+// layer k's forward and backward on q rows, on the device type that is fastest for it, and c = f + b. All
+// micro-batches of a plan have one size, so the bound is the minimum over sizes. Replicas either take micro-batches
+// in turn or each take a slice of every micro-batch (split), so the bound is the minimum over both.
 //
-// Work. In turn, layer k costs M c_k(m) in all. Split over r devices, each has ceil(m/r) rows
-// of every micro-batch: M r c_k(ceil(m/r)) for some r. Sum the least over r over layers, and
-// every layer's update once: a plan on C cores or devices takes at least that / C. Where types
-// differ, weigh the time of each type's devices by l >= 0 with sum of l over devices = 1: then
-// step = sum_d l_d step >= sum_d l_d busy_d >= sum_k min over types of l c_k, for any l. l
-// proportional to 1/(whole model's time on the type) is used.
+// Work. In turn, layer k costs M c_k(m) in all. Split over r devices, each has ceil(m/r) rows of every micro-batch,
+// so layer k costs M r c_k(ceil(m/r)). Take the minimum over r for each layer, sum over layers, and add every
+// layer's update once: a plan on C cores or devices takes at least that / C. If device types differ, weight each
+// type's devices by l >= 0, with the sum of l over devices = 1. Then step = sum_d l_d step >= sum_d l_d busy_d >=
+// sum_k min over types of l c_k, for any l. The code uses l proportional to 1/(whole model's time on the type).
 //
-// Chains. Let a stage of layers a..z be on r devices, each of which holds one stage only. Some
-// device of it has (in turn) ceil(M/r) micro-batches of c(m), or (split) M of c(ceil(m/r)):
-// work(a, z, r). Its own next step begins after its last backward, the sum of its gradients
-// where r > 1, and its update, so
+// Chains. Let a stage of layers a..z be on r devices, each of which holds one stage only. At least one of them has
+// ceil(M/r) micro-batches of c(m) in turn, or M of c(ceil(m/r)) if split. Call this work(a, z, r). Its next step
+// begins after its last backward, the sum of its gradients if r > 1, and its update, so
 //
 //	step >= work(a, z, r) + sum(a..z, r) + update(a..z)
 //
-// where, unless the workers' own cores do the summing, sum is what is left of it when the last of these
-// backwards is over, within which it may have begun: the sum's time less c(a..z), once, or nothing.
+// If the workers' own cores do the summing, sum is the all-reduce's full time. Otherwise the all-reduce may begin
+// during the last backward, so sum is max(0, the all-reduce's time - c(a..z)).
 //
-// And stage 0 begins a step after its update in the step before, which comes after the last
-// gradient has come back through all stages between; in every step one micro-batch of
-// the device goes forward through them first and one goes back last. They hold all layers before a,
-// and are on W-r devices at most, so with A(a) the sum of c over these layers, on m rows or,
-// split, on ceil(m/(W-r)),
+// Stage 0 begins a step after its update in the previous step. That update comes after the last gradient has come
+// back through all stages in between. In every step, one micro-batch of the device goes forward through those stages
+// first, and one goes backward through them last. Those stages hold all layers before a, on at most W-r devices. Let
+// A(a) be the sum of c over these layers, on m rows or, if split, on ceil(m/(W-r)). Then
 //
 //	step >= A(a) + 2 t(a) + work(a, z, r)   for a > 0
 //
-// t(a) is the time of what crosses the cut before a (split by W) over the fastest link. With backwards in
-// halves only the first of the two is known. The sum over r devices takes what reduce.go says. Recompute and
-// warm-up only add work, or what computing again was measured to take is bounded (cheapest). Which stages a
-// plan can have within a step, and what goes between servers, is serverBound's; what their way takes stage by
-// stage fillBound's.
+// t(a) is the time of the data that crosses the cut before a (divided by W if split) over the fastest link. With
+// split backwards only the first of the two inequalities is proven. reduce.go bounds the sum over r devices. Warm-up
+// only adds work. Recompute adds work too, except where a recomputed layer was measured to be faster; cheapest
+// handles that. serverBound decides which stages fit within a step and what crosses between servers. fillBound
+// follows a micro-batch stage by stage.
 //
-// With more than maxServerStates layers times devices squared only the work is left, and with
-// boards that pass on results as they come, of which the next stage can use the first before
-// the last is there.
+// Only the work bound applies if layers times devices squared exceeds maxServerStates. The same goes for boards that
+// stream their results, because the next stage can start on the first result before the last one is there.
 func Step(p *profile.Profile, c *cluster.Cluster, kind Kind) float64 { return Prove(p, c, kind).StepS }
 
-// bounder is the bound for one size of micro-batch and one way to replicate.
+// bounder computes the bound for one micro-batch size and one way to replicate.
 type bounder struct {
 	p     *profile.Profile
 	c     *cluster.Cluster
@@ -83,14 +80,14 @@ type bounder struct {
 	m, M  int
 	split bool
 	types []string
-	// by device type, and by rows of a replica (nil where the profile does not know so few)
-	costs, measured map[string]map[int][]profile.Cost // by cheapest, and as they are
-	// counts is the numbers of replicas of which one fewer has more rows: of others that have as many rows
-	// one of these does less work.
+	// costs by device type and by rows per replica; nil if the profile has no costs for so few rows
+	costs, measured map[string]map[int][]profile.Cost // limited by cheapest, and as measured
+	// counts holds each number of replicas r whose replicas have fewer rows than with r-1. Any other r has the same
+	// rows per replica as a smaller r, and more work in total.
 	counts []int
 	groups []*serverBound // by level
-	proof  Proof          // so far
-	effort *effort        // for refining it
+	proof  Proof          // the best one so far
+	effort *effort        // what refining it may still spend
 }
 
 func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split bool) *bounder {
@@ -119,14 +116,14 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 	return b
 }
 
-// at is what the layers cost each of r replicas on a device type.
+// at returns the layers' costs on each of r replicas on a device type.
 func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[device][b.rows(r)] }
 
-// cheapest limits what a forward and its backward take together to what they take where the layer is computed again.
-// It matters where that was measured to be less: a forward that keeps nothing finds its memory in the caches. With
-// halves only the first half of the backward counts. On a board they take no less than at once. Bounds use these
-// sums only, not their parts. Where backwards may come in halves, they take no more than a whole one: a profile may
-// have measured less.
+// cheapest limits the sum of a layer's forward and backward to its time with recompute. This matters if the
+// recompute was measured to be faster: a forward that keeps nothing finds its memory in the caches. Bounds use only
+// the sums, not their parts. With split backwards only the first half counts, and both halves together count at most
+// as a whole backward or as the halves were measured, whichever is less. On a board, forward and backward take no
+// less than they take side by side.
 func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {
@@ -139,12 +136,12 @@ func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 		}
 		if bare+again < forward+backward {
 			c.ForwardS = min(forward, bare)
-			c.BackwardS = max(0, bare+again-c.ForwardS) // below 0 by rounding only
+			c.BackwardS = max(0, bare+again-c.ForwardS) // below 0 only by rounding
 		}
 		if c.Board != nil {
 			c.BackwardS = max(0, min(c.BackwardS, c.Board.PairedS-c.ForwardS))
 		}
-		// What computing again adds to a backward it adds to the first half.
+		// Recompute adds its extra time to the first half of the backward.
 		if half := bare + max(0, again-backward); half < forward && c.BackwardInputS != nil {
 			c.BackwardInputS = new(max(0, *c.BackwardInputS+half-c.ForwardS))
 		}
@@ -152,7 +149,7 @@ func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	return out
 }
 
-// rows that each of r replicas has of a micro-batch.
+// rows returns the rows of a micro-batch that each of r replicas has.
 func (b *bounder) rows(r int) int {
 	if b.split {
 		return (b.m + r - 1) / r
@@ -160,7 +157,7 @@ func (b *bounder) rows(r int) int {
 	return b.m
 }
 
-// streams says whether any device is a board.
+// streams reports whether any device is a board.
 func (b *bounder) streams() bool {
 	for _, t := range b.types {
 		if b.c.DeviceTypes[t].FPGA != nil {
@@ -170,7 +167,7 @@ func (b *bounder) streams() bool {
 	return false
 }
 
-// work is the first of the two bounds.
+// work returns the first bound in the comment at Step, in seconds.
 func (b *bounder) work() float64 {
 	cores := float64(min(b.kind.Workers, b.c.AllCores()))
 	speed := map[string]float64{}
@@ -208,7 +205,7 @@ func (b *bounder) work() float64 {
 	return bound
 }
 
-// updateS is what an update of a layer takes on the fastest type for it.
+// updateS returns the time of a layer's update on the device type that is fastest for it.
 func (b *bounder) updateS(k int) float64 {
 	least := math.Inf(1)
 	for _, t := range b.types {
@@ -217,7 +214,7 @@ func (b *bounder) updateS(k int) float64 {
 	return least
 }
 
-// layer is all the work of a layer in a step on devices of one type.
+// layer returns the time of all of a layer's work in a step on devices of one type.
 func (b *bounder) layer(t string, k int) float64 {
 	least := math.Inf(1)
 	for _, r := range b.counts {
@@ -232,7 +229,7 @@ func (b *bounder) layer(t string, k int) float64 {
 	return least
 }
 
-// transfers is the least time that what crosses the cut before each layer takes.
+// transfers returns, for each layer, the least time that the cut before it takes.
 func (b *bounder) transfers() []float64 {
 	out := make([]float64, len(b.p.Layers))
 	if len(b.c.Devices) < 2 {
@@ -254,8 +251,8 @@ func (b *bounder) transfers() []float64 {
 	return out
 }
 
-// leastCut is the least bytes of a whole micro-batch that cross the cut before a layer each way, 0 where they are
-// not known: as many as gradients come back, which are fewer behind a frozen beginning.
+// leastCut returns the least bytes of a whole micro-batch that cross the cut before a layer each way, or 0 if they
+// are unknown. It counts the gradient's bytes: with frozen first layers these are fewer than the activation's.
 func (b *bounder) leastCut(layer int) int64 {
 	least := int64(-1)
 	for _, t := range b.types {
@@ -268,7 +265,7 @@ func (b *bounder) leastCut(layer int) int64 {
 	return max(0, least)
 }
 
-// links lists the levels' latency and bandwidth, nodes of their own included.
+// links lists the latency and bandwidth of each level, and those of nodes that have their own.
 func (b *bounder) links(yield func(latency, bandwidth float64)) {
 	for i, l := range b.c.Levels {
 		if l.Size < 2 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestABoundThatIsStoppedIsABound: a context that has ended, or nothing left to spend, leaves the bounds that take
-// little time, which are no more than the whole ones; with enough to spend it is the whole one.
+// TestABoundThatIsStoppedIsABound: with a cancelled context or no budget, only the cheap bounds remain, and they are
+// at most the whole ones. With enough budget the result is the whole bound.
 func TestABoundThatIsStoppedIsABound(t *testing.T) {
 	stopped, stop := context.WithCancel(context.Background())
 	stop()

@@ -6,104 +6,110 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// fillBound is serverBound with the way of a micro-batch through the stages of a path, one by one. serverBound has
-// the least that any stages could take in its place.
+// fillBound extends serverBound: it follows a micro-batch through the stages of a path one by one. serverBound uses
+// the least time that any stages could take instead.
 //
-// Fill. Take stages b..i, b before i. Stage b begins a step after its own update in the step
-// before. Then the first micro-batch of a device of stage i goes forward through b..i-1 and over the
-// cuts between; the device works, and its last micro-batch goes back the same way before b
-// sums and updates. With c the forward and backward of a stage on the rows that its replicas have, t
-// the transfer over a cut, and e what is left of a sum behind a backward (left) and the update,
+// Fill. Take stages b..i with b before i. Stage b begins a step after its own update in the previous step. Then the
+// first micro-batch for a device of stage i goes forward through b..i-1 and over the cuts between. The device does
+// its work. Its last micro-batch goes back the same way, and then b sums its gradients and updates. Let c be the
+// forward and backward of a stage on its replicas' rows and t the transfer over a cut. Let e be the update plus the
+// part of the gradient sum that is left after the backward (left). Then
 //
 //	step >= sum of c over b..i-1 + e of b + 2 sum of t over the cuts from b to i + work of i
 //
-// for every b. fill is the greatest of these over b up to the last cut, without it, and so with one more
-// stage
+// for every b. fill is the maximum over b of the left side up to the last cut, without that cut and the work. One
+// more stage gives
 //
 //	fill' = c + max(fill + 2 t, e)
 //
-// With backwards in halves c and work are without the second halves, which can be put off.
+// With split backwards, c and work leave out the second halves, which can be postponed.
 //
-// In turn. Where w devices take micro-batches in turn, the last of them to begin has its first when w different ones
-// have come through a stage of q devices before it. One of these q has done ceil(w/q) of them by then, so that
-// ceil(w/q) - 1 forwards come on top; and likewise, with backwards, for the device that ends first. fill(w) is
-// fill for such a device, so
+// In turn. Let w devices take micro-batches in turn. The last of them to begin gets its first micro-batch after w
+// different ones have come through an earlier stage of q devices. By then one of these q has done ceil(w/q) of them,
+// which adds ceil(w/q) - 1 forwards. The same holds, with backwards, for the device that ends first. fill(w) is fill
+// for such a device, so
 //
 //	fill'(w) = c + max(fill(w) + 2 t, max(fill(1) + 2 t, e) + (ceil(w/q) - 1) max(f, b))
 //
-// and work is that of floor(M/r) micro-batches then, or of one more for the last of those M mod r that have one more.
-// Over the one link of a group w of them come one after the other: (w-1) a / rate.
+// Here work is the work of floor(M/r) micro-batches. M mod r devices have one micro-batch more, and for the last of
+// those work counts it. If a group has one link, w micro-batches pass it one after the other, which adds (w-1) a /
+// rate.
 //
-// Return. Before its first backward a device waits for a micro-batch to go on from its stage to the end and back,
-// rear; its backwards follow. As well its last backward comes after all of its forwards, and rear. With X micro-batches
+// Return. Before its first backward, a device waits until a micro-batch has gone from its stage to the last one and
+// back. This time is rear. The device's backwards follow. In addition, its last backward comes after all its
+// forwards and after rear. With X micro-batches
 //
 //	step >= fill + 2 t + max(f + rear + X b, X f + rear + b)
 //
-// and without the fill, but with e; the first of these, without rear and the cut in front of it, is tail. rear is
-// the least over stages that the layers behind have on the devices that
-// are left, each of which does its own work within T.
+// The same holds with e in place of fill and the cuts. tail is the first of these, without rear and the cut after
+// the stage. rear is a minimum over all ways to divide the later layers into stages on the devices that are left,
+// where each device does its own work within T.
 //
-// Where micro-batches are split, a device of q gets its slice from r others in pieces of which one is a
-// part in q (ceil(r/q) + 1) of all at least; and it sends the gradient of that back to where it is from.
+// If micro-batches are split, a device in a stage of q gets its slice from the r devices before it in at most
+// ceil(r/q) + 1 pieces. So the largest piece is at least 1 / (q (ceil(r/q) + 1)) of the micro-batch. The device
+// sends the gradient of that piece back to its sender.
 //
-// Cuts. Before a link is first taken for a cut, fill has gone by, and the last of X micro-batches that
-// cross it goes on through what is behind the cut, and back:
+// Cuts. A link first carries data of a cut after fill. The last of the X micro-batches that cross it then goes
+// through all later layers and back:
 //
 //	T >= fill + (X+1) a / rate + rear
 //
-// for the link of a group, and where each pair of devices has its own for the pair that carries most:
-// X / (r q) of a stage of r and one of q, in whole micro-batches if these are not split. With
-// split the last slice comes back alone: X, not X+1. Where the devices of the last stage are known (place.last) a pair
-// carries more (pair): in turn every lcm(q, r)-th micro-batch, and with split the first devices of both stages share
-// as many rows as the smaller slice has. A path that was within a group, then in several and then within another has
-// sent all over the one link of the first, at some cut or other: of the fewest bytes of these (exit).
+// This holds for the link of a group. If each pair of devices has its own link, it holds for the pair that carries
+// most: X / (r q) between a stage of r and one of q, in whole micro-batches if these are not split. With split the
+// last slice comes back without others, which makes it X instead of X+1. If the size of the last stage is known
+// (place.last), a pair carries more (see pair). In turn that is every lcm(q, r)-th micro-batch. With split, the
+// first devices of both stages share as many rows as the smaller slice has. A path may be within one group, then in
+// several, and then within another. It has sent everything over the first group's link at some cut; exit keeps the
+// fewest bytes of those cuts.
 //
-// Slices. With split there are three kinds of fill, each from a stage's device to one of the next. Every device waits
-// for all of its slice, and where that comes over the one link of a group for all its bytes there and back. The first
-// device of a stage has its slice from the first of the one before. And over one link some device has the last slice:
-// a whole micro-batch has gone by then, of which the device sends its own slice back.
+// Slices. With split there are three kinds of fill, each from a device of one stage to a device of the next. First,
+// every device waits for all of its slice; over a group's single link that takes the time of all its bytes there and
+// back. Second, the first device of a stage has its slice from the first device of the stage before. Third, over a
+// single link some device gets the last slice. A whole micro-batch has passed by then, and the device sends its own
+// slice back.
 //
-// Ties. Stages that share parameters wait for each other's gradients, so long at least as the fastest link takes.
+// Ties. Stages that share parameters wait for each other's gradients, at least for the time of the fastest link.
 //
-// Of all paths to a layer that have taken the same devices (places), the one with the least fill allows whatever the
-// others do. So the least fill for each is enough, for each w by itself.
+// Compare all paths to a layer that have taken the same devices (places). The path with the least fill allows
+// everything that the others allow. So it is enough to keep the least fill, for each w separately.
 type fillBound struct {
 	*serverBound
 	*places
-	widths []int     // the numbers w of which fill(w) is known
+	widths []int     // the numbers w for which fill(w) is kept; with split the kinds of fill
 	least  []float64 // fill by layer, place and width
-	from   []parent  // by layer and place, on the path with the least fill(1)
+	from   []parent  // the previous stage on the path with the least fill(1), by layer and place
 	at     parent
-	before []float64 // fill and the cut, by width
+	before []float64 // fill plus the cut, by width
 	out    []exit    // by layer and place
-	// tail, by layer and place, is what the last stage takes beside rear and the cut between.
+	// tail, by layer and place, is the time that the last stage adds to rear and the cut after it.
 	tail []float64
 	parts
 	lines
 
-	work  []float64     // of the layers from one on, at least, on all devices
-	rear  [][]float64   // by devices at most and first layer: the way through the layers from there on
-	front [][][]float64 // the same with the cut in front of them, by the devices of the stage before (lasts)
+	work  []float64     // least work of the layers from this one on, summed over devices
+	rear  [][]float64   // least time through the layers from this one on and back, by most devices and first layer
+	front [][][]float64 // rear plus the cut before it, by the size of the stage before (see lasts)
 
-	rows [][][]float64 // left, by set of devices and first layer
+	rows [][][]float64 // results of left, by set of devices and first layer
 }
 
-// parts are, by replicas, prefix sums over layers of the least of: what a micro-batch's way there and back takes (with
-// halves only the first), a forward, a backward, and of that the first half.
+// parts holds prefix sums over layers of minimum times, by number of replicas. pass is a micro-batch's forward and
+// backward; with split backwards only the backward's first half counts. ahead is the forward, back the backward, and
+// half the backward's first half.
 type parts struct{ pass, ahead, back, half [][]float64 }
 
-// exit is what is known of how a path left the group that it was in last: the fill then, and the fewest bytes of the
-// cuts since. Each is the least of all paths by itself.
+// exit records how a path left the group that it was in last: the fill at that time, and the fewest bytes of any cut
+// since. Each field is a separate minimum over all paths.
 type exit struct{ fill, bytes float64 }
 
-// parent is where a path comes from.
+// parent is the previous position of a path.
 type parent struct{ layer, place, set int }
 
-// maxFillStates bounds layers times devices, squared, and maxMoves layers squared times moves.
+// maxFillStates limits (layers times devices) squared. maxMoves limits layers squared times moves.
 const maxFillStates, maxMoves = 1 << 22, 1 << 27
 
-// The kinds of fill where micro-batches are split, in place of the widths: of every device of a stage, of its first
-// one, and of one that nobody names.
+// With split micro-batches these kinds of fill replace the widths: for every device of a stage, for its first
+// device, and for some device that is not known.
 const every, named, some = 1, 2, 3
 
 func (s *serverBound) fill() *fillBound {
@@ -181,13 +187,13 @@ func table(rows, columns int) [][]float64 {
 	return out
 }
 
-// leastForward is a forward, or one that keeps nothing.
+// leastForward returns the shorter of a forward and a forward that keeps nothing, in seconds.
 func leastForward(c profile.Cost) float64 {
 	bare, _ := c.Again()
 	return min(c.ForwardS, bare)
 }
 
-// leastBackward is a backward whole, in halves or behind another forward.
+// leastBackward returns the shortest of a whole backward, a backward in halves, and a backward after a recompute.
 func (b *bounder) leastBackward(c profile.Cost) float64 {
 	_, again := c.Again()
 	least := min(c.BackwardS, again)
@@ -197,13 +203,13 @@ func (b *bounder) leastBackward(c profile.Cost) float64 {
 	return least
 }
 
-// exact is places that tell groups apart by how much of each is taken. It is nil where a group is one device, where the
-// levels inside and outside make a difference, and where there are too many ways.
+// exact returns places that count the devices taken in each group. It returns nil if a group is one device, if
+// levels inside or outside the groups make a difference, or if there are too many moves.
 func (s *serverBound) exact() *places {
 	inside := 0
 	for i, l := range s.c.Levels {
 		switch {
-		case l.Rails > 0: // it makes a difference which devices of a group sum
+		case l.Rails > 0: // it matters which devices of a group sum
 			return nil
 		case l.Size < 2 || i == s.level:
 		case i > s.level:

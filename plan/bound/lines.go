@@ -7,12 +7,12 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// lines are what goes over cuts, and how fast it may.
+// lines holds the data that crosses cuts, and the speed of the links.
 type lines struct {
-	near, far []cluster.Line // links: all of them, and those between groups
+	near, far []cluster.Line // all links, and the links between groups
 	tied      []tie
 	cutBytes  []float64   // of a micro-batch, by layer
-	slices    [][]float64 // by replicas and layer: of a slice
+	slices    [][]float64 // of a slice, by replicas and layer
 }
 
 func (s *serverBound) linesOf() (out lines) {
@@ -55,13 +55,14 @@ func (s *serverBound) linesOf() (out lines) {
 	return out
 }
 
-// tie is two layers that share parameters; in two stages each waits for the other's gradients, so long at least.
+// tie is a pair of layers that share parameters. In two stages, each waits at least takesS for the other's
+// gradients.
 type tie struct {
 	owner, layer int
 	takesS       float64
 }
 
-// tiedS is how long a stage of these layers waits for gradients that it shares with others.
+// tiedS returns the time that a stage of these layers waits for gradients of shared parameters.
 func (f *lines) tiedS(first, end int) (most float64) {
 	for _, t := range f.tied {
 		if a, b := first <= t.owner && t.owner < end, first <= t.layer && t.layer < end; a != b {
@@ -71,8 +72,8 @@ func (f *lines) tiedS(first, end int) (most float64) {
 	return most
 }
 
-// sliceBytes is the least bytes that cross the cut before a layer each way of the rows that each of r replicas has; 0
-// where they are not known.
+// sliceBytes returns the least bytes of one of r replicas' slices that cross the cut before a layer each way. It
+// returns 0 if they are unknown.
 func (b *bounder) sliceBytes(layer, r int) float64 {
 	least := math.Inf(1)
 	for _, t := range b.types {
@@ -86,8 +87,8 @@ func (b *bounder) sliceBytes(layer, r int) float64 {
 	return least
 }
 
-// transferS is the least time, in seconds, of the cut before layer k on the way to one of q devices. It comes from
-// one of up to d devices.
+// transferS returns the least time, in seconds, that the cut before layer k takes to one of q devices. That device
+// receives from at most d devices.
 func (f *fillBound) transferS(k, d, q int, links []cluster.Line) float64 {
 	bytes := f.cutBytes[k]
 	if f.split {
@@ -96,7 +97,7 @@ func (f *fillBound) transferS(k, d, q int, links []cluster.Line) float64 {
 	return fastest(links, bytes)
 }
 
-// fastest is the least that bytes take over one of some links; 0 where there are none.
+// fastest returns the least time that bytes take over one of links, or 0 without links.
 func fastest(links []cluster.Line, bytes float64) float64 {
 	least := math.Inf(1)
 	for _, l := range links {
@@ -108,8 +109,8 @@ func fastest(links []cluster.Line, bytes float64) float64 {
 	return least
 }
 
-// thereAndBack is what the cut before layer k takes between the first devices of a stage of q and one of r: of a split
-// micro-batch these share as many rows as the smaller slice has.
+// thereAndBack returns the time of the cut before layer k between the first devices of a stage of q and one of r. Of
+// a split micro-batch, the two devices share as many rows as the smaller slice has.
 func (f *fillBound) thereAndBack(k, q, r int, links []cluster.Line) float64 {
 	if !f.split {
 		return 2 * fastest(links, f.cutBytes[k])
@@ -118,7 +119,7 @@ func (f *fillBound) thereAndBack(k, q, r int, links []cluster.Line) float64 {
 		fastest(links, f.slices[r][k]*min(1, float64(r)/float64(q)))
 }
 
-// reduceS is how long devices of a set take to sum bytes, at least.
+// reduceS returns the least time that the devices of a set take to sum bytes.
 func (f *fillBound) reduceS(set int, bytes int64) float64 {
 	if f.counted {
 		if set <= f.kind.Workers {
@@ -138,15 +139,16 @@ func (f *fillBound) reduceS(set int, bytes int64) float64 {
 	return f.c.AllReduceS(all, bytes)
 }
 
-// left is what is left of a sum of gradients behind the last backward, by the end of the summed layers. These begin
-// with layer k, and are summed over r devices of a set. Gradients of a layer are there when it and those behind it have
-// been gone back through, and those of the layers before it are summed behind its own: with S for the sum's time, of
-// which a part of the bytes takes as large a part (package sim), that is
+// left returns the part of a gradient sum that is left after the last backward, indexed by the number of summed
+// layers. The layers begin with layer k, and r devices of a set sum them. A layer's gradient is ready once the
+// backward has passed it and the layers after it. The gradients of the layers before it are summed later. Let S be
+// the sum's time, where a fraction of the bytes takes the same fraction of the time (package sim). Then the result
+// is
 //
 //	max over layers l of S of k..l - (c - f) of k..l-1
 //
-// where c - f, the least of forward and backward without the least forward, is what these layers' last backward has of
-// the work that the step was counted to have at least.
+// Here c - f is the minimum of forward plus backward, less the minimum forward. It is the part of the counted work
+// that these layers' last backward takes.
 func (f *fillBound) left(set, k, r int) []float64 {
 	if row := f.rows[set][k]; row != nil {
 		return row
@@ -173,8 +175,8 @@ func (f *fillBound) left(set, k, r int) []float64 {
 	return row
 }
 
-// crosses says whether micro-batches can cross the cut before layer k within T, after some fill and
-// with so many devices used before it.
+// crosses reports whether micros micro-batches can cross the cut before layer k within T. They start after fill, and
+// the stages before the cut use d devices.
 func (f *fillBound) crosses(k int, micros float64, links, d int, fill, T float64) bool {
 	if micros == 0 {
 		return true
@@ -196,9 +198,8 @@ func (f *fillBound) crosses(k int, micros float64, links, d int, fill, T float64
 	return taken <= T
 }
 
-// pair says whether two devices of a stage of q and of one of r can send each other what they must within T: one link
-// carries what goes from one device to another, one message after the other. In turn they share every lcm(q, r)-th
-// micro-batch.
+// pair reports whether a device of a stage of q and one of a stage of r can exchange their data within T. Their link
+// carries one message at a time. In turn, they share every lcm(q, r)-th micro-batch.
 func (f *fillBound) pair(k, q, r int, links []cluster.Line, fill []float64, beside, T float64) bool {
 	latency := fastest(links, 0)
 	if f.split {
@@ -215,7 +216,8 @@ func (f *fillBound) pair(k, q, r int, links []cluster.Line, fill []float64, besi
 	return fill[0]+float64((f.M+apart-1)/apart+1)*takes+beside <= T
 }
 
-// gathered says whether what a spread stage has outside of the group of the local one behind it can cross within T.
+// gathered reports whether a spread stage's data can reach the local stage after it within T. It counts the data
+// that is outside the local stage's group.
 func (f *fillBound) gathered(k int, m move, from place, fill, T float64) bool {
 	crosses := func(q int) bool {
 		away := q - min(f.size-m.others, q-1)
@@ -232,14 +234,14 @@ func (f *fillBound) gathered(k int, m move, from place, fill, T float64) bool {
 	return false
 }
 
-// passes says whether all micro-batches can leave a group by its one link within T. They do so at one cut or another
-// before layer k, all of which are as wide as the narrowest.
+// passes reports whether all micro-batches can leave a group over its single link within T. They leave at some cut
+// before layer k, and each of those cuts has at least as many bytes as the narrowest.
 func (f *fillBound) passes(out exit, k, d int, T float64) bool {
 	taken := float64(f.M) * out.bytes * f.perByte
 	return !f.oneLink || out.fill+taken+f.rear[f.kind.Workers-d][k] <= T && (!f.oneWay || 2*taken <= T)
 }
 
-// micros is how many micro-batches some of r devices have, at least.
+// micros returns the least number of micro-batches that some of r devices have.
 func (f *fillBound) micros(r, some int) float64 {
 	if f.split {
 		return float64(f.M) * float64(some) / float64(r)

@@ -5,54 +5,56 @@ import (
 	"slices"
 )
 
-// place is what the stages of a path have taken of the devices so far.
+// place is the set of devices that the stages of a path have taken so far.
 type place struct {
 	used int
-	// at is how many devices are taken of the group that the last stage is in; 0: it is in several groups.
+	// at is the number of devices taken in the last stage's group; 0 if that stage is in several groups.
 	at int
-	// home is how many are taken of the group that the path was in last, where the last stage is in several; 0: of none.
+	// home is the number of devices taken in the group that the path was in before, if the last stage is in several
+	// groups; 0 if there is no such group.
 	home int
-	// last is the devices of the last stage; 0 where nobody keeps them apart.
+	// last is the number of devices of the last stage; 0 if it is not recorded.
 	last int
 	next []move
 }
 
-// move is one more stage.
+// move adds one stage to a path.
 type move struct {
 	to, devices int
-	set         int // in which groups its devices are, of places.sets
+	set         int // index in places.sets: the groups of its devices
 	way         way
-	away        int  // of a spread stage behind a local one, devices that are not in its group
+	away        int  // devices outside the group of the local stage before; for a spread stage
 	elsewhere   bool // in another group than the path was in last
-	others      int  // of a local stage's group, devices that are not the spread stage's before it, at least
+	others      int  // least number of devices in a local stage's group that the spread stage before it does not use
 }
 
-// way is how a micro-batch comes to a stage from the one before; 0: in its group, or nobody knows better.
+// way says how a micro-batch reaches a stage from the one before; 0 means within its group, or unknown.
 type way int
 
 const (
-	leaves  way = iota + 1 // its group
+	leaves  way = iota + 1 // the group
 	spreads                // from one group to several
 	gathers                // from several groups to one
 )
 
-// places are all that stages can take of groups of devices: place 0 is nothing. Sets are how many devices a stage has
-// in each group, the most first. Groups are alike, so that only how many devices of each are taken counts.
+// places lists all sets of devices that stages can take from groups; place 0 is empty. Each entry of sets has the
+// devices per group of one stage, in descending order. Groups are identical, so only the number of devices taken in
+// each counts.
 type places struct {
 	all     []place
 	sets    [][]int
-	counted bool // set r is r devices of one group, and devices + r of several: nobody knows of how many of each
+	counted bool // set r: r devices of one group; set devices + r: r devices of several groups
 }
 
-// mostPlaces bounds the places that are told apart.
+// mostPlaces limits the number of distinct places.
 const mostPlaces = 2000
 
-// finder finds places, each once.
+// finder lists places without duplicates.
 type finder struct {
 	*places
-	lasts       bool           // the devices of the last stage are told apart
-	known, sets map[string]int // places and sets of devices
-	taken       [][]int        // of each group by place, the most first
+	lasts       bool           // distinguish places by the devices of the last stage
+	known, sets map[string]int // index by place and by set of devices
+	taken       [][]int        // devices taken in each group, by place, in descending order
 }
 
 func (f *finder) place(used []int, at, home, last int) int {
@@ -92,7 +94,8 @@ func descending(n []int) []int {
 	return n
 }
 
-// exactPlaces is nil where there are too many. Where lasts is set the devices of the last stage are told apart too.
+// exactPlaces lists the places, or returns nil if there are too many. With lasts it also distinguishes places by the
+// size of the last stage.
 func exactPlaces(groups, size int, lasts bool) *places {
 	f := &finder{places: &places{}, lasts: lasts, known: map[string]int{}, sets: map[string]int{}}
 	f.place(make([]int, groups), 0, 0, 0)
@@ -115,7 +118,7 @@ func exactPlaces(groups, size int, lasts bool) *places {
 	return f.places
 }
 
-// move is a stage that takes some devices of each group.
+// move returns the stage that takes v[g] devices of each group g.
 func (f *finder) move(from place, used []int, home, size int, v []int) move {
 	next, r, parts, last, was := slices.Clone(used), 0, 0, 0, 0
 	for g, n := range v {
@@ -143,8 +146,8 @@ func (f *finder) move(from place, used []int, home, size int, v []int) move {
 	return m
 }
 
-// everySet lists all ways to take devices of groups of which some are taken. Groups beside one another of which as many
-// are taken are alike, but home: of ways that differ by these alone it lists one.
+// everySet lists the ways to take devices from groups of which used are already taken. Neighbouring groups with the
+// same number taken are interchangeable, except home, so it lists only one of each set of equivalent ways.
 func everySet(used []int, home, size int, yield func(v []int)) {
 	v := make([]int, len(used))
 	var walk func(g, sum int)
@@ -167,8 +170,8 @@ func everySet(used []int, home, size int, yield func(v []int)) {
 	walk(0, 0)
 }
 
-// countedPlaces count the devices used and those of the last group that were taken in a row: groups that a path comes
-// back to are counted as new ones, which only allows more paths.
+// countedPlaces returns places that count only the devices used in all and those of the last group, as long as
+// stages stay in it. A group that a path returns to counts as a new one, which only allows more paths.
 func countedPlaces(devices, size int, lasts bool) *places {
 	p := &places{counted: true, sets: make([][]int, 2*devices+1)}
 	known := map[[3]int]int{}

@@ -10,58 +10,59 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Proof is a bound and where it comes from.
+// Proof is a bound with its source.
 type Proof struct {
-	StepS float64 // 0: nothing is known of any size
-	// MicroBatch and Split are of the plans that it is least for.
+	StepS float64 // 0 means that no size has a known cost
+	// MicroBatch and Split say which plans have the least bound.
 	MicroBatch int
 	Split      bool
-	// Term is the argument that gives it.
+	// Term is the argument that gives the bound.
 	Term Term
-	// Path is stages that no argument rules out in a step that is longer by the bisection's last part; nil where Term is
-	// Work.
+	// Path lists stages that no argument rules out for a step slightly longer than the bound (by the bisection's
+	// precision). It may be nil.
 	Path []Run
 }
 
 // Term is an argument of a bound.
 type Term string
 
-// The arguments, by where the package explains them.
+// The arguments of a bound, and the types that explain them.
 const (
-	Work   Term = "work"   // all devices compute all the time
-	Stages Term = "stages" // what one stage or cut takes: serverBound
-	Way    Term = "way"    // a micro-batch's way through all stages beside it: fillBound
+	Work   Term = "work"   // all devices compute all the time; see Step
+	Stages Term = "stages" // the time of one stage or cut; see serverBound
+	Way    Term = "way"    // a micro-batch's way through all other stages as well; see fillBound
 )
 
-// Run is a stage of what a bound cannot rule out.
+// Run is one stage of a Path.
 type Run struct {
 	FirstLayer, LastLayer int
 	Devices               int
 	Spread                bool // over several groups of devices
-	// Groups is how many devices it has in each of its groups; nil where nobody tells groups apart.
+	// Groups has the number of devices in each of the stage's groups; nil if groups are not distinguished.
 	Groups []int
 }
 
-// mostEffort bounds the steps of the loops that refine all bounds of a kind.
+// mostEffort limits the loop iterations that refine all bounds of a Kind.
 const mostEffort = 1 << 28
 
-// effort is what may still be spent. Once it is, nothing more is ruled out, so that what was proven before stands.
+// effort is a budget of loop iterations. Once it is spent, nothing more is ruled out, and the proofs so far remain
+// valid.
 type effort struct {
 	ctx     context.Context
-	left    int // of all
-	allowed int // of one
+	left    int // for all bounds
+	allowed int // for the current bound
 }
 
 func endless() *effort { return &effort{context.Background(), math.MaxInt, math.MaxInt} }
 
-// allow grants one of several that are left its part.
+// allow gives the current bound its share of the budget: 1 / several.
 func (e *effort) allow(several int) { e.allowed = max(e.left, 0) / several }
 
 func (e *effort) spend(steps int) { e.left, e.allowed = e.left-steps, e.allowed-steps }
 
 func (e *effort) over() bool { return e.allowed <= 0 || e.ctx.Err() != nil }
 
-// Prove is Step with where it comes from.
+// Prove returns the bound that Step returns, with its source.
 func Prove(p *profile.Profile, c *cluster.Cluster, kind Kind) Proof {
 	if all := Proofs(context.Background(), p, c, kind); len(all) > 0 {
 		return all[0]
@@ -69,11 +70,11 @@ func Prove(p *profile.Profile, c *cluster.Cluster, kind Kind) Proof {
 	return Proof{}
 }
 
-// Proofs are bounds for the sizes and ways to replicate that come out lowest, the least first: that one is a bound of
-// all plans. Others are not proven further than that they are no less.
+// Proofs returns bounds for the micro-batch sizes and ways to replicate, the least first. The first one bounds all
+// plans. The search leaves out a size once its bound is known to be at least the least one.
 //
-// It takes a second or two at most, in which large cases are proven less far, and ends when the context does with what
-// is proven by then.
+// It takes at most about two seconds, so large cases get weaker bounds. If ctx ends early, it returns what is proven
+// by then.
 func Proofs(ctx context.Context, p *profile.Profile, c *cluster.Cluster, kind Kind) []Proof {
 	var all []*bounder
 	for _, m := range kind.Sizes {
@@ -87,7 +88,7 @@ func Proofs(ctx context.Context, p *profile.Profile, c *cluster.Cluster, kind Ki
 			}
 		}
 	}
-	// What comes out low by the arguments that take little time comes first: it spares others the long ones.
+	// Start with the lowest of the cheap bounds: a low final bound spares the others the expensive arguments.
 	slices.SortStableFunc(all, func(a, b *bounder) int { return cmp.Compare(a.proof.StepS, b.proof.StepS) })
 	least, found := math.Inf(1), []Proof(nil)
 	work := effort{ctx: ctx, left: mostEffort}
@@ -104,7 +105,7 @@ func Proofs(ctx context.Context, p *profile.Profile, c *cluster.Cluster, kind Ki
 	return found
 }
 
-// simple proves what takes little time.
+// simple applies the arguments that take little time.
 func (b *bounder) simple() {
 	b.proof = Proof{StepS: b.work(), MicroBatch: b.m, Split: b.split, Term: Work}
 	n, W := len(b.p.Layers), b.kind.Workers
@@ -127,7 +128,7 @@ func (b *bounder) simple() {
 	}
 }
 
-// refine proves what takes longer, unless that is no less than enough.
+// refine applies the expensive arguments until the bound reaches enough.
 func (b *bounder) refine(enough float64) {
 	for _, s := range b.groups {
 		if b.proof.StepS >= enough || b.effort.over() {

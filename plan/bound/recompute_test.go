@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCheapestIsBelowBoth: a forward with its backward, and with the first half of it, are bounded by those
-// of a plan that keeps and of one that computes again, whichever takes less, as tightly as can be.
+// TestCheapestIsBelowBoth: cheapest bounds a forward plus its backward, and a forward plus the backward's first
+// half. Each bound equals the smaller of the sums with and without recompute.
 func TestCheapestIsBelowBoth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		some := rapid.Float64Range(0, 4)
@@ -21,7 +21,7 @@ func TestCheapestIsBelowBoth(t *testing.T) {
 		if want := min(forward+backward, bare+again); !nearly(c.ForwardS+c.BackwardS, want) {
 			t.Errorf("forward and backward take %v s, want %v", c.ForwardS+c.BackwardS, want)
 		}
-		// sim: what computing again takes beyond the backward is added to the first half.
+		// Package sim adds the extra time of a recompute to the first half.
 		if want := min(forward, bare+max(0, again-backward)) + input; !nearly(c.ForwardS+*c.BackwardInputS, want) {
 			t.Errorf("forward and the first half take %v s, want %v", c.ForwardS+*c.BackwardInputS, want)
 		}
@@ -32,5 +32,5 @@ func TestCheapestIsBelowBoth(t *testing.T) {
 	})
 }
 
-// nearly allows for rounding.
+// nearly reports whether a and b are equal up to rounding.
 func nearly(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }

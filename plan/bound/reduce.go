@@ -7,21 +7,21 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// leastReduce bounds from below how long some number of devices, wherever they are, take to
-// sum bytes: no less than one of these lines in the bytes, whichever is lowest.
+// leastReduce is a lower bound on the time that a number of devices, wherever they are, take to sum bytes. Each
+// entry is one case: a set of lines in the bytes, of which the slowest counts. The bound is the fastest case.
 //
-// Rings inside rings: let n_i be the most groups of level i that one ring of that level joins. A group of
-// level i holds at most n_i of what is inside, so that r devices need a product of all n_i of r at least.
-// Every level takes 2 (n_i - 1) messages of bytes / n_i over its links, one level after the other. Its groups
-// share the bytes over their rails, of which the smallest has no more than devices: the product of the n_i
-// inside at most, and r / n_i.
+// Rings inside rings: let n_i be the most groups of level i that one ring of that level joins. A group of level i
+// holds at most n_i of the groups inside it, so r devices need a product of all n_i of at least r. Every level takes
+// 2 (n_i - 1) messages of bytes / n_i over its links, one level after the other. Its groups share the bytes over
+// their rails. The smallest group has at most as many rails as devices: at most the product of the inner n_i, and at
+// most r / n_i.
 //
-// Rings over all: where r devices are in several groups of some levels, these levels' sizes have a product of
-// r at least, and an edge of a ring crosses each. Each of 2 (r-1) steps takes a chunk of bytes / r over the
-// slowest edge, or a part of one where there are rails: no more of them than the sizes of the levels inside
-// make, and r / 2.
+// Rings over all devices: if r devices are in several groups of some levels, the product of these levels' sizes is
+// at least r, and an edge of the ring crosses each level. Each of 2 (r-1) steps takes a chunk of bytes / r over the
+// slowest edge. With rails it takes only a part of the chunk: there are at most as many rails as the product of the
+// inner levels' sizes, and at most r / 2.
 //
-// So a bound is the least over cases, and in each the most over lines in the bytes.
+// So the bound is the minimum over cases, and within each case the maximum over its lines.
 type leastReduce [][]cluster.Line
 
 func (l leastReduce) of(bytes int64) float64 {
@@ -39,16 +39,16 @@ func (l leastReduce) of(bytes int64) float64 {
 	return least
 }
 
-// leastReduces is by number of devices up to some; of none and of one it is empty. The devices
-// are in one group of the first `inside` levels, or where across is set in several groups of these.
+// leastReduces returns the bounds by number of devices, from 0 to most; those for 0 and 1 are empty. The devices are
+// in one group of the first `inside` levels, or with across in several such groups.
 func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastReduce {
-	levels, fewest := c.Levels, 0 // from level fewest on some ring joins several groups
+	levels, fewest := c.Levels, 0 // some ring of level fewest or above joins several groups
 	if across {
 		fewest = inside
 	} else {
 		levels = levels[:inside]
 	}
-	fastest := make([]cluster.Line, len(levels)) // link of each level
+	fastest := make([]cluster.Line, len(levels)) // by level
 	for i, l := range levels {
 		fastest[i] = fastestLink(c, i, l)
 	}
@@ -80,7 +80,7 @@ func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastRedu
 			}
 			nested(level+1, devices*n, apart || n > 1 && level >= fewest, joined)
 			if devices*n >= most && (n > 1 || apart || !across) {
-				break // more only takes longer: there are rails for all devices
+				break // larger n only takes longer: there are rails for all devices
 			}
 		}
 	}
@@ -107,10 +107,10 @@ func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastRedu
 	return out
 }
 
-// ring is a ring of a level that joins n groups, with so many devices inside each at most.
+// ring joins n groups of a level, with at most inside devices in each.
 type ring struct{ level, n, inside int }
 
-// railsAtMost bounds the rails out of the smallest of some groups that a level joins.
+// railsAtMost returns the most rails out of the smallest group that a ring joins on a level.
 func railsAtMost(levels []cluster.Level, level, inside, devices int) int {
 	l := levels[level]
 	if level == 0 || l.Uplinks || l.Shared || l.CollectiveBandwidthBytesPerSecond > 0 {
@@ -119,7 +119,7 @@ func railsAtMost(levels []cluster.Level, level, inside, devices int) int {
 	return max(1, min(inside, devices))
 }
 
-// fastestLink is the least latency and seconds a byte of a level's rings.
+// fastestLink returns the least latency and the least seconds per byte of a level's rings.
 func fastestLink(c *cluster.Cluster, i int, l cluster.Level) cluster.Line {
 	bandwidth, latency := l.BandwidthBytesPerSecond, l.LatencyS
 	if l.CollectiveBandwidthBytesPerSecond > 0 {

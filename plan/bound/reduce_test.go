@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestNoDevicesSumFasterThanTheBound: every set of devices of random clusters of up to three
-// levels; where all links of a level are alike the best set meets the bound nearly always.
+// TestNoDevicesSumFasterThanTheBound tries every set of devices of random clusters with up to three levels. If all
+// links of a level are the same, the best set nearly always meets the bound.
 func TestNoDevicesSumFasterThanTheBound(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 1))
 	met, alike := 0, 0

@@ -7,62 +7,60 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// serverBound bounds the step of plans over groups of devices (the servers of a rack, or single
-// devices) by what must go between them. It proves what follows of every plan whose stages
-// are runs of layers in the profile's order on devices of their own; groups hold g devices.
+// serverBound bounds the step by the data that must cross between groups of devices (the servers of a rack, or
+// single devices). It covers every plan whose stages are runs of layers in the profile's order, each on its own
+// devices. Groups hold g devices.
 //
-// A stage is local if its devices are in one group, else spread. Take a plan with step T.
+// A stage is local if its devices are in one group, and spread otherwise. Take a plan with step T.
 //
-// Stages. Every stage obeys the two inequalities of Bound (its devices' work, sum and update; and
-// the way of a micro-batch to it and back, on its work). The sum of a local stage is one
-// inside a group, that of a spread one joins two groups at least (leastReduces).
+// Stages. Every stage obeys the two inequalities in the comment at Step: its devices' work, sum and update, and the
+// way of a micro-batch to it and back plus its work. The sum of a local stage is inside a group; that of a spread
+// stage joins at least two groups (leastReduces).
 //
-// Cuts. Let stages i and i+1, of r and q devices, be cut before layer k, which a bytes of every
-// micro-batch cross, and their gradients come back. Both local in other groups: all M micro-batches
-// leave the one group for the other. One local and one spread over r devices: at most
-// c = min(g - devices of the local stage, r-1) of these are in the local one's group, and
-// micro-batches (or with split every micro-batch's rows) are dealt out evenly, so that
-// floor(M/r) (r-c) of them at least leave it. If each group has one link (uplinks), or all share
-// one, it carries them all, X micro-batches of a bytes at the fastest rate that the levels from
-// this one on have, and where it is not full duplex as many back:
+// Cuts. Let stages i and i+1, of r and q devices, be cut before layer k. Each micro-batch sends a bytes over the
+// cut, and the gradients come back. If both are local in different groups, all M micro-batches leave the one group
+// for the other. Otherwise let one be local and one spread over r devices. At most c = min(g - devices of the local
+// stage, r-1) of these are in the local stage's group. Micro-batches (or, with split, the rows of each) are dealt
+// out evenly, so at least floor(M/r) (r-c) of them leave the group. If each group has one link (uplinks), or all
+// groups share one, that link carries all of them. Let X be their number. The rate is at most the fastest of this
+// level and those above it. A half duplex link carries the gradients one after the other with them:
 //
 //	T >= X a / rate    (twice that on a half duplex link)
 //
-// And in a step stage 0 begins after its update in the one before, the first of them
-// must have come through all layers before k before the link is busy, and the last one goes
-// on through those from k on, back, and through the layers before k backwards, before stage 0's
-// update, so that with A one micro-batch's way through all layers there and back
+// Moreover, stage 0 begins a step after its update in the previous one. The first micro-batch must come through all
+// layers before k until the link is busy. The last one goes on through the layers from k on, back through them, and
+// back through the layers before k, until stage 0's update. Let A be the time of one micro-batch's way through all
+// layers and back:
 //
-//	T >= A + (X+1) a / rate      with uplinks; with split, whose last slice comes back alone, X a
+// T >= A + (X+1) a / rate with uplinks; with split X a, because the last slice comes back alone
 //
-// Where every pair of devices has a link of its own, some pair carries an even part: X a over r q.
+// If every pair of devices has its own link, some pair carries at least an even part: X a over r q.
 //
-// Runs. Consecutive local stages in the same group use g devices at most in all.
+// Runs. Consecutive local stages in the same group use at most g devices together.
 //
-// So a plan with step T is a path over (layer, devices used, kind of the last stage, devices of
-// its group in this run) in which each stage and cut obeys T, and uses as many devices as there
-// are. Groups that a path comes back to are counted as new ones, which only allows more
-// paths. Of what comes after (layer, kind, devices of the run) fewer used devices allow more, so
-// the fewest are enough; the longest run of layers that a stage can have within T is found
-// by bisection, since all sides grow with the layers. If no path comes to the end, no plan has step T;
-// the bound is the largest such T that bisection finds, to a part in 1e4.
+// So a plan with step T is a path over these states: layer, devices used, kind of the last stage, and devices used
+// in its group during this run. Each stage and cut on the path obeys T, and the path uses at most all devices. A
+// group that a path returns to counts as a new one, which only allows more paths. For the same layer, kind and
+// devices of the run, fewer used devices allow more, so the fewest are enough. Bisection finds the longest run of
+// layers that a stage can have within T, because all sides grow with the layers. If no path reaches the last layer,
+// no plan has step T. The bound is the largest such T that bisection finds, with a relative precision of 1e-4.
 type serverBound struct {
 	*bounder
-	level, size    int // groups are what this level joins, of so many devices
+	level, size    int // groups: this level joins them, and each has size devices
 	params         []int64
 	update         []float64
-	sum            [][]float64 // by replicas: times of the layers before, nil where unknown
+	sum            [][]float64 // by replicas: prefix sums over layers of their times; nil if unknown
 	inside, across []leastReduce
 	bytes          []float64 // by cut, of one micro-batch
-	transfer       []float64 // by cut, fastest link
+	transfer       []float64 // by cut, over the fastest link
 	way            float64   // A
-	perByte        float64   // fastest of the levels from here on
-	oneLink        bool      // of a group, or of all of them
-	oneWay         bool      // it carries what comes and what goes one after the other
-	shared         bool      // of all groups
+	perByte        float64   // seconds per byte of the fastest level from this one up
+	oneLink        bool      // each group has one link, or all share one
+	oneWay         bool      // that link is half duplex
+	shared         bool      // all groups share one link
 }
 
-// maxServerStates bounds the layers times devices squared of a search over paths.
+// maxServerStates limits the search over paths: layers times devices squared.
 const maxServerStates = 1 << 18
 
 func (b *bounder) group(level, size int) *serverBound {
@@ -103,8 +101,8 @@ func (b *bounder) group(level, size int) *serverBound {
 	return s
 }
 
-// cuts is the least that one micro-batch sends each way over the cut before each layer: of slices, as all
-// slices of it are sent.
+// cuts returns the least bytes that one micro-batch sends each way over the cut before each layer. With split it
+// counts all slices.
 func (b *bounder) cuts() []float64 {
 	out := make([]float64, len(b.p.Layers)+1)
 	for k := 1; k < len(b.p.Layers); k++ {
@@ -123,10 +121,11 @@ func (b *bounder) cuts() []float64 {
 	return out
 }
 
-// bisected is how much, relatively, a bound may fall short of the greatest that its arguments give.
+// bisected is the relative precision of the bisection.
 const bisected = 1e-4
 
-// greatest bisects between a step that is known to be a bound and one that is not: that some path reaches.
+// greatest bisects for the greatest T that no path reaches. low is a known bound, and is returned if a path reaches
+// it.
 func greatest(low float64, reached func(T float64) bool) float64 {
 	if low <= 0 || math.IsInf(low, 1) || reached(low) {
 		return low
@@ -147,8 +146,7 @@ func greatest(low float64, reached func(T float64) bool) float64 {
 	return low
 }
 
-// farthest is the last layer, counted from 1, that a stage of r devices beginning with layer k has
-// within T.
+// farthest returns the end (exclusive) of the longest stage within T that begins with layer k on r devices.
 func (s *serverBound) farthest(k, r int, T float64, reduce []leastReduce) int {
 	sum := s.sum[r]
 	if sum == nil {
@@ -170,7 +168,7 @@ func (s *serverBound) farthest(k, r int, T float64, reduce []leastReduce) int {
 		work, sums := times*(sum[j]-sum[k]), 0.0
 		if r > 1 {
 			sums = reduce[r].of(s.params[j] - s.params[k])
-			if !s.c.Crowded(2) { // with as many workers as have replicas at least
+			if !s.c.Crowded(2) { // not the case if each worker has its own core
 				sums = max(0, sums-(sum[j]-sum[k]))
 			}
 		}
@@ -179,8 +177,8 @@ func (s *serverBound) farthest(k, r int, T float64, reduce []leastReduce) int {
 	return k + more
 }
 
-// crosses says whether micro-batches, a part of all, can cross the cut before layer k within T,
-// over one link, or over so many.
+// crosses reports whether micros micro-batches can cross the cut before layer k within T, over one link or over
+// several.
 func (s *serverBound) crosses(k int, micros float64, links int, T float64) bool {
 	bytes := s.bytes[k] * s.perByte
 	if !s.oneLink {
@@ -200,8 +198,8 @@ func (s *serverBound) crosses(k int, micros float64, links int, T float64) bool 
 	return taken <= T
 }
 
-// outside is how many micro-batches of a spread stage of r devices are on devices outside of a
-// group in which others have some.
+// outside returns how many micro-batches of a spread stage of r devices are outside a group in which another stage
+// has some devices.
 func (s *serverBound) outside(r, others int) float64 {
 	away := r - min(max(0, s.size-others), r-1)
 	if s.split {
@@ -210,17 +208,17 @@ func (s *serverBound) outside(r, others int) float64 {
 	return float64(s.M/r) * float64(away)
 }
 
-// reached says whether a path comes to the last layer within T.
+// reached reports whether some path reaches the last layer within T.
 func (s *serverBound) reached(T float64) bool {
 	n, W := len(s.p.Layers), s.kind.Workers
-	// offers[kind][d]: how far a stage of the kind goes with d devices used; kind 0 is spread, c
-	// local with c devices of its group in this run.
+	// offers[kind][d] is the end of the longest stage of that kind with d devices used. Kind 0 is spread. Kind c is
+	// local with c devices of its group used in this run.
 	offers := make([][]int, s.size+1)
 	for c := range offers {
 		offers[c] = make([]int, W+1)
 	}
 	for k := 0; k < n; k++ {
-		fewest := make([]int, s.size+1) // by kind of the stage before
+		fewest := make([]int, s.size+1) // devices used, by kind of the stage before
 		some := k == 0
 		for c := range fewest {
 			fewest[c] = W + 1
@@ -288,7 +286,7 @@ func (s *serverBound) reached(T float64) bool {
 	return false
 }
 
-// joins says whether a spread stage of some size can send to a local one of r devices.
+// joins reports whether a spread stage of any size can send to a local stage of r devices.
 func (s *serverBound) joins(k, r int, T float64) bool {
 	for q := 2; q <= s.kind.Workers-r; q++ {
 		if s.crosses(k, s.outside(q, r), q*r, T) {
@@ -298,13 +296,13 @@ func (s *serverBound) joins(k, r int, T float64) bool {
 	return false
 }
 
-// sums is, for layers on r replicas of the fastest type, prefix sums of their times.
+// sums returns prefix sums over layers of forward plus backward, on r replicas of the fastest type.
 func (b *bounder) sums(r int) []float64 {
 	return b.prefix(b.costs, r, func(c profile.Cost) float64 { return c.ForwardS + c.BackwardS })
 }
 
-// prefix is prefix sums over layers on r replicas of the least that some device type has of
-// something; nil where no type is known to.
+// prefix returns prefix sums over layers of the least value of `of` over device types, on r replicas. It returns nil
+// if no type's costs are known.
 func (b *bounder) prefix(from map[string]map[int][]profile.Cost, r int, of func(profile.Cost) float64) []float64 {
 	n := len(b.p.Layers)
 	sum := make([]float64, n+1)

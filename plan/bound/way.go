@@ -8,13 +8,13 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// of are fill(w) of a layer and a place.
+// of returns fill(w) of a layer and a place, by index in widths.
 func (f *fillBound) of(k, place int) []float64 {
 	w := len(f.widths)
 	return f.least[(k*len(f.all)+place)*w:][:w]
 }
 
-// reached says whether a path comes to the last layer within T.
+// reached reports whether some path reaches the last layer within T.
 func (f *fillBound) reached(T float64) bool {
 	n, W := len(f.p.Layers), f.kind.Workers
 	if f.effort.over() {
@@ -66,7 +66,7 @@ func (f *fillBound) reached(T float64) bool {
 	return false
 }
 
-// goBack finds the ways through the layers from each one on, on each number of devices at most.
+// goBack computes rear and front: the way through the layers from each one on, by the most devices.
 func (f *fillBound) goBack(T float64) {
 	n, W := len(f.p.Layers), f.kind.Workers
 	for d := range f.rear {
@@ -109,7 +109,7 @@ func (f *fillBound) goBack(T float64) {
 	}
 }
 
-// lasts is what places keep of the devices of the last stage.
+// lasts returns what place.last records for a stage of r devices.
 func (f *fillBound) lasts(r int) int {
 	if f.split {
 		return r
@@ -117,7 +117,7 @@ func (f *fillBound) lasts(r int) int {
 	return 0
 }
 
-// most is the micro-batches of one of r devices that has most of them.
+// most returns the number of micro-batches of the device that has most, among r devices.
 func (f *fillBound) most(r int) float64 {
 	if f.split {
 		return float64(f.M)
@@ -125,7 +125,7 @@ func (f *fillBound) most(r int) float64 {
 	return float64((f.M + r - 1) / r)
 }
 
-// follow takes a path on by a stage.
+// follow extends a path by one stage.
 func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64) {
 	f.effort.spend(1)
 	if k == 0 {
@@ -139,7 +139,7 @@ func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64)
 		a.links, a.far = f.far, f.oneLink
 	}
 	a.latency, a.every = 2*fastest(a.links, 0), 2*f.transferS(k, d, r, a.links)
-	tail, one := a.every, a.every // one: behind a device of which nothing else is known
+	tail, one := a.every, a.every // one: for a device of which nothing else is known
 	if f.split {
 		a.named = max(a.every, f.thereAndBack(k, from.last, r, a.links))
 		if tail = a.named; a.far {
@@ -165,28 +165,28 @@ func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64)
 	}
 	if f.split {
 		before[1], before[2] = max(before[0], fill[1]+a.named), fill[2]+one
-		if a.far { // the slices come one after the other: some device has the last of them
+		if a.far { // the slices come one after the other, so some device gets the last of them
 			before[2] = max(before[2], fill[0]+a.latency+a.micro+a.micro/float64(r))
 		}
-		if m.elsewhere && f.oneLink { // all of a slice has come over that link, at one cut or another
+		if m.elsewhere && f.oneLink { // all of a slice has passed that link, at some cut
 			before[0] = max(before[0], out.fill+a.latency+out.bytes*f.perByte/float64(r))
 		}
 	}
 	f.stage(k, m, d, before, out, T)
 }
 
-// crossing is how micro-batches come over a cut to a stage.
+// crossing says how micro-batches reach a stage over a cut.
 type crossing struct {
 	move
 	links        []cluster.Line
-	far          bool    // each device has all that it gets over the one link of a group
+	far          bool    // each device receives everything over one group's single link
 	latency      float64 // there and back
-	every, named float64 // there and back, between any devices and between the first of both stages
-	micro        float64 // what a whole micro-batch takes of a group's link
-	rear         float64 // the way through the layers behind
+	every, named float64 // there and back: between any two devices, and between the first devices of both stages
+	micro        float64 // seconds that a whole micro-batch takes on a group's link
+	rear         float64 // the way through the later layers and back
 }
 
-// carries says whether links carry what goes over the cut before layer k within T.
+// carries reports whether the links can carry the data over the cut before layer k within T.
 func (f *fillBound) carries(k int, a crossing, from place, fill []float64, out exit, T float64) bool {
 	r, d := a.devices, from.used
 	switch a.way {
@@ -206,7 +206,7 @@ func (f *fillBound) carries(k int, a crossing, from place, fill []float64, out e
 	return from.last == 0 || f.pair(k, from.last, r, a.links, fill, a.latency+a.rear, T)
 }
 
-// width is the last of widths that is w at most.
+// width returns the index of the largest of widths that is at most w.
 func (f *fillBound) width(w int) int {
 	i, found := slices.BinarySearch(f.widths, w)
 	if found {
@@ -215,13 +215,14 @@ func (f *fillBound) width(w int) int {
 	return i - 1
 }
 
-// stage ends a stage that begins with layer k behind each layer that it can within T; before is the fill and the cut.
+// stage adds the stages that begin with layer k, one for each last layer that is possible within T. before is fill
+// plus the cut.
 func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T float64) {
 	r := m.devices
 	sum, pass, ahead, left := f.sum[r], f.pass[r], f.ahead[r], f.left(m.set, k, r)
 	back, first := f.back[r], f.half[r]
 	X := f.most(r)
-	ready := before[0] // of the device that has most to do, or is known to begin last
+	ready := before[0] // for the device that has most to do, or is known to begin last
 	lastOfAll, all := 0.0, 0.0
 	switch {
 	case f.split:
@@ -234,7 +235,7 @@ func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T fl
 			ready = max(ready, lastOfAll)
 		}
 	}
-	known := before[0] // of a device of which what goes on behind it is known too
+	known := before[0] // for a device whose later way through the stages is known too
 	if f.split {
 		known = max(before[0], before[1])
 	}
@@ -269,7 +270,7 @@ func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T fl
 	}
 }
 
-// path is the stages of a path that came to the end.
+// path returns the stages of a path that reached the last layer.
 func (f *fillBound) path() (out []Run) {
 	n := len(f.p.Layers)
 	for place := range f.all {

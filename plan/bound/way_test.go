@@ -13,9 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestNoArgumentRulesOutASimulatedPlan: of random plans on random clusters of one level or of two, with uplinks or
-// without, the stages are a path that every argument allows within the step that the simulator says. That a bound is no
-// more than the best plan would leave arguments untested that are wrong about others.
+// TestNoArgumentRulesOutASimulatedPlan takes random plans on random clusters of one or two levels, with or without
+// uplinks. A plan's stages must be a path that every argument allows within the simulated step. Comparing the bound
+// with the best plan only would miss arguments that are wrong about other plans.
 func TestNoArgumentRulesOutASimulatedPlan(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 14))
 	plans, ways := 0, map[bool]int{}
@@ -26,7 +26,7 @@ func TestNoArgumentRulesOutASimulatedPlan(t *testing.T) {
 			pl := randomPlan(r, len(p.Layers), len(c.Devices), batch)
 			q, _, err := predict.PlanIf(p, c, pl, false, func(float64) bool { return false })
 			if err != nil {
-				continue // depths that stages of unequal replicas cannot keep
+				continue // depths that stages with unequal replicas cannot keep
 			}
 			plans++
 			split := pl.Replication == "split"
@@ -53,7 +53,7 @@ func TestNoArgumentRulesOutASimulatedPlan(t *testing.T) {
 	}
 }
 
-// stopsAt is the first stage of a plan that no move takes on within T; -1: it comes to the end.
+// stopsAt returns the first stage of a plan that no move reaches within T, or -1 if a path reaches the end.
 func (f *fillBound) stopsAt(pl *plan.Plan, T float64) int {
 	f.goBack(T)
 	for i := range f.least {

@@ -1,8 +1,8 @@
 // Package planners registers the planners of this repository with package plan.
 //
-// In: nothing; it is imported for its effect, with the blank name, by programs and tests that ask plan for a
-// planner by its name. Out: nothing but the registry's entries, which plan.Planners lists. A new planner is a
-// package that calls plan.RegisterPlanner in an init function, and a line below.
+// Programs and tests that look up planners by name import it with the blank name. It has no input; its only output
+// is the registry's entries, which plan.Planners lists. A new planner is a package that calls plan.RegisterPlanner
+// in an init function, plus a line below.
 package planners
 
 import (

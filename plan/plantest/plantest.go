@@ -1,4 +1,4 @@
-// Package plantest has what the tests of several planners share: chains, splits, published profiles.
+// Package plantest holds helpers for the tests of several planners: chains, splits, published profiles.
 package plantest
 
 import (
@@ -31,7 +31,8 @@ func EverySplit(n, S int, yield func(cuts []int)) {
 	walk(nil, 1)
 }
 
-// EvenChain is equal layers of F = 1 and B = 2 with outputs of 10 bytes on equal devices, 8 micro-batches.
+// EvenChain returns a request with equal layers (F = 1, B = 2, outputs of 10 bytes) on equal devices and 8
+// micro-batches.
 func EvenChain(layers, devices int, link float64) plan.Request {
 	p := &profile.Profile{Version: profile.Version, Model: "even", ModelID: "x", Source: "roofline"}
 	for i := range layers {
@@ -49,7 +50,7 @@ func EvenChain(layers, devices int, link float64) plan.Request {
 	return plan.Request{Profile: p, Cluster: c, Batch: 8}
 }
 
-// Chain is a profile of equal layers at each of some sizes on cpu, a sample costing 1 forward and 2 backward.
+// Chain returns a profile of equal layers on cpu, at each of sizes. A sample costs 1 forward and 2 backward.
 func Chain(layers int, sizes ...int) *profile.Profile {
 	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: "x"}
 	for i := range layers {
@@ -63,7 +64,7 @@ func Chain(layers int, sizes ...int) *profile.Profile {
 	return p
 }
 
-// ChainCase is a random chain of layers on a random cluster of one or two levels and types.
+// ChainCase returns a random chain of layers on a random cluster of one or two levels and device types.
 func ChainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
 	p := &profile.Profile{Model: "chain", OptimizerStates: r.IntN(3)}
 	mb := []int{8, 16}[r.IntN(2)]
@@ -96,12 +97,12 @@ func ChainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
 	return p, c, mb * (1 + r.IntN(6)), mb
 }
 
-// Close is equality to 1e-9, relative to b.
+// Close says whether a and b are equal to 1e-9, relative to b.
 func Close(a, b float64) bool {
 	return a == b || math.Abs(a-b) <= 1e-9*math.Abs(b)
 }
 
-// ReadProfile reads a published profile of the shared folder, named after its format and its model.
+// ReadProfile reads a published profile from the shared folder. The file is named after its format and model.
 func ReadProfile(t testing.TB, file string, batch int) *profile.Profile {
 	t.Helper()
 	format, _, _ := strings.Cut(file, "-")
@@ -116,13 +117,13 @@ func ReadProfile(t testing.TB, file string, batch int) *profile.Profile {
 	return p
 }
 
-// Published is a profile that DAPPLE's authors published: the samples that it is of, and of a step.
+// Published is a profile that DAPPLE's authors published: its file, its samples, and the samples of a step.
 type Published struct {
 	File           string
 	Profile, Batch int
 }
 
-// Table4 is the workloads of DAPPLE's Table 4 whose profiles are at hand.
+// Table4 lists the workloads of DAPPLE's Table 4 with available profiles.
 var Table4 = []Published{
 	{"dapple-vgg-19-pbs-32.txt", 32, 2048}, {"dapple-gnmt-16-pbs-64.txt", 64, 1024}, {"dapple-bert-48-pbs-2.txt", 2, 64},
 	{"dapple-xlnet-36-pbs-1.txt", 1, 128}, {"dapple-amoeba-36-pbs-1.txt", 1, 128},
@@ -134,7 +135,7 @@ func (p Published) Read(t testing.TB) *profile.Profile {
 	return ReadProfile(t, p.File, p.Profile)
 }
 
-// Preset is a cluster that is shipped.
+// Preset returns a shipped cluster.
 func Preset(t testing.TB, name string) *cluster.Cluster {
 	t.Helper()
 	c, err := cluster.Preset(name)
@@ -144,7 +145,7 @@ func Preset(t testing.TB, name string) *cluster.Cluster {
 	return c
 }
 
-// Shape is a plan as DAPPLE's tables have it: dp, straight, or the devices of each stage as in 15:1.
+// Shape writes a plan as in DAPPLE's tables: dp, straight, or the devices of each stage as in 15:1.
 func Shape(p *plan.Plan) string {
 	if len(p.Stages) == 1 {
 		return "dp"

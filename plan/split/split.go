@@ -1,8 +1,8 @@
 // Package split cuts a chain of layers into stages on one device each.
 //
-// In: a profile, a cluster, the number of stages and what they hold in flight. Out: the plan whose slowest
-// stage or transfer is the fastest (Pipeline), and the whole model on every device (DataParallel). Refused:
-// more stages than layers or devices, and, with a plan.MemoryError, what fits nowhere.
+// Input: a profile, a cluster, the number of stages and what they hold in flight. Output: the plan whose slowest
+// stage or transfer is fastest (Pipeline), or the whole model on every device (DataParallel). Errors: more stages
+// than layers or devices, and a plan.MemoryError if nothing fits.
 package split
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// Limits is what a planner must keep to.
+// Limits holds what a split must keep to.
 type Limits struct {
 	Stages       int
 	MicroBatch   int // samples
 	MicroBatches int
-	Depths       []int            // K_i by stage, for memory; nil is Stages-i clamped to MicroBatches
-	Recompute    []plan.Recompute // by stage; nil is never
+	Depths       []int            // K_i by stage, for memory; nil means Stages-i, at most MicroBatches
+	Recompute    []plan.Recompute // by stage; nil means none
 }
 
 func (l Limits) depth(i int) int64 {
@@ -39,13 +39,13 @@ func (l Limits) again(i int) plan.Recompute {
 }
 
 // Pipeline splits the layers into a given number of stages so that the slowest stage or transfer takes the least
-// time. Stage i is on device i, and times are for one micro-batch: a stage takes its layers' forward and backward
-// (and its forward once more where it recomputes), a transfer the activations and gradients that cross a cut. Stages
-// whose memory exceeds their device's are left out.
+// time. Stage i is on device i. Times are for one micro-batch: a stage takes its layers' forward and backward, and
+// another forward if it recomputes. A transfer takes the activations and gradients that cross a cut. Stages that
+// exceed their device's memory are left out.
 //
-// It is exact: best(i, j), the least bottleneck of the first j layers on stages 0..i-1,
-// is the least over k < j of max(best(i-1, k), stage i-1 of layers k..j-1, cut before
-// k), because what a stage costs depends on nothing but its own layers and number.
+// The result is exact. Let best(i, j) be the least bottleneck of the first j layers on stages 0..i-1. It is the
+// minimum over k < j of max(best(i-1, k), stage i-1 of layers k..j-1, cut before k), because a stage's cost depends
+// only on its layers and its number.
 func Pipeline(p *profile.Profile, c *cluster.Cluster, l Limits) (*plan.Plan, error) {
 	s, err := newSplitter(p, c, l)
 	if err != nil {
@@ -73,8 +73,8 @@ func Pipeline(p *profile.Profile, c *cluster.Cluster, l Limits) (*plan.Plan, err
 	return out, nil
 }
 
-// DataParallel is the whole model on each of n devices, which take micro-batches in
-// turn; on one device it is plain training.
+// DataParallel puts the whole model on each of n devices, which take micro-batches in turn. On one device it is
+// plain training.
 func DataParallel(p *profile.Profile, c *cluster.Cluster, microBatch, microBatches, n int) (*plan.Plan, error) {
 	if n < 1 || n > len(c.Devices) {
 		return nil, fmt.Errorf("plan: %d workers; cluster %s has %d devices", n, c.Name, len(c.Devices))
@@ -93,12 +93,12 @@ func DataParallel(p *profile.Profile, c *cluster.Cluster, microBatch, microBatch
 	}, nil
 }
 
-// splitter knows sums over runs of layers.
+// splitter holds prefix sums over the layers.
 type splitter struct {
 	p                 *profile.Profile
 	c                 *cluster.Cluster
 	l                 Limits
-	forward, backward [][]float64 // by stage: prefix sums over layers
+	forward, backward [][]float64 // by stage: prefix sums over layers, in seconds
 	held              []*memory.Sums
 }
 
@@ -132,7 +132,7 @@ func newSplitter(p *profile.Profile, c *cluster.Cluster, l Limits) (*splitter, e
 	return s, nil
 }
 
-// time of stage i with layers from..to-1, for one micro-batch.
+// time returns the seconds that stage i with layers from..to-1 takes for one micro-batch.
 func (s *splitter) time(i, from, to int) float64 {
 	t := s.forward[i][to] - s.forward[i][from] + s.backward[i][to] - s.backward[i][from]
 	if s.l.again(i).Again() {
@@ -141,7 +141,7 @@ func (s *splitter) time(i, from, to int) float64 {
 	return t
 }
 
-// transfer before stage i: one micro-batch's activations there and gradients back.
+// transfer returns the seconds before stage i for one micro-batch's activations there and gradients back.
 func (s *splitter) transfer(i, from int) float64 {
 	if i == 0 {
 		return 0
@@ -149,12 +149,12 @@ func (s *splitter) transfer(i, from int) float64 {
 	return 2 * s.c.TransferS(i-1, i, s.held[i].Cut[from])
 }
 
-// memory of stage i with layers from..to-1.
+// memory returns the bytes that stage i holds with layers from..to-1.
 func (s *splitter) memory(i, from, to int) int64 {
 	return s.held[i].Held(from, to, int(s.l.depth(i)), s.l.again(i), memory.Replicas{})
 }
 
-// best is the split with the least maximum over stages of cost, and that maximum.
+// best returns the split with the least maximum of cost over stages, and that maximum.
 func (s *splitter) best(cost func(i, from, to int) float64) (cuts []int, value float64) {
 	n, S := len(s.p.Layers), s.l.Stages
 	least := make([][]float64, S+1)

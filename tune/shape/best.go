@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Wide is a sweep for each number of stages, over what w leaves open; what w says is kept. Stages are powers of two and
-// numbers that divide the blocks, or the blocks and two units more. Groups are powers of two, micro-batches divide the
-// batch, and chunks give each virtual stage as many blocks.
+// Wide returns one sweep for each number of stages, and fills in what w leaves open. Numbers of stages are powers of
+// two and numbers that divide the blocks, or the blocks plus two. Groups are powers of two, and micro-batches divide
+// the batch. Chunks give each virtual stage the same number of blocks.
 func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	blocks := 0
 	at := ""
@@ -61,15 +61,16 @@ func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	return out
 }
 
-// What Wide tries at most: samples of a micro-batch, stages, virtual stages of a device.
+// The largest values that Wide tries: samples of a micro-batch, stages, virtual stages of a device.
 const (
 	mostSamples = 128
 	mostStages  = 64
 	mostChunks  = 24
 )
 
-// Best is the fastest shape of sweeps that fits. It is Run's first, found without predicting all: shapes are tried in
-// the order of what they take at least, until that is more than the best one takes.
+// Best returns the fastest shape of the sweeps that fits in memory. It returns the same as Run's first, but without
+// predicting every shape. It tries shapes in the order of their lower bounds and stops when the bound exceeds the
+// best step so far.
 func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, error) {
 	type candidate struct {
 		s     Shape
@@ -112,7 +113,7 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 	slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.least, b.least) })
 	var lock sync.Mutex
 	var best *Prediction
-	first := 0 // of candidates, the best one
+	first := 0 // index of best in candidates
 	each(len(candidates), func(i int) {
 		lock.Lock()
 		hopeless := best != nil && candidates[i].least > best.StepS
@@ -140,7 +141,7 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 	return best, nil
 }
 
-// each calls do for 0 to n-1, on as many processors as there are.
+// each calls do for 0 to n-1, on GOMAXPROCS goroutines.
 func each(n int, do func(i int)) {
 	var wait sync.WaitGroup
 	next := make(chan int)

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// laid is a shape's stages, placed on a cluster's devices and with their costs.
+// laid is a shape whose stages have been placed on a cluster's devices, with their costs.
 type laid struct {
 	s      Shape
 	device cluster.DeviceType
@@ -37,8 +37,8 @@ func lay(m *model.Model, c *cluster.Cluster, s Shape, known *costs) (*laid, erro
 	return a, nil
 }
 
-// costs remembers units of one model on one cluster, by what they depend on: no shape has others for its stages, chunks
-// or replicas. nil remembers none.
+// costs caches the units of one model on one cluster. The key leaves out stages, chunks and replicas because units
+// do not depend on them. A nil costs caches nothing.
 type costs struct {
 	lock  sync.Mutex
 	known map[string][]unit
@@ -68,9 +68,10 @@ func (k *costs) units(m *model.Model, c *cluster.Cluster, a *laid) ([]unit, erro
 	return units, nil
 }
 
-// least is what a step takes at least, whatever the order of its computations: of each worker, forwards of the stages
-// in front of its first one, what it computes, and backwards of those stages, which is all of the bubble of 1F1B; and
-// what follows the pipeline. Where a backward has halves, or steps overlap, less is waited for.
+// least returns a lower bound on the step time for any order of computations. For each worker it adds the forwards
+// of the stages before its first one, its own work, and the backwards of those stages. That covers the whole bubble
+// of 1F1B. The work after the pipeline comes on top. With split backwards or NoFlush, workers wait for less, so less
+// is added.
 func (a *laid) least() float64 {
 	s := a.s
 	f, err := family.Named(s.Schedule)
@@ -96,10 +97,10 @@ func (a *laid) least() float64 {
 	return (most + gradients + update + a.device.Kernels.StepS) * (1 - rounding)
 }
 
-// rounding is a part that sums in another order may differ by.
+// rounding is the relative difference that another order of summation may make.
 const rounding = 1e-9
 
-// mayFit says whether a shape fits, where that is known without a simulation.
+// mayFit reports whether a shape may fit in memory, as far as no simulation is needed to know it.
 func (a *laid) mayFit() bool {
 	if a.s.Room > 0 {
 		return true

@@ -6,21 +6,21 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// links says what messages between stages and collectives of replicas take.
+// links computes the times of messages between stages and of collectives over replicas.
 type links struct {
 	c       *cluster.Cluster
 	s       Shape
 	overlap float64
-	played  int                  // computations that were simulated
+	played  int                  // number of simulated computations
 	free    bool                 // messages between stages take no time
-	known   map[[2]int64]float64 // by stage and bytes
+	known   map[[2]int64]float64 // seconds of an all-reduce, by stage and bytes
 	orders  map[order]*schedule.Program
 }
 
-// rank is the device of a stage and a replica, the first of its group.
+// rank returns the first device of the group of a stage and a replica.
 func (l *links) rank(stage, replica int) int { return (stage*l.s.Replicas + replica) * l.s.Tensor }
 
-// transfer is a message between neighbouring stages.
+// transfer returns the time of a message between two stages: its latency, and how long it occupies the link.
 func (l *links) transfer(from, to int, bytes float64) (latencyS, linkS float64) {
 	if l.free {
 		return 0, 0
@@ -36,7 +36,7 @@ func (l *links) transfer(from, to int, bytes float64) (latencyS, linkS float64) 
 	return latencyS, linkS
 }
 
-// allReduce is a sum of bytes over the replicas of a stage.
+// allReduce returns the time of an all-reduce of bytes over the replicas of a stage.
 func (l *links) allReduce(stage int, bytes float64) float64 {
 	if l.s.Replicas == 1 || bytes == 0 {
 		return 0
@@ -56,7 +56,7 @@ func (l *links) allReduce(stage int, bytes float64) float64 {
 	return l.known[key]
 }
 
-// gather is a gather of so many bytes in all, or a reduce-scatter.
+// gather returns the time of an all-gather of bytes in total, or of a reduce-scatter.
 func (l *links) gather(stage int, bytes float64) float64 {
 	if l.s.Replicas == 1 || bytes == 0 {
 		return 0
@@ -68,7 +68,7 @@ func (l *links) gather(stage int, bytes float64) float64 {
 	return l.c.CollectiveS(devices, bytes, cluster.Gather)
 }
 
-// gradientBytes is those of an element while it is summed.
+// gradientBytes returns the bytes of a gradient's element while it is summed.
 func (l *links) gradientBytes() float64 {
 	switch {
 	case l.s.GradientBytes > 0:
@@ -79,8 +79,8 @@ func (l *links) gradientBytes() float64 {
 	return 4
 }
 
-// sharded is a unit's times with the collectives that bring its weights and take its gradients, where replicas divide
-// them; gather is what nothing hides.
+// sharded returns a unit's times with the collectives for its weights and gradients, if replicas shard them. gather
+// is the part of the collectives that is not hidden.
 func (l *links) sharded(u unit) (forwardS, inputS, gather float64) {
 	weights := u.parameters * float64(kernels.ElementBytes(l.s.Precision))
 	scatter := l.gather(0, u.parameters*l.gradientBytes())
@@ -98,12 +98,13 @@ func (l *links) sharded(u unit) (forwardS, inputS, gather float64) {
 	return u.forward + forward, u.input + backward, forward + backward
 }
 
-// beside is how much longer computations take with a collective beside them.
+// beside returns how much longer a computation takes if a collective overlaps it.
 func (l *links) beside(computesS, collectiveS float64) float64 {
 	return max(computesS, collectiveS) + (1-l.overlap)*min(computesS, collectiveS) - computesS
 }
 
-// gradients is what a stage's sum over replicas takes behind its last backward, which takes backwardS.
+// gradients returns the time of a stage's gradient sum over replicas that remains after its last backward. That
+// backward takes backwardS.
 func (l *links) gradients(stage int, parameters, backwardS float64) float64 {
 	weights := parameters * float64(kernels.ElementBytes(l.s.Precision))
 	took := 0.0

@@ -5,12 +5,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// memory fills in what a device of each stage holds.
+// memory fills in the bytes that a device of each stage holds.
 func (out *Prediction) memory(a *laid) error {
 	s, units, cuts, stages := a.s, a.units, a.cuts, a.stages
-	kept := make([]float64, len(stages)) // by virtual stage: of a micro-batch in flight
+	kept := make([]float64, len(stages)) // by virtual stage: bytes of a micro-batch in flight
 	parameters := make([]float64, s.Stages)
-	moment := make([]float64, s.Stages) // a block that is computed again
+	moment := make([]float64, s.Stages) // bytes of the largest recomputed block, by worker
 	for k, st := range stages {
 		if k > 0 {
 			kept[k] += units[cuts[k]-1].output // received
@@ -49,8 +49,9 @@ func (out *Prediction) memory(a *laid) error {
 	return nil
 }
 
-// fullest is the most that a list of computations holds, by what a micro-batch of each stage keeps, bytes or any unit.
-// The first half of a backward frees all but the part that the second half needs (pending).
+// fullest returns the peak of what a list of computations holds. kept has the amount per micro-batch of each stage,
+// in bytes or any other unit. The first half of a backward frees all but the fraction pending, which the second half
+// needs.
 func fullest(list schedule.List, stages []stage, kept []float64) (most float64) {
 	held := 0.0
 	for _, in := range list {
@@ -69,7 +70,7 @@ func fullest(list schedule.List, stages []stage, kept []float64) (most float64) 
 	return most
 }
 
-// parameterBytes is what a device keeps of each of its parameters.
+// parameterBytes returns the bytes that a device keeps for each of its parameters.
 func (s Shape) parameterBytes() float64 {
 	e, dp := float64(kernels.ElementBytes(s.Precision)), float64(s.Replicas)
 	states, gradient := 4*float64(s.States), 4.0

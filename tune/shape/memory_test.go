@@ -21,7 +21,7 @@ func gpt(t *testing.T, layers, hidden, heads, positions, vocabulary int) *model.
 	return m
 }
 
-// machines is so many nodes of eight A100, attention in several kernels.
+// machines returns a cluster of nodes with eight A100 each. Attention takes several kernels.
 func machines(nodes int) *cluster.Cluster {
 	c := &cluster.Cluster{Name: "machines", DeviceTypes: map[string]cluster.DeviceType{"a100": {MemoryBytes: 80e9,
 		Peaks: map[string]float64{"f16": 312e12, "bf16": 312e12}, MemoryBandwidthBytesPerSecond: 2e12,
@@ -34,9 +34,9 @@ func machines(nodes int) *cluster.Cluster {
 	return c
 }
 
-// Activations of the fullest stage are those of Korthikanti et al. (2022) within a percent, for GPT of 1.7 to 1008
-// billion. They are equations 1 to 6, section 4.3 for what is outside of the blocks and section 4.2.3 for
-// interleaving.
+// The activations of the fullest stage match Korthikanti et al. (2022) within a percent, for GPT of 1.7 to 1008
+// billion parameters. The expected values come from equations 1 to 6, from section 4.3 for layers outside the
+// blocks, and from section 4.2.3 for interleaving.
 func TestActivationsByThePublishedEquations(t *testing.T) {
 	const s, v = 2048, 51200
 	for _, g := range []struct{ a, h, layers, t, p, b, m int }{{24, 2304, 24, 1, 1, 16, 1}, {32, 4096, 36, 4, 1, 16, 1},
@@ -58,12 +58,12 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 				T, P, L, sbh := float64(g.t), float64(g.p), float64(g.layers), float64(s*g.b*g.h)
 				scores := 5 * float64(g.a*s) / float64(g.h) / T
 				layer := sbh * (10 + 24/T)
-				outside := sbh // the mask behind the embedding
+				outside := sbh // the mask after the embedding
 				if sequence {
 					layer, outside = sbh*34/T, sbh/T
 				}
 				want := 0.0
-				flight := 1 + (P-1)/(P*float64(g.m)) // of all layers: p micro-batches of L/p, or with chunks more
+				flight := 1 + (P-1)/(P*float64(g.m)) // fraction of all layers: p micro-batches of L/p each, and more with chunks
 				if g.m == 1 {
 					flight = 1
 				}
@@ -79,7 +79,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 					}
 					want = flight*L*2*sbh/spread + layer + sbh*scores
 				}
-				if want += outside * P; g.m > 1 { // the first of its chunks is there for two rounds, less one
+				if want += outside * P; g.m > 1 { // its first chunk holds them for two rounds less one
 					want += outside * (P - 1)
 				}
 				if g.p == 1 {
@@ -102,8 +102,9 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 	}
 }
 
-// A device keeps an embedding once that its first and its last layers share: 16 bytes of each parameter with Adam in
-// 32 bits, as many as the model has. On a V the first device holds both; in a row of stages the last one has a copy.
+// If a device's first and last layers share an embedding, it keeps the embedding once. Each parameter of the model
+// takes 16 bytes with Adam in 32 bits. In a V placement the first device has both ends; otherwise the last stage
+// keeps a copy.
 func TestTiedParametersAreThereOnce(t *testing.T) {
 	const layers, h, v, positions = 8, 256, 50257, 128
 	m := gpt(t, layers, h, 8, positions, v)

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Plan is a prediction as a plan of the cluster's groups: replicas of a stage take slices of micro-batches. Refused:
-// shapes that no Program can be written of, like replicas of interleaved stages, and recompute that plans have no word
-// for.
+// Plan converts a prediction to a plan of the cluster's groups, in which the replicas of a stage take slices of
+// micro-batches. It returns an error for shapes without a Program, such as replicas of interleaved stages, and for
+// recompute that plans cannot express.
 func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error) {
 	s := p.Shape
 	d := s.Device(c)
@@ -26,7 +26,7 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	if err != nil {
 		return nil, err
 	}
-	first := []int{} // of each unit, its first layer
+	first := []int{} // first layer of each unit
 	at := "\x00"
 	for i := range m.Layers {
 		if b := plan.BlockOf(m.Layers[i].Name); b != at {
@@ -71,7 +71,7 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	return out, nil
 }
 
-// words puts what a shape says of recompute, of what replicas divide and of their sums into a plan.
+// words copies a shape's recompute, shard and gradient settings into a plan.
 func (s Shape) words(out *plan.Plan) error {
 	again, known := map[string]plan.Recompute{"none": plan.KeepAll, "full": plan.Blocks,
 		"selective": plan.Selective}[s.Recompute]
@@ -94,7 +94,8 @@ func (s Shape) words(out *plan.Plan) error {
 	return err
 }
 
-// Beside says what the simulator predicts of a shape's plan beside the shape itself, and what it counts otherwise.
+// Beside compares the simulator's prediction for a shape's plan with the shape's own, and says what the simulator
+// counts differently.
 func Beside(p *Prediction, pl *plan.Plan) string {
 	const gib = 1 << 30
 	counts := "counts what operators need while they run"

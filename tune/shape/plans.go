@@ -15,22 +15,23 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// Planned is any plan for described devices, with what its model costs on them.
+// Planned is any plan for devices known by description, with its model's costs.
 type Planned struct {
 	Model   *model.Model
 	Cluster *cluster.Cluster
 	Plan    *plan.Plan
 	Clip    bool
-	// Costs is the model's profile on a cluster like Cluster.
+	// Costs returns the model's profile on a variant of Cluster.
 	Costs func(c *cluster.Cluster) (*profile.Profile, error)
 }
 
-// ErrStream refuses a plan without a flush, whose steps overlap.
+// ErrStream is the error for a plan without a flush, because its steps overlap.
 var ErrStream = errors.New("shape: a step is taken apart where it ends in a flush; this plan's minibatches overlap")
 
-// Explain takes a step of a plan apart, as the simulator plays one by itself. It says what the step takes with each
-// assumption a tenth worse. The parts are those of the device that computes longest; messages and sums are what the
-// step takes less without them. The plan is not searched again: another one may be the best then.
+// Explain breaks down one simulated step of a plan. It also returns the step time with each assumption a tenth
+// worse. The parts are those of the device that computes longest. The parts of messages and of sums are the time
+// that the step saves without them. Explain keeps the plan as it is, although another plan may be better under a
+// changed assumption.
 func (p Planned) Explain() (*Prediction, []Sensitivity, error) {
 	if !schedule.Policy(p.Plan.Weights).Synchronous() || p.Plan.Together() > 1 {
 		return nil, nil, ErrStream
@@ -64,19 +65,19 @@ func (p Planned) Explain() (*Prediction, []Sensitivity, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range all { // of the step that was taken apart, which is one by itself
+	for i := range all { // scaled to the step that was broken down, which is one step by itself
 		all[i].StepS *= out.StepS / predicted.StepS
 	}
 	return out, all, nil
 }
 
-// takeApart fills in a step and its parts.
+// takeApart fills in the step time and its parts.
 func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
 	of, err := sim.CostsOf(costs, p.Cluster, p.Plan)
 	if err != nil {
 		return err
 	}
-	plain := *p.Plan // that computes nothing again, and divides nothing
+	plain := *p.Plan // without recompute and sharding
 	plain.Shard, plain.Stages = plan.ShardNothing, slices.Clone(p.Plan.Stages)
 	for s := range plain.Stages {
 		plain.Stages[s].Recompute = plan.KeepAll
@@ -129,8 +130,8 @@ func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
 	return nil
 }
 
-// add adds what an instruction computes: by a plan's costs, by those that compute nothing again, and by those that
-// divide nothing either.
+// add adds the time of one instruction to the parts. It takes the plan's costs (of), those without recompute
+// (keeping), and those without recompute and sharding (whole).
 func (p Planned) add(q *Parts, in schedule.Instruction, of, keeping, whole sim.Costs) {
 	s, r := int(in.Stage), int(in.Replica)
 	at := func(c sim.Costs) *sim.StageCost { return &c.Stages[s][min(r, len(c.Stages[s])-1)] }
@@ -154,7 +155,7 @@ func (p Planned) add(q *Parts, in schedule.Instruction, of, keeping, whole sim.C
 	}
 }
 
-// byKind says what bounds the kernels of a list's forwards and backwards, of devices that have kernels.
+// byKind adds what limits the kernels of a list's forwards and backwards, if the devices have kernels.
 func (p Planned) byKind(q *Parts, list schedule.List) error {
 	for _, in := range list {
 		if in.Kind != schedule.F {
@@ -182,13 +183,13 @@ func (p Planned) byKind(q *Parts, list schedule.List) error {
 	return nil
 }
 
-// lasts is how long one step of a Program takes.
+// lasts returns the time of one step of a Program.
 func lasts(p *schedule.Program, of sim.Costs) (float64, error) {
 	_, sum, err := sim.Run(p, of, sim.Options{})
 	return sum.EndS, err
 }
 
-// without is costs with something changed of every stage.
+// without returns a copy of costs with a change to every stage.
 func without(of sim.Costs, change func(*sim.StageCost)) sim.Costs {
 	stages := make([][]sim.StageCost, len(of.Stages))
 	for s := range of.Stages {

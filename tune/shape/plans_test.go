@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// A plan that is taken apart by simulating it has the parts that closed forms say of the shape that it is. It hangs on
-// the same assumptions: the two have the kernels in common, and count messages, sums and waits apart.
+// Planned.Explain breaks a plan down by simulation. Its parts match the closed forms for the same shape. Both list
+// the same assumptions: they share the kernels' costs, but count messages, sums and waits separately.
 func TestPlansAreTakenApart(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(1)

@@ -16,41 +16,41 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Prediction is what a step of a shape takes and what its devices hold.
+// Prediction is the predicted time and memory of a shape's step.
 type Prediction struct {
 	Shape       Shape   `json:"shape"`
 	StepS       float64 `json:"step_s"`
 	Parts       Parts   `json:"parts"`
-	MemoryBytes []int64 `json:"memory_bytes"` // of one device of each stage
-	// ActivationBytes is, of MemoryBytes, what micro-batches in flight have saved.
+	MemoryBytes []int64 `json:"memory_bytes"` // bytes on one device of each stage
+	// ActivationBytes is the part of MemoryBytes that micro-batches in flight have saved.
 	ActivationBytes []int64 `json:"activation_bytes"`
 	Fits            bool    `json:"fits"`
-	// Played is how many computations were simulated.
+	// Played is the number of simulated computations.
 	Played int `json:"simulated_computations"`
 
-	FLOPs float64 `json:"flops"` // of the model, forward and backward, without what is computed again
+	FLOPs float64 `json:"flops"` // of the model, forward and backward, without recompute
 }
 
-// Parts is where a step's time goes. They add up to the step.
+// Parts divides a step's time. The parts add up to the step.
 type Parts struct {
-	KernelsS      float64 `json:"kernels_s"` // of the busiest stage, what comes next left out
-	kernels.Spent         // what bounds them: of KernelsS
-	SumsS         float64 `json:"sums_s"`      // of tensor-parallel groups
-	AgainS        float64 `json:"again_s"`     // computed again
-	GatherS       float64 `json:"gather_s"`    // collectives of zero3, or of zero2's micro-batches, that nothing hides
-	BubbleS       float64 `json:"bubble_s"`    // the busiest stage waits; for messages too, where TransfersS is 0
-	TransfersS    float64 `json:"transfers_s"` // waits that messages between stages add, where Explain asked
-	GradientsS    float64 `json:"gradients_s"` // sums over replicas that nothing hides
+	KernelsS      float64 `json:"kernels_s"` // of the busiest stage, without the parts below
+	kernels.Spent         // KernelsS by what limits the kernels
+	SumsS         float64 `json:"sums_s"`      // sums in tensor-parallel groups
+	AgainS        float64 `json:"again_s"`     // recompute
+	GatherS       float64 `json:"gather_s"`    // collectives of zero3, or zero2's per micro-batch, that are not hidden
+	BubbleS       float64 `json:"bubble_s"`    // waits of the busiest stage, for messages too if TransfersS is 0
+	TransfersS    float64 `json:"transfers_s"` // waits that messages between stages add; only from Explain
+	GradientsS    float64 `json:"gradients_s"` // sums over replicas that are not hidden
 	UpdateS       float64 `json:"update_s"`
 	FixedS        float64 `json:"fixed_s"`
 }
 
-// Predict is a shape's step on a cluster.
+// Predict returns the prediction of a shape's step on a cluster.
 func Predict(m *model.Model, c *cluster.Cluster, s Shape) (*Prediction, error) {
 	return predicted(m, c, s, false)
 }
 
-// Explain is Predict that plays the step without messages too, and so tells their part from the bubble's.
+// Explain is like Predict, but also simulates the step without messages to separate their part from the bubble.
 func Explain(m *model.Model, c *cluster.Cluster, s Shape) (*Prediction, error) {
 	return predicted(m, c, s, true)
 }
@@ -93,19 +93,19 @@ func (a *laid) predict(m *model.Model, transfers bool) (*Prediction, error) {
 	return out, out.memory(a)
 }
 
-// stage is a virtual stage on one device, for one micro-batch.
+// stage is a virtual stage on one device, with its times for one micro-batch.
 type stage struct {
 	unit
 	worker int
-	gather float64 // of its times, collectives that nothing hides
-	tied   float64 // of parameters, what another device owns
+	gather float64 // part of the times: collectives that are not hidden
+	tied   float64 // part of the parameters that another device owns
 }
 
-// stages adds up units. Parameters that a device's units share are there once.
+// stages adds up the units of each stage. Parameters that units of one device share count once.
 func (s Shape) stages(units []unit, cuts []int, l *links) []stage {
 	placement := s.placement()
 	out := make([]stage, len(cuts)-1)
-	home := make([]int, len(units)) // a unit's worker
+	home := make([]int, len(units)) // worker of each unit
 	for k := range out {
 		for i := cuts[k]; i < cuts[k+1]; i++ {
 			home[i] = placement[k][0]
@@ -133,7 +133,7 @@ func (s Shape) stages(units []unit, cuts []int, l *links) []stage {
 	return out
 }
 
-// busiest fills in the parts of the stage that computes longest, and says how long.
+// busiest fills in the parts of the stage that computes longest, and returns its compute time.
 func (out *Prediction) busiest(s Shape, stages []stage) float64 {
 	of := make([]stage, s.Stages)
 	for _, st := range stages {
@@ -155,7 +155,7 @@ func (out *Prediction) busiest(s Shape, stages []stage) float64 {
 	return most
 }
 
-// placement is the worker of each virtual stage.
+// placement returns the worker of each virtual stage.
 func (s Shape) placement() [][]int {
 	if f, err := family.Named(s.Schedule); err == nil && s.Stages > 1 {
 		return f.Placement(s.Stages, s.Chunks)
@@ -163,14 +163,14 @@ func (s Shape) placement() [][]int {
 	return schedule.Wrap(s.Stages, s.Chunks)
 }
 
-// order says which order of computations a Program is.
+// order is the key of a cached Program.
 type order struct {
 	schedule     string
 	room, micros int
 	free         bool // messages take no time
 }
 
-// program is the order of computations of a step of so many micro-batches.
+// program returns the order of computations in a step of micros micro-batches.
 func (s Shape) program(micros int, stages []stage, l *links) (*schedule.Program, error) {
 	key := order{s.Schedule, s.Room, micros, l.free}
 	if p, ok := l.orders[key]; ok {
@@ -201,9 +201,9 @@ func (s Shape) written(micros int, stages []stage, l *links) (*schedule.Program,
 	return p, nil
 }
 
-// Uniform is a step of a shape's schedule where all stages take as long: forward, both halves of the backward (of all
-// chunks of a device), and a message. It needs no model and no cluster.
-// pending is the part of what a forward saves that the second half needs.
+// Uniform returns the step of a shape's schedule if all stages take the same times. The times are a forward, both
+// halves of the backward (each of all chunks of a device), and a message. pending is the fraction of what a forward
+// saves that the second half needs. Uniform needs no model and no cluster.
 func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (stepS float64, err error) {
 	s = s.filled()
 	if err := s.ordered(); err != nil {
@@ -221,7 +221,7 @@ func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (st
 	return s.play(stages, &l)
 }
 
-// fits refuses an order in which some worker holds more micro-batches than there is room for, or parts of them.
+// fits returns an error if some worker holds more than room micro-batches, counting parts of them.
 func fits(p *schedule.Program, stages []stage, room int) error {
 	for _, list := range p.Body {
 		held := fullest(list, stages, slices.Repeat([]float64{1}, len(stages)))
@@ -232,13 +232,13 @@ func fits(p *schedule.Program, stages []stage, room int) error {
 	return nil
 }
 
-// roomy is the fastest order within a room: one that knows times, or of those that do not, one that fits.
+// roomy returns the fastest order that holds at most Room micro-batches: the one made from times, or a family's.
 func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Program, err error) {
 	latency, taken := l.transfer(0, 1, stages[0].boundary)
 	least := math.Inf(1)
 	plain := s
 	plain.Room = 0
-	orders := []string{""} // the one that knows times
+	orders := []string{""} // "" is the order made from times
 	for _, f := range family.All() {
 		if f.Halves && !roles.SeveralStages(f) {
 			orders = append(orders, f.Name)
@@ -268,19 +268,19 @@ func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Progr
 	return best, nil
 }
 
-// mostPlayed is the computations of a step that is simulated whole.
+// mostPlayed is the most computations of a step that is simulated whole.
 const mostPlayed = 1 << 15
 
-// few is the micro-batches of the shorter of two steps that stand for one of many, the other having a stage's more; ok
-// is false where it is simulated whole. The pipeline has settled by then, so that every further one takes, and holds,
-// as much.
+// few returns the micro-batches of the shorter of two simulated steps; the other has one more per stage. Together
+// they predict a long step. ok is false if the step is short enough to be simulated whole. The pipeline is then in
+// its steady state: every further micro-batch adds the same time and memory.
 func (s Shape) few() (micros int, ok bool) {
 	m, p := s.MicroBatches(), s.Stages
 	micros = m%p + 6*p
 	return micros, 2*m*p*s.Chunks > mostPlayed && micros+p < m
 }
 
-// settled is what is linear in micro-batches of a step, by two shorter ones where it is long.
+// settled returns a value that is linear in micro-batches. For a long step it extrapolates from two shorter ones.
 func (s Shape) settled(of func(micros int) (float64, error)) (float64, error) {
 	few, ok := s.few()
 	if !ok {
@@ -294,7 +294,7 @@ func (s Shape) settled(of func(micros int) (float64, error)) (float64, error) {
 	return two + (two-one)/float64(s.Stages)*float64(s.MicroBatches()-few-s.Stages), err
 }
 
-// play is when the last backward of a step ends.
+// play returns the time of the last backward's end in a step.
 func (s Shape) play(stages []stage, l *links) (float64, error) {
 	if s.Stages == 1 {
 		took := 0.0
@@ -314,7 +314,7 @@ func (s Shape) playOf(micros int, stages []stage, l *links) (float64, error) {
 	return s.simulated(p, stages, l)
 }
 
-// simulated is how long a step of an order takes.
+// simulated returns the step time of an order of computations.
 func (s Shape) simulated(p *schedule.Program, stages []stage, l *links) (float64, error) {
 	for _, list := range p.Body {
 		l.played += len(list)
@@ -344,7 +344,7 @@ func (s Shape) simulated(p *schedule.Program, stages []stage, l *links) (float64
 	return sum.EndS, nil
 }
 
-// longest is the most that a worker takes from its first computation to its last.
+// longest returns the longest time of a worker from its first computation to its last.
 func longest(line *trace.Timeline) float64 {
 	type span struct{ from, to float64 }
 	of := map[int]*span{}
@@ -367,8 +367,7 @@ func longest(line *trace.Timeline) float64 {
 	return most
 }
 
-// flush is what stands between the last backward and the next step: sums over replicas that nothing hides, and the
-// update.
+// flush returns the times after the last backward: sums over replicas that are not hidden, and the update.
 func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType) (gradientsS, updateS float64) {
 	of := make([]stage, s.Stages) // by worker
 	for _, st := range stages {

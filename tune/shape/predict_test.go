@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Parts add up to the step; of one device without recompute it is all kernels and the update, and twice the
+// Parts add up to the step. On one device without recompute, the step is all kernels and update, and twice the
 // micro-batches take twice as long.
 func TestPartsAddUp(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
@@ -56,8 +56,8 @@ func TestPartsAddUp(t *testing.T) {
 	}
 }
 
-// A step that is simulated with fewer micro-batches takes what the whole simulation says. The remainder is 1F1B's
-// bubble for equal stages, (p-1)(F+B) (Narayanan et al., SC 2021, section 2.2.1), divided by the chunks.
+// A step that is extrapolated from fewer micro-batches takes the same time as the whole simulation. What remains is
+// 1F1B's bubble for equal stages, (p-1)(F+B) (Narayanan et al., SC 2021, section 2.2.1), divided by the chunks.
 func TestLongStepsSettle(t *testing.T) {
 	for chunks, schedule := range map[int]string{1: "1f1b", 2: "interleaved"} {
 		s := shape.Shape{Stages: 16, Chunks: chunks, Schedule: schedule, Batch: 16 * 256, MicroBatch: 1}
@@ -71,9 +71,10 @@ func TestLongStepsSettle(t *testing.T) {
 	}
 }
 
-// A prediction for 1,024 devices simulates one of each stage's, and of long steps two shorter ones: forwards and
-// backwards of all its virtual stages, 48 here, for 192 micro-batches; or for 96, six a stage, and 112, one more of
-// each. How long that takes is `millrace-lab bench shapes`'s to say.
+// A prediction for 1,024 devices simulates one device of each stage, and for long steps two shorter steps. The first
+// case has the forwards and backwards of 48 virtual stages for 192 micro-batches. The second has steps of 96
+// micro-batches, six per stage, and of 112, one more per stage. `millrace-lab bench shapes` measures how long a
+// prediction takes.
 func TestAThousandDevicesAreOneOfEachStage(t *testing.T) {
 	m := gpt(t, 96, 12288, 96, 2048, 51200)
 	c := machines(128)
@@ -89,7 +90,7 @@ func TestAThousandDevicesAreOneOfEachStage(t *testing.T) {
 	}
 }
 
-// Sweeps rank what fits in front of what does not, and try what divides alone.
+// Sweeps rank shapes that fit before those that do not, and try only shapes that divide the batch and the devices.
 func TestSweeps(t *testing.T) {
 	m := gpt(t, 24, 2048, 16, 1024, 51200)
 	c := machines(2)
@@ -126,7 +127,7 @@ func TestSweeps(t *testing.T) {
 	}
 }
 
-// A sweep refuses numbers whose products overflow, and more shapes than it tries, and says what it takes.
+// A sweep refuses numbers whose products overflow, and too many shapes, and says what it accepts.
 func TestRefusedSweeps(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	base := shape.Shape{Batch: 16, MicroBatch: 1, Precision: "f16"}
@@ -152,7 +153,7 @@ func TestRefusedSweeps(t *testing.T) {
 	}
 }
 
-// A sweep over one schedule gives each shape the chunks that it has, and lists no shape twice.
+// A sweep over one schedule gives each shape that schedule's chunks, and lists no shape twice.
 func TestSweepsOfASchedule(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	for name, chunks := range map[string][]int{"zb-v": nil, "v-half": nil, "bfs": {2, 2}, "zb-h1": nil, "mp": {1}} {
@@ -171,7 +172,7 @@ func TestSweepsOfASchedule(t *testing.T) {
 	}
 }
 
-// Blocks that differ have each its own time: kernels of one stage are those of all its layers, asked for one by one.
+// Different blocks each have their own time: a stage's kernels are the sum over all its layers, computed one by one.
 func TestBlocksThatDiffer(t *testing.T) {
 	m, err := model.Build("resnet50", nil)
 	if err != nil {
@@ -202,8 +203,8 @@ func TestBlocksThatDiffer(t *testing.T) {
 	}
 }
 
-// What is written as a plan has a Program and the shape's recompute, a block at a time; what no Program
-// can be written of is refused.
+// A shape that can be written as a plan has a Program and the shape's recompute, a block at a time. Other shapes are
+// refused.
 func TestPlansOfShapesAreBuilt(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(1)

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// table is a published CSV, by column.
+// table reads a published CSV file; each row maps columns to values.
 func table(t *testing.T, name string) []map[string]string {
 	t.Helper()
 	f, err := os.Open("../../lab/reproduce/published/data/" + name)
@@ -43,20 +43,21 @@ func number(t *testing.T, text string) float64 {
 	return v
 }
 
-// Bubble rates are within half a point of those that the authors calculate (Qi et al., 2024, Table 5). They follow
-// from the stage times that the authors print (Table 9).
+// Bubble rates are within half a point of the authors' calculated ones (Qi et al., 2024, Table 5). They are computed
+// from the authors' stage times (Table 9).
 func TestBubbleRatesAsTheAuthorsCalculate(t *testing.T) {
 	times := map[string]map[string]string{}
 	for _, row := range table(t, "zero_bubble_table9_stage_times.csv") {
 		times[row["model"]+" "+row["pp"]+" "+row["microbatches"]] = row
 	}
-	// Layers on a device, with embedding and head counted as one; scores of attention per element of width, a s / h.
+	// Layers on a device, with embedding and head together counted as one; and attention scores per element of width, a
+	// s / h.
 	layers := map[string]int{"1.5B": 3, "6.2B": 4, "14.6B": 3, "28.3B": 2}
 	scores := map[string]float64{"1.5B": 24 * 1024 / 2304., "6.2B": 8, "14.6B": 8, "28.3B": 8}
 	seen := 0
 	for _, row := range table(t, "zero_bubble_bubble_rates_calculated.csv") {
 		of, ok := times[row["model"]+" "+row["pp"]+" "+row["microbatches"]]
-		if !ok || row["table"] != "T5" { // Table 8 is of micro-batches that Table 9 has no times of
+		if !ok || row["table"] != "T5" { // Table 8 has numbers of micro-batches that Table 9 lacks
 			continue
 		}
 		p, m := int(number(t, row["pp"])), int(number(t, row["microbatches"]))

@@ -6,8 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// With a quarter left for the weights: three forwards hold 3; a forward behind each of two gradients of inputs 3.25 and
-// 3.5; three pairs of forward and gradient of inputs 1, 1.25 and 1.5, before any weights are done.
+// Here the second half needs a quarter of what a forward saved. Three forwards hold 3. A forward after each of two
+// input gradients makes 3.25 and 3.5. Three pairs of forward and input gradient hold 1, 1.25 and 1.5 before any
+// weight gradient.
 func TestWhatWaitsForWeightsTakesRoom(t *testing.T) {
 	stages := []stage{{unit: unit{pending: 0.25}}}
 	list := func(kinds string) (out schedule.List) {

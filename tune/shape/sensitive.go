@@ -7,27 +7,27 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Sensitivity is what a step takes where an assumption is a tenth worse.
+// Sensitivity is a step's time with one assumption a tenth worse.
 type Sensitivity struct {
 	Assumption string  `json:"assumption"`
-	StepS      float64 `json:"step_s"` // of the shape that was best
-	Fits       bool    `json:"fits"`   // the shape that was best
-	// Best is the shape that is best then, and BestS its step; nil: the same one.
+	StepS      float64 `json:"step_s"` // of the original best shape
+	Fits       bool    `json:"fits"`   // whether the original best shape fits
+	// Best is the best shape under the changed assumption and BestS its step time; nil means the same shape.
 	Best  *Shape  `json:"best,omitempty"`
 	BestS float64 `json:"best_step_s,omitempty"`
 }
 
-// worse is the part of a rate that is left of it where it is a tenth worse.
+// worse is the factor that makes a rate a tenth worse.
 const worse = 0.9
 
-// assumption changes the device types of a copied cluster, or its links.
+// assumption changes a copied cluster: its device types or its links.
 type assumption struct {
 	what   string
 	device func(t *cluster.DeviceType)
 	links  func(c *cluster.Cluster)
 }
 
-// made is a copy of a cluster whose device types, or links, are as the assumption has them.
+// made returns a copy of a cluster with the changed assumption.
 func (a assumption) made(c *cluster.Cluster) *cluster.Cluster {
 	other := c.Copied()
 	if a.links != nil {
@@ -41,7 +41,7 @@ func (a assumption) made(c *cluster.Cluster) *cluster.Cluster {
 	return other
 }
 
-// assumptions are those that a plan for so many devices may hang on.
+// assumptions lists the assumptions that a plan for used devices may depend on.
 func assumptions(c *cluster.Cluster, used int) []assumption {
 	all := ofKernels()
 	if c.DeviceTypes[c.Devices[0]].Kernels == nil {
@@ -67,7 +67,7 @@ func assumptions(c *cluster.Cluster, used int) []assumption {
 	return all
 }
 
-// ofKernels are those of devices that are described kernel by kernel.
+// ofKernels lists the assumptions about devices with kernels.
 func ofKernels() []assumption {
 	kernels := func(change func(k *cluster.Kernels)) func(t *cluster.DeviceType) {
 		return func(t *cluster.DeviceType) {
@@ -102,7 +102,8 @@ func ofKernels() []assumption {
 	}
 }
 
-// slow has the links of a level be a tenth slower, those of groups at the innermost one too.
+// slow makes a level's links a tenth slower. At the innermost level it also slows the links in tensor-parallel
+// groups.
 func slow(c *cluster.Cluster, level int) {
 	c.Levels[level].BandwidthBytesPerSecond *= worse
 	c.Levels[level].CollectiveBandwidthBytesPerSecond *= worse
@@ -119,9 +120,9 @@ func slow(c *cluster.Cluster, level int) {
 	}
 }
 
-// Sensitivities are the best shape's step with each assumption a tenth worse, alone. Each says which of the shapes
-// that a sweep ranked is the best one then. No shape becomes faster by that, so only those are predicted again that
-// were faster than the best shape now is.
+// Sensitivities predicts the best shape's step with each assumption a tenth worse, one at a time. Each result also
+// names the best shape of the sweep under that assumption. No shape gets faster, so only those are predicted again
+// that were faster before than the best shape is after the change.
 func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction) ([]Sensitivity, error) {
 	best := found[0]
 	var out []Sensitivity
@@ -134,7 +135,7 @@ func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction) ([]S
 		one := Sensitivity{Assumption: a.what, StepS: then.StepS, Fits: then.Fits}
 		for _, rival := range found[1:] {
 			if !rival.Fits || then.Fits && rival.StepS >= then.StepS {
-				break // they are ranked
+				break // found is ranked
 			}
 			p, err := Predict(m, other, rival.Shape)
 			if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// The step is as long when it is explained, and its messages' part is what it is shorter by where they take no time: a
-// cluster whose links are a thousand million times as fast. Its kernels' parts follow what bounds them.
+// Explain leaves the step time unchanged. The part of messages is the time saved if messages are free, on a cluster
+// whose links are 1e9 times as fast. The kernels' parts follow what limits them.
 func TestExplained(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(2)
@@ -37,7 +37,7 @@ func TestExplained(t *testing.T) {
 		plain.Parts.TransfersS != 0 {
 		t.Errorf("%+v explained, %+v", p.Parts, plain.Parts)
 	}
-	// Without messages the two differ by the tied embedding's sum, too, which goes over the same links.
+	// Without messages, the two also differ by the tied embedding's sum, which uses the same links.
 	want := (plain.Parts.BubbleS - free.Parts.BubbleS)
 	if want <= 0 || math.Abs(p.Parts.TransfersS/want-1) > 1e-6 {
 		t.Errorf("messages take %v, want %v", p.Parts.TransfersS, want)
@@ -54,7 +54,7 @@ func TestExplained(t *testing.T) {
 	}
 }
 
-// What is best under a worse assumption is what a sweep finds that is made under it.
+// The best shape under a worse assumption is what a sweep under that assumption finds.
 func TestSensitivitiesAreSweeps(t *testing.T) {
 	m := gpt(t, 16, 1024, 16, 512, 8192)
 	c := machines(2)

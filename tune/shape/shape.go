@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Shape is how a model is laid over devices.
+// Shape says how a model is divided over devices.
 type Shape struct {
 	Replicas         int    `json:"replicas"` // dp
 	Stages           int    `json:"stages"`   // pp
@@ -21,40 +21,42 @@ type Shape struct {
 	Batch            int    `json:"batch"`       // samples of a step over all replicas
 	MicroBatch       int    `json:"micro_batch"` // samples of one replica's micro-batch
 	Chunks           int    `json:"chunks"`      // virtual stages on each device
-	Schedule         string `json:"schedule"`    // a family: 1f1b, afab, interleaved, zb-h1, ...
-	Recompute        string `json:"recompute"`   // Recomputes
-	Shard            string `json:"shard"`       // Shards
+	Schedule         string `json:"schedule"`    // a family's name: 1f1b, afab, interleaved, zb-h1, ...
+	Recompute        string `json:"recompute"`   // one of Recomputes
+	Shard            string `json:"shard"`       // one of Shards
 	Behind           bool   `json:"all_reduce_behind,omitempty"`
 	Precision        string `json:"precision"`
-	// GradientBytes is those of an element while replicas sum it, and where each has all gradients, of what it keeps; 0:
-	// by precision.
+	// GradientBytes is the size of a gradient's element while replicas sum it. It is also the size that a replica keeps
+	// if gradients are not sharded. 0 means by precision.
 	GradientBytes int `json:"gradient_bytes,omitempty"`
 	States        int `json:"optimizer_states"`
-	// Room has zb-auto order computations by what they take, holding so many micro-batches at most; 0: by slots.
+	// Room makes zb-auto order computations by their times and hold at most this many micro-batches. 0 means ordering
+	// by slots.
 	Room int `json:"room,omitempty"`
-	// NoFlush has each stage begin its next step when it has done this one (Qi et al., 2024, section 4).
+	// NoFlush lets each stage begin its next step as soon as it has finished this one (Qi et al., 2024, section 4).
 	NoFlush bool `json:"no_flush,omitempty"`
-	// AsyncTensor hides a group's sums behind its products, as far as collectives are hidden.
+	// AsyncTensor overlaps a group's sums with its matrix products, by the devices' overlap.
 	AsyncTensor bool `json:"async_tensor,omitempty"`
-	// Blocks is how many each virtual stage has; nil: as many, or where that does not divide one less at both ends,
-	// which have embedding and loss.
+	// Blocks is the number of blocks of each virtual stage; nil divides them evenly. If they do not divide, both ends
+	// get one block less, because they have embedding and loss.
 	Blocks []int `json:"blocks,omitempty"`
 }
 
-// Recomputes are what is computed again in the backward: nothing, scores of attention, blocks; every second block; or
-// of blocks all memory-bound operators and every second product (torchtitan's selective checkpointing by operator).
+// Recomputes lists what a backward may recompute: nothing, attention scores, blocks, or every second block.
+// "operators" recomputes all memory-bound operators of a block and every second product (torchtitan's selective
+// checkpointing by operator).
 var Recomputes = []string{"none", "selective", "full", "alternate", "operators"}
 
-// Shards are what replicas divide among them.
+// Shards lists what replicas may shard.
 var Shards = []string{"none", "zero1", "zero2", "zero3"}
 
-// Devices is how many a shape takes.
+// Devices returns the number of devices that a shape uses.
 func (s Shape) Devices() int { return s.Replicas * s.Stages * s.Tensor }
 
-// MicroBatches is those of a replica's step.
+// MicroBatches returns the number of micro-batches in one replica's step.
 func (s Shape) MicroBatches() int { return s.Batch / (s.Replicas * s.MicroBatch) }
 
-// String is the shape in short.
+// String returns a short description of the shape.
 func (s Shape) String() string {
 	micros := "micro-batches"
 	if s.MicroBatches() == 1 {
@@ -80,7 +82,7 @@ func (s Shape) String() string {
 	return text
 }
 
-// filled is a shape with what is usual where it says nothing.
+// filled returns the shape with defaults for its empty fields.
 func (s Shape) filled() Shape {
 	for _, n := range []*int{&s.Replicas, &s.Stages, &s.Tensor} {
 		if *n == 0 {
@@ -109,10 +111,10 @@ func (s Shape) filled() Shape {
 	return s
 }
 
-// most is the largest number that a shape takes of anything: no product of three of them overflows.
+// most is the largest number that a field of a shape may have. The product of any three of them does not overflow.
 const most = 1 << 20
 
-// bounded refuses a number that is not from least to most.
+// bounded returns an error for a number outside least to most.
 func bounded(what string, n, least int) error {
 	if n < least || n > most {
 		return fmt.Errorf("shape: %s is %d; give %d to %d", what, n, least, most)
@@ -120,8 +122,8 @@ func bounded(what string, n, least int) error {
 	return nil
 }
 
-// ordered refuses schedules that a shape's pipeline cannot run: a step is flushed, and each virtual stage is on one
-// device.
+// ordered returns an error for schedules that a shape cannot run: a step must end in a flush, and each virtual stage
+// must be on one device.
 func (s Shape) ordered() error {
 	f, err := family.Named(s.Schedule)
 	switch {
@@ -154,7 +156,7 @@ func (s Shape) ordered() error {
 	return nil
 }
 
-// divides refuses shapes that do not divide their batch, or take more devices than there are.
+// divides returns an error if a shape does not divide its batch, or uses more devices than the cluster has.
 func (s Shape) divides(c *cluster.Cluster) error {
 	if s.MicroBatch < 1 || s.Batch%(s.Replicas*s.MicroBatch) != 0 {
 		return fmt.Errorf("shape: %d replicas of micro-batches of %d samples do not divide a batch of %d", s.Replicas,
@@ -174,7 +176,7 @@ func (s Shape) divides(c *cluster.Cluster) error {
 	return nil
 }
 
-// check refuses shapes that contradict themselves, or do not fit the cluster.
+// check returns an error for a shape that contradicts itself or does not fit the cluster.
 func (s Shape) check(c *cluster.Cluster) error {
 	for _, n := range []struct {
 		what string
@@ -219,7 +221,7 @@ func (s Shape) check(c *cluster.Cluster) error {
 	return nil
 }
 
-// Device is the type of one device of the shape's pipelines: of a group of them where tensor is over 1.
+// Device returns the type of one device of the shape's pipelines. With Tensor over 1 that device is a group.
 func (s Shape) Device(c *cluster.Cluster) cluster.DeviceType {
 	t := c.DeviceTypes[c.Devices[0]]
 	if s.Tensor > 1 {

@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Sweep is shapes that differ from one in some settings; an empty list keeps what that has.
+// Sweep lists variants of Base. An empty list keeps Base's setting.
 type Sweep struct {
 	Base         Shape
-	Replicas     []int // 0: as many as the batch and the devices allow
+	Replicas     []int // 0 means as many as the devices allow
 	Stages       []int
 	Tensors      []int
 	MicroBatches []int // samples
@@ -22,13 +22,13 @@ type Sweep struct {
 	Shards       []string
 }
 
-// ErrNothing is a sweep of which no shape fits.
+// ErrNothing means that no shape of a sweep fits.
 var ErrNothing = errors.New("shape: no shape of the sweep fits the memory of the devices")
 
-// mostShapes is how many shapes a sweep tries at most.
+// mostShapes is the most shapes that a sweep tries.
 const mostShapes = 1 << 16
 
-// check refuses numbers that no shape has, and more shapes than anybody waits for.
+// check returns an error for numbers outside a shape's limits, and for too many shapes.
 func (w Sweep) check() error {
 	n := 1
 	for _, list := range []struct {
@@ -54,7 +54,8 @@ func (w Sweep) check() error {
 	return nil
 }
 
-// all lists the shapes of a sweep that divide batch and devices, and says why the first other one does not.
+// all lists the shapes of a sweep that divide batch and devices. why is the reason for the first shape that was left
+// out.
 func (w Sweep) all(c *cluster.Cluster) (out []Shape, why error) {
 	out = []Shape{w.Base}
 	vary := func(n int, set func(s *Shape, k int)) {
@@ -98,7 +99,7 @@ func (w Sweep) all(c *cluster.Cluster) (out []Shape, why error) {
 	return out, why
 }
 
-// unique is a list without what stands in it already.
+// unique returns list without duplicates.
 func unique[T comparable](list []T) (out []T) {
 	for _, one := range list {
 		if !slices.Contains(out, one) {
@@ -108,8 +109,8 @@ func unique[T comparable](list []T) (out []T) {
 	return out
 }
 
-// Run predicts all shapes of a sweep, the fastest that fits first and those that do not last. Shapes that their model
-// or their schedule does not admit are left out; if all are, the error is one's.
+// Run predicts all shapes of a sweep. The fastest that fits comes first, and shapes that do not fit come last. It
+// leaves out shapes that the model or the schedule does not allow; if none is left, it returns one shape's error.
 func Run(m *model.Model, c *cluster.Cluster, w Sweep) ([]*Prediction, error) {
 	if err := w.check(); err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func Run(m *model.Model, c *cluster.Cluster, w Sweep) ([]*Prediction, error) {
 	return found, nil
 }
 
-// rank orders what fits in front of what does not, and the faster in front.
+// rank orders predictions: those that fit first, then by step time.
 func rank(a, b *Prediction) int {
 	if a.Fits != b.Fits {
 		if a.Fits {

@@ -7,11 +7,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// timed is an order by the heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, section 3.1), which
-// knows what everything takes. Stage i runs as many forwards as end before its first gradient can come and it has room
-// for, then gradients of inputs and forwards in turn. A gradient of weights fills a wait that is longer than the part
-// wait of it, or makes room. Between its two halves a micro-batch takes the part pending of its room. The best of
-// several waits and depths is taken, as the authors try several settings.
+// timed returns an order by the heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, section 3.1).
+// It uses the times of all computations. Stage i first runs the forwards that end before its first gradient can
+// arrive, as far as it has room. Then it alternates input gradients and forwards. A weight gradient fills a wait
+// that is longer than wait times its own time, or makes room. Between its two halves a micro-batch occupies the
+// fraction pending of its room. timed tries several waits and depths and takes the best, as the authors try several
+// settings.
 func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.Program, error) {
 	var best schedule.Part
 	least := math.Inf(1)
@@ -36,7 +37,7 @@ func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.P
 	return p, nil
 }
 
-// timedList is such an order while it is made; everything by worker.
+// timedList is an order that timed is building; all slices are by worker.
 type timedList struct {
 	stages    []stage
 	micros    int
@@ -51,14 +52,14 @@ type timedList struct {
 	lists                     schedule.Part
 }
 
-// run writes the lists, with depths larger by more than those that times say. It also returns the longest time of a
-// worker from its first computation to its last.
+// run writes the lists, with depths increased by up to more. It also returns the longest time of a worker from its
+// first computation to its last.
 func (t *timedList) run(more int) (schedule.Part, float64) {
 	p := len(t.stages)
 	t.free, t.depths = make([]float64, p), make([]int, p)
 	t.forwards, t.inputs, t.weights = make([]int, p), make([]int, p), make([]int, p)
 	t.forwardEnds, t.inputEnds, t.lists = make([][]float64, p), make([][]float64, p), make(schedule.Part, p)
-	back := 0.0 // from the end of a forward to its gradient's arrival
+	back := 0.0 // from the end of a forward to the arrival of its gradient
 	for w := p - 1; w >= 0; w-- {
 		t.depths[w] = min(t.micros, int(t.room), 1+int(back/t.stages[w].forward+0.01)+min(more, p-1-w))
 		if w > 0 {
@@ -100,8 +101,8 @@ func (t *timedList) run(more int) (schedule.Part, float64) {
 	return t.lists, longest
 }
 
-// head is a worker's next forward or gradient of inputs, and when what it reads is there; known is false where that
-// has not been said yet, or where nothing is left.
+// head returns a worker's next forward or input gradient, and the time when its input is ready. known is false if
+// that time is not known yet, or if nothing is left to do.
 func (t *timedList) head(w int) (kind schedule.Kind, ready float64, known bool) {
 	f, i := t.forwards[w], t.inputs[w]
 	if f < t.micros && f-i < t.depths[w] {
@@ -125,8 +126,8 @@ func (t *timedList) head(w int) (kind schedule.Kind, ready float64, known bool) 
 	return schedule.I, t.inputEnds[w+1][i] + t.transferS, true
 }
 
-// fill runs weight gradients in front of what comes at ready: while a wait lasts, and until a forward has room. It says
-// whether it has.
+// fill runs weight gradients before the next computation, which is ready at ready. It does so while the wait lasts,
+// and until a forward has room. It reports whether there is room.
 func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {
 	pending := t.stages[w].pending
 	for t.weights[w] < t.inputs[w] && ready-t.free[w] > t.wait*t.stages[w].weight {
@@ -145,7 +146,7 @@ func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {
 	return true
 }
 
-// take has a worker compute.
+// take appends one computation to a worker's list and advances its times.
 func (t *timedList) take(w int, kind schedule.Kind, at float64) {
 	st, micro := &t.stages[w], 0
 	switch kind {

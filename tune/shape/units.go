@@ -9,24 +9,24 @@ import (
 	"github.com/millrace-ml/millrace/profile/kernels"
 )
 
-// unit is what is placed as a whole: what is in front of the blocks, a block, what is behind them. Times are of a
-// micro-batch, bytes of one device.
+// unit is the smallest piece of a model that is placed: the part before the blocks, one block, or the part after
+// them. Times are for a micro-batch, bytes for one device.
 type unit struct {
 	block                  bool
-	cheap, products        float64 // of forward, memory-bound operators and products of matrices
+	cheap, products        float64 // part of forward: memory-bound operators, and matrix products
 	forward, input, weight float64
-	spent                  kernels.Spent   // kernels, without sums and what is computed again
-	summed                 float64         // of forward and input, the group's sums
-	again                  float64         // of input, what is computed again
+	spent                  kernels.Spent   // kernels, without sums and recompute
+	summed                 float64         // part of forward and input: the group's sums
+	again                  float64         // part of input: recompute
 	parameters             float64         // elements on each device of a group
-	saved, saveds          float64         // kept between forward and backward: in flight, and while it is computed again
+	saved, saveds          float64         // bytes kept from forward to backward: in flight, and during the recompute
 	output                 float64         // bytes that the next unit reads, on each device
 	boundary               float64         // bytes that each device sends to another stage
-	pending                float64         // of saved, what the weights' half needs, as a part
-	shared                 map[int]float64 // of parameters, what an earlier unit owns, by that unit
+	pending                float64         // fraction of saved that the second half of the backward needs
+	shared                 map[int]float64 // parameters that an earlier unit owns, by that unit
 }
 
-// alike is the same for layers that take as long: of one kind, with the same settings, parameters and tensors.
+// alike returns a key that is equal for layers of equal cost: same kind, settings, parameters and tensors.
 func alike(l *model.Layer, tensors map[string][]model.Tensor) string {
 	var shapes []any
 	for _, from := range l.From {
@@ -43,9 +43,9 @@ func alike(l *model.Layer, tensors map[string][]model.Tensor) string {
 	return fmt.Sprint(l.Kind, l.Attr, shapes)
 }
 
-// units cuts a model, whose blocks repeat without a break.
+// units divides a model into units. Its blocks must repeat without a break.
 func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit, error) {
-	t, spread := 1.0, 1.0 // devices of a group, and of those that positions are divided over between units
+	t, spread := 1.0, 1.0 // devices of a group, and devices over which positions are divided between units
 	if d.Group != nil {
 		t = float64(d.Group.Size)
 		if d.Group.SequenceParallel {
@@ -56,9 +56,9 @@ func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit,
 	o := kernels.Options{Precision: s.Precision, Selective: s.Recompute == "selective"}
 	var out []unit
 	at := "\x00"
-	begun := false                         // a block has been there
-	owner := map[string]int{}              // of a parameter, the unit
-	tensors := map[string][]model.Tensor{} // by the layer or input that gives them
+	begun := false                         // whether a block has been seen
+	owner := map[string]int{}              // unit that owns each parameter
+	tensors := map[string][]model.Tensor{} // by the layer or input that produces them
 	for _, in := range m.Inputs {
 		tensors[in.Name] = []model.Tensor{in}
 	}
@@ -125,7 +125,7 @@ func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit,
 	return out, nil
 }
 
-// add adds what a layer costs on one of so many devices of a tensor-parallel group.
+// add adds a layer's cost on one of the devices of a tensor-parallel group.
 func (u *unit) add(cost kernels.Cost, devices float64) {
 	u.forward += cost.ForwardS
 	u.input, u.weight = u.input+cost.InputS, u.weight+cost.WeightS
@@ -136,15 +136,14 @@ func (u *unit) add(cost kernels.Cost, devices float64) {
 	u.pending += float64(cost.PendingBytes) / devices
 }
 
-// hideSums has a part of the group's sums, which computation may overlap, go on beside it. Forward and backward have a
-// half each.
+// hideSums overlaps a part of the group's sums with computation. Half of it is in the forward, half in the backward.
 func (u *unit) hideSums(overlap float64) {
 	hidden := overlap * min(u.summed, u.forward+u.input+u.weight-u.summed)
 	u.summed -= hidden
 	u.forward, u.input = u.forward-hidden/2, u.input-hidden/2
 }
 
-// recompute has a block, whose number counts from 1, keep less and compute it again in backward.
+// recompute makes a block keep less and recompute it in the backward. number counts blocks from 1.
 func (u *unit) recompute(how string, number int) {
 	switch {
 	case how == "full" || how == "alternate" && number%2 == 0:
@@ -158,7 +157,7 @@ func (u *unit) recompute(how string, number int) {
 	}
 }
 
-// place is the first unit of each virtual stage, and where the last one ends.
+// place returns the first unit of each virtual stage, and the end of the last one.
 func (s Shape) place(units []unit) ([]int, error) {
 	first, blocks := 0, 0
 	for first < len(units) && !units[first].block {
@@ -182,7 +181,7 @@ func (s Shape) place(units []unit) ([]int, error) {
 			each = append(each, (blocks+2)/n)
 		}
 		each[0], each[n-1] = each[0]-1, each[n-1]-1
-	case blocks >= n: // the remainder to the middle
+	case blocks >= n: // the remainder goes to the middle stages
 		for k := range n {
 			more := 0
 			if off := blocks % n; k >= (n-off)/2 && k < (n-off)/2+off {
