@@ -2,8 +2,8 @@ package cluster
 
 import "slices"
 
-// AllReduceS is how long an all-reduce of bytes takes among devices: the faster of
-// rings over all of them and a hierarchy of rings, as a library that knows both would choose.
+// AllReduceS returns how long an all-reduce of bytes takes among devices, in seconds. It takes the faster of one
+// ring over all devices and a hierarchy of rings, as a communication library would.
 func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	total, levels := c.hierarchical(devices, bytes)
 	if levels < 2 {
@@ -12,16 +12,17 @@ func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	return min(total, c.RingAllReduceS(devices, bytes))
 }
 
-// HierarchicalAllReduceS is the time of reduce-scatter inside, all-reduce across and all-gather inside, level
-// by level: where a level joins n groups, rings of n move 2 (n-1)/n of the bytes in 2 (n-1) messages. Each
-// device inside a group has its part of the bytes by then, and there are as many rings side by side as the
-// groups have rails. Where groups differ, the slowest decides.
+// HierarchicalAllReduceS returns the time of a hierarchical all-reduce, in seconds. Level by level, it
+// reduce-scatters inside the groups, all-reduces across them and all-gathers inside them again. A level that joins n
+// groups has rings of n members, which move 2 (n-1)/n of the bytes in 2 (n-1) messages. After the reduce-scatter
+// each device holds a part of the bytes, so as many rings run side by side as a group has rails. Where groups
+// differ, the slowest counts.
 func (c *Cluster) HierarchicalAllReduceS(devices []int, bytes int64) float64 {
 	total, _ := c.hierarchical(devices, bytes)
 	return total
 }
 
-// hierarchical also says at how many levels there was anything to do.
+// hierarchical returns the time of HierarchicalAllReduceS, and the number of levels that needed a ring.
 func (c *Cluster) hierarchical(devices []int, bytes int64) (total float64, levels int) {
 	sorted := slices.Sorted(slices.Values(devices))
 	for i := range c.Levels {
@@ -37,9 +38,9 @@ func (c *Cluster) hierarchical(devices []int, bytes int64) (total float64, level
 	return total, levels
 }
 
-// joins calls yield for every group of a level in which several members have some of the devices. Devices are
-// sorted. first is the first of them in the group, members is how many such members there are, and rails is the
-// least that any of them has.
+// joins calls yield for every group of a level in which at least two members hold some of the devices. The devices
+// must be sorted. first is the group's first device, members the number of such members, and rails the smallest
+// number of rails that one of them can use.
 func (c *Cluster) joins(level int, devices []int, yield func(first, members, rails int)) {
 	member := c.groupSize(level - 1)
 	group := member * c.Levels[level].Size
@@ -62,10 +63,10 @@ func (c *Cluster) joins(level int, devices []int, yield func(first, members, rai
 	}
 }
 
-// outlet is how many devices in a row share a rail out of a member of a level's groups: one where every pair
-// of devices has a link of its own, a whole member where the level is one link or has an uplink for each, and
-// as many as share an uplink further in. A bandwidth of collectives that is given is that of all rails
-// together.
+// outlet returns how many consecutive devices share one rail out of a member of a group of this level. It is 1 where
+// every pair of devices has its own link, and the whole member where the level is one link or has uplinks. Otherwise
+// it is the number of devices that share an uplink or rail further in. A collective bandwidth given for the level is
+// that of all rails together, so it counts as one rail.
 func (c *Cluster) outlet(level int) int {
 	l := c.Levels[level]
 	if l.Rails > 0 && l.CollectiveBandwidthBytesPerSecond == 0 {
@@ -85,7 +86,7 @@ func (c *Cluster) outlet(level int) int {
 	return 1
 }
 
-// ringS is the time, in seconds, of a ring over one rail of each of n members of a group of level i. first is a
+// ringS returns the time, in seconds, of a ring over one rail of each of n members of a group of level i. first is a
 // device of the group.
 func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	l := c.link(i, first)
@@ -100,12 +101,12 @@ func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	return steps * (l.LatencyS + chunk/l.collective())
 }
 
-// RingAllReduceS is the time of rings over all devices, which cross every level as seldom as they can: 2
-// (n-1) steps, each of which moves a chunk of bytes/n over every edge at once and lasts as long as the
-// slowest edge. Where groups have several rails there are as many rings, each with its part of a chunk: they
-// go round inside a group from another device each, so that each leaves by a rail of its own, and an edge
-// inside carries a part for nearly all of them. Chunks that share a link in a step (a Shared level) queue
-// there; uplinks carry one chunk each way, since a ring leaves and enters every group once.
+// RingAllReduceS returns the time of an all-reduce by rings over all devices, in seconds. Each ring crosses every
+// level as seldom as possible. It takes 2 (n-1) steps; a step moves a chunk of bytes/n over every edge at once and
+// lasts as long as the slowest edge. Where groups have several rails there are as many rings, each with its part of
+// a chunk. Each ring goes round a group from a different device, so that it leaves by its own rail, and an edge
+// inside the group carries a part for nearly all rings. On a Shared level the chunks of a step queue for the one
+// link. An uplink carries one chunk each way, since a ring leaves and enters every group once.
 func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	n := len(devices)
 	if n < 2 {
@@ -118,7 +119,7 @@ func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 		rails[i] = n
 		c.joins(i, ring, func(_, _, own int) { rails[i] = min(rails[i], own) })
 	}
-	crossing := map[[2]int]int{} // edges by shared link
+	crossing := map[[2]int]int{} // number of ring edges on each shared link
 	for i, a := range ring {
 		if key, shared := c.sharedLink(a, ring[(i+1)%n]); shared {
 			crossing[key]++
@@ -138,7 +139,7 @@ func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	return 2 * float64(n-1) * slowest
 }
 
-// collective is the bandwidth that rings reach over a level's links.
+// collective returns the bandwidth that rings reach on a level's links.
 func (l Level) collective() float64 {
 	if l.CollectiveBandwidthBytesPerSecond > 0 {
 		return l.CollectiveBandwidthBytesPerSecond
@@ -146,7 +147,7 @@ func (l Level) collective() float64 {
 	return l.BandwidthBytesPerSecond
 }
 
-// sharedLink names the one link of a Shared level that a transfer takes.
+// sharedLink returns a key of the single link that a transfer takes, if its level is Shared.
 func (c *Cluster) sharedLink(a, b int) (key [2]int, shared bool) {
 	level := c.LevelOf(a, b)
 	if !c.Levels[level].Shared {

@@ -1,76 +1,76 @@
 // Package cluster describes the hardware: device types, how many, their
 // memory, and the hierarchy of links between them.
 //
-// In: YAML or JSON with units in every quantity ("16GiB", "25Gbps", "5us"), a
-// preset's name, or this machine as measured. Out: a Cluster that answers which
-// device a number is and how long a transfer or an all-reduce takes.
-// Refused: quantities without a unit, levels of size 0, unknown keys or device
-// types; the error quotes the line. It does not know who launches anything.
+// In: YAML or JSON with units in every quantity ("16GiB", "25Gbps", "5us"), a preset's name, or a measurement of
+// this machine. Out: a Cluster, which returns the type of each device and how long a transfer or an all-reduce
+// takes. Refused: quantities without a unit, levels of size 0, unknown keys or device types; the error quotes the
+// line. The package does not know how workers are launched.
 package cluster
 
 // DeviceType is a kind of device.
 type DeviceType struct {
-	MemoryBytes                   int64   // 0: not limited
-	PeakFLOPS                     float64 // floating-point operations a second
+	MemoryBytes                   int64   // 0 means no limit
+	PeakFLOPS                     float64 // floating-point operations per second
 	MemoryBandwidthBytesPerSecond float64
-	// Efficiency is the fraction of PeakFLOPS that a layer kind reaches; "" is the default
-	// for kinds not listed, "memory" the fraction of MemoryBandwidthBytesPerSecond.
-	// A kind in none of them takes the constant in package profile.
+	// Efficiency is the fraction of PeakFLOPS that each layer kind reaches. The key "" is the default for kinds not
+	// listed; the key "memory" is the fraction of MemoryBandwidthBytesPerSecond. Kinds without an entry use the
+	// constant in package profile.
 	Efficiency map[string]float64
-	FPGA       *FPGA // nil: not a board
-	// Peaks is the peak by precision (Precisions), where more than single precision's is described.
+	FPGA       *FPGA // nil if the device is not an FPGA board
+	// Peaks holds the peak by precision (see Precisions), where more than the single-precision peak is given.
 	Peaks map[string]float64
-	// Kernels is how fast kernels are by kind and size; nil: as a roofline has it, by Efficiency alone.
+	// Kernels holds how fast kernels are, by kind and size. nil means a roofline model that uses only Efficiency.
 	Kernels *Kernels
-	// Group makes a device of that many of these; MemoryBytes and PricePerHour are then of all of them. nil: it is one.
+	// Group says that one device is a group of several of these. MemoryBytes and PricePerHour are then those of the
+	// whole group. nil means a single device.
 	Group        *Group
-	PricePerHour float64 // in any money; 0: not said
+	PricePerHour float64 // in any currency; 0 means unknown
 }
 
-// Level is one level of the hierarchy: Size groups of the level inside it,
-// joined by links of this bandwidth and latency.
+// Level is one level of the hierarchy: Size groups of the next inner level, joined by links of this bandwidth and
+// latency.
 type Level struct {
 	Name                              string
 	Size                              int
-	BandwidthBytesPerSecond           float64 // of one link, each direction when FullDuplex
+	BandwidthBytesPerSecond           float64 // of one link; in each direction if FullDuplex
 	LatencyS                          float64
-	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth all-reduce reaches; 0: as BandwidthBytesPerSecond
+	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth of an all-reduce; 0 means BandwidthBytesPerSecond
 	FullDuplex                        bool
-	// BaPipe's synchronous execution: a transfer keeps both devices from computing
+	// OccupiesDevice is BaPipe's synchronous execution: neither device computes during a transfer.
 	OccupiesDevice bool
-	Shared         bool // one link for the whole group, so that all its transfers contend
-	// OneMemory: devices are threads of one process. What is sent is the receiver's to hold at
-	// once, and LatencyS is that of waking it.
+	Shared         bool // one link for the whole group; all its transfers compete for it
+	// OneMemory says that the devices are threads of one process. A message then takes up the receiver's memory as soon
+	// as it is sent, and LatencyS is the time to wake the receiver.
 	OneMemory bool
-	// Uplinks: each member of the group (a server, in a rack) has one link to the others,
-	// which all devices inside it share, so that what they send out contends. Without it
-	// every pair of devices has a link of its own.
+	// Uplinks says that each member of the group (a server in a rack, for example) has one link to the other members.
+	// All devices inside the member share it. Without Uplinks every pair of devices has its own link.
 	Uplinks bool
-	// Rails: each member has so many such links, each shared by as many of its devices in a row; 0: by Uplinks.
+	// Rails is the number of such links of each member. Consecutive devices share a rail, the same number on each. 0
+	// means that Uplinks applies.
 	Rails int
 }
 
-// Node is what one group of the innermost level has that others have not. Zero fields
-// change nothing.
+// Node holds how one group of the innermost level differs from the rest. A zero field means no difference.
 type Node struct {
-	MemoryBytes             int64   // of each of its devices, in place of the type's
-	BandwidthBytesPerSecond float64 // of the links inside it, in place of the innermost level's
+	MemoryBytes             int64   // memory of each device of the node, instead of its type's
+	BandwidthBytesPerSecond float64 // of the links inside the node, instead of the innermost level's
 	LatencyS                float64
-	Cores                   int // that its workers share, in place of the cluster's
+	Cores                   int // shared by the node's workers, instead of the cluster's Cores
 }
 
-// Cluster is devices and links. Devices are numbered from 0 with the innermost level running fastest. It has many
-// methods: pure questions about one value, and copies of it with something changed.
+// Cluster is a set of devices and the links between them. Devices are numbered from 0; numbers within an innermost
+// group are consecutive. It has many methods: pure questions about one value, and copies of it with something
+// changed.
 type Cluster struct {
 	Name        string
 	DeviceTypes map[string]DeviceType
-	Devices     []string // type of each device, by number
-	Cores       int      // cores that the workers of each node share; 0: each has its own
-	// CoreGroup is how many devices in a row share Cores where it is not a node's; 0: a node's.
+	Devices     []string // type of each device, by device number
+	Cores       int      // cores that the workers of a node share; 0 means that each worker has its own
+	// CoreGroup is the number of consecutive devices that share Cores; 0 means the devices of a node.
 	CoreGroup int
 	Levels    []Level // innermost first; the product of sizes is len(Devices)
-	Nodes     []Node  // by group of the innermost level; nil: all are alike
-	// PerHost is how many devices each host has, in their order; one number: every host. nil: each group of the
-	// innermost level is a host.
+	Nodes     []Node  // by group of the innermost level; nil means that no node differs
+	// PerHost is the number of devices of each host, in order. A single number applies to every host. nil means that
+	// each group of the innermost level is a host.
 	PerHost []int
 }

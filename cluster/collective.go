@@ -2,27 +2,29 @@ package cluster
 
 import "math"
 
-// Collective is what devices do together.
+// Collective is a kind of collective operation.
 type Collective int
 
-// The collectives that CollectiveS knows.
+// The collectives that CollectiveS can time.
 const (
 	AllReduce Collective = iota
 	Gather               // an all-gather or a reduce-scatter
 )
 
-// CollectiveS is the time of a collective of bytes in all among ascending devices, in seconds, as NCCL carries it
-// out. Alike collectives of the other devices of the same groups go on beside it. It is the faster of rings that
-// leave a group of the innermost level by every rail that its devices have, and, for an all-reduce, double binary
-// trees between the groups.
+// CollectiveS returns the time of a collective among devices, in seconds, as NCCL carries it out. devices are in
+// ascending order and bytes is the total size. The other devices of the same groups run the same collective at the
+// same time. The result is the faster of two algorithms: rings that leave an innermost group by every rail of its
+// devices and, for an all-reduce, double binary trees between the groups.
 //
 // A ring of n devices moves (n-1)/n of the bytes over every edge, twice for an all-reduce. With k devices in a group
-// there are k rings, each with its part, so that edges inside carry nearly all bytes, and the group's way out all of
-// them. That way out is the group's collective_bandwidth, or as many links as it has devices, or its one uplink; of it
-// a collective of k of a group's g devices has the part k/g. Between n devices in N groups a message passes n-N edges
-// inside and N outside; in trees ceil(log2 N) outside and k-1 inside, each way.
+// there are k rings, each with its part of the bytes. So an edge inside the group carries nearly all bytes, and the
+// group's links to the outside together carry all of them. Those links have the group's collective_bandwidth, or
+// that of one link per device, or that of its one uplink. A collective among k of a group's g devices gets the
+// fraction k/g of it. Among n devices in N groups a ring's message passes n-N edges inside groups and N between
+// them. In trees it passes ceil(log2 N) between groups and k-1 inside, in each direction.
 //
-// AllReduceS is for the papers' planners and small clusters: messages in step, each as long as the slowest edge.
+// AllReduceS is the simpler model, for the papers' planners and small clusters: messages in lockstep, each as long
+// as the slowest edge.
 func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) float64 {
 	n := float64(len(devices))
 	if n < 2 || bytes <= 0 {
@@ -61,8 +63,8 @@ func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) flo
 	return min(2*once, tree)
 }
 
-// CollectiveBandwidth is what CollectiveS takes a level's collectives to reach where a whole group of the innermost
-// level takes part: inside, what a device does; outside, what a group does over all of its rails.
+// CollectiveBandwidth returns the bandwidth that CollectiveS assumes on a level when whole innermost groups take
+// part. On level 0 it is that of one device, on other levels that of a group over all of its rails.
 func (c *Cluster) CollectiveBandwidth(level int) float64 {
 	l := c.Levels[level]
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
-// file is the YAML form; JSON is YAML too.
+// file is the YAML form of a Cluster. A JSON file can be read too, since JSON is YAML.
 type file struct {
 	Name        string                    `yaml:"name"`
 	DeviceTypes map[string]fileDeviceType `yaml:"device_types"`
@@ -31,7 +31,7 @@ type fileDeviceType struct {
 	MemoryBandwidth string             `yaml:"memory_bandwidth"`
 	Efficiency      map[string]float64 `yaml:"efficiency"`
 	FPGA            *fileFPGA          `yaml:"fpga"`
-	// Like is a preset of a device type, which the other fields change.
+	// Like is the name of a device type preset. The other fields override its values.
 	Like             string            `yaml:"like"`
 	Peaks            map[string]string `yaml:"peaks"`
 	Kernels          *fileKernels      `yaml:"kernels"`
@@ -41,7 +41,7 @@ type fileDeviceType struct {
 	PricePerHour     float64           `yaml:"price_per_hour"`
 }
 
-// fileNode is one group of the innermost level, or count of them in a row.
+// fileNode is one group of the innermost level, or Count such groups in a row.
 type fileNode struct {
 	Count     int      `yaml:"count"`
 	Device    string   `yaml:"device"`
@@ -63,15 +63,15 @@ type fileLevel struct {
 	Shared              bool   `yaml:"shared"`
 	Uplinks             bool   `yaml:"uplinks"`
 	Rails               int    `yaml:"rails"`
-	// Oversubscription is what a member's inner links carry together over what its links out carry.
+	// Oversubscription is the total bandwidth of a member's inner links divided by that of its links to the outside.
 	Oversubscription float64 `yaml:"oversubscription"`
 	OneMemory        bool    `yaml:"one_memory"`
 }
 
-// MaxDevices bounds what a file may describe: a search over as many ends in seconds.
+// MaxDevices is the largest number of devices that a file may describe. A search over that many ends in seconds.
 const MaxDevices = 1 << 16
 
-// mostLevels bounds the levels of links: more than there are between any two chips, and few enough to search.
+// mostLevels is the largest number of levels of links: more than any real machine has, and few enough to search.
 const mostLevels = 16
 
 var files = document.Store[Cluster]{
@@ -86,7 +86,7 @@ var files = document.Store[Cluster]{
 	},
 }
 
-// Read reads a cluster file, or finds the preset of that name (see Preset).
+// Read reads a cluster file. If there is no such file, it looks for a preset of that name (see Preset).
 func Read(path string) (*Cluster, error) {
 	c, err := files.Read(path)
 	if errors.Is(err, fs.ErrNotExist) && looksLikePreset(path) {
@@ -95,7 +95,7 @@ func Read(path string) (*Cluster, error) {
 	return c, err
 }
 
-// Parse reads the YAML form. Unknown keys are errors that quote the line.
+// Parse reads the YAML form. An unknown key is an error that quotes the line.
 func Parse(r io.Reader) (*Cluster, error) { return files.From(r) }
 
 func parse(source []byte) (*file, error) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// First is the cluster with its first n devices alone, or all of them where it has no more. They must fill
-// whole groups of its levels, or be part of one innermost group: planners think in these.
+// First returns the cluster with only its first n devices, or with all if it has at most n. The n devices must fill
+// whole groups of its levels or lie within one innermost group, since planners work with such shapes.
 func (c *Cluster) First(n int) (*Cluster, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("cluster: %d devices of %s; give 1 to %d", n, c.Name, len(c.Devices))
@@ -40,7 +40,7 @@ func (c *Cluster) First(n int) (*Cluster, error) {
 		n, c.Name, c.shape(), fewer, more)
 }
 
-// shape is the members of each level, outermost first as the papers write it.
+// shape returns the sizes of the levels, outermost first as the papers write them ("4x8").
 func (c *Cluster) shape() string {
 	text := ""
 	for i, l := range slices.Backward(c.Levels) {
@@ -52,7 +52,7 @@ func (c *Cluster) shape() string {
 	return text
 }
 
-// Limited is the cluster whose devices have so much memory at most; 0 limits nothing.
+// Limited returns the cluster with at most this much memory on every device; 0 means no limit.
 func (c *Cluster) Limited(bytes int64) *Cluster {
 	if bytes <= 0 {
 		return c
@@ -65,10 +65,11 @@ func (c *Cluster) Limited(bytes int64) *Cluster {
 	})
 }
 
-// Unlimited is the cluster with devices that hold anything.
+// Unlimited returns the cluster without memory limits.
 func (c *Cluster) Unlimited() *Cluster { return c.WithMemory(func(int64) int64 { return 0 }) }
 
-// WithMemory is the cluster with other memory: of makes it of a device type's or a node's own.
+// WithMemory returns the cluster with changed memory sizes. of maps the memory of a device type or node to its new
+// memory.
 func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	other := *c
 	other.DeviceTypes = map[string]DeviceType{}
@@ -85,8 +86,8 @@ func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	return &other
 }
 
-// WithCores returns the cluster with cores shared by every group of devices in a row, whatever its nodes have. A group
-// of 0 is a node's devices.
+// WithCores returns the cluster with cores shared by every group consecutive devices, in place of what its nodes
+// have. A group of 0 means the devices of a node.
 func (c *Cluster) WithCores(cores, group int) *Cluster {
 	other := *c
 	other.Cores, other.CoreGroup, other.Nodes = cores, group, slices.Clone(c.Nodes)

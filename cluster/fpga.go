@@ -2,27 +2,27 @@ package cluster
 
 import "fmt"
 
-// FPGA is what a board is made of. Its peak follows from it.
+// FPGA describes an FPGA board. Its peak is computed from these numbers.
 type FPGA struct {
 	DSPSlices     int
 	ClockHz       float64
-	FLOPsPerSlice float64 // operations of one slice in one cycle; a multiply and an add are two
-	OnChipBytes   int64   // memory beside the slices, where weights cost no bandwidth
+	FLOPsPerSlice float64 // operations of one slice per cycle; a multiply and an add count as two
+	OnChipBytes   int64   // memory next to the slices; reading weights from it needs no memory bandwidth
 	Transceivers  []Transceiver
 }
 
-// Transceiver is a kind of serial lane of a board.
+// Transceiver is a kind of serial lane on a board.
 type Transceiver struct {
 	Name           string
 	Lanes          int
-	BytesPerSecond float64 // of one lane, each direction
+	BytesPerSecond float64 // of one lane, in each direction
 }
 
-// PeakFLOPS is slices x operations a cycle x clock.
+// PeakFLOPS returns slices x operations per cycle x clock.
 func (f *FPGA) PeakFLOPS() float64 { return float64(f.DSPSlices) * f.FLOPsPerSlice * f.ClockHz }
 
-// OnChipBytes is the memory of a device in which weights cost no memory bandwidth; 0
-// where it has none.
+// OnChipBytes returns the size of the memory from which a device reads weights without using memory bandwidth. It is
+// 0 for devices without such memory.
 func (t DeviceType) OnChipBytes() int64 {
 	if t.FPGA == nil {
 		return 0

@@ -2,12 +2,13 @@ package cluster
 
 import "fmt"
 
-// Grouped is the cluster whose devices are tensor-parallel groups of t in a row (Shoeybi et al., Megatron-LM, 2019): a
-// device of it is t devices, joined by the innermost level's links, with the memory of all. What groups send each other
-// goes over t links at once, each device's part by its own (Narayanan et al., SC 2021, section 4.1), where devices have
-// links of their own; an uplink stays what it was.
+// Grouped returns the cluster with every t consecutive devices as one tensor-parallel group (Shoeybi et al.,
+// Megatron-LM, 2019). A device of the result is t devices, with the memory of all, joined by the innermost level's
+// links. Where devices have links of their own, a message between groups uses t links at once, one part per device
+// (Narayanan et al., SC 2021, section 4.1). Uplinks stay as they are.
 //
-// Refused: groups that are no part of an innermost group, device types without kernels or that are groups already.
+// Refused: groups that do not divide an innermost group, and device types that have no kernels or already are
+// groups.
 func (c *Cluster) Grouped(t int, sequenceParallel bool) (*Cluster, error) {
 	if t == 1 {
 		return c, nil
@@ -53,7 +54,7 @@ func (c *Cluster) Grouped(t int, sequenceParallel bool) (*Cluster, error) {
 		}
 		switch {
 		case l.Uplinks, l.Shared:
-		case l.Rails > 0: // a group sends over the rails of its devices
+		case l.Rails > 0: // a group uses the rails of all its devices
 			fewer := max(1, l.Rails/t)
 			l.BandwidthBytesPerSecond *= float64(l.Rails) / float64(fewer)
 			l.Rails = fewer

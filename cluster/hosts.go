@@ -5,33 +5,33 @@ import (
 	"slices"
 )
 
-// Member is a process of a run, as hardware: some workers on a host, which share cores.
+// Member is the hardware of one process of a run: some workers on a host, which share cores.
 type Member struct {
 	Host    string
-	Type    string // of device
+	Type    string // device type
 	Workers int
-	Cores   int // that its workers share
+	Cores   int // shared by its workers
 }
 
-// Link is what was measured between two workers.
+// Link holds what was measured between two workers.
 type Link struct {
 	LatencyS                float64 `json:"latency_s"`
 	BandwidthBytesPerSecond float64 `json:"bandwidth_bytes_per_s"`
-	// CollectiveBytesPerSecond is what all-reduces reach; 0: as BandwidthBytesPerSecond.
+	// CollectiveBytesPerSecond is the bandwidth of an all-reduce; 0 means BandwidthBytesPerSecond.
 	CollectiveBytesPerSecond float64 `json:"collective_bytes_per_s,omitempty"`
 }
 
-// Hosts are the members of a run and the links between them: inside a process, between those of one host, and
+// Hosts holds the members of a run and three kinds of links: inside a process, between the processes of a host, and
 // between hosts.
 type Hosts struct {
-	Members                []Member // those of one host in a row
+	Members                []Member // members of the same host are consecutive
 	Process, Host, Network Link
 	Types                  map[string]DeviceType
 }
 
-// Cluster is the hosts as a cluster: a device for each worker, in the members' order. Levels that join nothing are
-// left out. Hosts of unequal numbers of processes are one level, of the links between hosts; where each ends,
-// PerHost says.
+// Cluster returns the hosts as a Cluster with one device for each worker, in the members' order. A level of size 1
+// is left out. Where hosts have different numbers of processes, there is one level for all processes, with the links
+// between hosts, and PerHost says where each host ends.
 func (h *Hosts) Cluster(name string) (*Cluster, error) {
 	if len(h.Members) == 0 {
 		return nil, fmt.Errorf("cluster: %s has no members", name)
@@ -78,7 +78,7 @@ func (h *Hosts) Cluster(name string) (*Cluster, error) {
 
 func (h *Hosts) has(name string) bool { _, known := h.Types[name]; return known }
 
-// members is how many there are on each host; one number where that is the same on all.
+// members returns the number of members on each host, or a single number if all hosts have the same.
 func (h *Hosts) members() []int {
 	var all []int
 	for i, m := range h.Members {
@@ -90,7 +90,7 @@ func (h *Hosts) members() []int {
 	return alike(all)
 }
 
-// share has the workers of each process share its cores.
+// share makes the workers of each process share the process's cores.
 func (h *Hosts) share(c *Cluster) {
 	c.Cores = h.Members[0].Cores
 	for i, m := range h.Members {
@@ -103,14 +103,14 @@ func (h *Hosts) share(c *Cluster) {
 	}
 }
 
-// level adds a level outside of those that there are.
+// level adds a level outside the existing ones.
 func (c *Cluster) level(name string, size int, l Link) *Level {
 	c.Levels = append(c.Levels, Level{Name: name, Size: size, LatencyS: l.LatencyS, FullDuplex: true,
 		BandwidthBytesPerSecond: l.BandwidthBytesPerSecond, CollectiveBandwidthBytesPerSecond: l.CollectiveBytesPerSecond})
 	return &c.Levels[len(c.Levels)-1]
 }
 
-// HostSizes is how many devices each host has, in the devices' order.
+// HostSizes returns the number of devices of each host, in device order.
 func (c *Cluster) HostSizes() []int {
 	each := c.Levels[0].Size
 	switch len(c.PerHost) {
@@ -123,7 +123,7 @@ func (c *Cluster) HostSizes() []int {
 	return slices.Repeat([]int{each}, len(c.Devices)/each)
 }
 
-// FirstHosts is the sizes of hosts as far as their first n devices go.
+// FirstHosts returns the host sizes that the first n devices fill; the last host may be cut short.
 func FirstHosts(sizes []int, n int) []int {
 	var first []int
 	for i := 0; n > 0; i++ {
@@ -133,7 +133,7 @@ func FirstHosts(sizes []int, n int) []int {
 	return first
 }
 
-// alike is one number where all are the same.
+// alike returns a single number if all are equal, and the numbers unchanged otherwise.
 func alike(all []int) []int {
 	if slices.ContainsFunc(all, func(n int) bool { return n != all[0] }) {
 		return all
@@ -141,7 +141,7 @@ func alike(all []int) []int {
 	return all[:1]
 }
 
-// checkHosts refuses hosts that are not all the devices, or end within a process.
+// checkHosts refuses host sizes that do not cover exactly all devices, and hosts that end within a process.
 func (c *Cluster) checkHosts() error {
 	all := 0
 	for i, n := range c.PerHost {

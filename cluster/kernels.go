@@ -9,43 +9,45 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// Kernels says how fast a device's kernels are by kind and size. Package profile/kernels has the equations.
+// Kernels holds how fast a device's kernels are, by kind and size. Package profile/kernels has the equations.
 type Kernels struct {
-	LaunchS float64 // fixed time of each kernel, besides its work
-	LayerS  float64 // fixed time of each layer, besides its kernels, in each pass
-	StepS   float64 // fixed time of each step, besides its layers: data, logging, synchronising
-	// Overlap is the part of a collective that hides behind computations where an order of work lets it, 0 to 1.
+	LaunchS float64 // fixed seconds per kernel, in addition to its work
+	LayerS  float64 // fixed seconds per layer and pass, in addition to its kernels
+	StepS   float64 // fixed seconds per step, in addition to its layers: data, logging, synchronization
+	// Overlap is the part of a collective, 0 to 1, that runs in parallel with computations where the order of work
+	// allows it.
 	Overlap float64
-	// Flash says that attention is one kernel, which keeps no scores (Dao et al., FlashAttention, 2022).
+	// Flash says that attention is one kernel, which does not store the scores (Dao et al., FlashAttention, 2022).
 	Flash bool
-	// Fused says that chains of memory-bound operators (norm, activation, residual) are a kernel each.
+	// Fused says that each chain of memory-bound operators (norm, activation, residual) is one kernel.
 	Fused bool
-	Rates map[string]Rate // by RateKinds
+	Rates map[string]Rate // by kernel kind (see RateKinds)
 }
 
-// Rate is the part of a peak that kernels reach: Limit x width/(width + HalfWidth) x rows/(rows + HalfRows).
+// Rate is the fraction of a peak that kernels reach: Limit x width/(width + HalfWidth) x rows/(rows + HalfRows).
 type Rate struct {
 	Limit     float64
 	HalfWidth float64 // width at which half of the limit is reached
 	HalfRows  float64 // rows at which half of the limit is reached
 }
 
-// The kinds of kernels that have rates of their own.
+// The kinds of kernels that have their own rates.
 const (
-	RateMatmul    = "matmul"     // products of matrices: of the peak
-	RateFP8       = "matmul_fp8" // the same in fp8, where it is not matmul's
-	RateAttention = "attention"  // products of queries, keys and values: of the peak
-	RateMemory    = "memory"     // operators that compute little: of the memory's bandwidth
+	RateMatmul    = "matmul"     // matrix products; a fraction of the compute peak
+	RateFP8       = "matmul_fp8" // matrix products in fp8, where their rate differs from matmul's
+	RateAttention = "attention"  // products of queries, keys and values; a fraction of the compute peak
+	RateMemory    = "memory"     // operators with little computation; a fraction of the memory bandwidth
 )
 
-// RateKinds are the kinds of kernels that a cluster file has rates for.
+// RateKinds lists the kernel kinds that can have rates in a cluster file.
 var RateKinds = []string{RateMatmul, RateFP8, RateAttention, RateMemory}
 
-// usualRates stand for kinds that a file leaves out.
+// usualRates holds the rates of kinds that a file leaves out.
 var usualRates = map[string]Rate{RateMatmul: {Limit: 0.8, HalfWidth: 128, HalfRows: 256},
 	RateAttention: {Limit: 0.4}, RateMemory: {Limit: 0.85}}
 
-// At is the part of the peak that a kernel of this width and these rows reaches; 0 has no influence.
+// At returns the fraction of the peak that a kernel of this width and these rows reaches. An argument of 0 is
+// ignored.
 func (r Rate) At(width, rows float64) float64 {
 	part := r.Limit
 	if width > 0 {
@@ -57,7 +59,7 @@ func (r Rate) At(width, rows float64) float64 {
 	return part
 }
 
-// Rate is that of a kind, as the file has it or as usual.
+// Rate returns the rate of a kernel kind: the file's, or else the usual one.
 func (k *Kernels) Rate(kind string) Rate {
 	if r, ok := k.Rates[kind]; ok {
 		return r
@@ -68,8 +70,8 @@ func (k *Kernels) Rate(kind string) Rate {
 	return usualRates[kind]
 }
 
-// Group is what makes a device of several alike: each layer is computed by all of them (Shoeybi et al.,
-// Megatron-LM, 2019, section 3).
+// Group says that a device is several equal devices that compute each layer together (Shoeybi et al., Megatron-LM,
+// 2019, section 3).
 type Group struct {
 	Size                    int
 	SequenceParallel        bool // Korthikanti et al., 2022, section 4.2.2
@@ -77,10 +79,10 @@ type Group struct {
 	LatencyS                float64
 }
 
-// Precisions are the formats that a device type's peaks are of.
+// Precisions lists the number formats for which a device type can have a peak.
 var Precisions = []string{"f32", "tf32", "f16", "bf16", "fp8"}
 
-// Peak is the peak of one device in a precision; 0 where it is not described. "" is f32.
+// Peak returns the peak of one device in a precision, or 0 if it is not given. "" means f32.
 func (t DeviceType) Peak(precision string) float64 {
 	if p, ok := t.Peaks[precision]; ok {
 		return p
@@ -107,7 +109,7 @@ type fileRate struct {
 	HalfRows  *float64 `yaml:"half_rows"`
 }
 
-// fileGroup is the link that joins a tensor-parallel group.
+// fileGroup is the link between the devices of a tensor-parallel group.
 type fileGroup struct {
 	Bandwidth string `yaml:"bandwidth"`
 	Latency   string `yaml:"latency"`
@@ -149,7 +151,7 @@ func (f *fileKernels) kernels() (*Kernels, error) {
 	return k, nil
 }
 
-// describe reads what a device type says of precisions, kernels and groups.
+// describe reads the precisions, kernels and group of a device type.
 func (d fileDeviceType) describe(t *DeviceType) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(d.Peaks)) {
 		if !slices.Contains(Precisions, name) {
@@ -193,7 +195,7 @@ func (d fileDeviceType) describe(t *DeviceType) (err error) {
 	return err
 }
 
-// text is the kernels as a file has them.
+// text returns the kernels in the form of a cluster file.
 func (k *Kernels) text() string {
 	var f fields
 	f.quantity("launch", k.LaunchS, timeUnits)
@@ -220,7 +222,8 @@ func (k *Kernels) text() string {
 	return f.String()
 }
 
-// Copied is a cluster whose levels, device types and their kernels, with a rate of every kind, may be written to.
+// Copied returns a copy whose levels, device types and kernels may be changed. Its kernels have a rate for every
+// kind.
 func (c *Cluster) Copied() *Cluster {
 	out := *c
 	out.Levels = slices.Clone(c.Levels)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// placeDevices names each device's type and notes what its node has of its own. A node is
-// a group of the innermost level.
+// placeDevices sets each device's type, and notes where a node differs from the rest. A node is a group of the
+// innermost level.
 func (f *file) placeDevices(c *Cluster, count int) error {
 	size := c.Levels[0].Size
 	nodes, err := f.expandNodes(size, count)
@@ -51,8 +51,7 @@ func (f *file) placeDevices(c *Cluster, count int) error {
 	return nil
 }
 
-// expandNodes repeats each entry as often as its count says. Together they must hold count
-// devices, size in each.
+// expandNodes repeats each entry as often as its count says. The result must have count devices, size in each node.
 func (f *file) expandNodes(size, count int) ([]fileNode, error) {
 	all := 0
 	for i, n := range f.Nodes {
@@ -78,7 +77,7 @@ func (f *file) expandNodes(size, count int) ([]fileNode, error) {
 	return nodes, nil
 }
 
-// typeOf is the type of the node's k-th device.
+// typeOf returns the type of the node's k-th device.
 func (n *fileNode) typeOf(k int, common string) string {
 	switch {
 	case k < len(n.Devices) && n.Devices[k] != "":

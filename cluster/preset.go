@@ -11,12 +11,12 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// The presets: every number with its source in a comment.
+// The preset files. In them, a comment gives the source of every number.
 //
 //go:embed presets/*.yaml
 var presetFiles embed.FS
 
-// Presets lists the names of the clusters that millrace describes itself.
+// Presets lists the names of the clusters that come with millrace.
 func Presets() []string {
 	entries, err := fs.ReadDir(presetFiles, "presets")
 	if err != nil {
@@ -29,10 +29,10 @@ func Presets() []string {
 	return names
 }
 
-// Origins are what presets are of, in the order in which they are listed.
+// Origins lists the kinds of presets, in the order in which they are printed.
 var Origins = []string{"the papers", "machines that one buys", "clouds"}
 
-// Origin says which of Origins a preset is of, by the first word of its name.
+// Origin returns which of Origins a preset belongs to, by the first word of its name.
 func Origin(preset string) string {
 	first, _, _ := strings.Cut(preset, "-")
 	switch first {
@@ -44,8 +44,8 @@ func Origin(preset string) string {
 	return Origins[1]
 }
 
-// Preset is the cluster of that name. Behind a colon it may have another size, outermost
-// level first as the papers write it: "dapple-a:4x8" is four servers of eight.
+// Preset returns the cluster of that name. A colon and a size may follow, outermost level first as the papers write
+// it: "dapple-a:4x8" is four servers of eight devices.
 func Preset(name string) (*Cluster, error) {
 	base, shape, sized := strings.Cut(name, ":")
 	text, err := presetFiles.ReadFile("presets/" + base + ".yaml")
@@ -81,7 +81,7 @@ func (f *file) resize(shape string) error {
 		if err != nil || n < 1 || n > MaxDevices {
 			return fmt.Errorf("size %q: %q is no number of members of level %s", shape, w, f.Levels[i].Name)
 		}
-		if l := &f.Levels[i]; l.Rails > 0 { // as many devices share a rail as before
+		if l := &f.Levels[i]; l.Rails > 0 { // keep the number of devices per rail
 			if l.Rails*after%before != 0 {
 				return fmt.Errorf("size %q: level %s has %d rails for %d devices, and %d devices cannot share rails likewise; "+
 					"write a file", shape, l.Name, l.Rails, before, after)
@@ -106,5 +106,5 @@ func (f *file) shape() string {
 	return strings.Join(words, "x")
 }
 
-// looksLikePreset tells a misspelt preset from a missing file: paths have a slash or an extension.
+// looksLikePreset tells a misspelled preset name from a missing file: a path has a slash or an extension.
 func looksLikePreset(path string) bool { return path != "" && !strings.ContainsAny(path, "/\\.") }

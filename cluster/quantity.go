@@ -23,7 +23,7 @@ var (
 		{"PFLOPS", 1e15}}
 )
 
-// quantity reads "16GiB": a plain decimal number and, without a space or with one, a unit.
+// quantity reads text such as "16GiB": a decimal number and a unit, with or without a space between them.
 func quantity(text, what string, units []unit) (float64, error) {
 	cut := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
 	var names []string
@@ -51,7 +51,8 @@ func quantity(text, what string, units []unit) (float64, error) {
 	return v, nil
 }
 
-// What a quantity over 0 may be, in its base unit, so that no time that is worked out of several is infinite.
+// The range of a quantity over 0, in its base unit. It keeps every time that is computed from several quantities
+// finite.
 const leastQuantity, mostQuantity = 1e-12, 1e24
 
 // ParseBytes reads a size such as "16GiB".
@@ -63,7 +64,7 @@ func ParseBytes(text string) (int64, error) {
 	return n, nil
 }
 
-// byteCount reads a size that an error calls what.
+// byteCount reads a size. Errors call it what.
 func byteCount(text, what string) (int64, error) {
 	v, err := quantity(text, what, byteUnits)
 	if err == nil && v >= 1<<62 {
@@ -75,7 +76,7 @@ func byteCount(text, what string) (int64, error) {
 	return int64(v), nil
 }
 
-// memory reads the memory of a device, which 0 would leave unlimited.
+// memory reads the memory of a device. It refuses 0, which would mean unlimited.
 func memory(text string) (int64, error) {
 	n, err := byteCount(text, "memory")
 	if err == nil && n == 0 {
@@ -84,7 +85,7 @@ func memory(text string) (int64, error) {
 	return n, err
 }
 
-// positive reads a quantity that cannot be 0.
+// positive reads a quantity that must be over 0.
 func positive(text, what string, units []unit) (float64, error) {
 	v, err := quantity(text, what, units)
 	if err == nil && v <= 0 {

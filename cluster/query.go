@@ -2,9 +2,9 @@ package cluster
 
 import "slices"
 
-// Local is workers of one machine, each on a device of this type, that share its cores: one level of
-// links with the latency and bandwidths that the wire was measured to have. memoryBytes limits
-// each worker; 0 does not.
+// Local returns a cluster of the workers of one machine, which share its cores. Every worker has a device of this
+// type. There is one level of links, with the measured latency and bandwidths. memoryBytes limits each worker; 0
+// means no limit.
 func Local(device string, workers, cores int, memoryBytes int64, latencyS, bandwidthBytesPerSecond,
 	collectiveBytesPerSecond float64) *Cluster {
 	c := &Cluster{
@@ -20,7 +20,7 @@ func Local(device string, workers, cores int, memoryBytes int64, latencyS, bandw
 	return c
 }
 
-// MemoryBytes is the memory of a device; 0 is no limit.
+// MemoryBytes returns the memory of a device; 0 means no limit.
 func (c *Cluster) MemoryBytes(device int) int64 {
 	if c.Nodes != nil {
 		if n := c.Nodes[device/c.Levels[0].Size].MemoryBytes; n > 0 {
@@ -30,7 +30,8 @@ func (c *Cluster) MemoryBytes(device int) int64 {
 	return c.DeviceTypes[c.Devices[device]].MemoryBytes
 }
 
-// CoresOf is how many cores the workers of a device's CorePool share; 0: each has its own.
+// CoresOf returns the number of cores that the workers of a device's CorePool share. 0 means that each worker has
+// its own.
 func (c *Cluster) CoresOf(device int) int {
 	if c.Nodes != nil && c.CoreGroup == 0 {
 		if n := c.Nodes[c.CorePool(device)].Cores; n > 0 {
@@ -40,12 +41,13 @@ func (c *Cluster) CoresOf(device int) int {
 	return c.Cores
 }
 
-// SharesCores says whether workers of some node share cores.
+// SharesCores reports whether the workers of some node share cores.
 func (c *Cluster) SharesCores() bool {
 	return c.Cores > 0 || slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Cores > 0 })
 }
 
-// CorePool is the number of the devices that a device shares cores with: usually that of its node.
+// CorePool returns the number of the core pool of a device: devices in the same pool share cores. Usually a pool is
+// a node.
 func (c *Cluster) CorePool(device int) int { return device / c.coreGroup() }
 
 func (c *Cluster) coreGroup() int {
@@ -55,7 +57,7 @@ func (c *Cluster) coreGroup() int {
 	return c.Levels[0].Size
 }
 
-// AllCores is how many workers compute at once at most, of one on each device.
+// AllCores returns how many workers can compute at once, with one worker on each device.
 func (c *Cluster) AllCores() int {
 	all, group := 0, c.coreGroup()
 	for device := 0; device < len(c.Devices); device += group {
@@ -68,7 +70,7 @@ func (c *Cluster) AllCores() int {
 	return all
 }
 
-// LevelOf is the innermost level that joins two different devices.
+// LevelOf returns the innermost level that joins two different devices.
 func (c *Cluster) LevelOf(a, b int) int {
 	group := 1
 	for i, l := range c.Levels {
@@ -80,7 +82,7 @@ func (c *Cluster) LevelOf(a, b int) int {
 	return len(c.Levels) - 1
 }
 
-// groupSize is how many devices a group of a level holds.
+// groupSize returns the number of devices in a group of a level.
 func (c *Cluster) groupSize(level int) int {
 	n := 1
 	for _, l := range c.Levels[:level+1] {
@@ -89,7 +91,7 @@ func (c *Cluster) groupSize(level int) int {
 	return n
 }
 
-// link is a level's links as a device finds them: its node's own, inside that node.
+// link returns a level's link as a device has it: for the innermost level, with what its node changes.
 func (c *Cluster) link(level, device int) Level {
 	l := c.Levels[level]
 	if level > 0 || c.Nodes == nil {
@@ -105,9 +107,8 @@ func (c *Cluster) link(level, device int) Level {
 	return l
 }
 
-// Transfer is how long bytes are on the way from one device to another: a latency that
-// others may overlap, and the time the links are taken, bytes over the bandwidth of the
-// level that joins the two.
+// Transfer returns the two parts of the time from one device to another. latencyS may overlap with other transfers.
+// linkS is the time that the links are occupied: bytes over the bandwidth of the level that joins the two devices.
 func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) {
 	if from == to {
 		return 0, 0
@@ -116,40 +117,39 @@ func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) 
 	return l.LatencyS, float64(bytes) / l.BandwidthBytesPerSecond
 }
 
-// InOneMemory says whether two devices share memory, so that a message is the receiver's to
-// hold from its sending.
+// InOneMemory reports whether two devices share memory. A message then takes up the receiver's memory as soon as it
+// is sent.
 func (c *Cluster) InOneMemory(a, b int) bool { return c.Levels[c.LevelOf(a, b)].OneMemory }
 
-// Crowded says whether so many workers are threads of one process that keep all its cores busy:
-// what goes on beside their computations, sums of gradients for instance, is at the cost of these.
+// Crowded reports whether this many workers are threads of one process and keep all its cores busy. Other work, such
+// as summing gradients, then slows their computations down.
 func (c *Cluster) Crowded(workers int) bool {
 	n := len(c.Devices)
 	cores := c.CoresOf(0)
 	return n > 1 && c.InOneMemory(0, n-1) && cores > 0 && cores <= workers
 }
 
-// TransferS is how long bytes take from one device to another with nothing else on
-// the way: latency + bytes / bandwidth of the level that joins them.
+// TransferS returns how long bytes take from one device to another when no other transfer is under way. It is the
+// latency plus bytes over the bandwidth of the level that joins the devices.
 func (c *Cluster) TransferS(from, to int, bytes int64) float64 {
 	latency, taken := c.Transfer(from, to, bytes)
 	return latency + taken
 }
 
-// Links names what a transfer takes while its bytes are under way; transfers that name
-// a link in common queue for it. A Shared level is one link for its whole group (one each
-// way where it is full duplex). Where a level has Uplinks, the transfer leaves the
-// sender's group by its link and enters the receiver's by that one's, there and at every
-// such level further in. Otherwise the pair has a link of its own.
+// Links returns keys of the links that a transfer occupies. Transfers that have a key in common queue for that link.
+// A Shared level is one link for its whole group (or one each way, if full duplex). On a level with Uplinks the
+// transfer uses the uplink of the sender's group and that of the receiver's group, and so on every such level
+// further in. Otherwise the pair has its own link.
 func (c *Cluster) Links(from, to int) [][2]int {
 	level := c.LevelOf(from, to)
 	var links [][2]int
-	// Links are numbered apart by what they are: 4 names for each level below zero.
+	// Each level has 4 kinds of keys, with negative numbers that no other level uses.
 	name := func(i, kind, number int) { links = append(links, [2]int{-1 - 4*i - kind, number}) }
 	inner := 1
 	for i, l := range c.Levels[:level+1] {
 		if l.Uplinks || l.Rails > 0 {
 			a, b := from/inner, to/inner
-			if l.Rails > 0 { // of a member, the rail of this device
+			if l.Rails > 0 { // the rail of this device
 				a, b = a*l.Rails+from%inner*l.Rails/inner, b*l.Rails+to%inner*l.Rails/inner
 			}
 			if l.FullDuplex {
@@ -168,7 +168,7 @@ func (c *Cluster) Links(from, to int) [][2]int {
 		name(level, 3, from/inner)
 	case l.Shared:
 		name(level, 2, from/inner)
-	case l.Uplinks, l.Rails > 0: // named above
+	case l.Uplinks, l.Rails > 0: // added above
 	case !l.FullDuplex && from > to:
 		links = append(links, [2]int{to, from})
 	default:

@@ -2,8 +2,9 @@ package cluster
 
 import "fmt"
 
-// rails reads how many links a member of a level has, given the levels inside it. Oversubscription f gives an f-th of
-// the links that lead up to a member's switch; where that is no number that divides its devices, more that are slower.
+// rails sets how many links to the outside a member of a level has, given the levels inside it. An oversubscription
+// of f gives 1/f of the links that lead up to the member's switch. If that number does not divide the member's
+// devices, there are more links, each slower.
 func (l fileLevel) rails(level *Level, inside []Level) error {
 	devices := 1
 	for _, in := range inside {

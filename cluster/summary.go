@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Summary says in a line what the cluster is: "16 x v100, 16.0 GiB each: rack of 2, server of 8".
+// Summary describes the cluster in one line: "16 x v100, 16.0 GiB each: rack of 2, server of 8".
 func (c *Cluster) Summary() string {
 	var parts []string
 	for _, name := range c.Types() {
@@ -40,7 +40,7 @@ func (c *Cluster) Summary() string {
 	return strings.Join(parts, "; ") + ": " + strings.Join(levels, ", ")
 }
 
-// Types lists the types of the devices, in the order of the first device of each.
+// Types lists the device types, in the order in which they first appear among the devices.
 func (c *Cluster) Types() []string {
 	var types []string
 	for _, name := range c.Devices {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
-// The presets of device types: every number with its source in a comment.
+// The preset device types. In the file, a comment gives the source of every number.
 //
 //go:embed types.yaml
 var typesFile []byte
@@ -25,10 +25,10 @@ var types = func() map[string]fileDeviceType {
 	return f.DeviceTypes
 }()
 
-// Types lists the device types that a file may build on with like.
+// Types lists the device types that a file can name in "like".
 func Types() []string { return slices.Sorted(maps.Keys(types)) }
 
-// resolved is a device type with what the preset it is like says, where it says nothing itself.
+// resolved returns the device type with its "like" preset filled in where it gives no value itself.
 func (d fileDeviceType) resolved() (fileDeviceType, error) {
 	if d.Like == "" {
 		return d, nil
@@ -64,8 +64,8 @@ func (d fileDeviceType) resolved() (fileDeviceType, error) {
 	return out, nil
 }
 
-// over is kernels with what others say, where they say nothing themselves. A rate is said number by number; one of
-// fp8 products that the others lack changes that of products.
+// over returns the kernels f, with values of base where f gives none. Rates are combined number by number. If base
+// has no rate for fp8 products, the combined rate of matmul is used in its place.
 func (f *fileKernels) over(base *fileKernels) *fileKernels {
 	out := *base
 	for _, t := range []struct{ own, to *string }{{&f.Launch, &out.Launch}, {&f.Layer, &out.Layer}, {&f.Step, &out.Step},
@@ -87,13 +87,13 @@ func (f *fileKernels) over(base *fileKernels) *fileKernels {
 	return &out
 }
 
-// over is a rate with the numbers of another one, where it says none itself.
+// over returns the rate with values of base where it gives none itself.
 func (r fileRate) over(base fileRate) fileRate {
 	return fileRate{Limit: first(r.Limit, base.Limit), HalfWidth: first(r.HalfWidth, base.HalfWidth),
 		HalfRows: first(r.HalfRows, base.HalfRows)}
 }
 
-// first is what a file says, or else what it builds on does; nil: neither.
+// first returns the file's own value, or else the base's, or nil if neither is given.
 func first[T any](own, base *T) *T {
 	if own != nil {
 		return own
@@ -101,7 +101,7 @@ func first[T any](own, base *T) *T {
 	return base
 }
 
-// said is what a file says, or zero.
+// said returns the value, or zero if the file gives none.
 func said[T any](own *T) (value T) {
 	if own != nil {
 		value = *own

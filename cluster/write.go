@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Write writes the YAML form to a file, whole or not at all.
+// Write writes the YAML form to a file, either the whole file or nothing.
 func (c *Cluster) Write(path string) error { return document.WriteText(path, c.Text()) }
 
-// Text is the YAML form, which Parse reads as the same Cluster, for clusters without CoreGroup.
+// Text returns the YAML form, from which Parse reads an equal Cluster. CoreGroup is not written.
 func (c *Cluster) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %s\ndevice_types:\n", word(c.Name))
@@ -43,7 +43,7 @@ func (c *Cluster) Text() string {
 	return b.String()
 }
 
-// writeNodes writes nodes that are alike and stand in a row as one.
+// writeNodes writes consecutive equal nodes as one entry.
 func (c *Cluster) writeNodes(b *strings.Builder) {
 	size := c.Levels[0].Size
 	var texts []string
@@ -167,21 +167,21 @@ func (l Level) text() string {
 	return f.String()
 }
 
-// fields are what stands between braces.
+// fields holds the entries to be written between braces.
 type fields []string
 
 func (f fields) String() string { return strings.Join(f, ", ") }
 
 func (f *fields) say(key, value string) { *f = append(*f, key+": "+value) }
 
-// number says a number, unless it is 0.
+// number adds a number, unless it is 0.
 func (f *fields) number(key string, v float64) {
 	if v != 0 {
 		f.say(key, plain(v))
 	}
 }
 
-// quantity says a quantity, unless it is 0.
+// quantity adds a quantity, unless it is 0.
 func (f *fields) quantity(key string, v float64, units []unit) {
 	if v != 0 {
 		f.say(key, inUnits(v, units))
@@ -190,8 +190,8 @@ func (f *fields) quantity(key string, v float64, units []unit) {
 
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// inUnits writes a quantity in the unit in which its text is shortest. Units count that make the number 1 to 1,000
-// and that quantity reads back as the very same.
+// inUnits writes a quantity in the unit that gives the shortest text. It considers only units in which the number is
+// between 1 and 1,000 and the text reads back as exactly the same quantity.
 func inUnits(v float64, units []unit) string {
 	best := ""
 	for _, u := range units {
@@ -211,7 +211,7 @@ func inUnits(v float64, units []unit) string {
 
 var simple = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 
-// word is a name as YAML reads it back.
+// word returns a name in the form in which YAML reads it back as a string.
 func word(name string) string {
 	switch strings.ToLower(name) {
 	case "true", "false", "yes", "no", "on", "off", "null", "y", "n":
@@ -223,7 +223,7 @@ func word(name string) string {
 	return strconv.Quote(name)
 }
 
-// short writes a quantity with three digits, in the largest unit that is not larger than it.
+// short writes a quantity with three digits, in the largest unit that does not exceed it.
 func short(v float64, units []unit) string {
 	best := units[0]
 	for _, u := range units {
@@ -234,7 +234,7 @@ func short(v float64, units []unit) string {
 	return plain(rounded(v/best.factor)) + best.suffix
 }
 
-// rounded is a number with three digits.
+// rounded returns the number rounded to three digits.
 func rounded(v float64) float64 {
 	n, err := strconv.ParseFloat(strconv.FormatFloat(v, 'e', 2, 64), 64)
 	if err != nil {
@@ -243,7 +243,7 @@ func rounded(v float64) float64 {
 	return n
 }
 
-// Rounded is the link as short writes it.
+// Rounded returns the link with its numbers rounded to three digits, as short writes them.
 func (l Link) Rounded() Link {
 	read := func(v float64, units []unit) float64 {
 		n, err := quantity(short(v, units), "", units)

@@ -8,16 +8,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// AtMostBytes is, by worker, an upper bound on the bytes it holds in any timing of the Program. Workers may be
-// delayed for any time; a message between them is the receiver's at once (Costs.OneMemory). nil where some message
-// is not.
+// AtMostBytes returns for each worker an upper bound on the bytes it holds, whatever the timing. Workers may be
+// delayed by any time. Every message between them must take up the receiver's memory at once (Costs.OneMemory);
+// otherwise the result is nil.
 //
-// A worker runs its list in order, so what it holds of its own at an instruction is the same in
-// every run. What differs is the messages that lie there before their turn. None can come before the
-// instructions of this worker that it depends on, and it comes with the last of these if nothing else
-// takes any time. A worker may stand still anywhere in its list, at a send or a validation too. So the most
-// is what it holds in a simulation in which each of its own instructions takes a second and nothing else takes
-// any time, and what they hold for a moment they hold to their end.
+// A worker runs its list in order, so the bytes of its own that it holds at an instruction are the same in every
+// run. Only messages that arrive before their turn differ. A message cannot arrive before the worker has done the
+// instructions that the message depends on. If nothing else takes any time, it arrives right after the last of
+// these. A worker may stop anywhere in its list, also at a send or a validation. So the upper bound comes from a
+// simulation in which each of the worker's own instructions takes a second and everything else takes no time. What
+// an instruction holds for a moment, it holds to its end in that simulation.
 func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	for from := range p.Workers {
 		for to := range p.Workers {
@@ -44,10 +44,10 @@ func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	return peaks, nil
 }
 
-// EvaluationBytes is AtMostBytes of an evaluation between two steps of a Program that trains: by worker, more
-// than which no timing makes it hold. Every replica of every stage keeps its parameters, buffers and optimizer
-// states, those of all pipelines; gradients there are none. It is of the pipeline that evaluations show, the
-// reference of several, or what a server has.
+// EvaluationBytes returns for each worker an upper bound on the bytes it holds during an evaluation between two
+// steps. The bound holds for any timing, as with AtMostBytes; p is the Program that trains. Parameters, buffers and
+// optimizer states of every replica, stage and pipeline stay in memory, but no gradients. The evaluated pipeline is
+// the reference if there are several pipelines, and the server's weights under asp.
 func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	shown, widest := 0, 1
 	for pl, stages := range p.Placement {
@@ -58,12 +58,12 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 			widest = max(widest, len(on))
 		}
 	}
-	// Every worker drains before a micro-batch more than so many is begun.
+	// All workers drain after each window of micro-batches, so no more of them are in flight.
 	e, err := programs.Evaluation(p.Placement[shown], programs.EvaluationWindow*widest)
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	if e.Workers != p.Workers { // some take no part in it
+	if e.Workers != p.Workers { // some workers take no part in the evaluation
 		return nil, nil
 	}
 	peaks, err := AtMostBytes(e, costs.unpacked())
@@ -76,7 +76,7 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 				c := costs.on(p, schedule.Instruction{Pipeline: int16(pl), Stage: int32(s), Replica: int16(r)})
 				peaks[w] += fixedBytes(p, pl, c)
 				if pl == shown {
-					peaks[w] -= c.FixedBytes // e takes every model for one that trains
+					peaks[w] -= c.FixedBytes // e counts every model as one that trains
 				}
 			}
 		}
@@ -84,7 +84,7 @@ func EvaluationBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	return peaks, nil
 }
 
-// unpacked is costs of sending tensors as they are, as evaluations do.
+// unpacked returns the costs without packing, since evaluations send tensors as they are.
 func (c *Costs) unpacked() Costs {
 	out := *c
 	out.Stages = slices.Clone(out.Stages)
@@ -102,7 +102,7 @@ func (k Packed) untimed() Packed {
 	return k
 }
 
-// untimed is costs in bytes alone.
+// untimed returns only the byte counts of the costs, without times.
 func (c *Costs) untimed() Costs {
 	out := Costs{OneMemory: c.OneMemory, Stages: slices.Clone(c.Stages)}
 	for s := range out.Stages {

@@ -5,11 +5,12 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// A reference beside the pipelines (schedule, Program.Beside) is updated by a thread of its worker's, one update after
-// the other, which takes nothing from the worker. Which one a pipeline's update sees is for the Gate to say.
+// A reference beside the pipelines (schedule, Program.Beside) is updated by a thread of its own on the same worker,
+// one update after the other. The thread takes no time from the worker. The Gate decides which version of the
+// reference a pipeline's update sees.
 
-// late is how long an update of the reference takes where each worker in turn is behind all others: its queue is then
-// as long as it can be.
+// late is how long an update of the reference takes, in seconds, when AtMostBytes delays workers. It makes the queue
+// of the reference as long as it can be.
 const late = 1 << 30
 
 // move gives the thread an update of the reference.
@@ -32,13 +33,14 @@ func (s *state) move(w int, in schedule.Instruction, takes float64) {
 	}
 }
 
-// besides says which copies of a worker's reference there are besides the one that its thread works on.
+// besides says which copies of a worker's reference exist besides the one that its thread updates.
 type besides struct {
-	given  bool // a copy lies there that no update has seen
-	inHand bool // the update under way has taken it
+	given  bool // there is a copy that no pipeline's update has used yet
+	inHand bool // the update under way uses the copy
 }
 
-// moved ends an update of the reference: the steps that it took are gone, and what pipelines see next is there.
+// moved ends an update of the reference: it frees the steps that the update took, and makes the new copy for the
+// pipelines.
 func (m *held) moved(w int, in schedule.Instruction) {
 	if in.Kind != schedule.UR {
 		return
@@ -52,7 +54,7 @@ func (m *held) moved(w int, in schedule.Instruction) {
 	m.sample(w)
 }
 
-// sees has an update of a pipeline take the newest reference.
+// sees makes an update of a pipeline use the newest copy of the reference.
 func (s *state) sees(w int, in schedule.Instruction) {
 	if !s.terms.p.Beside() {
 		return
@@ -65,7 +67,7 @@ func (s *state) sees(w int, in schedule.Instruction) {
 	}
 }
 
-// seen returns the bytes of the reference's copy that an ended update has used up; 0 where it took none.
+// seen returns the bytes of the reference's copy that an ended update has used up; 0 if it used none.
 func (m *held) seen(w int, c *StageCost) int64 {
 	b := &m.beside[w]
 	if !b.inHand {

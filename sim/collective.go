@@ -7,22 +7,22 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// gathering is a collective that not every member has come to.
+// gathering is a collective that some member has not joined yet.
 type gathering struct {
 	members []schedule.Instruction
 	workers []int
-	issuedS []float64 // by member
+	issuedS []float64 // by member: when it joined
 	came    int
 	takes   float64
 }
 
-// sums is the collectives that some members have come to, and the all-reduces. A worker takes part in one of these at a
+// sums holds the collectives that wait for members, and the all-reduces. A worker takes part in one all-reduce at a
 // time.
 type sums struct {
 	terms    *terms
 	joined   map[schedule.Instruction]*gathering // by leader
-	reducing []float64                           // by worker: when the all-reduces that it takes part in are over
-	closings []closing                           // by place
+	reducing []float64                           // by worker: when the last all-reduce that it takes part in ends
+	closings []closing                           // by place (see terms.place)
 	devices  []slowed                            // by worker
 }
 
@@ -31,7 +31,7 @@ func newSums(t *terms) sums {
 		closings: make([]closing, len(t.prices)), devices: make([]slowed, t.p.Workers)}
 }
 
-// join notes that a member has come, and gives its collective once all have.
+// join notes that a member has joined, and returns its collective once all members have.
 func (a *sums) join(in schedule.Instruction, now, takes float64) (whole *gathering) {
 	key := a.terms.p.Leader(in)
 	g := a.joined[key]
@@ -51,10 +51,10 @@ func (a *sums) join(in schedule.Instruction, now, takes float64) (whole *gatheri
 	return g
 }
 
-// join brings a member to its collective. The last one to come sets it going: it takes
-// as long as the slowest member says, and is complete for all of them at once. A worker takes part
-// in one all-reduce at a time, in the order in which they were complete, each begun in the
-// backward in front of it (addUp); collectives and transfers do not slow each other down.
+// join makes a member join its collective. The last member to join starts it. The collective takes as long as its
+// slowest member's cost, and ends for all members at once. A worker takes part in one all-reduce at a time, in the
+// order in which they were complete. An all-reduce begins within the backward in front of it (addUp). Collectives
+// and transfers do not slow each other down.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	if in.Kind == schedule.AR {
 		s.sums.devices[w].comes()

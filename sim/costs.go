@@ -10,47 +10,47 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// StageCost is what one replica of a stage takes for one micro-batch, or for its slice of
-// one under Split. Times in seconds, on the worker itself; bytes as an allocator counts them.
+// StageCost is the cost of one micro-batch, or of its slice under Split, on one replica of a stage. Times are in
+// seconds on the worker itself; bytes are as an allocator counts them.
 type StageCost struct {
 	ForwardS, BackwardS float64
 	InputS, WeightS     float64 // the halves of a split backward
-	// PairedS is a forward and the backward of its pair, in a Program that pairs them, on a device that computes
-	// both at once; 0 is one after the other.
+	// PairedS is the time of a forward together with the backward of its pair. It applies to Programs that pair them,
+	// on devices that compute both at once. 0 means that they run one after the other.
 	PairedS float64
 	profile.UpdateTimes
 	EvaluateS float64
-	SaveS     float64 // a checkpoint
+	SaveS     float64 // writing a checkpoint
 
 	memory.Held
 	GradientBytes int64 // sent to the previous stage
 	Packed        Packed
 
 	AllReduceS float64 // over the stage's replicas
-	// GatherS is the gather of a stage's weights behind their update, where its replicas divide the update.
+	// GatherS is the time to gather a stage's weights after their update, where its replicas divide the update.
 	GatherS float64
-	// Unhidden is the part of a sum beside computations of its devices that slows these down by as much, 0 to 1.
+	// Unhidden is the part, 0 to 1, of a gradient sum that slows down computations of its devices beside it.
 	Unhidden float64
-	// Shares are the gradients that are summed while the stage's last backward goes on, WeightShares
-	// while its last weights' half does; the rest is summed behind.
+	// Shares are the gradients that are summed during the stage's last backward. WeightShares are those summed during
+	// the last weights' half of a split backward. The rest is summed afterwards.
 	Shares, WeightShares []Share
-	whole, halves        layerwise // what CostsOf has made them of
+	whole, halves        layerwise // the input from which CostsOf made Shares and WeightShares
 	TiedS                float64   // sum of tied gradients
 	NormS                float64   // pooling the gradient norm
 }
 
-// Packed is how a stage's messages are packed into fewer bits than it computes with. It has the bytes of a
-// micro-batch that are sent and received, and the time to pack and to unpack. In its zero value tensors are sent as
-// they are.
+// Packed says how a stage's messages are packed into fewer bits than it computes with. It holds the bytes of a
+// micro-batch that are sent and received, and the times to pack and unpack. The zero value means that tensors are
+// sent as they are.
 type Packed struct {
 	On                             bool
-	ActivationBytes, GradientBytes int64   // that it sends, to the next stage and to the one before it
-	InputBytes, BackBytes          int64   // that it receives: activations, gradients
-	ActivationS, GradientS         float64 // packing what it sends
-	InputS, BackS                  float64 // unpacking what it receives
+	ActivationBytes, GradientBytes int64   // sent to the next stage, and to the previous one
+	InputBytes, BackBytes          int64   // received: activations, gradients
+	ActivationS, GradientS         float64 // to pack what it sends
+	InputS, BackS                  float64 // to unpack what it receives
 }
 
-// Sends is the bytes that a stage sends of a micro-batch: activations for SF, gradients for SB.
+// Sends returns the bytes that a stage sends for a micro-batch: activations for SF, gradients for SB.
 func (c *StageCost) Sends(kind schedule.Kind) int64 {
 	switch bytes, _, packed := c.Packed.of(kind); {
 	case packed:
@@ -61,7 +61,8 @@ func (c *StageCost) Sends(kind schedule.Kind) int64 {
 	return c.ActivationBytes
 }
 
-// of is the packed bytes of a send or a receive, and the time to pack or unpack them; false for other instructions.
+// of returns the packed bytes of a send or receive and the time to pack or unpack them. is is false for other
+// instructions and where nothing is packed.
 func (k *Packed) of(kind schedule.Kind) (bytes int64, takesS float64, is bool) {
 	switch kind {
 	case schedule.SF:
@@ -76,36 +77,33 @@ func (k *Packed) of(kind schedule.Kind) (bytes int64, takesS float64, is bool) {
 	return 0, 0, false
 }
 
-// Costs is what every instruction of a Program costs.
+// Costs holds what every instruction of a Program costs.
 type Costs struct {
-	Stages [][]StageCost // [stage][replica]; the last replica given stands for those after it
-	// Transfer is how long bytes are on the way between two workers: a latency that
-	// others may overlap, and the time the link itself is taken. nil is no time.
+	Stages [][]StageCost // [stage][replica]; replicas beyond the last given one cost the same as it
+	// Transfer returns how long a message takes between two workers. latencyS may overlap with other messages; linkS is
+	// the time the link is occupied. nil means no time.
 	Transfer func(from, to int, bytes int64) (latencyS, linkS float64)
-	// Links names the links that a transfer takes, all at once: transfers with a link in
-	// common queue, first come first served. nil gives every ordered pair of workers its own.
-	// The answer is not written to.
+	// Links returns the links that a transfer occupies, all at once. Transfers with a link in common queue, first come
+	// first served. nil gives every ordered pair of workers its own link. The caller does not change the result.
 	Links func(from, to int) [][2]int
-	// OneMemory says whether what one worker sends another is the receiver's to hold at once,
-	// whenever it takes notice; nil is never.
+	// OneMemory reports whether a message takes up the receiver's memory as soon as it is sent. nil means never.
 	OneMemory func(from, to int) bool
-	// Occupies says whether a transfer keeps both workers from computing; nil is never.
+	// Occupies reports whether neither worker computes during a transfer; nil means never.
 	Occupies func(from, to int) bool
-	// Streams says of a worker whether its messages leave while they are made (BaPipe's
-	// asynchronous execution, §3.2.1): a transfer overlaps the computation in front of it.
-	// nil is never.
+	// Streams reports whether a worker's messages leave while they are computed (BaPipe's asynchronous execution,
+	// §3.2.1). A transfer then overlaps the computation that makes its message. nil means never.
 	Streams func(worker int) bool
 	// SendS is the time that a worker's host spends on an SF or SB, and ReceiveS on an RF or RB. A message is on its
-	// way from the beginning of its send. They are costs as an F's is, no noise: no shipped model is known whose
-	// fastest plan they decide.
+	// way from the beginning of its send. These times are costs, like that of an F, and not noise. No shipped model is
+	// known for which they change the fastest plan.
 	SendS, ReceiveS float64
-	// IssueS is what a host spends on giving its device a computation; 0 is a device that is its own host. It is
-	// above 0, or Options.Ahead is, where devices run behind their hosts.
+	// IssueS is the time, in seconds, that a host needs to give its device a computation. 0 means that a device is its
+	// own host. Devices run behind their hosts if IssueS or Options.Ahead is over 0.
 	IssueS float64
-	// Cores are those that workers share.
+	// Cores are the cores that workers share.
 	Cores machine.Pools
-	// Noise is what the machine does besides. Run does not read it: whoever wants it in a Timeline gives Run
-	// its Vary.
+	// Noise is what disturbs computations on a real machine. Run ignores it unless the caller sets Options.Vary from
+	// it.
 	Noise Noise
 }
 
@@ -114,8 +112,8 @@ func (c *Costs) of(stage, replica int) *StageCost {
 	return &replicas[min(replica, len(replicas)-1)]
 }
 
-// on is the costs of the replica that an instruction is of. A server's are those of the last device of its stage,
-// behind the trainers'.
+// on returns the costs of an instruction's replica. A server's costs are those of the last device of its stage,
+// which comes after the trainers' devices.
 func (c *Costs) on(p *schedule.Program, in schedule.Instruction) *StageCost {
 	if p.IsServer(int(in.Pipeline)) {
 		return c.of(int(in.Stage), p.Trainers())
@@ -125,8 +123,8 @@ func (c *Costs) on(p *schedule.Program, in schedule.Instruction) *StageCost {
 
 func (c *Costs) oneMemory(from, to int) bool { return c.OneMemory != nil && c.OneMemory(from, to) }
 
-// Uniform is costs for formulas: every stage takes forwardS and backwardS, every
-// transfer transferS without taking the link, every micro-batch holds one byte.
+// Uniform returns costs for closed formulas. Every stage takes forwardS and backwardS, every transfer takes
+// transferS without occupying the link, and every micro-batch holds one byte.
 func Uniform(stages int, forwardS, backwardS, transferS float64) Costs {
 	c := Costs{Transfer: func(int, int, int64) (float64, float64) { return transferS, 0 }}
 	for range stages {
@@ -138,15 +136,15 @@ func Uniform(stages int, forwardS, backwardS, transferS float64) Costs {
 	return c
 }
 
-// Streaming is costs on devices that transfer while they compute (BaPipe §3.2.1). A message takes its link for linkS
-// seconds from the moment its computation begins.
+// Streaming returns costs on devices that transfer while they compute (BaPipe §3.2.1). A message occupies its link
+// for linkS seconds from the moment its computation begins.
 func Streaming(c Costs, linkS float64) Costs {
 	c.Transfer = func(int, int, int64) (float64, float64) { return 0, linkS }
 	c.Streams = func(int) bool { return true }
 	return c
 }
 
-// CostError is a cost that no simulation can use.
+// CostError reports a cost that cannot be simulated.
 type CostError struct {
 	Stage, Replica int
 	Field          string
@@ -161,11 +159,11 @@ func (e *CostError) Error() string {
 	return fmt.Sprintf("sim: stage %d, replica %d: %s is %v; it must be %s", e.Stage, e.Replica, e.Field, e.Value, what)
 }
 
-// mostBytes bounds each size, so that what thousands of micro-batches hold together is still a number.
+// mostBytes is the largest size allowed, so that the sum over thousands of micro-batches does not overflow.
 const mostBytes = 1 << 50
 
-// check refuses costs that do not cover a Program or would run the clock backwards. What a transfer
-// takes is a function's to say, and is looked at when it is asked (transferS).
+// check refuses costs that do not cover a Program's stages or would turn the clock back. The times of transfers are
+// checked in transferS when they are asked for.
 func (c *Costs) check(p *schedule.Program) error {
 	if len(c.Stages) != p.Stages {
 		return fmt.Errorf("sim: costs of %d stages for program %s of %d", len(c.Stages), p.Name, p.Stages)
@@ -191,7 +189,7 @@ func (c *Costs) check(p *schedule.Program) error {
 	return nil
 }
 
-// wrong is the first of a stage's costs that no simulation can use; no name where there is none.
+// wrong returns the first of a stage's costs that cannot be simulated, or no name if all can.
 func (k *StageCost) wrong() (field string, value float64) {
 	for _, f := range []struct {
 		name  string
@@ -243,7 +241,7 @@ func (k *StageCost) wrong() (field string, value float64) {
 	return "", 0
 }
 
-// transferS is the time of a transfer. It refuses times that are not numbers, 0 or more.
+// transferS returns the time of a transfer. It refuses times that are not numbers of at least 0.
 func (c *Costs) transferS(t transfer) (latency, link float64, err error) {
 	if c.Transfer == nil {
 		return 0, 0, nil

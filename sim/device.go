@@ -8,22 +8,23 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// A device may run behind its host (Costs.IssueS, Options.Ahead). The host spends its time on issuing an
-// instruction and goes on in its list. The device computes what it was given in that order, each as soon as
-// the one before it is done; a send leaves, and a collective is joined, once the computations that were
-// issued in front of it are done. What instructions hold counts from there too. Receives stay the host's: a
-// message is there when it has arrived.
+// A device may run behind its host (Costs.IssueS, Options.Ahead). The host takes some time to issue an instruction
+// and goes on in its list. The device computes its instructions in the order issued, each as soon as the one before
+// it is done. A send leaves, or a collective is joined, once the computations issued before it are done. The bytes
+// that instructions hold count from that moment too. Receives stay with the host: a message is there when it has
+// arrived.
 
-// forDevice says whether an instruction is carried out behind the host that issues it.
+// forDevice reports whether an instruction is carried out by the device, after its host has issued it.
 func forDevice(in schedule.Instruction) bool { return in.Kind.IsCompute() || in.Kind.IsIssued() }
 
-// issue is an instruction that a device was given.
+// issue is an instruction given to a device.
 type issue struct {
 	in        schedule.Instruction
-	blockedBy string // why its host had waited
+	blockedBy string // what its host had waited for
 }
 
-// checkDevices refuses devices behind their hosts where a worker is no such device.
+// checkDevices refuses devices that run behind their hosts together with shared cores, or with transfers that occupy
+// devices or stream from them.
 func (c *Costs) checkDevices(shared machine.Pools, ahead int) error {
 	switch {
 	case c.IssueS == 0 && ahead == 0:
@@ -37,7 +38,7 @@ func (c *Costs) checkDevices(shared machine.Pools, ahead int) error {
 	return nil
 }
 
-// host has the host begin to issue what Start has begun.
+// host starts the time that the host needs to issue an instruction.
 func (s *state) host(w int, in schedule.Instruction) {
 	takes := 0.0
 	switch {
@@ -53,7 +54,7 @@ func (s *state) host(w int, in schedule.Instruction) {
 	s.hand(w, in)
 }
 
-// hand gives the device what its host has issued.
+// hand gives the device an instruction that its host has issued.
 func (s *state) hand(w int, in schedule.Instruction) {
 	d := &s.workers[w].device
 	d.queue = append(d.queue, issue{in, s.workers[w].blockedBy})
@@ -61,7 +62,7 @@ func (s *state) hand(w int, in schedule.Instruction) {
 	s.proceed(w)
 }
 
-// proceed has a device that computes nothing go on with what it was given.
+// proceed makes an idle device go on with its queue.
 func (s *state) proceed(w int) {
 	d := &s.workers[w].device
 	for !d.computing && len(d.queue) > 0 {
@@ -71,7 +72,7 @@ func (s *state) proceed(w int) {
 		case in.Kind.IsSend():
 			s.send(w, in)
 			s.executed(w, in)
-		case in.Kind.IsIssued(): // a collective, or what a thread beside does
+		case in.Kind.IsIssued(): // a collective, or work of the reference's own thread
 			s.begin(w, in)
 			s.executed(w, in)
 		default:
@@ -98,7 +99,7 @@ func (s *state) leaveDevice(w int, in schedule.Instruction) {
 	s.wakeAll(s.gate.Done(w, in))
 }
 
-// giveBack returns the slots of a receive's messages to their senders, as messages of no bytes.
+// giveBack returns the slots of received messages to their senders, as messages of no bytes.
 func (s *state) giveBack(w int, in schedule.Instruction) {
 	s.terms.p.Expected(in, func(sent schedule.Instruction, from int) bool {
 		latency, _, err := s.terms.costs.transferS(transfer{from: w, to: from, in: in})

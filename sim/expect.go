@@ -6,22 +6,22 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// mostPaced is the most workers for which Expect plays the Program once with each of them slow: playing each takes
-// long.
+// mostPaced is the largest number of workers for which Expect simulates the Program once with each worker slow. With
+// more it would take too long.
 const mostPaced = 16
 
-// Expect is what Run's Summary comes to on workers that do not keep one pace.
+// Expect returns the Summary that Run would give on workers whose pace varies.
 //
-// Its times are the means of runs in each of which another worker is behind by Noise.PaceSpread, and the rest so
-// much ahead that all together compute what they usually do.
+// Its times are means over several runs. In each run a different worker is slower by Noise.PaceSpread, and the
+// others are faster, so that the total work stays the same.
 //
-// Which core is slow changes within seconds, and a step takes milliseconds: within a step one of them is. A step
-// is convex in what computations take, as long as their order stays, so that it comes out no shorter than at
-// one pace; how much longer depends on how often the schedule has workers wait for each other, and on nothing
-// else that a plan could choose. Workers that take turns on fewer cores are not slow themselves: whoever is free
-// goes on, and the mean pace is all that counts.
+// Which core is slow changes within seconds, while a step takes milliseconds. So within one step, one of the cores
+// is slow. As long as the order of computations stays, the step time is convex in their times, so the mean is no
+// shorter than at equal pace. How much longer it is depends only on how often the schedule makes workers wait for
+// each other. Workers that take turns on fewer cores have no fixed slow core: a free worker goes on, and only the
+// mean pace counts.
 //
-// All of Costs.Noise is in it; Options.Vary is Expect's to make, and one that is given already is refused.
+// All of Costs.Noise is applied. Options.Vary must be nil, since Expect sets it.
 func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 	if o.Vary != nil {
 		return Summary{}, fmt.Errorf("sim: an expectation of program %s with a Vary of its own; it makes one of "+
@@ -54,7 +54,7 @@ func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 	return sum, nil
 }
 
-// Plays is how many times Expect plays a Program of so many workers.
+// Plays returns how many times Expect simulates a Program with this many workers.
 func (c *Costs) Plays(workers int) int {
 	if c.Noise.PaceSpread == 0 || workers < 2 || workers > mostPaced || len(c.Cores.Scarce(workers)) > 0 {
 		return 1

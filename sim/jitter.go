@@ -6,47 +6,44 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// quartiles is the distance of the quartiles of a normal distribution in standard deviations.
+// quartiles is the interquartile range of a normal distribution, in standard deviations.
 const quartiles = 1.349
 
-// mostSigma is the largest deviation that computations are given. Larger ones were measured on a
-// machine that something interrupted for longer than a computation takes: of an exponential of them
-// nothing sensible comes.
+// mostSigma is the largest standard deviation that is used. Larger values were measured where something interrupted
+// the machine for longer than a computation takes, and their exponential makes no sense.
 const mostSigma = 0.25
 
-// Variation is the factor by which Noise has an instruction with such a Spread take longer than its median.
-// MeanVariation is the mean of all such factors: of instructions few enough that theirs are no fair sample, a
-// prediction that starts from means has to know both.
+// Variation returns the factor by which Noise of this Spread changes an instruction's median time. MeanVariation
+// returns the mean of all such factors. A prediction that starts from mean times needs both if it has too few
+// instructions for a fair sample.
 func Variation(in schedule.Instruction, spread float64) float64 { return jitter(in, spread/quartiles) }
 
-// MeanVariation: see Variation. It is the mean of a log-normal distribution whose median is 1.
+// MeanVariation returns the mean of a log-normal distribution whose median is 1. See Variation.
 func MeanVariation(spread float64) float64 {
 	sigma := min(spread/quartiles, mostSigma)
 	return math.Exp(sigma * sigma / 2)
 }
 
-// jitter is what an instruction takes beyond its median, as a factor.
+// jitter returns an instruction's time divided by its median.
 //
-// A computation never takes the same time twice, and a pipeline waits for whoever was slow:
-// two schedules that tie with constant times differ on a real machine, because only one
-// of them has a micro-batch in hand when its neighbour is late. So instructions take log-normal
-// times around the measured medians with the measured spread. Each factor is a function of the
-// instruction alone: the same Program has the same timeline every time, and whatever the order
-// in which events are handled.
+// A computation never takes exactly the same time twice, and a pipeline waits for the slowest. Two schedules that
+// tie with constant times differ on a real machine, because only one of them has a micro-batch in reserve when its
+// neighbour is late. So instructions take log-normal times around the measured medians with the measured spread.
+// Each factor depends on the instruction only. So the same Program has the same timeline every time, whatever the
+// order in which events are handled.
 func jitter(in schedule.Instruction, sigma float64) float64 {
 	if sigma == 0 {
 		return 1
 	}
 	sigma = min(sigma, mostSigma)
-	// Of two neighbouring micro-batches one draws the other's number with the opposite sign: a
-	// pair then takes at least twice the median, and a worker's even number of micro-batches
-	// never less in all than with constant times.
+	// Two neighbouring micro-batches use the same random number with opposite signs. Together they take at least twice
+	// the median. So an even number of micro-batches never takes less time in total than with constant times.
 	key := uint64(in.Kind)<<56 ^ uint64(in.Pipeline)<<48 ^ uint64(in.Replica)<<40 ^ uint64(in.Stage)<<28 ^
 		uint64(uint32(in.Micro)>>1)
 	if in.Micro&1 == 1 {
 		sigma = -sigma
 	}
-	// Box and Muller's normal number from two uniform ones; the first is never 0.
+	// A normal number from two uniform ones (Box and Muller); the first is never 0.
 	u, v := float64(mixed(2*key)>>11+1)/(1<<53), float64(mixed(2*key+1)>>11)/(1<<53)
 	return math.Exp(sigma * math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*v))
 }

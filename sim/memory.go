@@ -9,7 +9,7 @@ import (
 // account is the memory of one worker.
 type account struct {
 	bytes, peak     int64
-	micros, mostMic int // micro-batches between forward and backward
+	micros, mostMic int // micro-batches between forward and backward: now, and at most
 }
 
 func (a *account) hold(n int64) {
@@ -17,20 +17,20 @@ func (a *account) hold(n int64) {
 	a.peak = max(a.peak, a.bytes)
 }
 
-// held counts what every worker holds, from the instructions that it has carried out and the messages that it has not
-// received yet.
+// held counts the bytes that every worker holds, from the instructions it has carried out and the messages that wait
+// for their receive.
 type held struct {
 	terms     *terms
 	journal   *journal
-	most      func(worker int) int64         // that a worker has; 0, or nil: any amount
+	most      func(worker int) int64         // memory of a worker; 0 or nil means no limit
 	accounts  []account                      // by worker
 	beside    []besides                      // by worker
 	gradients []gathered                     // by place
-	copies    []map[schedule.Instruction]int // by worker: changes of the copies of weights; nil under sync
-	over      *Over                          // the first that was more than a worker has
+	copies    []map[schedule.Instruction]int // by worker: changes in the number of weight copies; nil under sync
+	over      *Over                          // the first instruction that exceeded a worker's memory
 }
 
-// newHeld is what is held throughout.
+// newHeld returns the count at the start: the bytes that are held throughout.
 func newHeld(t *terms, j *journal, most func(worker int) int64) held {
 	p := t.p
 	m := held{terms: t, journal: j, most: most, accounts: make([]account, p.Workers), beside: make([]besides, p.Workers),
@@ -50,7 +50,7 @@ func newHeld(t *terms, j *journal, most func(worker int) int64) held {
 	return m
 }
 
-// gathered is which gradients of a stage's parameters there are.
+// gathered says which gradients of a stage's parameters exist.
 type gathered uint8
 
 const (
@@ -59,7 +59,7 @@ const (
 	ofAll
 )
 
-// gradientBytes is their size.
+// gradientBytes returns the size of those gradients.
 func (c *StageCost) gradientBytes(g gathered) int64 {
 	switch g {
 	case ofWhole:
@@ -70,8 +70,8 @@ func (c *StageCost) gradientBytes(g gathered) int64 {
 	return 0
 }
 
-// inside notes the most that an instruction holds for a moment beyond what was held before it. The
-// first backward after an update makes the gradients of parameters as it goes.
+// inside notes the most that an instruction holds for a moment, above what was held before it. The first backward
+// after an update makes the parameters' gradients as it goes.
 func (m *held) inside(w int, in schedule.Instruction, c *StageCost) { m.touch(w, m.insideOf(in, c)) }
 
 func (m *held) insideOf(in schedule.Instruction, c *StageCost) int64 {
@@ -110,7 +110,7 @@ func (m *held) touch(w int, n int64) {
 	}
 }
 
-// makeGradients has those gradients be there that are not yet.
+// makeGradients adds the gradients that do not exist yet.
 func (m *held) makeGradients(w int, in schedule.Instruction, c *StageCost, g gathered) {
 	if at := &m.gradients[m.terms.place(in)]; *at < g {
 		m.accounts[w].hold(c.gradientBytes(g) - c.gradientBytes(*at))
@@ -118,10 +118,9 @@ func (m *held) makeGradients(w int, in schedule.Instruction, c *StageCost, g gat
 	}
 }
 
-// settle changes what a worker holds once an instruction has ended. What crosses a cut is
-// the sender's from the computation that made it, and the receiver's once it has arrived,
-// whether or not it has got round to it; between two stages of one worker it changes
-// hands in place.
+// settle changes what a worker holds after an instruction has ended. What crosses a cut belongs to the sender from
+// the computation that made it. It belongs to the receiver from its arrival, whether or not the receiver has taken
+// it yet. Between two stages of one worker it changes hands in place.
 func (m *held) settle(w int, in schedule.Instruction) {
 	a := &m.accounts[w]
 	c := m.terms.of(in)
@@ -152,18 +151,18 @@ func (m *held) settle(w int, in schedule.Instruction) {
 		if rounded == 0 {
 			return
 		}
-		if c.Packed.On { // what has come and what it stands for are there at once
+		if c.Packed.On { // the packed message and the unpacked tensor exist at the same time
 			m.touch(w, c.wholeBytes(m.terms.p, in))
 		}
 		a.hold(rounded)
 	case schedule.RG:
-		m.gradients[m.terms.place(in)] = ofAll // which the server holds since they came
+		m.gradients[m.terms.place(in)] = ofAll // the server has held them since they arrived
 	case schedule.RW:
-		a.hold(-m.terms.bytesOf(in)) // they are written over the trainer's own
+		a.hold(-m.terms.bytesOf(in)) // they overwrite the trainer's own weights
 	case schedule.AR, schedule.TG, schedule.GN:
 		m.makeGradients(w, in, c, ofAll) // a replica without a micro-batch contributes zeros
 		if m.terms.p.Defers() && in.Kind == schedule.AR {
-			m.gradients[m.terms.place(in)] = none // they are kept for their update, and the next minibatch makes others
+			m.gradients[m.terms.place(in)] = none // they wait for their update; the next minibatch makes new ones
 		}
 	case schedule.U, schedule.PV:
 		cost := m.terms.p.UpdateCost(in)
@@ -180,7 +179,8 @@ func (m *held) settle(w int, in schedule.Instruction) {
 	m.sample(w)
 }
 
-// handsOut notes what a message of a server's or to it is made of: the trainer's gradients, or a copy of the weights.
+// handsOut notes what a message between server and trainer is made of: the trainer's gradients, or a copy of the
+// weights.
 func (m *held) handsOut(w int, in schedule.Instruction) {
 	switch in.Kind {
 	case schedule.SG:
@@ -197,7 +197,7 @@ func (m *held) freeGradients(w int, in schedule.Instruction, c *StageCost) {
 	*at = none
 }
 
-// received is the bytes of the gradient that a backward was given: none on the last stage.
+// received returns the bytes of the gradient that a backward receives; 0 on the last stage.
 func (t *terms) received(in schedule.Instruction) int64 { return t.of(in).received(t.p, in) }
 
 func (c *StageCost) received(p *schedule.Program, in schedule.Instruction) int64 {
@@ -207,7 +207,7 @@ func (c *StageCost) received(p *schedule.Program, in schedule.Instruction) int64
 	return c.ActivationBytes - c.NoGradientBytes
 }
 
-// pack replaces the sender's values by the copy in fewer bits that is sent, and says how long packing takes.
+// pack replaces the sender's values by the packed copy that is sent. It returns how long packing takes.
 func (m *held) pack(w int, in schedule.Instruction) (takesS float64) {
 	c := m.terms.of(in)
 	_, takesS, packs := c.Packed.of(in.Kind)
@@ -224,7 +224,7 @@ func (m *held) pack(w int, in schedule.Instruction) (takesS float64) {
 	return takesS
 }
 
-// partOf is the bytes of rows lo to hi of n.
+// partOf returns the bytes of rows lo to hi of n.
 func partOf(bytes int64, lo, hi, n int) int64 {
 	return bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)
 }
@@ -239,7 +239,7 @@ func (m *held) handOver(from, to int, sent schedule.Instruction) {
 	m.sample(to)
 }
 
-// receiveOf is the instruction by which a worker takes a message.
+// receiveOf returns the instruction with which a worker receives a message.
 func (t *terms) receiveOf(sent schedule.Instruction, to int) schedule.Instruction {
 	receive := sent
 	switch sent.Kind {
@@ -254,8 +254,8 @@ func (t *terms) receiveOf(sent schedule.Instruction, to int) schedule.Instructio
 	return receive
 }
 
-// rounded is by how many bytes a receive's input exceeds the messages that it is made of. The sizes of the worker's
-// part of a micro-batch and of the parts that were sent may be rounded differently.
+// rounded returns by how many bytes a receive's input exceeds its messages. The sizes of the receiver's part of a
+// micro-batch and of the parts that were sent may be rounded differently.
 func (t *terms) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 	whole := c.InputBytes
 	if in.Kind == schedule.RB {
@@ -273,7 +273,7 @@ func (t *terms) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 	return whole - arrived
 }
 
-// portion is the bytes that a send makes for worker to, one of those it goes to.
+// portion returns the bytes of a send that go to worker to, one of its recipients.
 func (t *terms) portion(send schedule.Instruction, to int) int64 {
 	bytes, mine := t.bytesOf(send), int64(0)
 	if t.p.Replication != schedule.Split {
@@ -288,7 +288,7 @@ func (t *terms) portion(send schedule.Instruction, to int) int64 {
 	return mine
 }
 
-// limit notes the first instruction that takes a worker beyond its memory.
+// limit notes the first instruction that exceeds a worker's memory.
 func (m *held) limit(w int, in schedule.Instruction, throughout bool) {
 	if m.over != nil || m.most == nil {
 		return
@@ -300,8 +300,7 @@ func (m *held) limit(w int, in schedule.Instruction, throughout bool) {
 
 func (m *held) sample(w int) { m.journal.sample(w, m.accounts[w].bytes) }
 
-// keepVersion charges a worker for the copy of a stage's weights that an instruction adds
-// or lets go.
+// keepVersion charges a worker for the copy of a stage's weights that an instruction adds, or frees one.
 func (m *held) keepVersion(w int, in schedule.Instruction, c *StageCost) {
 	if m.copies == nil {
 		return

@@ -7,31 +7,33 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Noise is what makes computations take other times on a machine than their own.
+// Noise holds the effects that change computation times on a real machine.
 //
-// Whoever makes Costs of a profile fills it in. Run does not read it: Vary turns it into Options.Vary, and
-// nothing else applies it. Expect predicts with all of it. A term is kept only while it changes which plan is
-// fastest. Each comment names a plan that it changes, as TestNoiseMovesABestPlan in tune shows.
+// The code that makes Costs from a profile fills it in. Run does not read it; Vary turns it into Options.Vary.
+// Expect applies all of it. A term stays only while it changes which plan is fastest. Each comment names a plan that
+// it changes, as TestNoiseMovesABestPlan in tune shows.
 //
-// What a host spends on sends and receives is in Costs (SendS, ReceiveS): it is the cost of instructions that a
-// Program has. No shipped model is known whose fastest plan it decides.
+// The time that a host spends on sends and receives is not here but in Costs (SendS, ReceiveS), since it belongs to
+// instructions of the Program.
 type Noise struct {
-	// DispatchS is what the runtime adds to each computation, an update excepted. It tells plans apart by how
-	// many computations they have: convnet, batch 16, on two workers is fastest as dp, without it as dp-overlap.
+	// DispatchS is the time, in seconds, that the runtime adds to each computation except updates. It matters for plans
+	// with different numbers of computations. convnet, batch 16, on two workers is fastest as dp; without DispatchS as
+	// dp-overlap.
 	DispatchS float64
-	// Spread is the distance of the quartiles of a computation's time over its median, by stage and replica. The
-	// last replica given stands for those after it; a stage not given does not vary. It tells plans apart by how
-	// often workers wait for whoever was slow: convnet, batch 16, on two workers is fastest as dp, without it as
+	// Spread is the interquartile range of a computation's time divided by its median, by stage and replica. The last
+	// replica given stands for those after it; a stage not given does not vary. It matters for plans in which workers
+	// wait for the slowest more or less often. convnet, batch 16, on two workers is fastest as dp; without Spread as
 	// dp-overlap.
 	Spread [][]float64
-	// PaceSpread is by what part of the workers' mean one of them is behind it at a time, for longer than a
-	// step. Only Expect plays it, as it takes a run for each worker. It tells plans apart by how much a step
-	// waits for one worker: convnet, batch 16, on two workers is fastest as dp, without it as dp-overlap.
+	// PaceSpread is how much slower than the workers' mean one worker is, as a fraction. One worker stays slow for
+	// longer than a step. Only Expect applies it, since it takes one run for each worker. It matters for plans in which
+	// a step waits more or less for one worker. convnet, batch 16, on two workers is fastest as dp; without PaceSpread
+	// as dp-overlap.
 	PaceSpread float64
 }
 
-// NoiseOf is what a profile says of every computation, whichever stage it is of: there is no Spread in it. On
-// devices of several types it is the mean over the devices.
+// NoiseOf returns the noise that a profile gives for all stages alike, so without Spread. On devices of several
+// types it is the mean over the devices.
 func NoiseOf(p *profile.Profile, devices ...string) Noise {
 	n := Noise{}
 	of := mean(p, devices)
@@ -47,7 +49,8 @@ func transferOf(m *profile.Machine) profile.Transfer {
 	return *m.Transfer
 }
 
-// mean averages values of a profile's machines over devices. Devices of a single type have exactly that type's value.
+// mean returns a function that averages a value of the profile's machines over devices. For devices of a single type
+// it is exactly that type's value.
 func mean(p *profile.Profile, devices []string) (of func(func(m *profile.Machine) float64) float64) {
 	count := map[string]int{}
 	var machines []profile.Machine
@@ -68,10 +71,10 @@ func mean(p *profile.Profile, devices []string) (of func(func(m *profile.Machine
 	}
 }
 
-// Usual is what a computation takes where nothing varies.
+// Usual returns the time of a computation when nothing varies.
 func (n *Noise) Usual(takesS float64) float64 { return takesS + n.DispatchS }
 
-// Varies says whether some computation has a spread.
+// Varies reports whether some computation has a spread.
 func (n *Noise) Varies() bool {
 	for _, replicas := range n.Spread {
 		for _, spread := range replicas {
@@ -83,7 +86,7 @@ func (n *Noise) Varies() bool {
 	return false
 }
 
-// SpreadOf is Spread of a replica of a stage.
+// SpreadOf returns the Spread of a replica of a stage.
 func (n *Noise) SpreadOf(stage, replica int) float64 {
 	if stage >= len(n.Spread) || len(n.Spread[stage]) == 0 {
 		return 0
@@ -92,7 +95,8 @@ func (n *Noise) SpreadOf(stage, replica int) float64 {
 	return replicas[min(replica, len(replicas)-1)]
 }
 
-// Vary adds dispatch and spread to computations of workers that all keep one pace; nil where there is neither.
+// Vary returns a function that adds dispatch time and spread to computations, with all workers at the same pace. It
+// is nil if there is neither.
 func (n *Noise) Vary() Vary {
 	if n.DispatchS == 0 && !n.Varies() {
 		return nil
@@ -100,10 +104,10 @@ func (n *Noise) Vary() Vary {
 	return func(_ int, in schedule.Instruction, takesS float64) float64 { return n.takes(in, takesS, 1) }
 }
 
-// varyBehind is Vary where one of so many workers is behind by PaceSpread, and the others as much ahead in all.
+// varyBehind returns Vary with one worker slower by PaceSpread, and the others faster so that the mean pace stays.
 func (n *Noise) varyBehind(behind, workers int) Vary {
 	others := float64(workers - 1)
-	spread := min(n.PaceSpread, others) // nobody computes in less than no time
+	spread := min(n.PaceSpread, others) // no computation takes negative time
 	return func(w int, in schedule.Instruction, takesS float64) float64 {
 		pace := 1 - spread/others
 		if w == behind {
@@ -113,13 +117,13 @@ func (n *Noise) varyBehind(behind, workers int) Vary {
 	}
 }
 
-// takes is what a computation takes on a worker who needs pace times as long as usual.
+// takes returns the time of a computation on a worker that needs pace times the usual time.
 func (n *Noise) takes(in schedule.Instruction, takesS, pace float64) float64 {
 	varied := takesS * jitter(in, n.SpreadOf(int(in.Stage), int(in.Replica))/quartiles)
 	return n.Usual(varied * pace)
 }
 
-// check refuses terms that do not give a time.
+// check refuses values that are not valid times.
 func (n *Noise) check() error {
 	if bad(n.DispatchS) {
 		return fmt.Errorf("sim: dispatch is %v; it must be a number, 0 or more", n.DispatchS)

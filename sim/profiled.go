@@ -13,9 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// CostsOf puts a profile, a cluster and a plan together. Worker i is the plan's i-th device in ascending order, as in
-// schedule.FromPlan. Where the plan has its own order of layers, stages are runs of that order. Each piece of a divided
-// layer counts as a layer.
+// CostsOf returns the costs of a plan, from a profile and a cluster. Worker i is the plan's i-th device in ascending
+// order, as in schedule.FromPlan. If the plan has its own order of layers, stages are runs of that order. Each piece
+// of a divided layer counts as a layer.
 func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, error) {
 	pl, p, err := pl.Runs(p)
 	if err != nil {
@@ -75,7 +75,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 			StageCost
 			spread float64
 		}
-		of := map[string]spreadCost{} // by device type: replicas on the same have the same costs
+		of := map[string]spreadCost{} // by device type: replicas on the same type have the same costs
 		for _, d := range pl.Stages[s].Devices {
 			cost, ok := of[c.Devices[d]]
 			if !ok {
@@ -95,10 +95,10 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	return out, nil
 }
 
-// Pools are the cores that workers share, each on its device: a pool for each node.
+// Pools returns the cores that workers share, one pool for each node. Worker w runs on devices[w].
 func Pools(c *cluster.Cluster, devices []int) machine.Pools {
 	var pools machine.Pools
-	of := map[int]int{} // by their number
+	of := map[int]int{} // index in pools, by core pool number
 	for w, d := range devices {
 		cores := c.CoresOf(d)
 		if cores == 0 {
@@ -114,7 +114,7 @@ func Pools(c *cluster.Cluster, devices []int) machine.Pools {
 	return pools
 }
 
-// links remembers which links lie between two workers.
+// links returns a function that caches the links between two workers.
 func links(c *cluster.Cluster, devices []int) func(from, to int) [][2]int {
 	known := map[[2]int][][2]int{}
 	return func(from, to int) [][2]int {
@@ -128,8 +128,8 @@ func links(c *cluster.Cluster, devices []int) func(from, to int) [][2]int {
 	}
 }
 
-// layerCosts caches a profile's costs of all layers on a device type at a number of rows. Many stages of a plan ask
-// for them, and scaling or interpolating a long profile takes a while.
+// layerCosts caches a profile's costs of all layers by device type and number of rows. Many stages of a plan need
+// them, and scaling or interpolating a long profile takes time.
 type layerCosts struct {
 	p  *profile.Profile
 	of map[layerSize][]profile.Cost
@@ -152,8 +152,8 @@ func (k *layerCosts) at(device string, rows int) ([]profile.Cost, error) {
 	return costs, err
 }
 
-// stageCost adds up the layers of a stage on one type of device, and says what their computations together
-// spread by (Noise.Spread); packed is the profile in the plan's format, all the plan's devices.
+// stageCost adds up the layers of a stage on one type of device. It also returns the spread of the stage's
+// computations (Noise.Spread). packed caches the costs in the plan's packing format, and all is the plan's devices.
 func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string,
 	all []int) (out StageCost, spread float64, err error) {
 	p, st := known.p, pl.Stages[s]
@@ -206,7 +206,7 @@ func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s i
 	}
 	if kernels := c.DeviceTypes[device].Kernels; kernels != nil && slices.IndexFunc(pl.Stages, func(st plan.Stage) bool {
 		return slices.Contains(st.Devices, pl.Stages[s].Devices[0])
-	}) == s { // once a step, however many stages a device has
+	}) == s { // once per step, even if a device has several stages
 		out.UpdateS += kernels.StepS
 	}
 	out.TiedS = tiedS(p, c, pl, s)
@@ -216,8 +216,8 @@ func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s i
 	return out, spread, nil
 }
 
-// onBoard has a stage take what it does on a board, if its costs are of one: memory works beside its slices, and its
-// forwards and backwards together may take less than one after the other.
+// onBoard adjusts a stage's costs if they are those of an FPGA board. Memory works in parallel with the slices of a
+// board, and a forward and a backward together may take less than one after the other.
 func (k *StageCost) onBoard(p *profile.Profile, d cluster.DeviceType, costs []profile.Cost, st plan.Stage) {
 	if !profile.OfBoards(costs) {
 		return
@@ -226,13 +226,14 @@ func (k *StageCost) onBoard(p *profile.Profile, d cluster.DeviceType, costs []pr
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		sum = sum.Plus(p.OnBoard(costs, l), 1)
 	}
-	sum.PairedS += k.ForwardS + k.BackwardS - sum.ForwardS - sum.BackwardS // what is computed again, and the data
+	sum.PairedS += k.ForwardS + k.BackwardS - sum.ForwardS - sum.BackwardS // recomputation, and reading the data
 	sum.ForwardS, sum.BackwardS = k.ForwardS, k.BackwardS
 	k.ForwardS, k.BackwardS, k.PairedS = sum.Times(d)
 	k.InputS, k.EvaluateS = k.BackwardS-k.WeightS, max(k.EvaluateS, k.ForwardS)
 }
 
-// packedCost is what a stage sends and receives in the plan's format, costs being what it does without.
+// packedCost returns what a stage sends and receives in the plan's packing format. whole is its cost without
+// packing.
 func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, device string, rows int,
 	whole *StageCost) (Packed, error) {
 	p := known.p
@@ -256,8 +257,8 @@ func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, dev
 	return out, nil
 }
 
-// PackingS is how long so many bytes of numbers take to pack and to unpack: as measured, or else one pass over both at
-// the device's memory bandwidth, where that is known.
+// PackingS returns functions for the time to pack and to unpack numbers, in seconds. They use the measured rates, or
+// else one pass over both copies at the device's memory bandwidth, if that is known.
 func PackingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device string) (pack,
 	unpack func(whole, packed int64) float64) {
 	if measured, known := p.On(device).Transfer.PackingIn(f); known {
@@ -273,8 +274,8 @@ func PackingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device s
 	return pass, pass
 }
 
-// tiedS is how long the gradients of parameters shared with other stages take to be there. Each replica has them
-// from the one of its number, as long as the other stage has so many.
+// tiedS returns how long it takes to add up the gradients of parameters that the stage shares with other stages.
+// Each replica gets them from the replica with the same number, if the other stage has that many.
 func tiedS(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int) float64 {
 	stageOf := pl.StageOf(len(p.Layers))
 	longest := 0.0

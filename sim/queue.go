@@ -2,7 +2,7 @@ package sim
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// event is something that happens to a worker at a moment.
+// event is something that happens to a worker at some time.
 type event struct {
 	at     float64
 	seq    int64 // breaks ties by the order in which events were made
@@ -12,19 +12,20 @@ type event struct {
 	what   happening
 }
 
-// happening is what can happen to a worker.
+// happening is a kind of event.
 type happening uint8
 
 const (
-	hostEnd   happening = iota // its host is done with the instruction that its list is at
-	deviceEnd                  // its device is done with a computation that its host had issued
-	summed                     // a collective that it has issued is complete
-	arrival                    // a message is there
-	occupying                  // an arrival that kept both devices busy
-	credit                     // a slot of its edge is free again
+	hostEnd   happening = iota // the host has finished the current instruction of its list
+	deviceEnd                  // the device has finished a computation that its host had issued
+	summed                     // a collective that the worker has issued is complete
+	arrival                    // a message has arrived
+	occupying                  // a message has arrived that kept both devices busy
+	credit                     // a slot of the edge is free again
 )
 
-// queue is what is to happen, a binary heap of events by (at, seq), and the clock: nothing in it is before now.
+// queue holds the clock and the events to come, as a binary heap ordered by (at, seq). No event in it is earlier
+// than now.
 type queue struct {
 	now    float64
 	events []event
@@ -33,7 +34,7 @@ type queue struct {
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
 
-// push moves what comes later down until there is a place for e.
+// push adds e, and moves later events down in the heap until there is a place for it.
 func (q *queue) push(e event) {
 	q.made++
 	e.seq = q.made
@@ -50,7 +51,8 @@ func (q *queue) push(e event) {
 	q.events[i] = e
 }
 
-// pop takes the first event, and moves what comes sooner up until there is a place for the last.
+// pop removes and returns the first event. It moves earlier events up in the heap until there is a place for the
+// last one.
 func (q *queue) pop() event {
 	top, last := q.events[0], len(q.events)-1
 	e := q.events[last]

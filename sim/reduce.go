@@ -9,25 +9,26 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// The sum of gradients over a stage's replicas begins in the backward that makes the last of them: as in
-// package run, layers are summed from the last to the first, as many at once as make a bucket, while the
-// backward goes on with those in front (PipeDream §4).
+// The gradients of a stage's replicas are summed from the backward that makes the last of them. As in package run,
+// layers are summed from the last to the first in buckets, while the backward goes on with the layers in front
+// (PipeDream §4).
 
-// Share is gradients of a stage that its replicas sum at once.
+// Share is a part of a stage's gradients that its replicas sum at once.
 type Share struct {
-	At   float64 // part of the backward's time behind which they are there
-	Part float64 // of the stage's gradients, and of AllReduceS
+	At   float64 // the fraction of the backward's time after which the gradients exist
+	Part float64 // the fraction of the stage's gradients, and of AllReduceS
 }
 
-// layerwise is when a stage's gradients are there, by layer: what the layer's backward takes, and its bytes.
+// layerwise holds, for each layer of a stage, the time of its backward and the bytes of its gradients. They say when
+// the gradients exist.
 type layerwise struct {
 	took  []float64
 	bytes []int64
 }
 
-// summedBeside is the gradients of a stage that can be summed within its last whole backward, and within the last
-// weights' half; what fills no bucket is summed behind it. Workers that are threads and keep all cores busy
-// would sum at the cost of their own backwards: there it is as if all were summed behind.
+// summedBeside returns the gradients that can be summed during a stage's last whole backward, and during its last
+// weights' half. Gradients that fill no bucket are summed afterwards. Workers that are threads and keep all cores
+// busy would slow down their own backwards. For them all gradients are summed afterwards.
 func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, st plan.Stage,
 	workers int) (whole, halves layerwise) {
 	if len(st.Devices) < 2 || c.Crowded(workers) {
@@ -44,7 +45,7 @@ func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, 
 		bytes[at] = p.SummedBytes(p.Layers[l].ParameterBytes + p.Layers[l].TiedBytes)
 	}
 	name := func(at int) string { return p.Layers[st.FirstLayer+at].Name }
-	for _, run := range st.Recompute.Segments(n, name) { // their forwards run again in front of the last layer of each
+	for _, run := range st.Recompute.Segments(n, name) { // each runs forward again before its backward
 		for at := run[0]; at < run[1]; at++ {
 			backward[run[1]-1] += costs[st.FirstLayer+at].ForwardS
 		}
@@ -52,7 +53,7 @@ func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, 
 	return layerwise{backward, bytes}, layerwise{weights, bytes}
 }
 
-// buckets fills buckets of so many bytes from the last layer to the first.
+// buckets fills buckets of this many bytes, from the last layer to the first.
 func (g layerwise) buckets(bucket int64) []Share {
 	time, all := 0.0, int64(0)
 	for at := range g.took {
@@ -73,7 +74,7 @@ func (g layerwise) buckets(bucket int64) []Share {
 	return out
 }
 
-// inBuckets is costs whose replicas sum so many bytes of gradients at once, at least.
+// inBuckets returns the costs with gradients summed in buckets of at least this many bytes.
 func (c Costs) inBuckets(bytes int64) Costs {
 	stages := make([][]StageCost, len(c.Stages))
 	for s, replicas := range c.Stages {
@@ -88,13 +89,13 @@ func (c Costs) inBuckets(bytes int64) Costs {
 	return c
 }
 
-// closing is the latest backward of a replica, or weights' half, whose gradients are not summed yet.
+// closing is the last backward, or weights' half, of a replica whose gradients are not summed yet.
 type closing struct {
-	kind       schedule.Kind // 0 where there is none
+	kind       schedule.Kind // 0 means none
 	start, end float64
 }
 
-// closes notes that a computation has ended, and whether it was a backward.
+// closes notes that a computation has ended, and remembers it if it was a backward or a weights' half.
 func (a *sums) closes(w int, in schedule.Instruction, start, end float64) {
 	a.devices[w].computes(start, end)
 	if in.Kind == schedule.B || in.Kind == schedule.W {
@@ -102,8 +103,8 @@ func (a *sums) closes(w int, in schedule.Instruction, start, end float64) {
 	}
 }
 
-// addUp says when the replicas begin to sum gradients and when they are done. All of them have come; a
-// worker takes part in one sum at a time.
+// addUp returns when the replicas' sum of gradients begins and ends. All members have joined. A worker takes part in
+// one sum at a time.
 func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 	for _, w := range g.workers {
 		end = max(end, a.reducing[w])
@@ -129,7 +130,7 @@ func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 		for i := range ready {
 			if i < len(there) {
 				ready[i] = max(ready[i], last.start+there[i].At*(last.end-last.start))
-			} else { // it has made none, and gives zeros
+			} else { // this member has no such gradients and adds zeros
 				ready[i] = max(ready[i], g.issuedS[k])
 			}
 		}
@@ -150,7 +151,7 @@ func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 	return start, end
 }
 
-// sharesOf is what a replica has summed beside its latest backward.
+// sharesOf returns the gradients that a replica can sum during its latest backward.
 func (a *sums) sharesOf(m schedule.Instruction) []Share {
 	c := a.terms.of(m)
 	switch a.closings[a.terms.place(m)].kind {

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// What the replicas of a stage do together: they sum gradients and, where they divide weights or gradients
-// (plan.Shard), gather the ones and scatter the others. A gather of n replicas moves (n-1)/n of the bytes, a scatter
-// as much, and an all-reduce both (Rajbhandari et al., ZeRO, SC 2020, section 7). Where gradients are as wide as
-// weights, a step of M micro-batches on each moves (n-1)/n of them twice without and with zero1, M+1 times with
-// zero2, and 3M times with zero3. Gradients may be summed beside the last backward; the weights of zero1 and zero2
-// are gathered behind the update that changes them.
+// The replicas of a stage sum gradients. Where they divide weights or gradients (plan.Shard), they also gather
+// weights and scatter gradients. A gather among n replicas moves (n-1)/n of the bytes, a scatter the same, and an
+// all-reduce twice that (Rajbhandari et al., ZeRO, SC 2020, section 7). Suppose that gradients are as wide as
+// weights, and a step has M micro-batches on each replica. Then a step moves (n-1)/n of the bytes 2 times without
+// sharding and with zero1, M+1 times with zero2, and 3M times with zero3. Gradients may be summed during the last
+// backward. The weights of zero1 and zero2 are gathered after the update that changes them.
 
-// replicated adds what a stage's replicas do together, workers being all of the plan's.
+// replicated adds the costs of what a stage's replicas do together. workers is the number of workers of the plan.
 func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, pl *plan.Plan, s int,
 	device string, workers int) {
 	st := pl.Stages[s]
@@ -38,7 +38,7 @@ func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []p
 		k.AllReduceS = c.AllReduceS(st.Devices, k.ParameterBytes)
 	case plan.ZeRO1:
 		k.AllReduceS, k.GatherS = gather(gradients), gather(weights)
-	case plan.ZeRO2: // what was scattered is summed
+	case plan.ZeRO2: // scattering already sums
 		k.GatherS = gather(weights)
 	}
 	if pl.Shard.States() {
@@ -56,15 +56,16 @@ func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []p
 	bucket := pl.Gradients.BucketBytes()
 	if k.whole, k.halves = summedBeside(p, c, costs, st, workers); bucket > 0 {
 		k.Shares, k.WeightShares = k.whole.buckets(bucket), k.halves.buckets(bucket)
-		k.whole, k.halves = layerwise{}, layerwise{} // the plan says how many bytes
+		k.whole, k.halves = layerwise{}, layerwise{} // the plan gives the bytes
 		return
 	}
 	k.Shares, k.WeightShares = k.whole.buckets(schedule.BucketBytes), k.halves.buckets(schedule.BucketBytes)
 }
 
-// gathered has forwards and backwards take the longer of what each unit computes and of its collectives, which go on
-// beside it: of zero3 the gather of its weights, in front of both, and of the backward the scatter of its gradients.
-// Of the shorter the part that does not hide adds to it.
+// gathered lengthens forwards and backwards by collectives that they wait for. Each unit takes the longer of its
+// computation and its collectives, which run at the same time. The collectives are, for zero3, the gather of its
+// weights before forward and backward, and in the backward also the scatter of its gradients. The part of the
+// shorter one that does not overlap is added.
 func (k *StageCost) gathered(units []memory.Unit, costs []profile.Cost, again []bool, shard plan.Shard,
 	gather func(bytes int64) float64, overlap float64) {
 	more := func(computesS, collectiveS float64) float64 {
@@ -91,7 +92,7 @@ func (k *StageCost) gathered(units []memory.Unit, costs []profile.Cost, again []
 	}
 }
 
-// againOf says which layers of a stage its backward computes again, by layer from its first.
+// againOf reports for each layer of a stage whether its backward recomputes the layer.
 func againOf(p *profile.Profile, st plan.Stage) []bool {
 	out := make([]bool, st.LastLayer-st.FirstLayer+1)
 	name := func(at int) string { return p.Layers[st.FirstLayer+at].Name }
@@ -103,8 +104,9 @@ func againOf(p *profile.Profile, st plan.Stage) []bool {
 	return out
 }
 
-// between is a message between two devices. Each device of a tensor-parallel group sends its part of what all of them
-// have, and the receiving group gathers it, unless positions are divided (Narayanan et al., SC 2021, section 4.1).
+// between returns the time of a message between two devices. Each device of a tensor-parallel group sends its part
+// of the data that all of them have. The receiving group then gathers the parts, unless it uses sequence parallelism
+// (Narayanan et al., SC 2021, section 4.1).
 func between(c *cluster.Cluster, from, to int, bytes int64) (latencyS, linkS float64) {
 	latencyS, linkS = c.Transfer(from, to, bytes)
 	if g := c.DeviceTypes[c.Devices[to]].Group; g != nil && !g.SequenceParallel && g.BandwidthBytesPerSecond > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Over is the first instruction, with absolute ids, in which a worker holds more than it has. Of a
-// worker with too little for what it holds throughout there is none.
+// Over is the first instruction, with absolute ids, in which a worker holds more than its memory. If Throughout is
+// true, the worker has too little memory even between instructions, and Instruction is empty.
 type Over struct {
 	Worker      int
 	Instruction schedule.Instruction
@@ -18,15 +18,15 @@ type Over struct {
 	Bytes       int64
 }
 
-// Summary is what a run comes to.
+// Summary is the result of a run.
 type Summary struct {
 	EndS float64 `json:"end_s"` // when the last instruction ended
-	// StepS is the median over steps of the time from the end of one to the end of the
-	// next; of a single step its length; of workers that go their own way (asp) the mean; EndS where nothing trains.
+	// StepS is the median over steps of the time from the end of one step to the end of the next. For a single step it
+	// is its length; for workers without common steps (asp) it is the mean. If nothing trains it is EndS.
 	StepS float64 `json:"step_s"`
 	Steps int     `json:"steps"`
-	// BusyS is computing, by worker: the median over the same steps. Where times vary a worker that never waits can come
-	// to more than the median of steps that overlap; a step then takes as long.
+	// BusyS is each worker's computing time, the median over the same steps. Where times vary and steps overlap, a
+	// worker that never waits can exceed the median step time; StepS is then its BusyS.
 	BusyS           []float64 `json:"busy_s"`
 	TotalS          []float64 `json:"-"`                // computing, by worker, from the start to the end
 	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
@@ -36,14 +36,14 @@ type Summary struct {
 	Over            *Over     `json:"-"` // nil: every worker has enough
 }
 
-// journal is the output of a simulation: events to draw, and the time of every step.
+// journal is the output of a simulation: events to draw, and the times of every step.
 type journal struct {
-	records bool // every event and memory sample is kept
+	records bool // whether events and memory samples are kept
 	clock   *queue
 	per     int32 // micro-batches in a minibatch
 	tl      trace.Timeline
 	steps   map[int]*stepTaken
-	last    []*stepTaken // by worker: that it last computed for
+	last    []*stepTaken // by worker: the step of its latest computation
 	busyS   []float64    // by worker
 }
 
@@ -56,7 +56,7 @@ func newJournal(p *schedule.Program, clock *queue, records bool) journal {
 	return j
 }
 
-// stepOf is the training step that an instruction belongs to.
+// stepOf returns the training step of an instruction.
 func (j *journal) stepOf(in schedule.Instruction) int {
 	if in.Kind.OfMinibatch() {
 		return int(in.Micro)
@@ -64,14 +64,14 @@ func (j *journal) stepOf(in schedule.Instruction) int {
 	return int(in.Micro / j.per)
 }
 
-// stepTaken is a step while it is simulated.
+// stepTaken holds the times of a step during the simulation.
 type stepTaken struct {
 	trace.StepMark
 	busyS []float64 // by worker
 }
 
-// markStart makes sure the step that a worker computes for has begun; the clock never goes back, so
-// whoever comes first has the start.
+// markStart starts the step of a worker's computation if it has not started yet. Since the clock never goes back,
+// the first worker to come sets the start.
 func (j *journal) markStart(w int, in schedule.Instruction) {
 	step, now := j.stepOf(in), j.clock.now
 	if in.Kind == schedule.EV || j.last[w] != nil && j.last[w].Step == step {
@@ -83,7 +83,7 @@ func (j *journal) markStart(w int, in schedule.Instruction) {
 	}
 }
 
-// markEnd ends the step for now with the computation that markStart was told of last, which took so long.
+// markEnd moves the end of the step to now. The computation that markStart noted last has just ended and took tookS.
 func (j *journal) markEnd(w int, in schedule.Instruction, tookS float64) {
 	j.busyS[w] += tookS
 	if in.Kind != schedule.EV {
@@ -93,7 +93,7 @@ func (j *journal) markEnd(w int, in schedule.Instruction, tookS float64) {
 	}
 }
 
-// span files an instruction.
+// span records an instruction as an event.
 func (j *journal) span(w int, in schedule.Instruction, lane trace.Lane, ready, start, end float64, bytes int64,
 	blocked string) {
 	j.tl.Events = append(j.tl.Events, trace.Event{
@@ -102,14 +102,14 @@ func (j *journal) span(w int, in schedule.Instruction, lane trace.Lane, ready, s
 	})
 }
 
-// sample files what a worker holds.
+// sample records the bytes that a worker holds.
 func (j *journal) sample(w int, bytes int64) {
 	if j.records {
 		j.tl.Memory = append(j.tl.Memory, trace.MemorySample{Worker: w, AtS: j.clock.now, Bytes: bytes})
 	}
 }
 
-// record files an instruction of the worker's own that has just ended.
+// record records an instruction of the worker's own that has just ended.
 func (s *state) record(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	ready, blocked := me.reached, me.blockedBy
@@ -131,8 +131,8 @@ func (s *state) timeline() *trace.Timeline {
 		s.journal.tl.PeakBytes = append(s.journal.tl.PeakBytes, a.peak)
 		s.journal.tl.PeakActivations = append(s.journal.tl.PeakActivations, a.mostMic)
 	}
-	// By start and worker, and otherwise as they happened: not Timeline.Sort, which puts
-	// instructions that take no time in the order of their text.
+	// By start and worker, and otherwise in the order in which they happened. Timeline.Sort would put instructions that
+	// take no time in the order of their text.
 	slices.SortStableFunc(s.journal.tl.Events, func(a, b trace.Event) int {
 		return cmp.Or(cmp.Compare(a.StartS, b.StartS), a.Worker-b.Worker)
 	})
@@ -158,8 +158,8 @@ func (s *state) summary() Summary {
 	return sum
 }
 
-// typical fills in medians: over all steps but the first, from the end of one to the end of the next; of one step its
-// own length.
+// typical sets the medians over all steps but the first, from the end of one to the end of the next. For a single
+// step it uses that step's length.
 func (sum *Summary) typical(j *journal) {
 	steps := j.tl.Steps
 	took := []float64{steps[0].EndS - steps[0].StartS}
@@ -180,8 +180,8 @@ func (sum *Summary) typical(j *journal) {
 	sum.StepS = max(sum.StepS, slices.Max(sum.BusyS))
 }
 
-// average fills in means over all steps: workers that go their own way end steps in no order, and each computes in
-// one of several.
+// average sets the means over all steps, for workers without common steps. Their steps end in no fixed order, and
+// each worker computes in one of several steps at a time.
 func (sum *Summary) average() {
 	n := float64(sum.Steps)
 	sum.StepS, sum.BusyS = sum.EndS/n, make([]float64, len(sum.TotalS))
@@ -190,7 +190,7 @@ func (sum *Summary) average() {
 	}
 }
 
-// idle fills in the bubble of a step.
+// idle sets the bubble of a step.
 func (sum *Summary) idle() {
 	busy := 0.0
 	for _, b := range sum.BusyS {
@@ -201,8 +201,8 @@ func (sum *Summary) idle() {
 	}
 }
 
-// Steadily is the Summary of a stream's average step: the difference from a shorter stream, half, divided by the steps
-// that it lacks. A step takes no less time than a worker computes in it.
+// Steadily returns the Summary of a stream's average step. It divides the difference from a shorter stream, half, by
+// the number of steps that half lacks. A step takes at least as long as a worker computes in it.
 func (sum Summary) Steadily(half Summary) Summary {
 	more := float64(sum.Steps - half.Steps)
 	if more <= 0 {

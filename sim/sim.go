@@ -13,28 +13,29 @@ import (
 
 // Options of a run.
 type Options struct {
-	Ahead  int          // computations issued and not done that a device's next one may be issued behind
-	Slots  int          // messages that an edge holds between their send and their receive; 0 is any number
-	Gate   machine.Gate // who may start, made for the Program; nil: a machine.Machine
+	Ahead  int          // how many computations a host may issue before its device has done them
+	Slots  int          // messages that an edge holds between their send and their receive; 0 means no limit
+	Gate   machine.Gate // decides who may start, made for the Program; nil means a machine.Machine
 	Record bool         // keep every event and memory sample in the Timeline
-	// BucketBytes is how many bytes of gradients replicas sum at once, at least, by costs that CostsOf has made; 0:
+	// BucketBytes is the least number of gradient bytes that replicas sum at once, for costs made by CostsOf. 0 means
 	// schedule.BucketBytes.
 	BucketBytes int64
-	// Vary changes what computations take; nil keeps what Costs says. Costs.Noise makes one.
+	// Vary changes the time of computations; nil leaves them as in Costs. Costs.Noise can make one.
 	Vary Vary
-	// MemoryBytes is what a worker has, for Summary.Over; 0, or nil, is any amount.
+	// MemoryBytes returns the memory of a worker, for Summary.Over. 0 or a nil function means no limit.
 	MemoryBytes func(worker int) int64
-	// takes is what each instruction keeps its worker, in place of what it costs; nil: what it costs. What an
-	// instruction holds for a moment then meets what arrives while it runs.
+	// takes returns how long each instruction keeps its worker, in place of its cost; nil means its cost. If it is set,
+	// an instruction holds its peak until its end, together with messages that arrive meanwhile.
 	takes func(worker int, in schedule.Instruction) float64
 }
 
-// Vary says what a computation on a worker takes instead of takesS, what it costs: seconds, 0 or more. It is not
-// asked about updates. Its answer follows from the arguments alone, or a Program differs from run to run.
+// Vary returns the time of a computation on a worker, in seconds and at least 0, where takesS is its cost. It is not
+// called for updates. Its result must depend only on the arguments, so that a Program always gives the same run.
 type Vary func(worker int, in schedule.Instruction, takesS float64) float64
 
-// mostPlayed bounds the instructions of a simulation, repetitions counted, before anything of their size is made:
-// over four times as many as a step of 1,024 workers with 4,096 micro-batches has.
+// mostPlayed is the largest number of instructions of a simulation, counting repetitions. It is checked before any
+// memory of that size is allocated. It is over four times the number in a step of 1,024 workers with 4,096
+// micro-batches.
 const mostPlayed = 1 << 27
 
 // Run simulates a lowered Program. The Program need not have passed Check: one that blocks
@@ -95,16 +96,16 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 type workerState struct {
 	running   bool
 	ended     bool
-	reached   float64 // when the head became the head
+	reached   float64 // when the current instruction became the head of its list
 	started   float64
-	blockedBy string // why the head could not start when it was last asked
+	blockedBy string // why the head could not start at the last poll
 	device    device
-	aside     float64 // when the thread of its reference is done with what it was given
+	aside     float64 // when the thread of its reference finishes its work
 }
 
-// state is a simulation under way. Everything that is to happen later is in the queue, and everything that can start
-// has started. It has a method for each thing that a worker, a device or a message does, most of which concern several
-// of its parts.
+// state is a running simulation. Everything that will happen later is in the queue, and everything that can start
+// has started. It has a method for each thing that a worker, a device or a message does, most of which concern
+// several of its parts.
 type state struct {
 	terms   terms
 	o       Options
@@ -118,16 +119,16 @@ type state struct {
 	sums    sums
 	memory  held
 	journal journal
-	fault   error // ends the simulation
+	fault   error // a non-nil value ends the simulation
 }
 
-// terms is a Program and what its instructions cost. Nothing changes it.
+// terms is a Program and the costs of its instructions. It never changes.
 type terms struct {
 	p      *schedule.Program
 	costs  Costs
 	stages int
-	places []int        // number of the first replica of each stage of each pipeline
-	prices []*StageCost // by the number of a replica
+	places []int        // place of the first replica of each stage of each pipeline
+	prices []*StageCost // by place
 }
 
 func termsOf(p *schedule.Program, costs Costs) (t terms) {
@@ -144,10 +145,10 @@ func termsOf(p *schedule.Program, costs Costs) (t terms) {
 	return t
 }
 
-// of is what an instruction's replica of its stage costs.
+// of returns the costs of an instruction's replica.
 func (t *terms) of(in schedule.Instruction) *StageCost { return t.prices[t.place(in)] }
 
-// place numbers the replicas of all stages of all pipelines.
+// place returns the number of an instruction's replica, counted over all stages of all pipelines.
 func (t *terms) place(in schedule.Instruction) int {
 	return t.places[int(in.Pipeline)*t.stages+int(in.Stage)] + int(in.Replica)
 }
@@ -162,7 +163,7 @@ func newState(p *schedule.Program, costs Costs, o Options) *state {
 	return s
 }
 
-// sharing is how a Timeline says who shares cores.
+// sharing returns the shared cores in the form that a Timeline uses.
 func sharing(pools machine.Pools, workers int) (cores int, apart []trace.Pool) {
 	if len(pools) == 1 && (pools[0].Workers == nil || len(pools[0].Workers) == workers) {
 		return pools[0].Cores, nil
@@ -212,7 +213,7 @@ func (s *state) advance(w int) {
 	}
 }
 
-// happen does what an event says, at its moment.
+// happen carries out an event at its time.
 func (s *state) happen(e event) {
 	w := int(e.worker)
 	switch e.what {
@@ -248,7 +249,7 @@ func (s *state) arrive(from, to int, in schedule.Instruction, occupying bool) {
 		s.memory.handOver(from, to, in)
 	}
 	s.wakeAll(s.gate.Arrive(to, in))
-	if occupying { // what the receiver computes next comes before the transfers that wait
+	if occupying { // the receiver's next computation goes before the waiting transfers
 		s.advance(to)
 	}
 	if s.network.last(in) {
@@ -262,7 +263,7 @@ func (s *state) arrive(from, to int, in schedule.Instruction, occupying bool) {
 	}
 }
 
-// wakeAll polls workers again; the list belongs to the Gate, so it is copied first.
+// wakeAll polls workers again. The Gate owns the list, so it is copied first.
 func (s *state) wakeAll(list []int) {
 	if len(list) == 1 {
 		s.advance(list[0])
@@ -274,7 +275,7 @@ func (s *state) wakeAll(list []int) {
 	}
 }
 
-// finish ends an instruction that a worker does itself, and lets go on whoever waited for its core.
+// finish ends an instruction that a worker does itself, and lets workers that wait for its core go on.
 func (s *state) finish(w int, in schedule.Instruction) {
 	s.executed(w, in)
 	s.issued(w, in, in.Kind.IsCompute())
@@ -283,7 +284,7 @@ func (s *state) finish(w int, in schedule.Instruction) {
 	}
 }
 
-// issued lets a worker's host go on behind an instruction.
+// issued lets a worker's host go on after an instruction.
 func (s *state) issued(w int, in schedule.Instruction, done bool) {
 	me := &s.workers[w]
 	me.running = false
@@ -300,7 +301,7 @@ func (s *state) issued(w int, in schedule.Instruction, done bool) {
 	}
 }
 
-// executed notes what an instruction has done.
+// executed notes the effects of an instruction.
 func (s *state) executed(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
@@ -318,8 +319,8 @@ func (s *state) executed(w int, in schedule.Instruction) {
 	s.memory.limit(w, in, false)
 }
 
-// begin does what an instruction does as it starts, and says how long it keeps the worker;
-// until says that something else will end it.
+// begin carries out the start of an instruction, and returns how long it keeps the worker. until is true if another
+// event will end the instruction.
 func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool) {
 	takes, until = s.costing(w, in)
 	if in.Kind.IsCompute() {
@@ -331,7 +332,7 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	return takes, until
 }
 
-// costing is begin at what an instruction costs.
+// costing is begin with the time that the instruction costs, before any change to it.
 func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bool) {
 	c := s.terms.of(in)
 	s.memory.inside(w, in, c)
@@ -377,7 +378,7 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 	return s.varied(w, in, takes), false
 }
 
-// varied is what a computation takes where Options.Vary has its say. An answer that no clock can take ends the
+// varied returns the time of a computation after Options.Vary. A result that is not a valid time ends the
 // simulation.
 func (s *state) varied(w int, in schedule.Instruction, takes float64) float64 {
 	if s.o.Vary == nil {
@@ -392,7 +393,7 @@ func (s *state) varied(w int, in schedule.Instruction, takes float64) float64 {
 	return varied
 }
 
-// compute notes that a worker's device is taken by a computation.
+// compute notes that a worker's device is busy with a computation.
 func (s *state) compute(w int, in schedule.Instruction) {
 	s.workers[w].device.began(in, s.workers[w].started, s.terms.p.Paired)
 	s.journal.markStart(w, in)

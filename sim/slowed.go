@@ -2,35 +2,36 @@ package sim
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// A sum takes cores and memory bandwidth from what its device computes at the same time, of any stage (Unhidden). What
-// that loses does not move the sums and backwards that go on: it is paid by the next computation that begins with no
-// sum under way, and by the next update. So layers take the same in one stage as cut into several on the same devices.
+// A gradient sum takes cores and memory bandwidth from what its device computes at the same time (Unhidden), in any
+// stage. The lost time does not move the sums and backwards under way. It is added to the next computation that
+// begins when no sum is under way, or to the next update. So layers take the same time in one stage as in several
+// stages on the same devices.
 
-// interval is a time from and to which something goes on.
+// interval is a span of time, from start to end in seconds.
 type interval struct{ from, to float64 }
 
-// both is how long two go on at once.
+// both returns how long the two intervals overlap.
 func (i interval) both(j interval) float64 { return max(0, min(i.to, j.to)-max(i.from, j.from)) }
 
-// slowing is a time in which gradients are on their way, and the part of a computation beside it that is lost.
+// slowing is a time in which gradients are summed, and the fraction of a computation beside it that is lost.
 type slowing struct {
 	interval
 	part float64
 }
 
-// slowed is what sums take from a worker's computations.
+// slowed holds the time that sums take from a worker's computations.
 type slowed struct {
-	open     int        // sums that it has come to and that are not over
-	sums     []slowing  // those that a computation may still end in or behind
-	computed []interval // while sums were open
-	lostS    float64    // and not paid
+	open     int        // sums that the worker has joined and that have not ended
+	sums     []slowing  // sums that may overlap with a computation that has not ended yet
+	computed []interval // computations since sums were open
+	lostS    float64    // seconds lost and not yet added to a computation
 }
 
-// comes notes that the worker has come to a sum, and over that one is over.
+// comes notes that the worker has joined a sum, and over that a sum has ended.
 func (d *slowed) comes() { d.open++ }
 func (d *slowed) over()  { d.open-- }
 
-// pays is what a computation that begins takes longer.
+// pays returns how much longer a computation takes that begins now.
 func (d *slowed) pays(in schedule.Instruction) (longerS float64) {
 	if d.open > 0 && in.Kind != schedule.U {
 		return 0
@@ -57,8 +58,8 @@ func (d *slowed) computes(start, end float64) {
 	d.computed = append(d.computed, c)
 }
 
-// sum notes when gradients are on their way. Those of the last backward, closing, may have been beside that, and
-// beside what the worker has computed behind it.
+// sum notes when gradients are summed. Those of the last backward, closing, may overlap with it, and with what the
+// worker has computed after it.
 func (d *slowed) sum(taken []interval, closing interval, part float64) {
 	if part == 0 {
 		return

@@ -2,8 +2,8 @@ package sim
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// began notes that a computation starts, for the messages that will leave while it runs.
-// The backward of a pair runs beside the forward before it in the list, from its start on.
+// began notes that a computation starts, for the messages that leave while it runs. The backward of a pair runs
+// together with the forward before it in the list, from that forward's start on.
 func (d *device) began(in schedule.Instruction, now float64, paired bool) {
 	d.computing = true
 	start := now
@@ -18,8 +18,8 @@ func (d *device) began(in schedule.Instruction, now float64, paired bool) {
 	}
 }
 
-// backwardS is what a backward takes that begins now: what is left of its pair where it is computed together with the
-// forward in front of it, which took what it does alone.
+// backwardS returns how long a backward takes that begins now. If it is paired with the forward in front of it, it
+// takes what is left of the pair's time. The forward takes the same time as alone.
 func (d *device) backwardS(in schedule.Instruction, c *StageCost, now float64, paired bool) float64 {
 	if c.PairedS > 0 && paired && d.latest.Kind == schedule.F && d.latest.Micro != in.Micro && d.endedS == now {
 		return max(0, c.PairedS-c.ForwardS)
@@ -27,8 +27,8 @@ func (d *device) backwardS(in schedule.Instruction, c *StageCost, now float64, p
 	return c.BackwardS
 }
 
-// leaves is when the first bytes of a message can be on their way: when it is sent, or, from
-// a device that streams, when the computation that makes it begins.
+// leaves returns when the first bytes of a message can leave: when it is sent. From a device that streams, it is
+// when the computation that makes the message begins.
 func (s *state) leaves(t transfer) float64 {
 	if s.terms.costs.Streams == nil || !s.terms.costs.Streams(t.from) {
 		return s.queue.now
@@ -40,8 +40,8 @@ func (s *state) leaves(t transfer) float64 {
 	return d.backwardFromS
 }
 
-// copiesOf is, by worker, how each instruction changes the copies of weights that the
-// policy keeps; nil under Sync, which keeps one.
+// copiesOf returns, by worker, how each instruction changes the number of weight copies that the policy keeps. It is
+// nil under Sync, which keeps one.
 func copiesOf(p *schedule.Program) []map[schedule.Instruction]int {
 	if !p.Streams() {
 		return nil

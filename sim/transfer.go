@@ -7,51 +7,50 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// device is what keeps a worker from computing beside its own list: transfers that
-// occupy it (BaPipe's synchronous execution, §3.2). Such a transfer waits until neither
-// of its workers computes or is in another, and then goes before their next
-// computation; the sender's list stands still until it is through. No wait can be
-// circular: a device that computes or transfers becomes free by itself, and a transfer needs
-// nothing but its two devices.
+// device is a worker's device. Some transfers occupy it, so that it cannot compute (BaPipe's synchronous execution,
+// §3.2). Such a transfer waits until neither of its workers computes or is in another such transfer. It then goes
+// before their next computation, and the sender's list waits until it has arrived. This cannot deadlock: a device
+// that computes or transfers becomes free by itself, and a transfer needs only its two devices.
 type device struct {
 	computing    bool
 	transferring bool
-	awaited      int // transfers that wait for it
-	sending      int // transfers of the send that the list stands at
+	awaited      int // transfers that wait for the device
+	sending      int // transfers still under way of the send at which the list waits
 
-	queue     []issue // by a device behind its host: what it was given
-	beganS    float64 // when it began the computation that it is at
-	freeS     float64 // when it ended the one before
-	blockedBy string  // of the computation that it is at
+	queue     []issue // issued by the host and not begun, if the device runs behind its host
+	beganS    float64 // start of the current computation
+	freeS     float64 // end of the previous computation
+	blockedBy string  // why the current computation had to wait
 
 	latest                      schedule.Instruction // the computation that began last
-	startedS, endedS            float64              // when, and when the one before it ended
-	forwardFromS, backwardFromS float64              // when the last forward and the last backward began
+	startedS, endedS            float64              // its start, and the end of the one before it
+	forwardFromS, backwardFromS float64              // start of the last forward and of the last backward
 }
 
 func (d *device) free() bool { return !d.transferring && d.awaited == 0 }
 
-// transfer is one message under way, or about to be.
+// transfer is one message that is under way or will be.
 type transfer struct {
 	from, to int
 	in       schedule.Instruction
 	bytes    int64
 	issuedS  float64
-	packS    float64 // packing it, which comes before its first bytes leave
+	packS    float64 // time to pack it before its first bytes leave
 }
 
-// network is the links, and the messages on them or in front of them.
+// network holds the links, and the messages on them or waiting for them.
 type network struct {
-	free    map[[2]int]float64   // when each link is free again: it carries one message at a time
-	pending []transfer           // that wait for their two devices, first come first served
-	several map[schedule.Key]int // of a send to several workers: messages that have not arrived
+	free    map[[2]int]float64   // when each link is free again; it carries one message at a time
+	pending []transfer           // transfers that wait for their two devices, first come first served
+	several map[schedule.Key]int // for a send to several workers: messages that have not arrived
 }
 
 func newNetwork() network {
 	return network{free: map[[2]int]float64{}, several: map[schedule.Key]int{}}
 }
 
-// take has a message take links as soon as all are free, and ready, for so long.
+// take makes a message occupy links for a time of taken, as soon as it is ready and all of them are free. It returns
+// the start.
 func (n *network) take(links [][2]int, ready, taken float64) (start float64) {
 	start = ready
 	for _, key := range links {
@@ -63,7 +62,7 @@ func (n *network) take(links [][2]int, ready, taken float64) (start float64) {
 	return start
 }
 
-// last says whether with a message that has arrived all of its send have.
+// last reports whether this arrival was the last message of its send.
 func (n *network) last(in schedule.Instruction) bool {
 	key := in.Key()
 	left, several := n.several[key]
@@ -78,8 +77,8 @@ func (n *network) last(in schedule.Instruction) bool {
 	return true
 }
 
-// send puts an instruction's messages on their way; it says whether the sender's list
-// stands still until they have arrived.
+// send puts an instruction's messages on their way. until is true if the sender's list waits until they have
+// arrived.
 func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	bytes, messages := s.terms.bytesOf(in), 0
 	s.memory.handsOut(w, in)
@@ -102,7 +101,7 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 		return true
 	})
 	switch {
-	case messages == 0: // of a Program that Check would refuse
+	case messages == 0: // only in a Program that Check would refuse
 		s.gate.Done(w, in)
 	case messages > 1:
 		s.network.several[in.Key()] = messages
@@ -113,9 +112,8 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	return until
 }
 
-// depart takes the links as soon as all are free, in the order in which transfers come to
-// it: first come, first served. The latency behind it takes no link. The last bytes of a
-// message leave no sooner than they are made.
+// depart occupies the links as soon as all are free, in the order in which transfers come: first come, first served.
+// The latency afterwards occupies no link. The last bytes of a message leave no sooner than they are computed.
 func (s *state) depart(t transfer, takesDevices bool) {
 	latency, taken, err := s.terms.costs.transferS(t)
 	if err != nil {
@@ -142,12 +140,12 @@ func (s *state) depart(t transfer, takesDevices bool) {
 		if start > t.issuedS {
 			blocked = trace.ByLink
 		}
-		// What leaves while it is made is under way before it is issued.
+		// A message that leaves while it is computed starts before its send is issued.
 		s.journal.span(t.from, t.in, trace.Comm, min(t.issuedS, start), start, end, t.bytes, blocked)
 	}
 }
 
-// startPending lets every transfer go whose two devices are free, in order.
+// startPending starts every waiting transfer whose two devices are free, in order.
 func (s *state) startPending() {
 	if len(s.network.pending) == 0 {
 		return
@@ -167,7 +165,7 @@ func (s *state) startPending() {
 	s.network.pending = waiting
 }
 
-// delivered counts the messages of the send that a list stands at; the last one ends it.
+// delivered counts the arrivals of the send at which a list waits; the last one ends the send.
 func (s *state) delivered(from int, in schedule.Instruction) {
 	d := &s.workers[from].device
 	if d.sending--; d.sending == 0 {
@@ -175,7 +173,7 @@ func (s *state) delivered(from int, in schedule.Instruction) {
 	}
 }
 
-// bytesOf is what a send carries in all, or what a collective moves.
+// bytesOf returns the total bytes of a send, or the bytes that a collective moves.
 func (t *terms) bytesOf(in schedule.Instruction) int64 {
 	c := t.of(in)
 	if bytes, _, packed := c.Packed.of(in.Kind); packed {
@@ -184,7 +182,7 @@ func (t *terms) bytesOf(in schedule.Instruction) int64 {
 	return c.wholeBytes(t.p, in)
 }
 
-// wholeBytes is bytesOf where nothing is packed.
+// wholeBytes returns the same as bytesOf, without packing.
 func (c *StageCost) wholeBytes(p *schedule.Program, in schedule.Instruction) int64 {
 	switch in.Kind {
 	case schedule.SF:

@@ -2,13 +2,12 @@ package sim
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// What an update takes is said by its Program (schedule.UpdateCost), in parts of what a profile or costs say of its
-// stage.
+// The Program says what an update does (schedule.UpdateCost), as multiples of a stage's costs.
 
-// fixedBytes is what a pipeline holds of a stage throughout: a reference, and whoever fetches its weights, no
-// optimizer.
+// fixedBytes returns what a pipeline holds of a stage throughout. A reference has no optimizer, nor has a trainer
+// that fetches its weights from a server.
 func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
-	if p.IsReference(pipeline) && p.Beside() { // what its thread works on, and what pipelines see and evaluations show
+	if p.IsReference(pipeline) && p.Beside() { // its thread updates one copy; pipelines read the other
 		return 2*c.ReferenceBytes + c.FrozenBytes
 	}
 	if p.IsReference(pipeline) || p.Served() && !p.IsServer(pipeline) {
@@ -17,15 +16,15 @@ func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
 	return c.FixedBytes
 }
 
-// changing is the bytes that an update changes, of those that a stage holds throughout.
+// changing returns the bytes that an update changes, of those that a stage holds throughout.
 func (c *StageCost) changing() int64 { return c.FixedBytes - c.FrozenBytes }
 
-// updatePeak is the most held inside an update above what was held before it.
+// updatePeak returns the peak of an update, above what was held before it.
 func (c *StageCost) updatePeak(cost schedule.UpdateCost) int64 {
 	return cost.PeakWhole*c.changing() + cost.PeakLayer*c.LayerBytes + cost.PeakStep*c.UpdatePeak
 }
 
-// updateS is how long an update computes. Of costs that say no other times, every update takes an UpdateS.
+// updateS returns how long an update computes. If the costs give no other times, every update takes UpdateS.
 func (c *StageCost) updateS(cost schedule.UpdateCost) float64 {
 	switch {
 	case cost.Work == schedule.PullWork:

@@ -5,14 +5,15 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Unit is layers from..to-1 whose weights are gathered, and gradients scattered, at once: a block, or a layer outside
-// of blocks. FSDP wraps blocks so (Zhao et al., VLDB 2023, section 3.2.1).
+// Unit is layers from..to-1 whose weights are gathered, and gradients scattered, together. It is a block, or a
+// single layer outside of blocks. FSDP wraps blocks in this way (Zhao et al., VLDB 2023, section 3.2.1).
 type Unit struct {
 	From, To                   int
-	WeightBytes, GradientBytes int64 // whole, of all replicas
+	WeightBytes, GradientBytes int64 // whole sizes, not one replica's part
 }
 
-// Units are those of a stage. A parameter that a layer in front of it owns has gradients of its own.
+// Units returns the units of a stage. A parameter that a layer in front of the stage owns has its own gradients
+// here.
 func Units(p *profile.Profile, st plan.Stage) (all []Unit) {
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		layer := &p.Layers[l]
@@ -31,10 +32,10 @@ func Units(p *profile.Profile, st plan.Stage) (all []Unit) {
 	return all
 }
 
-// share is a replica's part of bytes that n divide.
+// share returns a replica's part of bytes that n replicas divide, rounded up.
 func share(bytes int64, n int) int64 { return (bytes + int64(n) - 1) / int64(n) }
 
-// divided is which of its numbers a replica of a stage has a part of, and what it has whole for a moment.
+// divided says what the n replicas of a stage divide among them, and computes a replica's part.
 type divided struct {
 	shard plan.Shard
 	n     int
@@ -61,8 +62,9 @@ func (d divided) weights(bytes int64) int64 {
 	return bytes
 }
 
-// whole adds the units' values that instructions hold in full for a moment. These are the weights of two neighbours,
-// since one is gathered while the other computes, and the gradients of one until they are scattered.
+// whole adds the values of units that instructions hold in full for a moment. These are the weights of two
+// neighbouring units, since one is gathered while the other computes, and the gradients of one unit until they are
+// scattered.
 func (d divided) whole(out *Held, units []Unit) {
 	if d.n < 2 || !d.shard.Gradients() {
 		return

@@ -5,17 +5,18 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// forward is the most that a forward which keeps what backwards need holds, and what it leaves. What they do not
-// need goes after its last reader; where that is on a later stage, after it has been copied, sent bytes in all.
+// forward returns the peak of a forward that keeps only what backwards need, and the bytes it leaves. Everything
+// else is freed after its last reader. If that reader is on a later stage, it is freed after the copy for that
+// stage, sent bytes in all.
 func forward(p *profile.Profile, costs []profile.Cost, st plan.Stage, sent int64) (peak, left int64) {
 	kept := segmentsOf(p, st).keeps(p, st)
-	last := map[int]int{} // the last layer that reads what each layer makes
+	last := map[int]int{} // the last layer that reads each layer's output
 	for l := st.FirstLayer; l < len(p.Layers); l++ {
 		for _, from := range p.Layers[l].From {
 			last[from] = l
 		}
 	}
-	ends := make([]int64, len(p.Layers)) // by layer: bytes that go behind it
+	ends := make([]int64, len(p.Layers)) // by layer: bytes freed after it
 	for at, is := range kept {
 		if l := st.FirstLayer + at; !is {
 			ends[max(l, last[l])] += costs[l].SavedBytes

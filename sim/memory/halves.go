@@ -5,8 +5,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// halves works out what the halves of a stage's backward hold. grads is by layer the gradients of its
-// parameters, kept the outputs that segments left.
+// halves sets the fields for the halves of a stage's backward. grads is the gradient bytes of each layer's
+// parameters, and kept the outputs that segments left, by layer.
 func halves(out *Held, p *profile.Profile, costs []profile.Cost, st plan.Stage, grads, kept []int64) {
 	waits := pending(costs, st)
 	for _, n := range waits {
@@ -25,8 +25,8 @@ func halves(out *Held, p *profile.Profile, costs []profile.Cost, st plan.Stage, 
 	out.FirstWeightPeak = weightPeak(costs, st, firstWeight, waits, grads)
 }
 
-// What a layer's halves hold for a moment. Where nobody has measured it the first half is taken to hold what
-// a whole backward does, and the second nothing beside the gradients.
+// What a layer's halves hold for a moment. If it was not measured, the first half holds as much as a whole backward,
+// and the second only the gradients.
 
 func input(c *profile.Cost) int64 {
 	if c.HalvesPeakBytes != nil {
@@ -59,8 +59,8 @@ func firstWeight(c *profile.Cost) int64 {
 	return 0
 }
 
-// weightPeak is the most held inside the weights' half of a backward above what was held before it: layer by
-// layer from the last it makes gradients, those of grads, and frees what waited for them.
+// weightPeak returns the peak of the weights' half of a backward, above what was held before it. Layer by layer from
+// the last, it makes the gradients grads and frees what waited for them.
 func weightPeak(costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, waits, grads []int64) int64 {
 	held, peak := int64(0), int64(0)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {
@@ -74,9 +74,8 @@ func weightPeak(costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) 
 	return peak
 }
 
-// pending is, by layer from the stage's first, what the weights' half of its backward keeps
-// until it runs: where nobody has measured it all that the forward saved, and nothing of a
-// layer without halves.
+// pending returns what the weights' half of a backward keeps for each layer until it runs, by layer from the stage's
+// first. If it was not measured, it is all that the forward saved. It is 0 for a layer without halves.
 func pending(costs []profile.Cost, st plan.Stage) []int64 {
 	out := make([]int64, st.LastLayer-st.FirstLayer+1)
 	for i := range out {
@@ -92,9 +91,9 @@ func pending(costs []profile.Cost, st plan.Stage) []int64 {
 	return out
 }
 
-// shares is what each layer of a stage adds, in bytes, to what waits for the weights' halves. It adds that while the
-// backward's first half goes down the layers. What a layer's half needs of its input is the output of a layer in
-// front and counted there until that one is done.
+// shares returns the bytes that each layer of a stage adds to what waits for the weights' halves. A layer adds them
+// when the backward's first half reaches it. The part of its input that its weights' half needs is the output of an
+// earlier layer. Those bytes are counted at that layer, since they are held until its turn anyway.
 func shares(p *profile.Profile, costs []profile.Cost, st plan.Stage, waits []int64) []int64 {
 	out := make([]int64, len(waits))
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {

@@ -7,10 +7,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// segments is which layers of a stage are computed again together, by layer from the stage's first.
+// segments says which layers of a stage are recomputed together, by layer from the stage's first.
 type segments struct {
 	runs [][2]int
-	of   []int // its run; -1: the layer keeps what its backward needs
+	of   []int // index of its run; -1: the layer is not recomputed
 }
 
 func segmentsOf(p *profile.Profile, st plan.Stage) segments {
@@ -25,7 +25,7 @@ func segmentsOf(p *profile.Profile, st plan.Stage) segments {
 	return s
 }
 
-// run is the layers that are computed again together with one: itself, where it is not.
+// run returns the layers that are recomputed together with this one; just this layer if it is not recomputed.
 func (s segments) run(at int) [2]int {
 	if s.of[at] < 0 {
 		return [2]int{at, at + 1}
@@ -33,11 +33,11 @@ func (s segments) run(at int) [2]int {
 	return s.runs[s.of[at]]
 }
 
-// apart says whether a layer reads another one, in front of it, that it is not computed again with.
+// apart reports whether layer at reads layer from without being recomputed together with it.
 func (s segments) apart(from, at int) bool { return s.of[from] != s.of[at] || s.of[at] < 0 }
 
-// recorded says, by layer from the stage's first, whether a backward needs what the layer reads: for its own, or
-// under recompute for that of a layer of its segment, which is computed again as a whole.
+// recorded reports for each layer of the stage whether a backward needs the layer's input. The layer's own backward
+// may need it. Under recompute that of any layer of its segment may, since a segment is recomputed as a whole.
 func (s segments) recorded(p *profile.Profile, st plan.Stage) []bool {
 	out := make([]bool, len(s.of))
 	for at := range out {
@@ -49,8 +49,8 @@ func (s segments) recorded(p *profile.Profile, st plan.Stage) []bool {
 	return out
 }
 
-// keeps says, by layer from the stage's first, whether what it has saved is there when its turn in the backward
-// comes: it has one itself, or a layer of the stage that has one reads it. Of segments all of it is.
+// keeps reports for each layer of the stage whether its saved values still exist at its turn in the backward. They
+// do if the layer has a backward, or if a layer of the stage that has one reads it. In segments all of them do.
 func (s segments) keeps(p *profile.Profile, st plan.Stage) []bool {
 	recorded := s.recorded(p, st)
 	out := slices.Clone(recorded)
@@ -64,8 +64,8 @@ func (s segments) keeps(p *profile.Profile, st plan.Stage) []bool {
 	return out
 }
 
-// left is, by layer from the stage's first, what a forward leaves: of a layer outside of segments what it has saved, of
-// one in a segment its output where a layer that is not computed again with it needs that.
+// left returns what a forward leaves for each layer of the stage. For a layer outside of segments it is what the
+// layer saved. For a layer in a segment it is the output, if a layer that is not recomputed with it needs it.
 func (s segments) left(p *profile.Profile, costs []profile.Cost, st plan.Stage) (saved, outputs []int64) {
 	saved, outputs = make([]int64, len(s.of)), make([]int64, len(s.of))
 	if len(s.runs) == 0 {

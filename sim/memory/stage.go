@@ -1,9 +1,9 @@
-// Package memory says what a stage holds: sim and the planners that count honestly ask it alone.
+// Package memory computes the bytes that a stage holds. sim and the planners with exact memory counts use it.
 //
-// In: a profile's layers, what they cost on a device, and the stage. Out: Held, by the rules of the runtime,
-// layer by layer; and Sums, the closed form of it by which searches compare thousands of stages. It is pure,
-// and knows values only: neither the order of instructions nor a clock. Nothing is refused: what the numbers
-// mean, their rooms check. The papers' own rules for memory are their planners'.
+// In: a profile's layers, their costs on a device, and the stage. Out: Held, computed layer by layer by the rules of
+// the runtime, and Sums, a closed form for searches that compare thousands of stages. The package has no state and
+// knows neither the order of instructions nor a clock. Nothing is refused; the packages that make the inputs check
+// them. The papers' own memory rules are in their planners.
 package memory
 
 import (
@@ -11,62 +11,61 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Held is what one replica of a stage holds for one micro-batch, or for its slice of one, and throughout; in
-// bytes as an allocator counts them. It has a number for each reason why bytes are held, and for each
-// instruction's most.
+// Held is what one replica of a stage holds, in bytes as an allocator counts them: for one micro-batch or its slice,
+// and throughout. It has a number for each reason why bytes are held, and for each instruction's most.
 type Held struct {
 	ActivationBytes int64 // sent to the next stage for each micro-batch
-	NoGradientBytes int64 // of ActivationBytes, those that no gradient comes back for
-	SavedBytes      int64 // held from forward to backward beside what was received
-	InputBytes      int64 // the input received, held as long
+	NoGradientBytes int64 // the part of ActivationBytes for which no gradient comes back
+	SavedBytes      int64 // held from forward to backward, in addition to the input received
+	InputBytes      int64 // the input received, held from forward to backward
 	PendingBytes    int64 // held from the first half of a split backward to the second
-	FixedBytes      int64 // parameters, buffers, optimizer states, and what is frozen
-	StateBytes      int64 // of FixedBytes, the optimizer's
-	FrozenBytes     int64 // of FixedBytes, what nobody changes: no update keeps a copy of it
+	FixedBytes      int64 // parameters, buffers, optimizer states and frozen values
+	StateBytes      int64 // the optimizer's part of FixedBytes
+	FrozenBytes     int64 // the part of FixedBytes that never changes: no update keeps a copy of it
 	ParameterBytes  int64 // gradients of parameters: what an all-reduce moves
-	ReferenceBytes  int64 // parameters and buffers that change: of a pipelines' reference, and of a step in its queue
+	ReferenceBytes  int64 // parameters and buffers that change: the size of a reference, and of a step in its queue
 
-	// WholeBytes is those of the gradients that a split backward's first half makes, because their layers
-	// have no halves.
+	// WholeBytes is the size of the gradients that a split backward's first half makes, because their layers have no
+	// halves.
 	WholeBytes int64
 
-	// The most held at once inside an instruction, above what was held before it.
-	// FirstBackwardPeak is of the first backward since an update, which makes the gradients
-	// as it goes; BackwardPeak of those that find them there. So are FirstInputPeak and InputPeak
-	// of a split backward's first half, FirstWeightPeak and WeightPeak of its second.
+	// The peak inside each instruction, above what was held before it. FirstBackwardPeak is that of the first backward
+	// after an update, which makes the gradients as it goes. BackwardPeak is that of later backwards, which find the
+	// gradients there. FirstInputPeak and InputPeak are the same for a split backward's first half, FirstWeightPeak and
+	// WeightPeak for its second.
 	ForwardPeak, EvaluatePeak, UpdatePeak int64
 	FirstBackwardPeak, BackwardPeak       int64
 	FirstInputPeak, InputPeak             int64
 	FirstWeightPeak, WeightPeak           int64
-	// LayerBytes is the bytes of the largest layer's parameters. A pipeline of several keeps a copy of them while it
-	// updates them, and an update that may be rolled back keeps one of their gradients.
+	// LayerBytes is the bytes of the largest layer's parameters. With several pipelines an update keeps a copy of them,
+	// and an update that may be rolled back keeps one of their gradients.
 	LayerBytes int64
 }
 
-// Of is what a stage holds, costs being those of all layers on its device and at its rows:
+// Of returns what a stage holds. costs are those of all layers on its device and at its rows. The rules:
 //
-//   - the model inputs that a stage reads are there from the forward to the backward, once
-//     however many of its layers read them;
-//   - a forward keeps what every layer saved, its output included; what crosses the cut
-//     behind is copied for the receiver;
-//   - under recompute a forward frees a layer's output after its last reader, unless a later
-//     segment of the stage reads it: the backward takes segment by segment, from the last, frees
-//     what it is about to make again and runs its forward again with everything kept;
-//   - a backward walks the layers down. A layer's gradients are there from the first
-//     reader that made them until the layer is done, and what it saved is freed with them;
-//   - a layer in front of which nothing learns has no backward: what it makes is kept only where a layer with
-//     one reads it, has no gradient, and a segment of such layers is not computed again;
-//   - gradients of parameters appear layer by layer in the first backward after an update. Of a backward in
-//     halves the first makes those of the layers that cannot be split, the second the others'. What waits
-//     for the second half, the gradient that a layer was given and what its forward saved for it,
-//     goes layer by layer while that half runs;
-//   - an optimizer with two states needs one more tensor of a parameter's size for a moment;
-//   - an update that is validated later keeps what it changes, parameters, states and buffers, as they
-//     were, and the gradients, until it is;
-//   - what is frozen is there once in each stage that reads it, without gradients, states or older versions;
-//   - where the replicas' sum goes on beside the next minibatch there are two sets of gradients;
-//   - of what replicas divide each has its part throughout, rounded up; gradients of a unit (Units) are whole until
-//     they are scattered, and its weights from the computation of the unit in front to the end of its own.
+//   - A stage holds the model inputs that it reads from the forward to the backward, once however many of its
+//     layers read them.
+//   - A forward keeps what every layer saved, including its output. What crosses the cut after the stage is copied
+//     for the receiver.
+//   - Under recompute a forward frees a layer's output after its last reader, unless a later segment of the stage
+//     reads it. The backward takes the segments from the last to the first. It frees the outputs that it is about to
+//     make again, and runs the segment's forward again with everything kept.
+//   - A backward goes from the last layer to the first. A layer's gradients exist from the first reader that made
+//     them until the layer is done; what the layer saved is freed with them.
+//   - A layer has no backward if neither it nor any layer before it learns. Its output is kept only if a layer with a
+//     backward reads it, and has no gradient. A segment of such layers is not recomputed.
+//   - The first backward after an update makes the gradients of parameters layer by layer. In a split backward the
+//     first half makes those of the layers that cannot be split, the second half the rest. What waits for the second
+//     half is the gradient that a layer received and what its forward saved for it. It is freed layer by layer while
+//     that half runs.
+//   - An optimizer with two states needs one more tensor of a parameter's size for a moment.
+//   - An update that is validated later keeps the old parameters, states and buffers, and the gradients, until then.
+//   - Frozen values exist once in each stage that reads them, without gradients, states or older versions.
+//   - If the replicas' sum goes on during the next minibatch, there are two sets of gradients.
+//   - Of what replicas divide, each replica holds its part throughout, rounded up. Gradients of a unit (Units) are
+//     whole until they are scattered. Its weights are whole from the computation of the unit in front to the end of
+//     its own.
 func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage, shard plan.Shard) (out Held) {
 	part := divided{shard, max(1, len(st.Devices))}
 	if st.FirstLayer > 0 {
@@ -127,7 +126,7 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage, shard plan.Shar
 	return out
 }
 
-// recording is the most that a forward which keeps everything holds, and what it leaves.
+// recording returns the peak of a forward that keeps everything, and the bytes it leaves.
 func recording(costs []profile.Cost, first, last int) (peak, kept int64) {
 	for l := first; l <= last; l++ {
 		peak = max(peak, kept+costs[l].ForwardPeakBytes)
@@ -136,7 +135,8 @@ func recording(costs []profile.Cost, first, last int) (peak, kept int64) {
 	return peak, kept
 }
 
-// feedBytes is the model inputs that a stage reads for one micro-batch: all, or those that layers of by read.
+// feedBytes returns the bytes of the model inputs that a stage reads for one micro-batch. If by is not nil, only
+// those that layers with by true read count.
 func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage, by []bool) int64 {
 	fed := map[string]int64{}
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
@@ -154,19 +154,18 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage, by []boo
 	return bytes
 }
 
-// backwardPeak is the most held inside a backward above what was held before it. inside is what a
-// layer's backward holds for a moment, leaves what it leaves behind: its parameters' gradients, nil where
-// they are there already; of the first half of a backward, also what the second needs. kept is the outputs that
-// segments left.
+// backwardPeak returns the peak of a backward, above what was held before it. inside returns what a layer's backward
+// holds for a moment. leaves is what each layer leaves after it: its parameters' gradients if they do not exist yet
+// (nil if they do), and after a first half also what the second half needs. kept is the outputs that segments left.
 func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, leaves,
 	kept []int64) int64 {
 	held, peak := int64(0), int64(0)
-	made := given(p, st) // layers of the stage, or before it, whose output has a gradient here
+	made := given(p, st) // layers, of the stage or before it, whose output has a gradient here
 	again := segmentsOf(p, st)
 	there := again.keeps(p, st)
 	for l := st.LastLayer; l >= st.FirstLayer; l-- {
 		at := l - st.FirstLayer
-		if run := again.run(at); again.of[at] >= 0 && run[1] == at+1 { // a segment's last
+		if run := again.run(at); again.of[at] >= 0 && run[1] == at+1 { // the last layer of a segment
 			for i := run[0]; i <= at; i++ {
 				held -= kept[i]
 			}
@@ -197,8 +196,8 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, insid
 	return peak
 }
 
-// later is the memory of a backward that adds to existing gradients of the parameters; first is that of one that makes
-// them.
+// later returns the memory of a backward that adds to existing parameter gradients; first returns that of one that
+// makes them.
 func later(c *profile.Cost) int64 { return c.BackwardPeakBytes }
 
 func first(c *profile.Cost) int64 {
@@ -208,8 +207,8 @@ func first(c *profile.Cost) int64 {
 	return c.BackwardPeakBytes
 }
 
-// given is the layers of a stage that a later stage reads: their gradients are there when the
-// stage's backward begins, and go with the layer.
+// given returns the layers of a stage that a later stage reads. Their gradients exist when the stage's backward
+// begins, and are freed after the layer's backward.
 func given(p *profile.Profile, st plan.Stage) map[int]bool {
 	out := map[int]bool{}
 	for _, l := range p.Layers[st.LastLayer+1:] {
@@ -222,8 +221,8 @@ func given(p *profile.Profile, st plan.Stage) map[int]bool {
 	return out
 }
 
-// passPeak is the most held inside a forward without a graph, and what it leaves: the bytes
-// of kept by layer, nil where nothing is kept.
+// passPeak returns the peak of a forward without a graph, and the bytes it leaves. kept holds the bytes that each
+// layer keeps, and nil means none.
 func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, kept []int64) (peak, left int64) {
 	last := map[int]int{} // the last layer that reads each layer's output
 	for l := st.FirstLayer; l < len(p.Layers); l++ {
@@ -231,7 +230,7 @@ func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, kept []in
 			last[from] = l
 		}
 	}
-	ends := make([]int64, len(p.Layers)) // by layer: bytes that it is the last to read
+	ends := make([]int64, len(p.Layers)) // by layer: bytes whose last reader it is
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		if kept != nil && kept[l-st.FirstLayer] > 0 {
 			left += kept[l-st.FirstLayer]

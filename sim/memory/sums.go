@@ -5,33 +5,33 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Sums is sums over runs of layers on one device type at one number of rows. With them the bytes that a stage holds
-// are a few subtractions.
+// Sums holds sums over the first layers, on one device type at one number of rows. With them the bytes that a stage
+// holds are a few subtractions.
 //
-// It counts what Of does, but for what depends on more than sums: a parameter shared inside a stage counts
-// for each of its layers, model inputs do not count, and of what is held for a moment only the widest layer's
-// does. So it ranks plans, and says about what fits; simulating one knows better.
+// It counts what Of counts, with simplifications for what is not a sum. A parameter shared inside a stage counts for
+// each of its layers, model inputs do not count, and of what is held for a moment only the widest layer's counts. So
+// it can rank plans and tell approximately whether they fit; a simulation is more exact.
 type Sums struct {
-	Gradients []int64 // of the parameters of all layers before each; the last is of all
-	Cut       []int64 // what crosses the cut before each layer
+	Gradients []int64 // of the parameters of all layers before each; the last element is the total
+	Cut       []int64 // bytes that cross the cut before each layer
 
-	weights, states, still []int64 // of all layers before each: parameters; the optimizer's; what nobody divides
+	weights, states, still []int64 // of all layers before each: parameters; optimizer states; what is not divided
 	saved                  []int64 // of all layers before each: what a forward saves
 	costs                  []profile.Cost
-	widest                 []int64  // of each blockOf layers, what the one that needs most needs while it runs
-	blocks                 []string // of each layer (plan.BlockOf)
+	widest                 []int64  // by group of blockOf layers: the largest need of a layer while it runs
+	blocks                 []string // name of each layer's block (plan.BlockOf)
 }
 
-// Replicas is how many have a stage, and what they divide; its zero value is one.
+// Replicas is the number of a stage's replicas, and what they divide. Its zero value is one replica.
 type Replicas struct {
 	N     int
 	Shard plan.Shard
 }
 
-// blockOf is how many layers are in a block; Sums keep the widest layer of each.
+// blockOf is the number of layers in a group; Sums keeps the widest layer of each group.
 const blockOf = 64
 
-// SumsOf is the sums of all layers, costs being theirs on one device type at one number of rows.
+// SumsOf returns the sums of all layers. costs are those of the layers on one device type at one number of rows.
 func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 	n := len(costs)
 	s := &Sums{
@@ -47,7 +47,7 @@ func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 			}
 		}
 	}
-	read := make([]bool, n) // by a layer with a backward
+	read := make([]bool, n) // whether a layer with a backward reads it
 	for _, layer := range p.Layers {
 		for _, from := range layer.From {
 			if from >= 0 && !layer.NoGradient {
@@ -78,10 +78,10 @@ func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 	return s
 }
 
-// running is what a layer needs while it runs, beside what it saves.
+// running returns the bytes that a layer needs while it runs, in addition to what it saves.
 func running(c *profile.Cost) int64 { return max(c.WorkspaceBytes, c.BackwardPeakBytes-c.SavedBytes) }
 
-// Widest is the most that a layer of from..to-1 needs while it runs, 0 at least.
+// Widest returns the most bytes that a layer of from..to-1 needs while it runs, at least 0.
 func (s *Sums) Widest(from, to int) int64 {
 	most := int64(0)
 	for k := from; k < to; {
@@ -96,9 +96,9 @@ func (s *Sums) Widest(from, to int) int64 {
 	return most
 }
 
-// Held is about what a stage of layers from..to-1 holds with so many micro-batches in flight. Where it
-// recomputes, one in flight is what crosses the cuts in front of its segments, and the largest segment's
-// activations are there once.
+// Held returns approximately what a stage of layers from..to-1 holds with inFlight micro-batches. Under recompute
+// each micro-batch holds what crosses the cuts in front of the segments, and the largest segment's activations exist
+// once.
 func (s *Sums) Held(from, to, inFlight int, again plan.Recompute, r Replicas) int64 {
 	part := divided{r.Shard, max(1, r.N)}
 	always := s.still[to] - s.still[from] + part.weights(s.weights[to]-s.weights[from]) +
@@ -120,7 +120,8 @@ func (s *Sums) Held(from, to, inFlight int, again plan.Recompute, r Replicas) in
 	return always + int64(inFlight)*kept + segment
 }
 
-// inBlocks is what a micro-batch in flight keeps where blocks are computed again, and the largest block's activations.
+// inBlocks returns, where blocks are recomputed, the bytes that a micro-batch in flight keeps, and the activations
+// of the largest block.
 func (s *Sums) inBlocks(from, to int) (kept, block int64) {
 	kept = s.Cut[from]
 	for at := from; at < to; {
