@@ -14,30 +14,30 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Advancing adapts the depths of a plan's schedule while it trains (AvgPipe §4.2, Algorithm 1;
-// family.Advance): Programs of Every steps, each with one forward more in advance, while their
-// median step gets faster and memory lasts; from then on the depths that were fastest. Depths
-// change the order of instructions and no bit of what they compute.
+// Advancing adapts the depths of a plan's schedule during training (AvgPipe §4.2, Algorithm 1; family.Advance). It
+// tries Programs of Every steps, each with one more forward in advance, while the median step gets faster and memory
+// suffices. Then it keeps the fastest depths. Depths change the order of instructions, never the bits that they
+// compute.
 type Advancing struct {
 	Plan  *plan.Plan
 	Model *model.Model
 	Clip  bool
-	Rule  family.AdvanceRule // "" is schedule.Graded
-	Every int                // steps of the same depths before they are judged; 0: 8
-	// Patience and MinGain are family.Advance's; 0 stands for 2 advances and 1 % of a step,
-	// which is about what steps vary by themselves.
+	Rule  family.AdvanceRule // "" means schedule.Graded
+	Every int                // steps with the same depths before they are judged; 0 means 8
+	// Patience and MinGain are those of family.Advance. 0 means 2 advances and 1 % of a step, which is about the
+	// natural variation of step times.
 	Patience int
 	MinGain  float64
-	// Fits says whether there is memory for these depths; nil: for any.
+	// Fits reports whether memory suffices for these depths; nil means always.
 	Fits func(depths []int) bool
-	// OnDepths is told of the depths of the next steps and those that have just been measured. stepS is the time of a
-	// step with the measured ones, in seconds, 0 when there is none yet; settled says that the depths are final.
+	// OnDepths is called with the depths of the next steps and the depths just measured. stepS is the step time with
+	// the measured depths, in seconds; 0 means that it is not known yet. settled means that the depths are final.
 	OnDepths func(next, measured []int, stepS float64, settled bool)
 
 	control *family.Advance
 	depths  []int
 	settled bool
-	from    int // the first step with these depths
+	from    int // the first step with the current depths
 }
 
 const (
@@ -46,7 +46,7 @@ const (
 	defaultAdvanceGain     = 0.01
 )
 
-// Next is a Config's Next.
+// Next implements Config.Next.
 func (a *Advancing) Next(so trace.Timeline, steps int) (*schedule.Program, error) {
 	if a.control == nil {
 		if err := a.begin(); err != nil {
@@ -88,7 +88,8 @@ func (a *Advancing) begin() error {
 	return err
 }
 
-// adapt judges the depths by the steps since they were chosen. The first has the pipeline fill.
+// adapt judges the depths by the steps since they were chosen. It ignores the first of them, which fills the
+// pipeline.
 func (a *Advancing) adapt(so trace.Timeline) {
 	var took []float64
 	for i, m := range so.Steps {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// Check says what Train would refuse, the checkpoint to go on from included, without
-// running or writing anything.
+// Check returns the error with which Train would refuse this Config, without running or writing anything. It also
+// checks the checkpoint to resume from.
 func (c Config) Check() error {
 	c, err := c.filled()
 	if err != nil {
@@ -38,8 +38,8 @@ func (c Config) Check() error {
 	return from.Close()
 }
 
-// runnable refuses a Program that cannot run to its end, or not on this plan's workers. It also refuses one whose
-// sums do not ascend, before anything of it begins.
+// runnable returns an error for a Program that cannot run to its end or does not fit this plan's workers. It also
+// refuses a Program whose sums do not ascend, before any of it runs.
 func (c Config) runnable(p *schedule.Program) error {
 	if _, err := check.Check(p); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (c Config) runnable(p *schedule.Program) error {
 	return cmp.Or(executable(p, c.Plan), c.ordered(p))
 }
 
-// ordered refuses a Program whose sums do not ascend, unless any order will do.
+// ordered returns an error for a Program whose sums do not ascend, unless Train.AnyOrder is set.
 func (c Config) ordered(p *schedule.Program) error {
 	if c.Train.AnyOrder {
 		return nil
@@ -58,14 +58,15 @@ func (c Config) ordered(p *schedule.Program) error {
 	return nil
 }
 
-// executable refuses a Program with an instruction that its worker could not execute: of a stage that the
-// worker does not hold, and of a Program that saves or evaluates alone, which comes with what it reads and
-// writes. Check has refused both of these within a Program that trains.
+// executable returns an error for a Program with an instruction that its worker could not execute. That is an
+// instruction for a stage which the worker does not hold, or a save or evaluation. Saves and evaluations run in
+// Programs of their own, with a description of what they read and write; within a training Program, Check has
+// refused them already.
 func executable(p *schedule.Program, of *plan.Plan) error {
 	_, s := schedule.FromPlan(of)
 	holds := func(worker int, in schedule.Instruction) bool {
 		on := s.Placement[in.Stage]
-		if p.IsServer(int(in.Pipeline)) { // the last of its stage's workers
+		if p.IsServer(int(in.Pipeline)) { // the last of its stage's workers is the server
 			on = on[len(on)-1:]
 		}
 		return int(in.Replica) < len(on) && on[in.Replica] == worker
@@ -88,7 +89,7 @@ func executable(p *schedule.Program, of *plan.Plan) error {
 	return nil
 }
 
-// CheckPlan refuses plans that Train cannot carry out on this model; perSlice is Training.PerSlice.
+// CheckPlan returns an error for a plan that Train cannot carry out on this model. perSlice is Training.PerSlice.
 func CheckPlan(p *plan.Plan, m *model.Model, perSlice bool) error {
 	if id := m.ID(); p.ModelID != "" && p.ModelID != id {
 		return fmt.Errorf("run: the plan is for model %s (%s); this is %s (%s)", p.Model, p.ModelID, m.Name, id)

@@ -8,13 +8,13 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// readings is how often clocks are read at once: of a few questions one is answered quickly.
+// readings is how often each clock is read in a row, so that at least one reading is answered quickly.
 const readings = 8
 
-// sinceS is a moment on the leader's clock.
+// sinceS converts t to seconds on the leader's clock.
 func (p *peers) sinceS(t time.Time) float64 { return t.Sub(p.began).Seconds() }
 
-// readClocks asks all processes for the time on their clocks, unless there is one alone or the run has failed.
+// readClocks asks all processes for the time on their clocks. It does nothing with one process or after a failure.
 func (l *leader) readClocks() {
 	if len(l.peers.links) == 1 || !l.state.Ready() {
 		return
@@ -31,7 +31,8 @@ func (l *leader) readClocks() {
 	}
 }
 
-// placed writes into a Timeline where its workers are, in a run that says so.
+// placed writes the processes and the place of each worker into a Timeline. It does nothing in a run of one process
+// without host names.
 func (l *leader) placed(t *trace.Timeline) {
 	w := l.job.World
 	if n := len(l.peers.links); n == 1 && w.Hosts == nil {
@@ -49,8 +50,9 @@ func (l *leader) placed(t *trace.Timeline) {
 	}
 }
 
-// remark puts the marks of steps whose computations are all in the Timeline where these are. While the run went on
-// the marks were made by what was known of the clocks then. Computed has what each step has computed, as marked.
+// remark sets the start and end of each step from its events, if the Timeline has all its computations. During the
+// run the marks were computed from less exact clock readings. Computed has the busy time of each step, as marked
+// then.
 func remark(t *trace.Timeline) {
 	of := map[int][]*trace.Event{}
 	for i := range t.Events {
@@ -72,7 +74,7 @@ func remark(t *trace.Timeline) {
 		}
 		whole := true
 		for w, s := range missing {
-			whole = whole && math.Abs(s) <= busy[w]/1000 // clocks do not have quite the same pace
+			whole = whole && math.Abs(s) <= busy[w]/1000 // the clocks' rates differ a little
 		}
 		if whole {
 			m.StartS, m.EndS = startS, endS

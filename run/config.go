@@ -23,157 +23,163 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Data is what a run reads. Test may be nil where nothing is evaluated. Workers read at
-// the same time.
+// Data holds the data that a run reads. Test may be nil if nothing is evaluated. Workers read concurrently.
 type Data struct {
 	Train, Test data.Split
 }
 
-// Checkpointing says where and how often a run saves itself.
+// Checkpointing says where and how often a run writes checkpoints.
 type Checkpointing struct {
-	Dir   string // empty: never
-	Every int    // steps between two checkpoints; 0: only at the end and when stopped
-	Keep  int    // how many of the run's own are kept, the newest ones; 0 keeps all
-	// ByStage has stages of a stream save themselves every so many steps, each behind its own last update, and nothing
-	// is drained for it; see Checkpoints in the package's description.
+	Dir   string // empty means never
+	Every int    // steps between two checkpoints; 0 means only at the end and when stopped
+	Keep  int    // how many of the run's own checkpoints are kept, the newest ones; 0 keeps all
+	// ByStage makes each stage of a stream save itself after its own last update of every period, without a drain. See
+	// Checkpoints in the package comment.
 	ByStage bool
-	// Claim asks whether the run may use a checkpoint folder that is not the leader's; nil: nobody is asked. It is
-	// called in the first of the processes that have the folder, before anything there is changed, and calls arrange,
-	// which sets aside what is there. Its error ends the run.
+	// Claim asks whether the run may use a checkpoint folder that is not the leader's; nil means that no question is
+	// asked. It is called in the first of the processes that have the folder, before anything there changes. It must
+	// call arrange, which sets aside the folder's earlier contents. An error of Claim ends the run.
 	Claim func(arrange func() error) error
 }
 
-// Hooks are called as a run goes on, one at a time, on a goroutine that no worker waits for.
+// Hooks are called during a run, one at a time, on a goroutine that no worker waits for.
 type Hooks struct {
 	OnStep       func(StepReport)
 	OnEvaluation func(trace.Evaluation)
 	OnCheckpoint func(dir string, steps int)
-	// OnQuiet is called when nothing has happened for StallAfter, and again each time as long, while workers
-	// compute: what each of all is at or waits for, followed by one that it waits for. A run cannot tell a slow
-	// device from one that hangs.
+	// OnQuiet is called when nothing has happened for StallAfter while workers compute, and again after each further
+	// StallAfter. chain says what each worker does or waits for; each entry is followed by one that it waits for. A run
+	// cannot distinguish a slow device from one that hangs.
 	OnQuiet func(quiet time.Duration, chain []string)
-	// OnPart is called, in any process, when its own part of a step stands. It must not take long: workers wait for it.
+	// OnPart is called in every process when its own part of a step is complete. It must return quickly: workers wait
+	// for it.
 	OnPart func(step int)
-	// OnPace is called when a worker becomes a straggler, or is one no longer. It is called once when the workers are
-	// slower than their profiles alike.
+	// OnPace is called when a worker becomes a straggler or stops being one. It is called once if all workers are
+	// slower than their profiles by the same factor.
 	OnPace func(Pace)
-	// OnLate is called when a step takes far longer than others so far. It is called again each time when the step has
-	// taken twice as long as then. late is how long it has taken, usual how long others take, and chain what each
-	// worker is at or waits for, as in OnQuiet.
+	// OnLate is called when a step takes far longer than earlier steps. It is called again each time the step's
+	// duration has doubled since the last call. late is how long the step has taken, usual is how long earlier steps
+	// took, and chain is as in OnQuiet.
 	OnLate func(late, usual time.Duration, chain []string)
-	// WantsTrace is asked about each step that stands, and must return at once. Where it says yes OnTrace is called with
-	// the Timeline of that step, unless nobody has it any more or it is too long. With neither nothing is done.
+	// WantsTrace is called for each complete step and must return at once. If it returns true, OnTrace is called with
+	// the Timeline of that step, unless the record is already gone or too long. If one of the two is nil, neither is
+	// called.
 	WantsTrace func(step int) bool
 	OnTrace    func(*trace.Timeline)
-	// OnTaken is called before the first step where another run has bound its workers to this processor, among others.
-	// This run's are then bound to none.
+	// OnTaken is called before the first step if another run has bound its workers to this processor. This run's
+	// workers are then not bound at all.
 	OnTaken func(processor int)
 }
 
-// StepReport is what is known once a step is done.
+// StepReport describes a completed step.
 type StepReport struct {
 	Step             int
 	Loss             float64 // mean over the step's batch
-	Rate             float64 // learning rate it was updated with
-	Seconds          float64 // from its first forward to its last update
+	Rate             float64 // learning rate of the step's update
+	Seconds          float64 // from the step's first forward to its last update
 	SamplesPerSecond float64
 	Bubble           float64 // 1 - sum(busy) / (workers x step)
-	BusySeconds      float64 // computing, summed over workers
-	GradientNorm     float64 // before clipping; 0 where nothing is clipped
+	BusySeconds      float64 // compute time, summed over workers
+	GradientNorm     float64 // before clipping; 0 without clipping
 	Workers          []control.Did
 }
 
-// Pace is how fast a worker computes beside its profile, now that this has changed.
+// Pace describes a change in how fast a worker computes compared with its profile.
 type Pace struct {
 	pace.Change
-	Text string // the same in a sentence
+	Text string // the change as a sentence
 }
 
-// Training says how long a model is trained, by which updates, and how often it is evaluated.
+// Training says how long a model is trained, with which updates, and how often it is evaluated.
 type Training struct {
-	Steps     int // in all, those before a resumed checkpoint included
+	Steps     int // total, including the steps before a resumed checkpoint
 	Optimizer optim.Settings
 	Rate      optim.Rate
-	// RateFactor is what Rate was multiplied by, by the rule RateScale, for checkpoints to record. 0 is 1.
+	// RateFactor is what Rate was multiplied by, under the rule RateScale; checkpoints record it. 0 means 1.
 	RateScale  string
 	RateFactor float64
-	Clip       float64 // limit of the gradients' global norm; 0: none
-	Seed       uint64  // of first values and dropout masks
-	// PerSlice admits layers that normalise over a micro-batch where replicas split micro-batches: each replica then
-	// normalises over its own slice. Without it such a plan is refused.
+	Clip       float64 // limit of the gradients' global norm; 0 means none
+	Seed       uint64  // for initial values and dropout masks
+	// PerSlice allows layers that normalise over a micro-batch in a plan whose replicas split micro-batches. Each
+	// replica then normalises over its own slice. Without PerSlice such a plan is refused.
 	PerSlice bool
-	// AnyOrder admits Programs that sum gradients in another order than that of micro-batches. Without it they are
-	// refused, as their bits are not those of one worker.
+	// AnyOrder allows Programs that sum gradients in an order other than that of the micro-batches. Without it they are
+	// refused, because their result differs in bits from that of one worker.
 	AnyOrder bool
 
-	EvalEvery int // steps between two evaluations; 0: only at the end, if there is test data
-	EvalRows  int // of the test data; 0: all
+	EvalEvery int // steps between two evaluations; 0 means only at the end, if there is test data
+	EvalRows  int // rows of test data to evaluate; 0 means all
 
-	// Replay, of weight policy asp, makes the updates in the order that another run recorded: its Timeline.Applied, which
-	// has all steps of this run. The weights then have the same bits. nil: in the order in which gradients arrive.
+	// Replay applies the updates of weight policy asp in the order that another run recorded in Timeline.Applied, so
+	// that the weights have the same bits. It must have all steps of this run. nil means in the order in which
+	// gradients arrive.
 	Replay []trace.Applied
-	// ReplaySeen does the same for elastic averaging with the reference beside the pipelines: the other run's
+	// ReplaySeen does the same for elastic averaging with the reference beside the pipelines. It is the other run's
 	// Timeline.Seen.
 	ReplaySeen []trace.Seen
 }
 
-// Machine says where the workers are, and what those of this process compute with.
+// Machine says where the workers are and what the workers of this process compute with.
 type Machine struct {
-	World *process.World // nil: all workers are in this process
-	// Place is what the run may change of its process, and of the processors that it has; nil: nothing.
+	World *process.World // nil means that all workers are in this process
+	// Place says what the run may change in its process and which processors it may use; nil means that it changes
+	// nothing.
 	Place            *place.Policy
-	ThreadsPerWorker int // of one operator; 0: 1
-	Cores            int // that the workers of this process share; 0: each has its own
-	// Ahead is how many computations may be queued on a device when it is given the next one; 0: none. It is for devices
-	// that return before they have computed anything, and shared cores require 0.
+	ThreadsPerWorker int // threads within one operator; 0 means 1
+	Cores            int // cores that the workers of this process share; 0 means that each has its own
+	// Ahead is how many computations may already be queued on a device when it gets the next one; 0 means none. It is
+	// for devices that return before they have computed. Shared cores require 0.
 	Ahead int
 }
 
-// Wire says how workers send each other messages, and who sums gradients over replicas.
+// Wire says how workers send each other messages, and how replicas sum gradients.
 type Wire struct {
-	// Carriers makes what messages between the workers go over; nil: wire.InProcess. The run closes them.
+	// Carriers makes the carriers of messages between workers; nil means wire.InProcess. The run closes them.
 	Carriers func(workers int) ([]wire.Carrier, error)
-	// Slots is how many messages from one worker to another may be in flight or wait to be received; 0: as many as
-	// the Program can have there in any timing (check.InFlight). A Program that would block with so few is refused.
+	// Slots is how many messages from one worker to another may be in flight or wait at the receiver. 0 means as many
+	// as the Program can have there in any timing (check.InFlight). A Program that would block with this number is
+	// refused.
 	Slots int
-	// BucketBytes is how many bytes of gradients replicas sum at once, at least; 0: the plan's, or schedule.BucketBytes.
+	// BucketBytes is the least number of gradient bytes that replicas sum at once; 0 means the plan's, or
+	// schedule.BucketBytes.
 	BucketBytes int64
-	// Meet has another library sum gradients over replicas, in an order of its own: all replicas are left with
-	// the same bits, but not with those of one worker. nil: in rank order.
+	// Meet lets another library sum gradients over replicas, in its own order. All replicas then have the same bits,
+	// but not those of one worker. nil means that millrace sums them in rank order.
 	Meet process.Meet
 }
 
-// Resuming says which checkpoint a run goes on from. The zero value is a run from the start.
+// Resuming says which checkpoint a run resumes from. The zero value starts anew.
 type Resuming struct {
 	At string // a checkpoint, or a directory of them
-	// Open is what At names, where that is open already or on several hosts; Train closes it. nil: Train opens it.
+	// Open is the checkpoint that At names, if it is already open or on several hosts; Train closes it. nil means that
+	// Train opens At.
 	Open *checkpoint.Checkpoint
-	// Averaged admits a checkpoint of another number of pipelines than the run's: all begin at the reference, with the
-	// average of the optimizer states. Without it such a checkpoint is refused.
+	// Averaged allows a checkpoint with another number of pipelines than the run has. All pipelines then begin at the
+	// reference, with the average of the optimizer states. Without Averaged such a checkpoint is refused.
 	Averaged bool
 }
 
-// Watching says when workers are taken for slow, late or stalled.
+// Watching says when a worker or a run counts as slow, late or stalled.
 type Watching struct {
-	// ProfileS is how long each worker should compute in a step, in seconds, by which stragglers are found; nil: nobody
-	// looks for any, nor under asp, where each worker goes at its own pace.
+	// ProfileS is how long each worker should compute per step, in seconds; it is used to find stragglers. nil means
+	// that stragglers are not looked for. They are not looked for under asp either, where each worker has its own pace.
 	ProfileS []float64
-	// StallAfter is how long a run waits while nothing happens: while all workers wait, while a process gets ready or
-	// carries out an order, while it answers or leaves; 0: 5 minutes. Bytes that move are something that happens, so
-	// that slow links and disks may take longer. A run in which no worker can ever go on ends at once.
+	// StallAfter is how long a run waits while nothing happens; 0 means 5 minutes. It applies while all workers wait
+	// and while a process starts, carries out an order, answers or leaves. A transfer in progress counts as something
+	// happening, so that slow links and disks may take longer. A run in which no worker can ever continue ends at once.
 	StallAfter time.Duration
-	// LateAfter is how long a step takes at least before Hooks.OnLate is called; 0: 5 seconds.
+	// LateAfter is the least time that a step takes before Hooks.OnLate is called; 0 means 5 seconds.
 	LateAfter time.Duration
 }
 
-// Keeping says what the Result has of a run beside its numbers.
+// Keeping says what the Result contains besides its numbers.
 type Keeping struct {
-	Steps    int            // last steps whose events are kept in full; 0: 8
+	Steps    int            // last steps whose events are kept in full; 0 means 8
 	WantStep func(int) bool // further steps to keep in full
 	Weights  bool           // the final parameters and buffers
 }
 
-// Config is a training run.
+// Config describes a training run.
 type Config struct {
 	Model  *model.Model
 	Plan   *plan.Plan
@@ -183,41 +189,41 @@ type Config struct {
 	Train   Training
 	Machine Machine
 	Wire    Wire
-	// Checkpoint periods, like Train.EvalEvery, are drains in the Programs, whether or not anybody stops there.
+	// Checkpoint periods, like Train.EvalEvery, put drains into the Programs, even if the run does not stop there.
 	Checkpoint Checkpointing
 	Resume     Resuming
 	Watch      Watching
 	Keep       Keeping
 	Hooks      Hooks
 
-	// Next is asked at every boundary between Programs for the lowered Program of the next
-	// `steps` steps at most (its Repeat times its Period); nil: the plan's own schedule. The
-	// Timeline is that of the run so far.
+	// Next is called at every boundary between Programs. It returns the lowered Program for at most the next `steps`
+	// steps (its Repeat times its Period). nil means the plan's own schedule. The Timeline is that of the run until
+	// now.
 	Next func(so trace.Timeline, steps int) (*schedule.Program, error)
-	// Begin is called once, when workers and the first Program are ready, and no step has been taken. Its error ends the
-	// run as one of the run's own would.
+	// Begin is called once, when the workers and the first Program are ready but before the first step. Its error ends
+	// the run like any other error.
 	Begin func() error
-	// Class names the kind of an error for the other processes (control.Failed); nil: none.
+	// Class names the kind of an error for the other processes (control.Failed); nil means that kinds are not named.
 	Class func(error) string
 
-	without process.Wait // left out, by a test
-	unit    int          // steps by whose multiples a Program may end (StopUnit); filled in
-	longest int          // steps of one Program, at most; filled in, from what a test says or maxRepeat
-	// who may start; nil: a machine.Process
+	without process.Wait // waits that a test disables
+	unit    int          // a Program may end after multiples of this many steps (StopUnit); filled in
+	longest int          // most steps of one Program; filled in from a test's value or maxRepeat
+	// decides which instruction may start; nil means a machine.Process
 	decide func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error)
 }
 
-// Result is what a run leaves.
+// Result is the outcome of a run.
 type Result struct {
 	Timeline    trace.Timeline
-	Steps       int     // done in all
-	Loss        float64 // of the last step done in this run
-	Stopped     bool    // the context ended it before Steps; it finished its step and saved itself
-	Checkpoint  string  // directory of the last checkpoint written; empty: none
-	Leaked      int     // handles still open when the devices were closed: a bug of ours if not 0
-	PeakBytes   []int64 // by worker, by the device's allocator
+	Steps       int     // total
+	Loss        float64 // of the last step of this run
+	Stopped     bool    // the context ended the run before Steps; it finished its step and saved a checkpoint
+	Checkpoint  string  // directory of the last checkpoint written; empty if none
+	Leaked      int     // handles still open when the devices were closed; anything but 0 is a bug of millrace
+	PeakBytes   []int64 // by worker, from the device's allocator
 	BubbleMean  float64 // over all steps of this run
-	BusySeconds float64 // computing, summed over workers and steps
+	BusySeconds float64 // compute time, summed over workers and steps
 	Weights     map[string]process.Weight
 }
 
@@ -227,10 +233,10 @@ const (
 	defaultLateAfter  = 5 * time.Second
 )
 
-// usual is the carriers of a run that does not say; tests put others in their place.
+// usual returns the carriers of a run whose Config names none. Tests replace it.
 var usual = func(*Config) func(workers int) ([]wire.Carrier, error) { return wire.InProcess }
 
-// filled is the config with its defaults, or what is wrong with it.
+// filled returns the Config with its defaults, or an error if it is invalid.
 func (c Config) filled() (Config, error) {
 	if err := c.contradicts(); err != nil {
 		return c, err
@@ -239,8 +245,8 @@ func (c Config) filled() (Config, error) {
 		return c, err
 	}
 	c.longest = cmp.Or(c.longest, maxRepeat)
-	// Programs are the leader's: other processes know no schedule that was read from a file. With Next they are none of
-	// the plan's.
+	// Only the leader has the Programs: other processes do not know schedules read from a file. With Next the Programs
+	// are not the plan's.
 	leads := c.Machine.World == nil || c.Machine.World.Rank == 0
 	if leads && (c.Next == nil || c.Checkpoint.ByStage) {
 		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1)
@@ -265,7 +271,7 @@ func (c Config) filled() (Config, error) {
 	return c, nil
 }
 
-// contradicts refuses numbers out of their ranges, and settings that are not of each other.
+// contradicts returns an error for numbers out of range and for settings that exclude each other.
 func (c *Config) contradicts() error {
 	switch {
 	case c.Model == nil || c.Plan == nil || c.Engine == nil || c.Data.Train == nil:
@@ -304,7 +310,7 @@ func (c *Config) contradicts() error {
 	return nil
 }
 
-// trains refuses a plan, an optimizer and a rate that the engine does not train the model with.
+// trains returns an error if the engine cannot train the model with this plan, optimizer and rate.
 func (c *Config) trains() error {
 	if c.Machine.Place != nil {
 		if err := c.Machine.Place.Bind.Check(); err != nil {
@@ -325,7 +331,7 @@ func (c *Config) trains() error {
 	return CheckPlan(c.Plan, c.Model, c.Train.PerSlice)
 }
 
-// defaults gives what is not said its usual value.
+// defaults sets unset fields to their defaults.
 func (c *Config) defaults() {
 	c.Machine.ThreadsPerWorker = max(c.Machine.ThreadsPerWorker, 1)
 	c.Keep.Steps = cmp.Or(c.Keep.Steps, defaultKeepSteps)
@@ -344,7 +350,7 @@ func (c *Config) defaults() {
 	}
 }
 
-// splits says whether a plan gives replicas slices of micro-batches.
+// splits reports whether a plan gives replicas slices of micro-batches.
 func splits(p *plan.Plan) bool {
 	return p.Replication == string(schedule.Split) && slices.ContainsFunc(p.Stages,
 		func(s plan.Stage) bool { return len(s.Devices) > 1 })

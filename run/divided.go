@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// pieces is the plan and the model as they are executed: of a layer that stages divide (BaPipe §3.3.2) each piece is a
-// layer. What a run says, saves and is resumed by is of the whole ones.
+// pieces returns the plan and the model as they are executed: each piece of a divided layer (BaPipe §3.3.2) becomes
+// a layer. Reports, checkpoints and resuming use the whole layers.
 func pieces(p *plan.Plan, m *model.Model) (*plan.Plan, *model.Model, error) {
 	if !p.Divided() {
 		return p, m, nil
@@ -26,7 +26,8 @@ func pieces(p *plan.Plan, m *model.Model) (*plan.Plan, *model.Model, error) {
 	return p, m, nil
 }
 
-// divisible refuses layers that stages cannot divide, and stages that would step their parts at different times.
+// divisible returns an error for layers that stages cannot divide, and for stages that would update their parts at
+// different times.
 func divisible(p *plan.Plan, m *model.Model) error {
 	if _, _, err := pieces(p, m); err != nil {
 		return err
@@ -43,7 +44,7 @@ func divisible(p *plan.Plan, m *model.Model) error {
 	return nil
 }
 
-// steppable refuses an optimizer that looks at a whole parameter where stages have rows of one.
+// steppable returns an error for an optimizer that needs a whole parameter where stages hold only rows of it.
 func steppable(o optim.Settings, p *plan.Plan, m *model.Model) error {
 	if o.Kind != optim.LARS {
 		return nil

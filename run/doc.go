@@ -1,90 +1,97 @@
 // Package run executes Programs on real tensors and the real clock.
 //
-// In: a model, a plan, an engine, data, an optimizer. Out: a trained model in
-// checkpoints, and a trace.Timeline of what happened.
-// Refused: plans for another model, Programs that do not pass Check, checkpoints of another
-// model or batch; during a run, a loss or a gradient norm that is not finite.
+// Input: a model, a plan, an engine, data and an optimizer. Output: a trained model in checkpoints, and a
+// trace.Timeline of what happened. It refuses plans for another model, Programs that do not pass Check, and
+// checkpoints of another model or batch. During a run it refuses a loss or a gradient norm that is not finite.
 //
 // # Processes
 //
-// A World says which process each worker is in; one process is the trivial one. Each has its own workers,
-// what decides for them (schedule/machine), their stages, their ends of the wire and a record. Process 0
-// leads: it decides which Program is next, stops, evaluates, saves and reports, from what the processes say
-// alone (run/control), in one process too. Workers share nothing else but what package wire moves.
+// A World says which process each worker is in; a single process is the simplest case. Each process has its own
+// workers, their stages, a schedule/machine that decides for them, their ends of the wire, and a record. Process 0
+// leads, even if it is the only one. It decides which Program is next, stops, evaluates, saves and reports, and it
+// uses only what the processes report (run/control). Workers share nothing else except the messages of package wire.
 //
-// Whoever runs several processes has each call Train with the same Config but for its World and its Carriers,
-// gives them connections to the leader, and takes process 0's Result. Config.Checkpoint.Dir may be one directory
-// that all can write to, or several of each its own; the leader finds out. In a
-// folder of another process's own, checkpoints that are not of this training's past are set aside.
+// To run several processes, call Train in each with the same Config except for World and Carriers. Give each a
+// connection to the leader, and use the Result of process 0. Config.Checkpoint.Dir may be one directory that all can
+// write to, or a separate one for each; the leader finds out which. In a separate folder, checkpoints that do not
+// belong to this training's past are set aside.
 //
-// Each process has a clock of its own. The leader reads all of them before the first Program, now and then, and behind
-// the last one (control.Clock), and puts every record on its own clock by the line through these readings; the
-// Timeline has the line of each process and its error. While the run goes on, steps are marked by the reading that is
-// best by then, and those whose events are kept are marked anew at the end.
+// Each process has its own clock. The leader reads all clocks before the first Program, at intervals during the run,
+// and after the last one (control.Clock). It fits a line through the readings of each process and converts every
+// record to its own clock. The Timeline contains these lines and their errors. During the run, steps are marked with
+// the best reading until then. At the end, steps with stored events are marked again.
 //
-// Config.Watch.ProfileS is how long each worker is to compute in a step. With it the run names stragglers (run/pace) to
-// Hooks.OnPace and in the Timeline.
+// Config.Watch.ProfileS is how long each worker should compute per step. If it is set, the run reports stragglers
+// (run/pace) to Hooks.OnPace and in the Timeline.
 //
-// What a run changes of the process that it is in (threads, processors, GOMAXPROCS) is what Config.Machine.Place
-// says: nothing, unless asked.
+// Config.Machine.Place says what a run may change in its own process (threads, processors, GOMAXPROCS). By default
+// it changes nothing.
 //
-// A device may do what it is told later (package engine). Then an instruction is issued when the worker has
-// told it and done at the event behind it, by which times, samples of memory and step marks go. Messages
-// leave when their tensors are there; losses stay on the device until something is made of their minibatch's
-// gradients; what sums beside the worker works in host memory and is landed by the worker. Type wait lists
-// every place that waits.
+// A device may execute a call after the call has returned (package engine). An instruction is then issued when the
+// worker has made its calls, and done at the event recorded after them. Times, memory samples and step marks use
+// these events. Messages leave when their tensors are ready. Losses stay on the device until something uses their
+// minibatch's gradients. Sums beside the worker use host memory, and the worker copies the result to the device.
+// Type wait lists every place that waits.
 //
-// Updates that are validated later (schedule, post-validation) are made on copies. A norm over the limit has
-// every stage take its update back and make it again, clipped: each by itself, from the norm that it has. The
-// Program ends there, what was begun of the next step is thrown away, and another one goes on with that step.
+// Updates that are validated later (schedule, post-validation) are made on copies. If a norm exceeds the limit,
+// every stage takes its update back and repeats it with clipping. Each stage does so by itself, from the norm that
+// it has. The Program ends there, the begun part of the next step is discarded, and a new Program continues with
+// that step.
 //
 // # Checkpoints
 //
-// A checkpoint is what a run that drains there leaves: all stages behind the updates of the same steps, with
-// nothing in flight. As a rule it is written so: Checkpointing.Every ends a Program, and another one of CK alone
-// follows. Periods of a stream are therefore part of the run.
+// A checkpoint is the state of a run that drains: all stages have made the updates of the same steps, and nothing is
+// in flight. Usually it is also written that way: Checkpointing.Every ends a Program, and another Program with only
+// CK instructions follows. Checkpoint periods of a stream are therefore part of the run.
 //
-// With Checkpointing.ByStage nothing is drained for it (PipeDream §4). The Program goes on over the end of an
-// epoch, and each stage has a CK behind its own last update of it (lower.Saved), on its first replica: the
-// weights there are those of a run that drained, bit for bit, since which version a minibatch reads, and which
-// gradients an update takes, are decided by minibatches in front of it alone. What the stage has computed of the
-// next epoch by then is in no weight yet. Hence the limits: an epoch ends where every stage's update does, on
-// whole groups of replicas; only streams have it, since nothing is in flight behind a step of the others; and no
-// layer may have running statistics, which move with forwards. A save changes no bit of the run itself.
+// With Checkpointing.ByStage nothing is drained for a checkpoint (PipeDream §4). The Program continues past the end
+// of an epoch. The first replica of each stage has a CK after the stage's own last update of the epoch
+// (lower.Saved). The weights there are those of a drained run, bit for bit. The reason is that only earlier
+// minibatches decide which version a minibatch reads and which gradients an update takes. Work on the next epoch is
+// not in any weight yet.
 //
-// A stage writes its file into the epoch's draft and says so (control.Saved with its steps); it waits for
-// nobody, and its device waits for the disk. The leader seals an epoch once all stages have written it and the
-// losses of its steps are known to be finite, in the order of the epochs, while the Program goes on: Commit and
-// Prune are orders that processes carry out meanwhile. A manifest is written last, so that a kill between stages
-// leaves the epoch before, which all of them have. Drafts of later epochs are left alone by Prune, since fast
-// stages may be there already; those that will not become checkpoints go as the run ends. A run that is to stop
-// ends behind what it has begun, as ever, and saves there drained.
+// This has limits. An epoch ends where every stage updates, after whole groups of replicas. Only streams have it,
+// because in other Programs nothing is in flight after a step. And no layer may have running statistics, which
+// change with forwards. A save changes no bit of the run itself.
 //
-// # One worker holds the weights
+// A stage writes its file into the epoch's draft and reports it (control.Saved with its steps). It waits for no
+// other stage, but its device waits for the disk. The leader seals an epoch once all stages have written it and the
+// losses of its steps are known to be finite. It seals epochs in order while the Program continues: processes carry
+// out the orders Commit and Prune meanwhile.
 //
-// Under weight policy asp (schedule/server.go) the last worker is a server, with the optimizer; the others fetch the
-// weights of each minibatch from it and give it gradients, in messages like any other, so that they may be in any
-// processes. A step is a minibatch of one worker: two processes at most have a part of it, and steps end in no order;
-// the leader says that they are whole in their order. The server notes each update with its number and that of the
-// weights which its gradients were computed with; Timeline.Applied is these, of all steps, and Train.Replay of Config
-// has a run make its updates in such an order, to the same bits. Evaluations, checkpoints and what a run leaves are
-// the server's. Programs end there, and each begins with weights sent anew. Layers with running statistics are
-// refused: each worker would have its own.
+// The manifest is written last, so a kill between stages leaves the previous epoch, which is whole. Prune does not
+// touch drafts of later epochs, because fast stages may already write there. Drafts that will not become checkpoints
+// are removed when the run ends. A run that is to stop finishes what it has begun, as always, and saves there after
+// a drain.
+//
+// # One worker holds the weights (asp)
+//
+// Under weight policy asp (schedule/server.go) the last worker is a server and has the optimizer. The other workers
+// fetch the weights of each minibatch from it and send it gradients, in ordinary messages; they may be in any
+// process. A step is one minibatch of one worker, so at most two processes have a part of it. Steps end in any
+// order, and the leader reports them in their order.
+//
+// The server notes the number of each update and the version of the weights that its gradients were computed with.
+// Timeline.Applied lists these for all steps. Config.Train.Replay makes a run apply its updates in such an order,
+// with the same bits. Evaluations, checkpoints and the final weights are the server's. Programs end at these points,
+// and each begins by sending the weights again. Layers with running statistics are refused, because each worker
+// would have its own.
 //
 // # Ends
 //
-// A run always ends: the first error stops everybody, a panic in a worker becomes an error
-// with its stack, and when nobody can move, or nothing has happened for a set time, the
-// error says who waits for what.
+// A run always ends. The first error stops every process. A panic in a worker becomes an error with its stack. When
+// no worker can continue, or nothing has happened for a set time, the error says which worker waits for what.
 //
-// A process counts as lost when its Link ends or is silent (package control); when a connection ends to one of its
-// workers, or to itself while files are read from it; when it does not answer or leave within Config.Watch.StallAfter;
-// or when nothing happens for so long while it gets ready or carries out an order. Bytes that move are something that
-// happens. The error, a control.LostError, says which process and what it has not done, on every process that is left.
-// These wait a moment for their own devices, and no longer: whatever a device holds that has not come back by then is
-// not given back under it, and the host process is to end. So it is where a device of the leader's own process hangs as
-// it opens or at the end.
+// A process counts as lost in each of these cases: its Link ends or is silent (package control); a connection to one
+// of its workers ends, or a connection to read its files ends; it does not answer or leave within
+// Config.Watch.StallAfter; nothing happens for that long while it starts or carries out an order. A transfer in
+// progress counts as something happening.
 //
-// A device that hangs while the run goes on cannot be told from one that is slow: Hooks.OnQuiet says so. A run that
-// is to stop ends, with an error, once nothing has happened for Config.Watch.StallAfter.
+// The error, a control.LostError, names the process and what it has not done; every remaining process returns it.
+// These processes wait only briefly for their own devices. What a device still holds after that is not freed, and
+// the host process should exit. The same applies if a device of the leader's own process hangs at the start or at
+// the end.
+//
+// A device that hangs during the run cannot be distinguished from a slow one: Hooks.OnQuiet reports it. A run that
+// is to stop ends with an error once nothing has happened for Config.Watch.StallAfter.
 package run

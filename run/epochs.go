@@ -12,22 +12,22 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// epochs are the checkpoints that stages write of themselves while a Program trains (Checkpointing.ByStage).
+// epochs are the checkpoints that stages write by themselves while a Program trains (Checkpointing.ByStage).
 type epochs struct {
-	written map[int]*epoch // by steps: those that are not whole yet
-	sealing *epoch         // the one that is being committed
-	due     []int          // steps behind which stages of the Program under way save, ascending
+	written map[int]*epoch // by number of steps; those that are not complete yet
+	sealing *epoch         // the epoch that is being committed
+	due     []int          // numbers of steps after which stages of the running Program save, ascending
 }
 
-// epoch is one of them.
+// epoch is one of these checkpoints.
 type epoch struct {
 	steps  int
 	saved  control.Saved  // what stages have written so far
-	loss   *float64       // of its last step; nil while that does not stand
-	orders []control.Body // that are left of committing it, the one under way first
+	loss   *float64       // of its last step; nil while it is not known
+	orders []control.Body // remaining orders to commit it, the one in progress first
 }
 
-// of is the epoch after so many steps.
+// of returns the epoch that ends after this number of steps.
 func (e *epochs) of(steps int) *epoch {
 	if e.written == nil {
 		e.written = map[int]*epoch{}
@@ -38,7 +38,8 @@ func (e *epochs) of(steps int) *epoch {
 	return e.written[steps]
 }
 
-// next is the first epoch, if it is whole: so many stages have written themselves, and its loss is known.
+// next returns the first epoch if it is complete: all stages have saved, and its loss is known. Otherwise it returns
+// nil.
 func (e *epochs) next(stages int) *epoch {
 	var first *epoch
 	for _, w := range e.written {
@@ -52,12 +53,13 @@ func (e *epochs) next(stages int) *epoch {
 	return first
 }
 
-// drafts are the names of what stages may have begun to write and what will not be whole: of the Program under way all
-// that are not checkpoints yet, since a stage says that it has saved once it has written all, and not as it begins.
+// drafts returns the names of drafts that stages may have begun and that will not be completed. These are all
+// checkpoints due in the running Program that are not sealed yet. A stage reports a save only after it has written
+// everything.
 //
-// One that is being committed is among them where all processes have one folder, which has it as either. With
-// several folders it is left: while nobody knows whether the leader's is whole, it may need the others (save does the
-// same), and the next run adopts or removes it.
+// A draft that is being committed is included if all processes share one folder: that folder has it either as a
+// draft or as a checkpoint. With several folders it is left in place, as save does too. While it is unknown whether
+// the leader's checkpoint is whole, the leader may need the others. The next run adopts or removes the draft.
 func (s *saves) drafts() (all []string) {
 	for _, steps := range s.epochs.due {
 		if e := s.epochs.sealing; steps > s.at && (!s.others || e == nil || e.steps != steps) {
@@ -67,8 +69,8 @@ func (s *saves) drafts() (all []string) {
 	return all
 }
 
-// byStage refuses to have stages save themselves where that is not what a run that drains there would have saved, or
-// is that anyway.
+// byStage refuses Checkpointing.ByStage where the saved state would differ from that of a drained run, or where it
+// would make no difference.
 func (c Config) byStage(p *schedule.Program) error {
 	every := c.Checkpoint.Every
 	refuse := func(format string, args ...any) error {
@@ -99,7 +101,7 @@ func (c Config) byStage(p *schedule.Program) error {
 	return nil
 }
 
-// running is the first layer of a model with statistics that move with its forwards, and one of them.
+// running returns the first layer with statistics that change with its forwards, and the name of one of them.
 func running(m *model.Model) (layer, statistic string) {
 	for _, l := range m.Layers {
 		for _, q := range l.Params {
@@ -111,12 +113,12 @@ func running(m *model.Model) (layer, statistic string) {
 	return "", ""
 }
 
-// stagesSave says whether stages save themselves.
+// stagesSave reports whether stages save themselves.
 func (l *leader) stagesSave() bool {
 	return l.config.Checkpoint.ByStage && l.config.Checkpoint.Dir != ""
 }
 
-// saving is a Program of the next steps in which stages save themselves, where this run has them do so in it.
+// saving returns p with the saves of stages inserted, if any are due in its steps.
 func (l *leader) saving(p *schedule.Program) (*schedule.Program, error) {
 	l.saves.epochs.due = nil
 	if !l.stagesSave() {
@@ -137,7 +139,7 @@ func (l *leader) saving(p *schedule.Program) (*schedule.Program, error) {
 	return saved, nil
 }
 
-// stageSaved takes what a process's stages have written of an epoch.
+// stageSaved records what the stages of a process have written for an epoch.
 func (l *leader) stageSaved(from int, part control.Saved) error {
 	if part.Steps <= l.done || part.Steps > l.done+l.under.length || !l.stagesSave() ||
 		!divides(l.config.Checkpoint.Every, part.Steps) {
@@ -148,8 +150,8 @@ func (l *leader) stageSaved(from int, part control.Saved) error {
 	return nil
 }
 
-// seal commits epochs that are whole, the first first: all stages have saved, and the losses in front of them are known
-// to be finite. Of each order it waits for nobody: it is called again whenever something has been heard.
+// seal commits complete epochs in order. An epoch is complete when all stages have saved and the losses up to it are
+// known to be finite. seal does not wait for its orders to be carried out: it is called again after every message.
 func (l *leader) seal() error {
 	for l.failure() == nil && !l.state.Ordered() {
 		epochs := &l.saves.epochs
@@ -168,7 +170,7 @@ func (l *leader) seal() error {
 			continue
 		}
 		if refused := l.state.Refused(); refused != nil {
-			epochs.sealing, epochs.of(e.steps).saved = nil, e.saved // it is a draft still
+			epochs.sealing, epochs.of(e.steps).saved = nil, e.saved // it is still a draft
 			return process.ErrorOf(l.job.World, refused)
 		}
 		if e.orders = e.orders[1:]; len(e.orders) > 0 {
@@ -181,7 +183,7 @@ func (l *leader) seal() error {
 	return nil
 }
 
-// ordersOf is what commits an epoch: the leader's own folder first, then those of others.
+// ordersOf returns the orders that commit an epoch: first in the leader's own folder, then in the other folders.
 func (l *leader) ordersOf(e *epoch) ([]control.Body, error) {
 	manifest, err := l.manifest(e.steps, *e.loss, e.saved)
 	if err != nil {
@@ -205,7 +207,7 @@ func (l *leader) sealed(steps int) {
 	}
 }
 
-// sealAll waits until all epochs of a Program that is over are checkpoints.
+// sealAll waits until all epochs of a finished Program are checkpoints.
 func (l *leader) sealAll() error {
 	epochs := &l.saves.epochs
 	for epochs.sealing != nil || len(epochs.written) > 0 {
@@ -220,6 +222,6 @@ func (l *leader) sealAll() error {
 	if err := l.failure(); err != nil {
 		return err
 	}
-	epochs.due = nil // those behind a stop were not begun
+	epochs.due = nil // epochs after a stop were not begun
 	return nil
 }

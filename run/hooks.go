@@ -7,15 +7,15 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// hookQueue calls hooks one after the other on a goroutine of its own, so that no worker
-// waits for a progress line. It holds as many calls as there are.
+// hookQueue calls hooks one after the other on its own goroutine, so that workers do not wait for them. Its length
+// is not limited.
 type hookQueue struct {
 	mu    sync.Mutex
 	calls []func()
 	more  *sync.Cond
 	ended bool
 	done  chan struct{}
-	fail  func(error) // ends the run
+	fail  func(error) // ends the run with an error
 }
 
 func newHookQueue(fail func(error)) *hookQueue {

@@ -13,14 +13,14 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// inbox is what the leader has yet to look at.
+// inbox holds the events that the leader has not looked at yet.
 type inbox struct {
 	mu     sync.Mutex
 	events []event
-	more   chan struct{} // has one where there may be events
+	more   chan struct{} // holds one value if there may be events
 }
 
-// event is a message, or what ended a Link, or an error of the leader's own process.
+// event is a message, the error that ended a Link, or an error of the leader's own process.
 type event struct {
 	from   int
 	m      control.Message
@@ -47,7 +47,8 @@ func (b *inbox) take() []event {
 	return all
 }
 
-// tell sends messages to every process that has not left: to its own last, which does at once what it is told.
+// tell sends messages to every process that has not left. Its own process comes last, because it acts on a message
+// at once.
 func (l *leader) tell(messages []control.Message) {
 	for _, m := range messages {
 		m = m.Shared()
@@ -58,7 +59,7 @@ func (l *leader) tell(messages []control.Message) {
 			if _, beat := m.Body.(control.Beat); beat {
 				l.peers.asked[p] = time.Now()
 			}
-			if err := l.peers.links[p].Send(m); err != nil { // its text is the same for all
+			if err := l.peers.links[p].Send(m); err != nil { // its text is shared by all processes
 				l.state.Unsay()
 				l.fail(fmt.Errorf("run: the other processes cannot be told: %w", err))
 				return
@@ -67,7 +68,7 @@ func (l *leader) tell(messages []control.Message) {
 	}
 }
 
-// await waits for something to happen, and has it happen.
+// await waits for the next event and handles it.
 func (l *leader) await() {
 	select {
 	case <-l.inbox.more:
@@ -75,7 +76,7 @@ func (l *leader) await() {
 		l.stop, l.stopping = nil, true
 		l.tell(l.state.Stop())
 	case <-l.silence.beat.C:
-		defer l.look() // what has been answered meanwhile is heard first
+		defer l.look() // handle answers that have arrived meanwhile first
 	case <-l.silence.late.tick.C:
 		defer l.askWhyLate()
 	}
@@ -96,7 +97,7 @@ func (l *leader) await() {
 	}
 }
 
-// hear takes what a process says, and when it came.
+// hear handles a message of a process, received at time `at`.
 func (l *leader) hear(from int, m control.Message, at time.Time) error {
 	if m.From != from {
 		return fmt.Errorf("run: %s says that it is process %d", l.job.World.Name(from), m.From)
@@ -119,7 +120,7 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 			l.peers.clocks[from].Read(control.Reading{AskedS: l.peers.sinceS(l.peers.asked[from]), AtS: body.AtS,
 				HeardS: l.peers.sinceS(at)})
 		}
-		if body.Stuck || !l.state.Asked() { // the last that was asked
+		if body.Stuck || !l.state.Asked() { // the last process that was asked
 			l.judge()
 			l.tellLate()
 		}
@@ -127,7 +128,7 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 		l.show(from, body)
 	}
 	if !under {
-		return nil // what comes of a process that does not know yet that the run has failed
+		return nil // the process does not know yet that the run has failed
 	}
 	switch body := m.Body.(type) {
 	case control.Step:
@@ -145,7 +146,7 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 	return nil
 }
 
-// adds adds what a process has written for a checkpoint.
+// adds adds the files that a process has written for a checkpoint.
 func (l *leader) adds(to *control.Saved, from int, part control.Saved) {
 	for _, f := range part.Files {
 		if l.peers.hosts > 1 {
@@ -158,7 +159,7 @@ func (l *leader) adds(to *control.Saved, from int, part control.Saved) {
 	}
 }
 
-// step takes a process's part of a step, and reports it once it is whole.
+// step records a process's part of a step, and reports the step once it is complete.
 func (l *leader) step(from int, part control.Step) error {
 	if end := l.done + l.under.length; part.Step < l.done || part.Step >= end {
 		return fmt.Errorf("run: %s says that step %d stands; the program has steps %d to %d", l.job.World.Name(from),
@@ -171,7 +172,7 @@ func (l *leader) step(from int, part control.Step) error {
 	return err
 }
 
-// finished takes a step that is whole.
+// finished handles a complete step.
 func (l *leader) finished(f control.Finished) {
 	l.under.whole++
 	l.loss = f.Loss
@@ -190,8 +191,8 @@ func (l *leader) finished(f control.Finished) {
 		GradientNorm: f.Norm, Workers: f.Workers}
 	if f.TookS > 0 {
 		report.SamplesPerSecond = float64(l.job.Plan.Batch()*l.job.Together()) / report.Seconds
-		// In a stream a worker computes some of a step's work before the step before it ends, so it may be busy for
-		// longer than the step took.
+		// In a stream a worker computes part of a step's work before the previous step ends, so it may be busy for longer
+		// than the step took.
 		report.Bubble = max(0, 1-report.BusySeconds/(report.Seconds*float64(len(l.job.World.Workers))))
 	}
 	l.hooks.add(func() { hook(report) })
@@ -209,7 +210,7 @@ func (l *leader) open() error {
 	return l.failure()
 }
 
-// failure is why the run is over, or nil.
+// failure returns the error that ended the run, or nil.
 func (l *leader) failure() error {
 	if f := l.state.Failed(); f != nil {
 		return process.ErrorOf(l.job.World, f)
@@ -217,7 +218,7 @@ func (l *leader) failure() error {
 	return nil
 }
 
-// execute has the processes execute a Program and returns how many minibatches of it they have done.
+// execute makes the processes execute a Program and returns how many of its minibatches they have done.
 func (l *leader) execute(p *schedule.Program, start func(text string, slots int) control.Body) (int, error) {
 	if err := l.failure(); err != nil {
 		return 0, err
@@ -250,7 +251,7 @@ func (l *leader) execute(p *schedule.Program, start func(text string, slots int)
 	return n, nil
 }
 
-// order has all processes carry out an order.
+// order makes all processes carry out an order.
 func (l *leader) order(body control.Body) error {
 	if err := l.failure(); err != nil {
 		return err
@@ -262,7 +263,7 @@ func (l *leader) order(body control.Body) error {
 	return l.failure()
 }
 
-// dismiss has all processes leave, and waits until they have or are lost.
+// dismiss makes all processes leave, and waits until they have left or are lost.
 func (l *leader) dismiss() {
 	l.readClocks()
 	l.silence.told = time.Now()
@@ -277,14 +278,14 @@ func (l *leader) dismiss() {
 	l.silence.beat.Stop()
 	l.silence.late.tick.Stop()
 	l.hooks.close()
-	for _, e := range l.inbox.take() { // a hook's, behind the last step
+	for _, e := range l.inbox.take() { // events of hooks, after the last step
 		if e.failed != nil {
 			l.fail(e.failed)
 		}
 	}
 }
 
-// timeline is the record so far, as far as the leader has it: all but the events.
+// timeline returns the record of the run until now, without the events, which the leader does not have.
 func (l *leader) timeline() trace.Timeline {
 	t := l.job.Timeline()
 	l.progress.Fill(&t)

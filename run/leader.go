@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// leader decides what a run does next, from what the processes say alone. It runs on one goroutine. It has a method for
-// each step of a run and each message of a process, most of which concern several of its parts.
+// leader decides what a run does next, using only what the processes report. It runs on one goroutine. It has a
+// method for each phase of a run and each kind of message; most of them use several of its parts.
 type leader struct {
 	job      *process.Job
 	config   *Config
@@ -29,73 +29,73 @@ type leader struct {
 	tests    evaluating
 	saves    saves
 
-	stop     <-chan struct{} // closed when the run is to stop; nil once it is heard
-	done     int             // steps, in all
-	span     int             // steps of the next Program, at most
+	stop     <-chan struct{} // closed when the run is to stop; nil once that was noticed
+	done     int             // steps done, in all
+	span     int             // most steps of the next Program
 	loss     float64
-	stopping bool // no further step is to be begun
-	stopped  bool // and so it was
-	begun    bool // Config.Begin was called, if there is one
+	stopping bool // no further step may begin
+	stopped  bool // the run has stopped before its last step
+	begun    bool // Config.Begin was called, if it is set
 }
 
-// peers is the processes, the leader's own first, with what each has sent. Its slices are by process.
+// peers holds the processes, the leader's own first, and what each has sent. Its slices are indexed by process.
 type peers struct {
 	links   []control.Link
-	hosts   int               // there are so many
-	asBytes bool              // messages between some workers travel as bytes, as they do between processes
-	began   time.Time         // when the leader's own process's clock was 0
-	clocks  []control.Clock   // relative to that one
-	asked   []time.Time       // at the last Beat
-	shown   []*trace.Timeline // of the last Show that is not answered by all
+	hosts   int               // number of hosts
+	asBytes bool              // some workers exchange messages as bytes, as processes do
+	began   time.Time         // time 0 of the clock of the leader's own process
+	clocks  []control.Clock   // relative to that clock
+	asked   []time.Time       // time of the last Beat
+	shown   []*trace.Timeline // answers to a Show that not all processes have answered yet
 	records [][]control.Record
 	left    []control.Left
 }
 
-// silence keeps how long nothing has been heard, and what was done about it.
+// silence records how long no message has come, and what was done about it.
 type silence struct {
 	beat  *time.Ticker
-	told  time.Time     // when the processes were last told of what they owe an answer to
-	held  func() string // what keeps the leader's own process from leaving
-	hung  error         // it has not left
-	hangs bool          // a device of some process does, so that nobody is waited for any more
-	quiet time.Duration // that OnQuiet was last told of
+	told  time.Time     // when the processes were last sent something that they must answer
+	held  func() string // describes what keeps the leader's own process from leaving
+	hung  error         // not nil if that process has not left
+	hangs bool          // a device of some process hangs, so waits are cut short
+	quiet time.Duration // duration that OnQuiet was last called with
 	late  overdue
 }
 
-// paces is the search for stragglers.
+// paces is the state of the search for stragglers.
 type paces struct {
-	watch      *pace.Watch // nil: nobody looks
+	watch      *pace.Watch // nil means no search
 	stragglers []trace.Straggler
-	slow       map[int]int // index in stragglers of those that still are, by worker
+	slow       map[int]int // by worker: index in stragglers of an entry that has not ended
 }
 
-// underway is the Program under way.
+// underway describes the Program that is running.
 type underway struct {
 	program *schedule.Program
-	trains  bool // it is training
-	length  int  // its minibatches
-	whole   int  // those that are
+	trains  bool // it trains, unlike an evaluation or a save
+	length  int  // number of its minibatches
+	whole   int  // number of its complete minibatches
 }
 
-// evaluating is the evaluation under way, and those before it.
+// evaluating holds the running evaluation and the earlier ones.
 type evaluating struct {
 	results []control.Tested // by micro-batch
 	apart   float64
 	all     []trace.Evaluation
 }
 
-// saves keeps the checkpoint that is being saved, and facts about others.
+// saves holds the checkpoint that is being written, and where the others are.
 type saves struct {
-	run    uint64        // a number of this run, by which its drafts are known
+	run    uint64        // number of this run, part of its drafts' names
 	saved  control.Saved // what processes have written so far
-	draft  string        // not yet whole; empty: none
-	epochs epochs        // that stages save by themselves
-	others bool          // processes have other folders of checkpoints than the leader's
-	last   string        // the last one, of this run or the one that it goes on from
-	at     int           // steps behind the last one of this run; -1: none yet
+	draft  string        // name of a checkpoint that is not complete yet; empty if none
+	epochs epochs        // checkpoints that stages save by themselves
+	others bool          // processes have checkpoint folders other than the leader's
+	last   string        // the last one, of this run or the one that it resumes from
+	at     int           // number of steps of this run's last one; -1 means none yet
 }
 
-// newLeader leads the processes behind the links, on a clock that was 0 when its own process began.
+// newLeader returns a leader of the processes at the other ends of the links. Its clock is 0 at began.
 func newLeader(ctx context.Context, c *Config, j *process.Job, links []control.Link, began time.Time) *leader {
 	of := j.World.WorkersOf()
 	l := &leader{

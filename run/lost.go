@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// lose counts a process as gone. It is told why, too: it may live.
+// lose marks a process as lost. The error is sent to that process too, because it may still run.
 func (l *leader) lose(process int, err error) {
 	if l.state.HasLeft(process) {
 		return
@@ -18,7 +18,7 @@ func (l *leader) lose(process int, err error) {
 	l.state.Lose(process)
 }
 
-// leave stops waiting for the leader's own process, whose devices keep what they hold.
+// leave stops waiting for the leader's own process. What its devices hold is not freed.
 func (l *leader) leave(late time.Duration, why string) {
 	l.state.Lose(0)
 	late = late.Round(time.Millisecond)
@@ -38,18 +38,18 @@ func (l *leader) leave(late time.Duration, why string) {
 	l.fail(hung)
 }
 
-// fail ends the run.
+// fail ends the run with an error.
 func (l *leader) fail(err error) {
 	l.tell(l.state.Fail(l.job.FailedOf(err)))
 }
 
-// lost says whether the run is over because a process is lost.
+// lost reports whether the run has ended because a process is lost.
 func (l *leader) lost() bool {
 	f := l.state.Failed()
 	return f != nil && f.Lost != nil
 }
 
-// patience is how long a process may owe something.
+// patience returns how long a process may take to answer.
 func (l *leader) patience() time.Duration {
 	if l.lost() || l.silence.hangs {
 		return min(process.HurryAfter, l.config.Watch.StallAfter)
@@ -57,8 +57,8 @@ func (l *leader) patience() time.Duration {
 	return l.config.Watch.StallAfter
 }
 
-// look gives up the processes that have owed something for too long; where none owes an answer it asks them what they
-// wait for.
+// look gives up the processes that have not answered for too long. If all have answered, it asks them what they wait
+// for.
 func (l *leader) look() {
 	patience := l.patience()
 	if what, processes := l.state.Owing(); len(processes) > 0 {
@@ -73,7 +73,8 @@ func (l *leader) look() {
 	l.tell(l.state.Beat())
 }
 
-// giveUp counts processes as gone, for a reason. The leader's own has been late for so long.
+// giveUp marks processes as lost, for the reason why. The leader's own process is not marked but left, after being
+// late for this duration.
 func (l *leader) giveUp(processes []int, late time.Duration, why string) {
 	for _, p := range processes {
 		if p == 0 {
@@ -84,7 +85,7 @@ func (l *leader) giveUp(processes []int, late time.Duration, why string) {
 	}
 }
 
-// whenLost adds to an error what was waited for of the process that is lost, where one is.
+// whenLost adds to the error of a lost process what was awaited from it, if that is known.
 func whenLost(err error, due ...*control.Due) error {
 	var lost *control.LostError
 	if !errors.As(err, &lost) {
@@ -101,7 +102,7 @@ func whenLost(err error, due ...*control.Due) error {
 	return fmt.Errorf("%w; %v", err, lost.Due)
 }
 
-// due is what each process was waiting for from the lost one.
+// due returns what each process was awaiting from the lost one.
 func (p *peers) due() []*control.Due {
 	var all []*control.Due
 	for _, left := range p.left {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TrainPipeline is what a measure.Timer has its Pipelines trained by.
+// TrainPipeline returns a function with which a measure.Timer trains its Pipelines.
 func TrainPipeline(e engine.Engine, on *place.Policy) func(context.Context, measure.Pipeline) (*trace.Timeline, error) {
 	return func(ctx context.Context, of measure.Pipeline) (*trace.Timeline, error) {
 		m := of.Model

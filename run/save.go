@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// tidy finds out which processes share a folder of checkpoints. It has each folder's keeper set aside those of
-// earlier runs, and remove what these left half-written.
+// tidy finds out which processes share a folder of checkpoints. Then one process of each folder sets aside the
+// checkpoints of earlier runs and removes half-written ones.
 func (l *leader) tidy() error {
 	if l.config.Checkpoint.Dir == "" {
 		return nil
@@ -31,11 +31,11 @@ func (l *leader) tidy() error {
 	if err := l.order(control.Prune{}); err != nil {
 		return err
 	}
-	l.saves.draft = "" // which has the marks alone, and is gone now
+	l.saves.draft = "" // this draft held only the marks and was removed
 	return nil
 }
 
-// save has every stage write itself, and the checkpoint is whole once all have and it has its manifest.
+// save makes every stage save itself. The checkpoint is complete once all have saved and the manifest is written.
 func (l *leader) save() error {
 	l.saves.saved, l.saves.draft = control.Saved{}, checkpoint.DraftName(l.done, l.saves.run)
 	p, err := programs.Checkpoint(l.job.Shown())
@@ -52,7 +52,7 @@ func (l *leader) save() error {
 		return err
 	}
 	commit := control.Commit{Draft: l.saves.draft, Manifest: string(manifest)}
-	l.saves.draft = "" // while nobody knows whether it is whole
+	l.saves.draft = "" // unknown whether it is complete, so it must not be removed
 	if err := l.order(commit); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (l *leader) save() error {
 	return nil
 }
 
-// manifest is the text of a checkpoint's manifest after the given steps; loss is the last one's.
+// manifest returns the text of a checkpoint's manifest after the given steps. loss is that of the last step.
 func (l *leader) manifest(steps int, loss float64, saved control.Saved) ([]byte, error) {
 	c := l.config
 	var files []checkpoint.File
@@ -98,7 +98,7 @@ func (l *leader) manifest(steps int, loss float64, saved control.Saved) ([]byte,
 	return text, nil
 }
 
-// parametersOf is what a checkpoint of a model has.
+// parametersOf returns the parameters that a checkpoint of the model has.
 func parametersOf(m *model.Model) []checkpoint.Parameter {
 	var all []checkpoint.Parameter
 	for _, l := range m.Layers {
@@ -117,10 +117,10 @@ func parametersOf(m *model.Model) []checkpoint.Parameter {
 	return all
 }
 
-// elementsOf names the element types of tensors that do not have the engine's floats.
+// elementsOf names the element types of tensors that are not of the engine's float type.
 var elementsOf = map[model.DType]string{model.Int: engine.Int64.String(), model.Bool: engine.Bool.String()}
 
-// training is the name that all checkpoints of the training have.
+// training returns the name that all checkpoints of this training share.
 func (l *leader) training() string {
 	if l.job.From == nil {
 		return fmt.Sprintf("%016x", l.saves.run)
@@ -128,8 +128,8 @@ func (l *leader) training() string {
 	return l.job.From.Manifest.Training
 }
 
-// since is where the number of pipelines side by side changed last: at the checkpoint that the run goes on
-// from, or where that says.
+// since returns the position at which the number of parallel pipelines last changed: that of the resumed checkpoint,
+// or the one recorded in it.
 func (l *leader) since() checkpoint.Position {
 	if l.job.From == nil {
 		return checkpoint.Position{}

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// newJob is what the processes are told of a run. Whoever makes it closes the checkpoint that it goes on
+// newJob returns the description of a run for its processes. The caller closes the checkpoint that the run resumes
 // from.
 func newJob(c Config) (*process.Job, error) {
 	inPieces, of, err := pieces(c.Plan, c.Model)
@@ -59,7 +59,7 @@ func newJob(c Config) (*process.Job, error) {
 	return j, nil
 }
 
-// openCheckpoint opens what a run goes on from and refuses what is not this run's.
+// openCheckpoint opens the checkpoint to resume from, and returns an error if it does not fit this run.
 func openCheckpoint(c Config) (from *checkpoint.Checkpoint, err error) {
 	if from = c.Resume.Open; from == nil {
 		if from, err = checkpoint.Open(c.Resume.At); err != nil {
@@ -72,7 +72,7 @@ func openCheckpoint(c Config) (from *checkpoint.Checkpoint, err error) {
 	return from, nil
 }
 
-// fits refuses a checkpoint that is not this run's.
+// fits returns an error for a checkpoint that does not fit this run.
 func (c *Config) fits(from *checkpoint.Checkpoint) error {
 	m := from.Manifest
 	refuse := func(field string, has, want any) error {
@@ -92,10 +92,10 @@ func (c *Config) fits(from *checkpoint.Checkpoint) error {
 		return refuse("seed", m.Seed, c.Train.Seed)
 	case m.Optimizer.Kind != c.Train.Optimizer.Kind:
 		return refuse("optimizer", m.Optimizer.Kind, c.Train.Optimizer.Kind)
-	case len(m.Optimizer.States()) != len(c.Train.Optimizer.States()): // with momentum or without
+	case len(m.Optimizer.States()) != len(c.Train.Optimizer.States()): // one has momentum, the other has not
 		return refuse("the optimizer's state", m.Optimizer.States(), c.Train.Optimizer.States())
 	case m.Optimizer.AverageFrom != c.Train.Optimizer.AverageFrom &&
-		min(m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom) <= m.Steps: // the average has begun, or should have
+		min(m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom) <= m.Steps: // in one of them the average has begun
 		return refuse("the first update in the average", m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom)
 	case m.Steps > c.Train.Steps:
 		return refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Train.Steps))

@@ -8,15 +8,15 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// slotRepeats is how many repetitions of a body are played for its slots: what the first leaves in flight has
+// slotRepeats is how many repetitions of a Program's body are simulated to check the slots. By then the start-up has
 // passed.
 const slotRepeats = 4
 
-// slots is how many messages may lie with a receiver on an edge of a Program; 0 for no bound. Where memory changes
-// hands a message takes none of its receiver, and the Program alone bounds what lies there. Elsewhere it is the most
-// that can lie on any edge in any timing, so that what waits for a slot waits for a credit that is on its way, or for
-// what a Program that is cut short leaves out. It is found for all processes at once: it takes as many steps as the
-// Program has messages, times the workers.
+// slots returns how many messages may wait at a receiver on an edge of a Program; 0 means no bound. Where memory
+// changes hands, a message takes no memory of its receiver, and the Program itself is the bound. Elsewhere it is the
+// most messages on any edge in any timing. A sender without a slot then waits only for a credit that is on its way,
+// or for work that a shortened Program leaves out. One number is computed for all processes; that takes messages
+// times workers operations.
 func (l *leader) slots(p *schedule.Program) (int, error) {
 	if n := l.config.Wire.Slots; n > 0 {
 		short := *p

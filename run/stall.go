@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// judge fails the run where nobody can go on.
+// judge fails the run if no worker can continue.
 func (l *leader) judge() {
 	quietS, waits, stalled := l.state.Stalled(l.config.Watch.StallAfter.Seconds())
 	if !stalled {
@@ -29,13 +29,13 @@ func (l *leader) judge() {
 	l.fail(err)
 }
 
-// tellQuiet has the run say that nothing happens because workers compute, which may be their devices' fault, and
-// who waits for them. A run that is to stop ends then.
+// tellQuiet reports that nothing happens because workers compute, and which workers wait for them. Their devices may
+// hang. A run that is to stop ends then.
 func (l *leader) tellQuiet() {
 	quietS, waits, computing := l.state.Quiet()
 	quiet := time.Duration(quietS * float64(time.Second))
 	if quiet < l.silence.quiet {
-		l.silence.quiet = 0 // something has happened
+		l.silence.quiet = 0 // something has happened since
 	}
 	if !computing || quiet < l.silence.quiet+l.config.Watch.StallAfter {
 		return
@@ -64,7 +64,7 @@ func (l *leader) tellQuiet() {
 	l.hooks.add(func() { hook(quiet, chain) })
 }
 
-// told is a line for each wait.
+// told returns a line of text for each wait.
 func told(stall *machine.StallError) (chain []string) {
 	for _, w := range stall.Waits {
 		chain = append(chain, w.Text)
@@ -72,7 +72,8 @@ func told(stall *machine.StallError) (chain []string) {
 	return chain
 }
 
-// stall is what all workers wait for, in the order in which one waits for another, each with where it is.
+// stall returns what all workers wait for, each followed by the one that it waits for, with the instruction that
+// each is at.
 func (l *leader) stall(how string, waits []control.Wait) (*machine.StallError, error) {
 	var needs []machine.Need
 	times := map[int]control.Wait{}
@@ -101,7 +102,7 @@ func (l *leader) stall(how string, waits []control.Wait) (*machine.StallError, e
 	}), nil
 }
 
-// absolute gives an instruction of the Program ids that count over the whole training.
+// absolute converts the ids in an instruction of the running Program to ids that count over the whole training.
 func (l *leader) absolute(in schedule.Instruction) schedule.Instruction {
 	if !l.under.trains || in == (schedule.Instruction{}) {
 		return in

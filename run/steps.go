@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// lead hands out Programs until the last step is done or the run is to stop.
+// lead runs Programs until the last step is done or the run is to stop.
 func (l *leader) lead() error {
 	c := l.config
 	if err := cmp.Or(l.open(), l.checkReplay()); err != nil {
@@ -41,12 +41,12 @@ func (l *leader) lead() error {
 
 func divides(every, n int) bool { return every > 0 && n%every == 0 }
 
-// boundary is the step by which the next Program must end, if done steps are done.
+// boundary returns the step by which the next Program must end, given the number of steps done.
 func (l *leader) boundary(done int) int {
 	c := l.config
 	end := c.Train.Steps
 	periods := []int{c.Train.EvalEvery}
-	if !c.Checkpoint.ByStage { // else nothing is drained for them
+	if !c.Checkpoint.ByStage { // otherwise nothing is drained for checkpoints
 		periods = append(periods, c.Checkpoint.Every)
 	}
 	for _, every := range periods {
@@ -91,7 +91,7 @@ func (l *leader) trainTo(end int) error {
 	return nil
 }
 
-// isToStop says whether no further step is to be begun.
+// isToStop reports whether no further step may begin.
 func (l *leader) isToStop() bool {
 	select {
 	case <-l.stop:
@@ -104,12 +104,13 @@ func (l *leader) isToStop() bool {
 // maxRepeat bounds the steps of one Program, so that micro-batch ids stay small.
 const maxRepeat = 4096
 
-// maxUnrolled bounds the instructions of a stream's Program, whose lists are written out where stages save themselves.
+// maxUnrolled bounds the instructions of a stream's Program, because its lists are written out where stages save
+// themselves.
 const maxUnrolled = 1 << 20
 
-// longest is the steps of the longest Program, p being that of one step: whole groups of those that one update covers,
-// as the next Program begins with a new group. A stream ends alike whether its stages save themselves or not, so that
-// saving does not change what it computes.
+// longest returns the most steps that one Program may have; p is the Program of one step. It is a multiple of the
+// steps that one update covers, because each Program begins with a new group. A stream ends at the same step with
+// ByStage or without, so that saving does not change what it computes.
 func longest(p *schedule.Program, most int) int {
 	if p.Streams() && !p.HasReference() && !p.Served() {
 		each := 0
@@ -122,12 +123,12 @@ func longest(p *schedule.Program, most int) int {
 	return max(1, most/unit) * unit
 }
 
-// leastRepeat is the steps of a Program where updates are often taken back: each time the rest of
-// the Program is passed over, so that it is to be short, and each begins with an empty pipeline, so that it
-// is not to be a step.
+// leastRepeat is the number of steps of a Program when updates are often taken back. Each rollback skips the rest of
+// the Program, so it should be short. But each Program begins with an empty pipeline, so it should have more than
+// one step.
 const leastRepeat = 4
 
-// next is the Program of the next steps.
+// next returns the Program of the next steps.
 func (l *leader) next(steps int) (*schedule.Program, error) {
 	c := l.config
 	if c.Next == nil {
@@ -152,7 +153,8 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 	return p, l.checkProgram(p, steps)
 }
 
-// replayed orders the updates of a Program as Train.Replay or ReplaySeen does; from is the first of its steps.
+// replayed puts the updates of a Program in the order of Train.Replay or ReplaySeen. from is the Program's first
+// step.
 func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, error) {
 	if p.Beside() {
 		seen, err := l.seen(from, from+p.Minibatches())
@@ -168,7 +170,8 @@ func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, err
 	return lower.Recorded(p, order)
 }
 
-// checkReplay refuses, before anything begins, an order to replay that does not end where this run's Programs do.
+// checkReplay returns an error for an order to replay that does not end at the ends of this run's Programs. It does
+// so before anything begins.
 func (l *leader) checkReplay() error {
 	c := l.config
 	for from := l.done; (c.Train.Replay != nil || c.Train.ReplaySeen != nil) && from < c.Train.Steps; {
@@ -190,7 +193,7 @@ func (l *leader) checkReplay() error {
 	return nil
 }
 
-// seen is what Config.Train.ReplaySeen says of the steps of a Program, counted from its first.
+// seen returns the entries of Config.Train.ReplaySeen for the steps of a Program, counted from its first.
 func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
 	for _, s := range l.config.Train.ReplaySeen {
 		switch {
@@ -207,10 +210,10 @@ func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
 	return all, nil
 }
 
-// recorded is what Config.Train.Replay says of the steps of a Program, counted from its first.
+// recorded returns the entries of Config.Train.Replay for the steps of a Program, counted from its first.
 func (l *leader) recorded(from, end int) ([]schedule.Applied, error) {
 	all := l.config.Train.Replay
-	first := 0 // the step of the first update, as all are of those behind it
+	first := 0 // the step of the first update; all later updates have greater ones
 	for i, a := range all {
 		if i == 0 || a.Step < first {
 			first = a.Step
@@ -232,7 +235,7 @@ func (l *leader) recorded(from, end int) ([]schedule.Applied, error) {
 	return order, nil
 }
 
-// checkProgram refuses a Program that is not one of this run's.
+// checkProgram returns an error for a Program that does not fit this run.
 func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	c := l.config
 	switch {
@@ -250,7 +253,7 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	return c.runnable(p)
 }
 
-// partsOf is how many processes have a part of a step in which one worker computes and another one updates.
+// partsOf returns how many processes have a part of a step where one worker computes and another one updates.
 func (l *leader) partsOf(p *schedule.Program) func(step int) int {
 	base, at := l.done, map[int]int{}
 	for process, workers := range l.job.World.WorkersOf() {
@@ -267,8 +270,8 @@ func (l *leader) partsOf(p *schedule.Program) func(step int) int {
 	}
 }
 
-// finishOnly completes a run whose checkpoint has all its steps, and which was killed before it could evaluate and
-// report. It evaluates, and saves where the run goes on in another directory.
+// finishOnly completes a run whose checkpoint has all steps, if the run was killed before it could evaluate and
+// report. It evaluates, and saves again if the run has another checkpoint directory.
 func (l *leader) finishOnly() error {
 	c := l.config
 	if err := l.begin(); err != nil {
@@ -286,7 +289,7 @@ func (l *leader) finishOnly() error {
 	return l.evaluate()
 }
 
-// begin says once that the run can begin, and then has folders of checkpoints tidied up.
+// begin calls Config.Begin once, before the first step, and then tidies the checkpoint folders.
 func (l *leader) begin() error {
 	if l.begun {
 		return nil
@@ -300,7 +303,7 @@ func (l *leader) begin() error {
 	return l.tidy()
 }
 
-// evaluate passes the test data through the stages.
+// evaluate runs the test data through the stages.
 func (l *leader) evaluate() error {
 	l.tests.results, l.tests.apart = make([]control.Tested, l.job.TestMicros()), 0
 	p, err := programs.Evaluation(l.job.Shown(), len(l.tests.results))
@@ -323,7 +326,7 @@ func (l *leader) evaluate() error {
 	return nil
 }
 
-// tested takes a process's part of an evaluation.
+// tested records a process's part of an evaluation.
 func (l *leader) tested(r control.Result) error {
 	l.tests.apart = max(l.tests.apart, r.Apart)
 	for _, t := range r.Parts {
@@ -340,7 +343,7 @@ func (l *leader) tested(r control.Result) error {
 	return nil
 }
 
-// verdict is the evaluation over all micro-batches, added in ascending order.
+// verdict returns the evaluation over all micro-batches, summed in ascending order.
 func (l *leader) verdict() (trace.Evaluation, error) {
 	e := trace.Evaluation{Step: l.done - 1}
 	perRow := 1
@@ -374,7 +377,8 @@ func (l *leader) verdict() (trace.Evaluation, error) {
 	return e, nil
 }
 
-// reported is the mean over all rows of a number that the model reports, or nil where one of it was not finite.
+// reported returns the mean over all rows of number i that the model reports, or nil if one of its values was not
+// finite.
 func (l *leader) reported(i, rows int) *float64 {
 	sum := 0.0
 	for _, t := range l.tests.results {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// pace looks for stragglers in a step that is whole.
+// pace looks for stragglers in a complete step.
 func (l *leader) pace(f control.Finished) {
 	if l.paces.watch == nil {
 		return
@@ -43,7 +43,7 @@ func (l *leader) pace(f control.Finished) {
 	}
 }
 
-// paceText says a change of pace in a sentence.
+// paceText describes a change of pace in a sentence.
 func (l *leader) paceText(c pace.Change) string {
 	all := len(l.job.World.Workers)
 	const off = "as profiled: this machine is not as fast now as when it was profiled, and predictions do not hold"
@@ -62,8 +62,8 @@ func (l *leader) paceText(c pace.Change) string {
 		terminal.Duration(c.BusyS), terminal.Duration(c.ProfileS), c.Others)
 }
 
-// nameOf calls a worker with where it is and its stages: "worker 0 (stages 0 and 1)", "worker 2 (rank 1 on host a;
-// stage 3)".
+// nameOf names a worker with its place and stages: "worker 0 (stages 0 and 1)", "worker 2 (rank 1 on host a; stage
+// 3)".
 func (l *leader) nameOf(worker int) string {
 	var held []int
 	for s, on := range l.job.Placement {

@@ -14,13 +14,13 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Train runs a training to its last step. When ctx ends it finishes the step under way,
-// saves a checkpoint where there is a place for one, and returns with Stopped set and no
-// error. After an error the Result still has the Timeline up to it.
+// Train runs a training to its last step. When ctx ends, it finishes the current step, saves a checkpoint if there
+// is a folder for it, and returns with Stopped set and no error. After an error the Result still has the Timeline up
+// to it.
 //
-// In a World of several processes each calls Train. The Result of process 0 is the run's; another's has what
-// its own workers leave: Leaked, PeakBytes, Weights and their part of the Timeline, whose clock is its own; and
-// Stopped.
+// In a World of several processes each calls Train. The Result of process 0 is that of the run. In the other
+// processes the Result has only Stopped and what their own workers leave: Leaked, PeakBytes, Weights and their part
+// of the Timeline, on their own clock.
 func Train(ctx context.Context, c Config) (*Result, error) {
 	c, err := c.filled()
 	if err != nil {
@@ -47,7 +47,7 @@ func Train(ctx context.Context, c Config) (*Result, error) {
 	return res, errors.Join(err, j.Close())
 }
 
-// refused tells the other processes that a run does not begin here, and why, and closes the Links.
+// refused tells the other processes why the run does not begin here, and closes the Links.
 func (c *Config) refused(err error) error {
 	if c.Machine.World == nil {
 		return err
@@ -61,7 +61,7 @@ func (c *Config) refused(err error) error {
 	return errors.Join(err, closeAll(c.Machine.World.Links))
 }
 
-// follow is the part of a process that does not lead.
+// follow runs a process that does not lead.
 func follow(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Result, error) {
 	x, err := process.New(j, on, j.World.Links[0])
 	if err != nil {
@@ -71,13 +71,13 @@ func follow(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*R
 	return resultOf(&left), errors.Join(whenLost(x.Failure(), left.Due), left.Err)
 }
 
-// resultOf is what a process's own workers leave.
+// resultOf returns what a process's own workers leave.
 func resultOf(b *process.Belongings) *Result {
 	return &Result{Timeline: *b.Timeline, PeakBytes: b.Timeline.PeakBytes, Leaked: b.Leaked, Weights: b.Weights,
 		Stopped: b.Stopped}
 }
 
-// lead is the part of the process that leads, and has workers as the others do.
+// lead runs the process that leads. It has workers too.
 func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Result, error) {
 	own, its := control.Pair()
 	links := []control.Link{own}
@@ -94,7 +94,7 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 	crash.Go(func() { here <- x.Attend(context.Background()) })
 	err = crash.Guard(l.lead)
 	if err != nil {
-		l.fail(err) // those that do not know
+		l.fail(err) // for the processes that do not know yet
 	}
 	l.dismiss()
 	var left process.Belongings
@@ -104,20 +104,20 @@ func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Res
 		left.Err = l.silence.hung
 	}
 	if err == nil {
-		err = l.failure() // of a hook, behind the last step
+		err = l.failure() // a hook may have failed after the last step
 	}
 	res, merging := l.result(left.Weights)
 	return res, errors.Join(whenLost(err, l.peers.due()...), left.Err, l.leaving(), merging, l.part())
 }
 
-// part closes the Links. A process that has not taken what it was told is not waited for without end.
+// part closes the Links. It waits only a limited time for a process that does not read its messages.
 func (l *leader) part() error {
 	cut := time.AfterFunc(l.patience()/2, crash.Caught(func() { _ = closeAll(l.peers.links) }))
 	defer cut.Stop()
 	return closeAll(l.peers.links)
 }
 
-// closeAll closes Links, at once: one that is lost may take a moment. Those that are nil are none.
+// closeAll closes all Links concurrently, because closing a lost one may take a moment. It skips nil.
 func closeAll(links []control.Link) error {
 	all := make([]error, len(links))
 	var closing sync.WaitGroup
@@ -135,7 +135,7 @@ func closeAll(links []control.Link) error {
 	return errors.Join(all...)
 }
 
-// leaving is what went wrong as other processes left.
+// leaving returns the errors with which other processes left.
 func (l *leader) leaving() error {
 	var all error
 	for p, left := range l.peers.left {
@@ -146,7 +146,7 @@ func (l *leader) leaving() error {
 	return all
 }
 
-// result puts together what all processes leave, with the weights of the leader's own.
+// result combines what all processes leave. The weights are those of the leader's own process.
 func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 	res := &Result{
 		Steps: l.done, Loss: l.loss, Stopped: l.stopped, Checkpoint: l.saves.last, Weights: weights,
@@ -154,7 +154,7 @@ func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 	}
 	empty := l.job.Timeline()
 	l.placed(&empty)
-	parts := []*trace.Timeline{&empty} // a process that is lost leaves none
+	parts := []*trace.Timeline{&empty} // a lost process leaves no part
 	for p, left := range l.peers.left {
 		res.Leaked += left.Leaked
 		for _, r := range l.peers.records[p] {
@@ -174,7 +174,7 @@ func (l *leader) result(weights map[string]process.Weight) (*Result, error) {
 	if len(l.peers.links) > 1 {
 		remark(&res.Timeline)
 	}
-	res.PeakBytes = res.Timeline.PeakBytes // as last heard, which is all that there is of a process that is lost
+	res.PeakBytes = res.Timeline.PeakBytes // as last reported; for a lost process this is all that is known
 	for w, bytes := range merged.PeakBytes {
 		if w < len(res.PeakBytes) {
 			res.PeakBytes[w] = max(res.PeakBytes[w], bytes)

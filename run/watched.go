@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// trace asks all processes for their record of a step that stands, where somebody wants it.
+// trace asks all processes for their record of a complete step, if WantsTrace asks for it.
 func (l *leader) trace(step int) {
 	h := &l.config.Hooks
 	if h.WantsTrace == nil || h.OnTrace == nil || l.state.Showing() || !h.WantsTrace(step) {
@@ -18,7 +18,8 @@ func (l *leader) trace(step int) {
 	l.tell(l.state.Show(control.Show{Step: step, Around: l.job.Timeline().Stream}))
 }
 
-// show takes a process's record of a step; the last one has the step shown, unless one has it no more.
+// show takes a process's record of a step. After the last one it calls OnTrace, unless a process no longer has its
+// record.
 func (l *leader) show(from int, s control.Shown) {
 	l.peers.shown[from] = s.Timeline
 	if l.state.Showing() {
@@ -47,24 +48,24 @@ func (l *leader) show(from int, s control.Shown) {
 	l.hooks.add(func() {
 		merged, err := trace.Merge(parts...)
 		if err != nil {
-			return // a process that says anything else has been refused before
+			return // invalid records were refused before
 		}
 		merged.Steps = []trace.StepMark{mark}
 		hook(merged)
 	})
 }
 
-// lateTimes is how many times as long as others a step has taken that is late.
+// lateTimes is the factor to the usual step time from which a step is late.
 const lateTimes = 10
 
-// overdue is how long steps take, and how long the one under way has.
+// overdue holds how long steps take, and how long the current one has taken.
 type overdue struct {
-	least time.Duration // that a step has taken which is late
+	least time.Duration // a shorter step is not late
 	tick  *time.Ticker
-	since time.Time // a step has stood last, or a Program has begun
-	tookS []float64 // the last steps
+	since time.Time // when the last step was complete or a Program began
+	tookS []float64 // durations of the last steps, in seconds
 	told  time.Duration
-	asks  bool // the answer to the Beat under way is wanted
+	asks  bool // the next answers are for OnLate
 }
 
 func newOverdue(least time.Duration) overdue {
@@ -74,7 +75,7 @@ func newOverdue(least time.Duration) overdue {
 // begin notes that a Program begins.
 func (n *overdue) begin() { n.since, n.told, n.asks = time.Now(), 0, false }
 
-// step notes that a step stands.
+// step notes that a step is complete.
 func (n *overdue) step(tookS float64) {
 	n.begin()
 	if n.tookS = append(n.tookS, tookS); len(n.tookS) > 16 {
@@ -82,7 +83,7 @@ func (n *overdue) step(tookS float64) {
 	}
 }
 
-// by is how long a late step has been under way, and how long others take; false where the step is not late.
+// by returns how long the current step has taken and how long steps usually take; is reports whether it is late.
 func (n *overdue) by(now time.Time) (late, usual time.Duration, is bool) {
 	if len(n.tookS) < 3 {
 		return 0, 0, false
@@ -92,7 +93,7 @@ func (n *overdue) by(now time.Time) (late, usual time.Duration, is bool) {
 	return late, usual, late >= max(n.least, lateTimes*usual, 2*n.told)
 }
 
-// askWhyLate asks the processes what their workers wait for, where a step is late and nobody has been asked.
+// askWhyLate asks the processes what their workers wait for, if the step is late and no question is open.
 func (l *leader) askWhyLate() {
 	if l.config.Hooks.OnLate == nil || !l.under.trains || !l.state.Under() || l.state.Asked() {
 		return
@@ -103,7 +104,7 @@ func (l *leader) askWhyLate() {
 	}
 }
 
-// tellLate says who waits for whom in a step that is late, once all have answered.
+// tellLate reports which worker waits for which in a late step, once all processes have answered.
 func (l *leader) tellLate() {
 	late, usual, is := l.silence.late.by(time.Now())
 	if !l.silence.late.asks || !is || !l.state.Under() {

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// New makes this process's part of a run, which hears of the leader over a Link.
+// New returns this process's part of a run. The link connects it to the leader.
 func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	workers, mine := len(j.World.Workers), j.World.WorkersOf()[j.World.Rank]
 	ctx, cancel := context.WithCancel(context.Background())
@@ -59,7 +59,7 @@ func New(j *Job, on *place.Place, link control.Link) (*Process, error) {
 	return x, nil
 }
 
-// SendsBytes says whether messages from some worker of this process travel as bytes.
+// SendsBytes reports whether a worker of this process sends messages as bytes.
 func (x *Process) SendsBytes() bool { return x.ends.sendBytes() }
 
 // Weight is a parameter or buffer after training.
@@ -69,7 +69,7 @@ type Weight struct {
 	Data  []byte
 }
 
-// departure is what a worker leaves behind.
+// departure is what a worker leaves at its end.
 type departure struct {
 	rank    int
 	leaked  int
@@ -79,24 +79,24 @@ type departure struct {
 	err     error
 }
 
-// Belongings is what a process leaves behind.
+// Belongings is what a process leaves at its end.
 type Belongings struct {
 	control.Left
-	Timeline *trace.Timeline // of its own workers, on its own clock
+	Timeline *trace.Timeline // of the process's own workers, on its own clock
 	Weights  map[string]Weight
-	Stopped  bool  // the run was, before its last step
-	Err      error // what went wrong as it left
+	Stopped  bool  // the run was stopped before its last step
+	Err      error // error while leaving
 }
 
-// Attend opens the workers, does what the leader says until that is to leave, and gives everything back.
-// Whatever is in flight is given back before any device closes. When ctx ends it asks for the run to stop.
+// Attend opens the workers, follows the leader until it says Leave, and frees everything. Anything in flight is
+// freed before a device closes. When ctx ends, it asks the leader to stop the run.
 //
-// Once another process is lost, one that does not lead returns without what its devices hold if they take long
-// over it. For the leader's own whoever calls Attend decides that.
+// After another process is lost, a process that does not lead waits at most HurryAfter for its devices to free what
+// they hold. In the leading process the caller of Attend decides how long to wait.
 func (x *Process) Attend(ctx context.Context) Belongings {
 	a := attendance{x: x, release: make(chan struct{}), gone: make(chan departure, len(x.crew.mine))}
 	a.herald.Go(crash.Caught(x.herald))
-	if from := x.job.From; from != nil { // nobody waits for another host once the run is over
+	if from := x.job.From; from != nil { // a read from another host must not outlast the run
 		context.AfterFunc(x.ctx, crash.Caught(from.Interrupt))
 	}
 	x.leader.link.Start(x.told)
@@ -123,8 +123,8 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	return left
 }
 
-// attendance is the time between the opening of the workers and their leaving. No worker gives its tensors back before
-// release is closed, which is when nothing is under way.
+// attendance is the state of Attend. release is closed when nothing is in flight; no worker frees its tensors
+// before.
 type attendance struct {
 	x       *Process
 	herald  sync.WaitGroup
@@ -132,10 +132,10 @@ type attendance struct {
 	release chan struct{}
 }
 
-// HurryAfter is how long a process may take to leave once another is lost: who runs ends.
+// HurryAfter is how long a process may take to leave after another process is lost.
 const HurryAfter = 2 * time.Second
 
-// await waits for a process's belongings; false where that takes too long.
+// await waits for the belongings of the process. in is false if that takes too long.
 func (a *attendance) await() (left Belongings, in bool) {
 	x, whole := a.x, make(chan Belongings, 1)
 	crash.Go(func() { whole <- a.depart() })
@@ -157,7 +157,7 @@ func (a *attendance) await() (left Belongings, in bool) {
 	}
 }
 
-// depart waits until nothing is under way, and gives everything back.
+// depart waits until nothing is in flight, and frees everything.
 func (a *attendance) depart() Belongings {
 	x := a.x
 	for _, w := range x.crew.mine {
@@ -165,7 +165,7 @@ func (a *attendance) depart() Belongings {
 	}
 	x.cancel()
 	x.beside.Wait()
-	a.herald.Wait() // buffers are given back by then
+	a.herald.Wait() // after this, all buffers are freed
 	left := Belongings{Stopped: x.leaving.stopped, Err: errors.Join(x.summers.close(), x.ends.ports.Close())}
 	close(a.release)
 	byRank := map[int]departure{}
@@ -196,7 +196,7 @@ func (a *attendance) depart() Belongings {
 	return left
 }
 
-// Held says which workers keep this process from leaving, and with what.
+// Held describes which workers keep this process from leaving, and at which instruction.
 func (x *Process) Held() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -219,7 +219,7 @@ func (x *Process) Held() string {
 	return strings.Join(all, ", ")
 }
 
-// open starts the workers, which open their devices, and says once all have that the process is ready.
+// open starts the workers. Once all of them have opened their devices it reports that the process is ready.
 func (a *attendance) open() {
 	x := a.x
 	opened := make(chan error, len(x.crew.mine))
@@ -229,7 +229,7 @@ func (a *attendance) open() {
 	whole := true
 	for range x.crew.mine {
 		if err := <-opened; err != nil {
-			x.fail(x.crew.some(), fmt.Errorf("run: %w", err)) // at once: another device may hang
+			x.fail(x.crew.some(), fmt.Errorf("run: %w", err)) // do not wait for the others: another device may hang
 			whole = false
 		}
 	}
@@ -242,7 +242,7 @@ func (a *attendance) open() {
 	x.say(control.Ready{})
 }
 
-// say sends the leader a message. The caller holds mu.
+// say sends a message to the leader. The caller holds mu.
 func (x *Process) say(body control.Body) {
 	m, useful := x.leader.follower.Say(body)
 	if !useful {
@@ -254,20 +254,20 @@ func (x *Process) say(body control.Body) {
 	}
 }
 
-// part has the workers leave. The caller holds mu.
+// part makes the workers leave. The caller holds mu.
 func (x *Process) part() {
 	x.leaving.over = true
 	x.crew.wakeAll()
 	x.leaving.gone.Do(func() { close(x.leaving.leave) })
 }
 
-// told is called with everything that the leader says, in order.
+// told is called with every message of the leader, in order.
 func (x *Process) told(m control.Message, broken error) {
 	err := crash.Guard(func() error {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if broken != nil {
-			x.leaving.hurryUp() // nobody hears what this process leaves
+			x.leaving.hurryUp() // nobody receives what this process leaves
 			if !x.leaving.over {
 				x.failLocked(x.crew.some(), fmt.Errorf("run: %w", x.job.World.noLeader(broken)))
 				x.part()
@@ -292,7 +292,7 @@ func (x *Process) told(m control.Message, broken error) {
 	}
 }
 
-// obey does what the leader says. The caller holds mu.
+// obey carries out a message of the leader. The caller holds mu.
 func (x *Process) obey(body control.Body) error {
 	switch body := body.(type) {
 	case control.Load:
@@ -333,8 +333,8 @@ func (x *Process) obey(body control.Body) error {
 	return nil
 }
 
-// end tells the leader that all lists have ended, and what there is of an evaluation or a checkpoint. The
-// caller holds mu.
+// end tells the leader that all lists have ended. It also sends the results of an evaluation or a checkpoint, if
+// there are any. The caller holds mu.
 func (x *Process) end() {
 	x.now.ended = true
 	if !x.now.trains {

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// save writes a stage's file, and those of the pipelines that it is the reference of; the CK of that stage. In a
-// Program that trains it is a stage's own checkpoint behind an update, and the leader is told of it at once.
+// save executes CK: it writes a stage's file. For the stage of a reference it also writes the files of its
+// pipelines. In a Program that trains, the stage saves itself after an update and tells the leader at once.
 func (h *holding) save(in schedule.Instruction) error {
 	w := h.w
 	all := []*holding{h}
@@ -51,7 +51,7 @@ func (h *holding) save(in schedule.Instruction) error {
 	return nil
 }
 
-// write writes one file of a checkpoint after so many steps into a draft. It waits for the device.
+// write writes one file of a checkpoint of this step into a draft. It waits for the device.
 func (h *holding) write(dir string, steps int, saved *control.Saved) error {
 	j := h.w.job
 	if err := checkpoint.MakeDraft(dir); err != nil {
@@ -91,8 +91,8 @@ func (h *holding) write(dir string, steps int, saved *control.Saved) error {
 	return nil
 }
 
-// carryOut does what the leader orders between two Programs, on a goroutine: disks may take long. The caller holds
-// mu.
+// carryOut carries out an order of the leader between two Programs. It starts a goroutine, because disks may be
+// slow. The caller holds mu.
 func (x *Process) carryOut(order control.Body) {
 	if x.leaving.over {
 		return
@@ -115,17 +115,17 @@ func (x *Process) carryOut(order control.Body) {
 	}))
 }
 
-// saving is this process's part of the run's checkpoints. At most one of the processes that have a folder keeps it.
+// saving is this process's part of the run's checkpoints. At most one of the processes that share a folder keeps it.
 type saving struct {
 	job       *Job
-	dir       string   // of the files of the checkpoint under way
-	run       uint64   // whose drafts stages write that save themselves as the program trains; 0: none does
-	keeps     bool     // this is the first of the processes that have its folder of checkpoints
-	continued bool     // it has made the checkpoints of the run before its own
-	abandoned []string // the drafts that are removed in the end
+	dir       string   // for the files of the current checkpoint
+	run       uint64   // the run whose drafts stages write while the program trains; 0 if none
+	keeps     bool     // this process is the first of those that share its checkpoint folder
+	continued bool     // it has taken over the checkpoints of the run before
+	abandoned []string // drafts to remove at the end
 }
 
-// pathOf is where a draft is.
+// pathOf returns the path of a draft.
 func (v *saving) pathOf(draft string) (string, error) {
 	if v.job.Store == nil {
 		return "", v.folderless()
@@ -137,11 +137,11 @@ func (v *saving) folderless() error {
 	return fmt.Errorf("run: %s is to save, and has no folder for checkpoints", v.job.World.Name(v.job.World.Rank))
 }
 
-// carryOut does what the leader orders between two Programs. Orders come one at a time, and behind the first all
-// processes have what they go on from.
+// carryOut carries out an order of the leader between two Programs. Orders come one at a time. Before the first one,
+// every process has read its part of the checkpoint to resume from.
 func (v *saving) carryOut(order control.Body) (control.Done, error) {
 	s, rank := v.job.Store, v.job.World.Rank
-	if err := v.job.Close(); err != nil { // its files would stay on disk, and be in the way of who removes it
+	if err := v.job.Close(); err != nil { // open files would stay on disk and block their removal
 		return control.Done{}, err
 	}
 	if s == nil {
@@ -167,7 +167,7 @@ func (v *saving) carryOut(order control.Body) (control.Done, error) {
 			return control.Done{}, nil
 		}
 		_, err := s.Commit(order.Draft, []byte(order.Manifest))
-		if err == nil || order.Others || !s.Drafted(order.Draft) { // the checkpoint is whole
+		if err == nil || order.Others || !s.Drafted(order.Draft) { // the checkpoint is complete
 			return control.Done{}, err
 		}
 		refused := v.job.FailedOf(fmt.Errorf("run: %w", err))
@@ -190,8 +190,8 @@ func (v *saving) carryOut(order control.Body) (control.Done, error) {
 	return control.Done{}, fmt.Errorf("a %T is no order", order)
 }
 
-// continueIn has a folder go on with the checkpoints of this run. The leader's own folder is in order by then: what is
-// to become of another run's there is decided where the run was asked for.
+// continueIn prepares a folder for this run's checkpoints. In the leader's own folder, the caller of the run has
+// already decided about the checkpoints of other runs.
 func (v *saving) continueIn(s *checkpoint.Store) error {
 	if v.job.World.Rank == 0 {
 		return v.continueWith(s)
@@ -215,7 +215,7 @@ func (v *saving) continueWith(s *checkpoint.Store) error {
 	return s.Continue(v.job.From)
 }
 
-// abandon removes the drafts that will not become checkpoints. Nobody of this process writes to them any more.
+// abandon removes the drafts that will not become checkpoints. By then this process has stopped writing to them.
 func (v *saving) abandon() (err error) {
 	if v.job.Store == nil {
 		return nil
@@ -250,7 +250,7 @@ func (w *worker) weights() (map[string]Weight, error) {
 	return all, nil
 }
 
-// join makes whole weights of rows, where a process has all of one's.
+// join combines row pieces to whole weights, if the process has all pieces of one.
 func (n *Network) join(all map[string]Weight) {
 	of := map[string]Weight{}
 	for _, l := range n.Graph.Model.Layers {

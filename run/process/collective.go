@@ -24,12 +24,12 @@ func buffersOf(l *lent) []wire.Buffer {
 	return all
 }
 
-// given is what every stage gave to a collective between stages, by stage.
+// given holds, by stage, what each stage contributed to a collective between stages.
 type given map[int32][]wire.Buffer
 
-// exchange hands parts to members of a collective on another stage, and collects what each of those stages
-// gave. Replicas of a stage hold the same, so one speaks to each member; see speaker. A slot is posted for
-// everything that comes before anything leaves.
+// exchange sends parts to the members of a collective on other stages, and returns what each of those stages sent.
+// All replicas of a stage have the same parts, so only one of them sends to each member (see speaker). Before
+// anything is sent, a slot is posted for each message to receive.
 func (h *holding) exchange(ctx context.Context, in schedule.Instruction, parts []wire.Buffer) (given, error) {
 	w := h.w
 	members, ranks := w.x.now.program.Group(in)
@@ -72,25 +72,25 @@ func (h *holding) exchange(ctx context.Context, in schedule.Instruction, parts [
 	return got, nil
 }
 
-// turns is the collectives of a stage, by kind: closed when the one that was issued last is over.
+// turns holds, by kind, a channel that is closed when the stage's last issued collective of that kind ends.
 type turns map[schedule.Kind]chan struct{}
 
-// next runs a collective behind those of the same kind that the stage has issued before: the order of an
-// edge is that of its sender's list.
+// next makes a collective wait for those of the same kind that the stage issued before. Messages on an edge must
+// have the order of the sender's list.
 func (t turns) next(kind schedule.Kind, work func(context.Context) error) func(context.Context) error {
 	before, over := t[kind], make(chan struct{})
 	t[kind] = over
 	return func(ctx context.Context) error {
 		defer close(over)
 		if before != nil {
-			<-before // which ends with the run
+			<-before // closed at the latest when the run ends
 		}
 		return work(ctx)
 	}
 }
 
-// sumTied sums the gradients of all uses of the parameters that this stage shares with others. It does so in layer
-// order, so that every holder steps its copy by the same sum.
+// sumTied sums the gradients of all uses of the parameters that this stage shares with others. The order is that of
+// layers, so that every copy is updated with the same sum.
 func (h *holding) sumTied(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {
@@ -132,7 +132,8 @@ func (h *holding) sumTied(in schedule.Instruction) error {
 	return nil
 }
 
-// number names a parameter in messages by its position among all parameters of the model, pieces' rows included.
+// number returns the position of a parameter among all parameters of the model, counting the rows of pieces;
+// messages use it as name.
 func (n *Network) number(p *stage.Param) uint32 {
 	at := p.Index
 	for i := range p.Layer {
@@ -141,8 +142,8 @@ func (n *Network) number(p *stage.Param) uint32 {
 	return uint32(at)
 }
 
-// sumUses sums, for every parameter among uses, the gradients that all stages gave for it. The order is that of layers:
-// stages ascend, and so do the layers within a stage.
+// sumUses sums the gradients that all stages contributed, for every parameter in uses. The order is that of the
+// layers: stages ascend, and layers ascend within a stage.
 func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	j := h.w.job
 	stages := slices.Sorted(maps.Keys(all))
@@ -169,8 +170,8 @@ func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	return nil
 }
 
-// norm shares the squares of the final gradients and has every stage learn by how much
-// to scale its own.
+// norm sends the squares of the final gradients to all stages. Each stage computes from them the factor for its own
+// gradients.
 func (h *holding) norm(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {
@@ -199,7 +200,7 @@ func (h *holding) norm(in schedule.Instruction) error {
 			return err
 		}
 		var all []float64
-		for _, s := range slices.Sorted(maps.Keys(got)) { // stages ascend, and so do the layers in each: model order
+		for _, s := range slices.Sorted(maps.Keys(got)) { // stages and their layers ascend: model order
 			for _, b := range got[s] {
 				all = append(all, engine.Numbers[float64](b.Data)...)
 			}
@@ -218,7 +219,7 @@ func (h *holding) norm(in schedule.Instruction) error {
 	return nil
 }
 
-// squares fetches the sums of squares of a stage's gradients. Whoever reads them frees them.
+// squares fetches the sums of squares of a stage's gradients. The reader frees them.
 func (h *holding) squares() (*lent, error) {
 	t, err := h.updates.by.Norms()
 	if err != nil || t == nil {

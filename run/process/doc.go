@@ -1,24 +1,22 @@
 // Package process is one process's part of a run: its workers, their stages, their ends of the wire and a
 // record.
 //
-// In: a Job, which every process of the run is told alike but for the World that says which one it is, a
-// Place for the workers, and a Link to the leader. Out: what the leader is told (run/control), and what the
-// process leaves behind.
-// Refused: what the leader says out of order, Programs that the Job does not take, a loss or a gradient norm
-// that is not finite.
+// Input: a Job, a Place for the workers, and a Link to the leader. All processes of a run get the same Job, except
+// for the World, which says which process this is. Output: reports to the leader (run/control), and what the process
+// leaves at its end. It refuses messages of the leader out of order, Programs that do not fit the Job, and a loss or
+// a gradient norm that is not finite.
 //
-// Whoever drives it makes a Process, calls Attend on a goroutine of its own, and has the leader say Leave in
-// the end; Attend then gives back devices, tensors and threads, whatever has happened.
+// The caller makes a Process and calls Attend on a goroutine. At the end it makes the leader say Leave. Attend then
+// frees devices, tensors and threads, whatever has happened.
 //
-// A Process has parts: crew, its workers and the Gate; ends, its ends of the wire; underway, the Program under way;
-// ledger, what has happened; saving; leaving. A worker holds replicas of stages (holding), each with what
-// crosses its borders (crossing), its losses, what is summed beside the worker (replicas, lending, turns), how it
-// is updated (updating), and what it is where one worker has the weights (serving).
+// A Process has these parts: crew, its workers and the Gate; ends, its ends of the wire; underway, the current
+// Program; ledger, the record; saving; leaving. A worker holds replicas of stages (holding). Each holding has the
+// tensors that cross its borders (crossing), its losses, the sums beside the worker (replicas, lending, turns), its
+// updates (updating), and its state under asp (serving).
 //
-// Every worker is a goroutine locked to an OS thread for life, with an engine Device of its own. It asks the
-// Gate, which the simulator asks too, whether its next instruction may start, executes it, and says so;
-// nobody else decides. One mutex guards what the workers share; a worker that must wait sleeps until an event
-// concerns it. Transfers and collectives run beside the workers; a collective's goroutine touches memory that
-// the worker has lent it and no Device. Nothing of a worker of another process is looked up: what is not in a
-// message is not known.
+// Every worker is a goroutine that stays locked to one OS thread and has its own engine Device. It asks the Gate
+// whether its next instruction may start, executes it, and reports the end. Only the Gate decides; the simulator
+// uses the same one. One mutex guards what the workers share. A waiting worker sleeps until an event concerns it.
+// Transfers and collectives run beside the workers. The goroutine of a collective uses host memory that the worker
+// has lent it, and no Device. A process knows about workers of other processes only what messages say.
 package process

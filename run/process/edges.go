@@ -11,18 +11,18 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// groupOf tells the collectives of a Program apart: kind, pipeline and stage, none of them the 0 of
-// transfers. The sum over replicas is a group of a stage; tied gradients and norms go between pairs, named by
-// the sender's stage.
+// groupOf returns the number of a collective's group, made of its kind, pipeline and stage. It is never 0, the
+// number of transfers. A sum over replicas is a group of a stage. Tied gradients and norms go between pairs, which
+// have the number of the sender's stage.
 func groupOf(in schedule.Instruction) uint64 {
 	return uint64(in.Kind)<<48 | uint64(uint16(in.Pipeline))<<32 | uint64(uint32(in.Stage))
 }
 
-// sumLanes is how many buckets of one all-reduce are under way at once where their bytes travel: while the sums
-// of one come back, the next one's terms go. Where memory changes hands there is nothing to wait for.
+// sumLanes is how many buckets of one all-reduce are in flight at once if they travel as bytes. The terms of the
+// next bucket are sent while the sums of one come back. Where memory changes hands there is no such delay.
 const sumLanes = 2
 
-// lanes is how many buckets of one all-reduce are under way at once; limited says whether edges have slots.
+// lanes returns how many buckets of one all-reduce are in flight at once; limited says whether edges have slots.
 func lanes(limited bool) int {
 	if limited {
 		return sumLanes
@@ -30,35 +30,35 @@ func lanes(limited bool) int {
 	return 1
 }
 
-// lane is the group by which replicas sum every so many-th bucket.
+// lane returns the group for lane k of an all-reduce. Replicas distribute their buckets over the lanes in turn.
 func lane(ar schedule.Instruction, k int) uint64 {
 	ar.Replica = 0
 	return groupOf(ar) | uint64(k)<<56
 }
 
-// pairName is the edge over which a stage gives what all of its replicas have to a member of another stage.
+// pairName names the edge over which a stage sends its common value to a member of another stage.
 func pairName(from schedule.Instruction, worker int, to schedule.Instruction, other int) wire.Name {
 	return wire.Name{From: worker, To: other, Group: groupOf(from), Pair: uint32(to.Stage)<<10 | uint32(to.Replica)}
 }
 
-// speaker is the replica of a stage that gives what all of its replicas have to a member of another stage: the
-// one of its number, so that each gives as much, and one that is on the same worker, where all are, sends
-// nothing to another host.
+// speaker returns the replica of a stage that sends the stage's common value to a member of another stage. It is the
+// replica with the member's number, modulo the number of replicas, so that each sends equally often. Replicas of the
+// same number often share a worker, so this avoids messages between hosts.
 func speaker(p *schedule.Program, from, to schedule.Instruction) int16 {
 	return to.Replica % int16(len(p.Placement[from.Pipeline][from.Stage]))
 }
 
-// naming names the edges of a Program that some workers have.
+// naming is the state of nameEdges.
 type naming struct {
 	*schedule.Program
 	table *wire.Table
 	mine  func(worker int) bool
-	slots int                    // messages that may lie with a receiver on an edge; 0: no bound
-	here  []schedule.Instruction // the workers' replicas, in the order of the placement; of no kind
+	slots int                    // messages that may wait at the receiver of an edge; 0 means no bound
+	here  []schedule.Instruction // the workers' replicas, in the order of the placement, without a kind
 }
 
-// nameEdges names the edges of a Program that some workers have. Those between the same two workers come in an
-// order that depends on the Program alone, so that both ends number them alike.
+// nameEdges names the edges that some workers have in a Program. The order of edges between two workers depends only
+// on the Program, so that both ends give them the same numbers.
 func nameEdges(t *wire.Table, p *schedule.Program, mine func(worker int) bool, slots int) error {
 	n := naming{Program: p, table: t, mine: mine, slots: slots}
 	for pl, stages := range p.Placement {
@@ -98,7 +98,7 @@ func nameEdges(t *wire.Table, p *schedule.Program, mine func(worker int) bool, s
 	return nil
 }
 
-// transfers names the edges between a stage and the next, both ways, of replicas that share rows.
+// transfers names the edges in both directions between stage s and the next, for replicas that share rows.
 func (n *naming) transfers(stages [][]int, s int) error {
 	if s+1 == len(stages) {
 		return nil
@@ -129,7 +129,7 @@ func (n *naming) transfers(stages [][]int, s int) error {
 	return nil
 }
 
-// shared names the edges over which the replicas of a stage give what all of them have to members of other stages.
+// shared names the edges over which a stage's replicas send their common values to members of other stages.
 func (n *naming) shared(from schedule.Instruction) error {
 	ranks := n.Placement[from.Pipeline][from.Stage]
 	var members []schedule.Instruction
@@ -174,16 +174,16 @@ func (n *naming) nameServed() error {
 	return nil
 }
 
-// ends is the process's ends of the wire: its workers' ports, and the edges that the Program under way has there.
+// ends holds the process's ends of the wire: its workers' ports, and their edges in the current Program.
 type ends struct {
 	x      *Process
 	ports  *wire.Ports
 	table  wire.Table
-	broken chan breakage // the first of the wire's own
-	early  func()        // tells of messages that came before their program; under mu, called without
+	broken chan breakage // the wire's first error of its own
+	early  func()        // reports messages that came before their program; set under mu, called without it
 }
 
-// sendBytes says whether messages from some worker of this process travel as bytes.
+// sendBytes reports whether a worker of this process sends messages as bytes.
 func (e *ends) sendBytes() bool {
 	for _, w := range e.x.crew.mine {
 		for k := range e.x.crew.workers {
@@ -195,7 +195,7 @@ func (e *ends) sendBytes() bool {
 	return false
 }
 
-// config is what a worker's port tells and asks.
+// config returns the configuration of a worker's port.
 func (e *ends) config(rank int) wire.Config {
 	x := e.x
 	return wire.Config{
@@ -232,7 +232,7 @@ func (e *ends) config(rank int) wire.Config {
 	}
 }
 
-// credits counts slots that are about to go back to a sender of this process.
+// credits counts slots that are about to return to a sender of this process.
 func (e *ends) credits(of wire.Edge, slots int) {
 	x := e.x
 	x.mu.Lock()
@@ -242,7 +242,7 @@ func (e *ends) credits(of wire.Edge, slots int) {
 	}
 }
 
-// guarded tells the gate something, on a goroutine of the wire's. A panic in it ends the run.
+// guarded calls tell, which reports something to the gate, on a goroutine of the wire. A panic in it ends the run.
 func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	err := crash.Guard(func() error {
 		x.mu.Lock()
@@ -257,8 +257,8 @@ func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	}
 }
 
-// arrived says that a message is there for a worker, which is charged for it from now on. Size, time and
-// instruction are the message's own: of its sender nothing is known here.
+// arrived reports that a message is there for a worker. From now on its memory counts as the worker's. Size, time
+// and instruction come from the message itself, because nothing else is known of its sender.
 func (e *ends) arrived(to int, a wire.Arrival) {
 	x := e.x
 	in := schedule.Key(a.Key).Instruction()
@@ -275,5 +275,5 @@ func (e *ends) arrived(to int, a wire.Arrival) {
 	})
 }
 
-// tensorOf is the tensor whose memory a transfer's buffer is: the sender's own, or what Room has made.
+// tensorOf returns the tensor that a transfer's buffer belongs to: the sender's own, or one that Room has made.
 func tensorOf(b *wire.Buffer) engine.Tensor { return b.Owner.(engine.Tensor) }

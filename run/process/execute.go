@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// execute does what an instruction says, or begins what goes on beside the worker, and
-// returns the bytes it moved. The worker does not hold mu.
+// execute carries out an instruction, or starts the part that runs beside the worker. It returns the bytes that it
+// moved. The worker does not hold mu.
 func (w *worker) execute(in schedule.Instruction) (int64, error) {
 	if in.Kind == schedule.DR {
 		return 0, nil
@@ -53,27 +53,27 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 		if err := h.updates.validate(in); err != nil {
 			return 0, err
 		}
-		return 0, w.caughtUp() // the step's mark, which is set here, is behind its update
+		return 0, w.caughtUp() // sets the step's mark after the step's update
 	case schedule.CK:
 		return 0, h.save(in)
 	}
 	return 0, fmt.Errorf("this runtime does not execute %v", in.Kind)
 }
 
-// holding is a stage on a worker, with what is on its way to and from it.
+// holding is a stage on a worker, with its messages in both directions.
 type holding struct {
 	w        *worker
 	at       position
 	stage    *stage.Stage
-	first    int      // version of the weights that the Program under way began with
-	cuts     crossing // what crosses its borders
-	losses   losses   // of its forwards
-	lending  lending  // what is summed beside the worker
-	replicas replicas // the sum of its gradients over them
-	turns    turns    // its collectives
-	updates  updating // how it is updated
-	moving   moving   // of a reference beside the pipelines
-	served   serving  // of a stage whose weights one worker holds for others
+	first    int      // version of the weights at the beginning of the current Program
+	cuts     crossing // the tensors that cross its borders
+	losses   losses   // losses of its forwards
+	lending  lending  // host memory lent to sums beside the worker
+	replicas replicas // sums its gradients over the replicas
+	turns    turns    // the order of its collectives
+	updates  updating // updates its parameters
+	moving   moving   // only for a reference beside the pipelines
+	served   serving  // only if one worker has the weights (asp)
 }
 
 func newHolding(w *worker, s *stage.Stage, at position) *holding {
@@ -83,7 +83,7 @@ func newHolding(w *worker, s *stage.Stage, at position) *holding {
 	return h
 }
 
-// begin readies it for a Program that is about to start.
+// begin prepares the stage for a Program that is about to start.
 func (h *holding) begin(p *schedule.Program) error {
 	h.first, h.moving.seen = h.stage.Versions.Newest(), 0
 	h.served.begin()
@@ -126,7 +126,7 @@ func (h *holding) forward(in schedule.Instruction) error {
 	return h.dropped(frees)
 }
 
-// backward is a whole backward, or with I its input's half.
+// backward executes a whole backward, or with I only the half for the input.
 func (h *holding) backward(in schedule.Instruction) error {
 	w := h.w
 	given, err := h.cuts.grads.take(w.dev, in.Micro)
@@ -147,7 +147,7 @@ func (h *holding) backward(in schedule.Instruction) error {
 	if in.Kind == schedule.B {
 		w.open--
 	}
-	if w.x.now.program.Settled(in) { // its loss is part of what stands
+	if w.x.now.program.Settled(in) { // its loss counts for the completed part
 		if err := h.losses.read(in); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (h *holding) backward(in schedule.Instruction) error {
 	return h.dropped(frees)
 }
 
-// backwardWeight is the weights' half of a backward.
+// backwardWeight executes the half of a backward for the weights.
 func (h *holding) backwardWeight(in schedule.Instruction) error {
 	_, frees := h.use(in)
 	after := h.replicas.sumDuring(in)
@@ -170,7 +170,7 @@ func (h *holding) backwardWeight(in schedule.Instruction) error {
 	return h.dropped(frees)
 }
 
-// dropped drops a version of the weights; -1 is none.
+// dropped drops a version of the weights; -1 means none.
 func (h *holding) dropped(version int) error {
 	if version < 0 {
 		return nil
@@ -178,8 +178,8 @@ func (h *holding) dropped(version int) error {
 	return h.stage.Drop(version)
 }
 
-// use is the version of the weights that the computation about to be executed reads or makes. frees is the version
-// that it frees, -1 for none.
+// use returns the version of the weights that the next computation reads or makes. frees is the version that it
+// frees, -1 for none.
 func (h *holding) use(in schedule.Instruction) (version, frees int) {
 	if h.w.agenda.uses == nil {
 		return h.stage.Versions.Newest(), -1
@@ -194,7 +194,7 @@ func (h *holding) use(in schedule.Instruction) (version, frees int) {
 	return h.first + u.Version, h.first + u.Frees
 }
 
-// feed adds to given the model inputs that a stage reads.
+// feed adds the model inputs that a stage reads to given.
 func (h *holding) feed(given stage.Tensors, split data.Split, step, batch, first, rows int) error {
 	feeds := h.stage.Feeds()
 	if len(feeds) == 0 {
@@ -257,7 +257,7 @@ func (h *holding) evaluate(in schedule.Instruction) error {
 	return h.cuts.pass(asKind(in, schedule.SF), out)
 }
 
-// tested reads the numbers of a micro-batch.
+// tested reads the results of a micro-batch from the device.
 func (w *worker) tested(s stage.Scores) (t control.Tested, err error) {
 	if t.Loss, err = w.dev.Item(s.Loss); err != nil {
 		return t, err

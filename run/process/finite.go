@@ -10,18 +10,17 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// ErrNotFinite is what every error is of a run whose numbers have left the finite ones: a
-// loss, a gradient norm, weights about to be saved. Such a run has settings to be mended;
-// the checkpoints before it stay.
+// ErrNotFinite matches every error about a number that is not finite: a loss, a gradient norm, or weights about to
+// be saved. The run's settings should be changed; the earlier checkpoints remain.
 var ErrNotFinite = errors.New("run: not finite")
 
-// LossError is a loss that is not finite. It is an ErrNotFinite.
+// LossError reports a loss that is not finite. It matches ErrNotFinite.
 type LossError struct {
-	Step       int // index of the step, or of the one before the evaluation
+	Step       int // index of the step, or of the step before the evaluation
 	Stage      int
 	Micro      int
 	Value      float64
-	Evaluation bool // the loss is that of the test data
+	Evaluation bool // the loss of test data
 }
 
 func (e *LossError) Error() string {
@@ -30,25 +29,25 @@ func (e *LossError) Error() string {
 		of = fmt.Sprintf("the evaluation loss after step %d", trace.StepNumber(e.Step))
 	}
 	remedy := "lower the learning rate or clip gradients"
-	if e.Step == 0 && !e.Evaluation { // no update was before it
+	if e.Step == 0 && !e.Evaluation { // there was no update before
 		remedy = "no update was before it: the data (millrace data show) or the model has numbers that are not finite"
 	}
 	return fmt.Sprintf("%s, micro-batch %d is %v on stage %d; %s", of, e.Micro, e.Value, e.Stage, remedy)
 }
 
-// Is makes a LossError an ErrNotFinite.
+// Is makes a LossError match ErrNotFinite.
 func (e *LossError) Is(target error) bool { return target == ErrNotFinite }
 
-// notFiniteError says of something else than a loss that it is not finite.
+// notFiniteError reports a number other than a loss that is not finite.
 type notFiniteError struct{ text string }
 
 func (e *notFiniteError) Error() string        { return e.text }
 func (e *notFiniteError) Is(target error) bool { return target == ErrNotFinite }
 
-// classNotFinite is what an ErrNotFinite of another process is of.
+// classNotFinite is the class name that processes send for an ErrNotFinite.
 const classNotFinite = "not finite"
 
-// FailedOf is an error as this process tells it to others.
+// FailedOf converts an error to the form in which it is sent to other processes.
 func (j *Job) FailedOf(err error) control.Failed {
 	f := control.Failed{Process: j.World.Rank, Text: err.Error(), Err: err}
 	switch {
@@ -61,7 +60,7 @@ func (j *Job) FailedOf(err error) control.Failed {
 	return f
 }
 
-// ErrorOf is what a process was told as an error: the very one, where it is of this process.
+// ErrorOf converts a received failure to an error. A failure of this process returns the original error.
 func ErrorOf(w *World, f *control.Failed) error {
 	if f.Err != nil {
 		return f.Err
@@ -77,18 +76,18 @@ type remoteError struct {
 
 func (e *remoteError) Error() string { return fmt.Sprintf("%s (%s)", e.failed.Text, e.process) }
 
-// Is makes numbers that are not finite an ErrNotFinite, wherever they were met.
+// Is makes it match ErrNotFinite if the other process's error did.
 func (e *remoteError) Is(target error) bool {
 	return target == ErrNotFinite && e.failed.Class == classNotFinite
 }
 
-// Unwrap is the failure by which errors.As knows its kind.
+// Unwrap returns the failure, so that errors.As finds its kind.
 func (e *remoteError) Unwrap() error { return e.failed }
 
-// isFinite says whether x is a number and not infinite.
+// isFinite reports whether x is neither NaN nor infinite.
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// finite says whether all numbers of a tensor are finite. Integers are.
+// finite reports whether all numbers of a tensor are finite. Integers always are.
 func finite(dtype engine.DType, data []byte) bool {
 	switch dtype {
 	case engine.Float32:

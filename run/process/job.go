@@ -15,11 +15,12 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Job describes a run to each of its processes. All get the same, except the World, which says which process this is.
+// Job describes a run for its processes. All get the same Job, except for the World, which says which process this
+// is.
 type Job struct {
 	Engine    engine.Engine
 	Model     *model.Model
-	Plan      *plan.Plan // its stages are runs of the Graph's layers, pieces of divided ones among them
+	Plan      *plan.Plan // its stages are runs of the Graph's layers, which include pieces of divided layers
 	Network   Network
 	Placement [][]int // stage -> workers, by replica
 	Train     data.Split
@@ -28,59 +29,59 @@ type Job struct {
 	Devices   Devices
 	Sums      Sums
 	Keep      Keep
-	From      *checkpoint.Checkpoint           // nil: from the start
-	Store     *checkpoint.Store                // this process's folder of checkpoints; nil: none is saved
-	Claim     func(arrange func() error) error // arranges a folder that is not the leader's; nil: nobody asks
-	Class     func(error) string               // what kind of error one is, for the other processes; nil: nobody asks
+	From      *checkpoint.Checkpoint           // nil means from the start
+	Store     *checkpoint.Store                // prepares a folder that is not the leader's; may be nil
+	Claim     func(arrange func() error) error // names the kind of an error for others; may be nil
+	Class     func(error) string               // names the kind of an error for the other processes; nil means no kinds
 	World     *World
 	Carriers  func(workers int) ([]wire.Carrier, error)
-	Decide    func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // who may start
-	Without   Wait                                                                      // left out, by a test
+	Decide    func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // makes the gate that decides which instruction may start
+	Without   Wait                                                                      // the wait that a test disables
 }
 
 // Network is the Model as stages compute it, with divided layers in pieces.
 type Network struct {
 	Graph  *stage.Graph
-	Layers []nn.Layer // the Graph's
-	Seed   uint64     // of first values and masks
+	Layers []nn.Layer // those of the Graph
+	Seed   uint64     // for initial values and masks
 }
 
-// Tests is what evaluations are of.
+// Tests is the data of evaluations.
 type Tests struct {
-	Data data.Split // nil: nothing is evaluated
+	Data data.Split // nil means that nothing is evaluated
 	Rows int
 }
 
-// Updates is how parameters are stepped.
+// Updates says how parameters are updated.
 type Updates struct {
 	Optimizer optim.Settings
 	Rate      optim.Rate
-	Clip      float64 // most that the norm of gradients may be; 0: any
+	Clip      float64 // limit of the gradients' norm; 0 means none
 }
 
-// Devices is what the workers of this process compute with.
+// Devices says what the workers of this process compute with.
 type Devices struct {
-	Threads int // of each
-	Cores   int // that they share; 0: each has its own
-	Slots   int // of an edge; 0: no bound
-	Ahead   int // computations that a device may have to do yet when it is given the next one
+	Threads int // for each device
+	Cores   int // shared by the devices; 0 means that each has its own
+	Slots   int // of each edge; 0 means no bound
+	Ahead   int // computations that may be queued on a device when it gets the next one
 }
 
-// Sums is how replicas sum gradients.
+// Sums says how replicas sum gradients.
 type Sums struct {
-	BucketBytes int64 // at once, at least
-	Meet        Meet  // with whom they do; nil: with each other, in rank order
+	BucketBytes int64 // least number of bytes per sum
+	Meet        Meet  // joins another library's groups; nil means millrace's own sums, in rank order
 }
 
-// Keep says what a run keeps, and what it reports as it goes on.
+// Keep says what a run records and reports.
 type Keep struct {
-	Steps    int // in the record
+	Steps    int // recorded in full
 	WantStep func(int) bool
 	Weights  bool
-	OnPart   func(step int) // told of every step whose part of this process stands; nil: nobody is
+	OnPart   func(step int) // called for every step when this process's part is complete; may be nil
 }
 
-// Close closes the checkpoint that the run goes on from.
+// Close closes the checkpoint that the run resumes from.
 func (j *Job) Close() error {
 	if j.From == nil {
 		return nil
@@ -88,7 +89,7 @@ func (j *Job) Close() error {
 	return j.From.Close()
 }
 
-// places is the replicas of stages that a worker holds.
+// places returns the replicas of stages that a worker holds.
 func (j *Job) places(worker int) []position {
 	if j.Served() {
 		return j.placeServed(worker)
@@ -115,7 +116,7 @@ func (j *Job) stageConfig(dev engine.Device, at position) stage.Config {
 		Segment: p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1),
 	}
 	if at.pipeline > 0 && at.pipeline == j.shown() && !j.Served() || j.Served() && at.pipeline == 0 {
-		c.States, c.Shown = nil, "" // the reference has no optimizer, nor have those that fetch their weights
+		c.States, c.Shown = nil, "" // no optimizer for the reference, nor for workers that fetch their weights
 	}
 	if j.From != nil {
 		of := at.pipeline
@@ -133,25 +134,25 @@ func (j *Job) stageConfig(dev engine.Device, at position) stage.Config {
 	return c
 }
 
-// sum is what collectives add with.
+// sum is the addition that collectives use.
 func (j *Job) sum(dst, src []byte, dtype wire.DType) error {
 	return j.Engine.SumInto(dst, src, engine.DTypeNamed(dtype.String()))
 }
 
-// TestRows is how many rows a micro-batch of an evaluation has.
+// TestRows returns the number of rows in a micro-batch of an evaluation.
 func (j *Job) TestRows(micro int) int {
 	return min(j.Plan.MicroBatch, j.Tests.Rows-micro*j.Plan.MicroBatch)
 }
 
-// TestMicros is how many micro-batches an evaluation has.
+// TestMicros returns the number of micro-batches in an evaluation.
 func (j *Job) TestMicros() int {
 	return (j.Tests.Rows + j.Plan.MicroBatch - 1) / j.Plan.MicroBatch
 }
 
-// LastReplicas is how many replicas the last stage has.
+// LastReplicas returns the number of replicas of the last stage.
 func (j *Job) LastReplicas() int { return len(j.Placement[len(j.Placement)-1]) }
 
-// Timeline is one of this run that has nothing in it yet.
+// Timeline returns an empty Timeline for this run.
 func (j *Job) Timeline() trace.Timeline {
 	t := trace.Timeline{
 		Version: trace.Version, Source: "run", Model: j.Model.Name, Workers: len(j.World.Workers), Stages: len(j.Plan.Stages),
@@ -166,46 +167,65 @@ func (j *Job) Timeline() trace.Timeline {
 	return t
 }
 
-// overlaps says whether steps begin before the ones in front of them have ended, as
-// schedule.Program.Overlaps does.
+// overlaps reports whether steps begin before earlier ones have ended, as schedule.Program.Overlaps does.
 func (j *Job) overlaps() bool {
 	return !schedule.Policy(j.Plan.Weights).Flushes() || j.Together() > 1
 }
 
-// A Wait is a place where a run blocks until a device has come somewhere, or has got what it is given. On a CPU none
-// of them ever blocks; a test leaves out one after the other on devices that are late, and each shows. Waits that
-// follow from these have no name:
+// A Wait is a place where a run blocks until a device has finished some work or has received its input. On a CPU
+// none of them ever blocks. A test disables each in turn on devices with delays, and each missing wait is detected.
+// These waits follow from the others and have no name:
+//
+//   - a receive takes over tensors at once: a message leaves when its tensors are complete (waitSent, in
+//     package wire), so they are complete on arrival
+//
+//   - collectives between stages and over replicas read host memory, whose owners have waited for their devices
+//
+//   - an update reads gradients that its own device has computed or received, in the device's order
+//
+//   - a computation reads what its own device has computed, in the device's order; the next one is queued when
+//     at most Ahead earlier ones are not done (waitDone)
+//
+//   - evaluations, and the distance of pipelines from their reference, read numbers in one place each, which
+//     waits by itself: Device.Item, Stage.Apart
+//
+//   - tensors are freed in the device's order
 //
 //   - a receive takes tensors over at once: a message leaves when its tensors are complete (waitSent, in
 //     package wire), so it arrives when they are
+//
 //   - collectives between stages and over replicas read host memory of members that have waited for their own
+//
 //   - an update reads gradients that its own device has made, or landed, in its order
+//
 //   - a computation reads what its own device has made, in its order; the next one is told to the device when
 //     at most Ahead of those before it are not done (waitDone)
+//
 //   - evaluations, and the distance of pipelines from their reference, read numbers by Item and by ToHost in
 //     one place each, which wait by themselves: Device.Item, Stage.Apart
+//
 //   - tensors are freed in the device's order
 type Wait string
 
 const (
-	waitSent      Wait = "tensors of a message"                   // in front of its leaving
+	waitSent      Wait = "tensors of a message"                   // before it leaves
 	waitGradients Wait = "gradients that replicas sum"            // in host memory
 	waitTied      Wait = "gradients of tied parameters"           // in host memory
-	waitLanded    Wait = "sums that go back"                      // to the device: it must be told
-	waitSquares   Wait = "squares of gradients"                   // in front of the global norm
-	waitLosses    Wait = "losses"                                 // in front of what is made of gradients
-	waitDone      Wait = "computations"                           // in front of saying that they are done
+	waitLanded    Wait = "sums that go back"                      // the device must have read them
+	waitSquares   Wait = "squares of gradients"                   // before the global norm
+	waitLosses    Wait = "losses"                                 // before their minibatch's gradients are used
+	waitDone      Wait = "computations"                           // before they are reported as done
 	WaitValidated Wait = "computations in front of a step's mark" // where updates are validated later
 	waitSaved     Wait = "tensors of a checkpoint"
 	waitWeights   Wait = "weights that a run leaves"
 	WaitSteps     Wait = "steps of pipelines for a reference beside them"
 )
 
-// Waits lists them.
+// Waits lists all of them.
 var Waits = []Wait{
 	waitSent, waitGradients, waitTied, waitLanded, waitSquares, waitLosses, waitDone, WaitValidated, waitSaved,
 	waitWeights, WaitSteps,
 }
 
-// waits says whether a wait is made: all are, but in a test that leaves one out.
+// waits reports whether a wait is carried out; only a test disables one.
 func (j *Job) waits(at Wait) bool { return j.Without != at }

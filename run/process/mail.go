@@ -11,13 +11,12 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// mailbox is a worker's end of the wire. The messages that the receive under way takes are those that the gate has
-// seen arrive, each of them once.
+// mailbox is a worker's end of the wire. A receive takes only messages whose arrival the gate has seen, each once.
 type mailbox struct {
 	w        *worker
 	port     *wire.Port
-	messages []incoming // that the receive under way takes
-	dropping bool       // and throws away
+	messages []incoming // for the current receive
+	dropping bool       // the receive discards its messages
 }
 
 // incoming is a message that a receive takes.
@@ -26,7 +25,7 @@ type incoming struct {
 	from int
 }
 
-// expects notes what the receive that is about to start takes. The caller holds the process's mu.
+// expects records the messages that the next receive takes. The caller holds the process's mu.
 func (m *mailbox) expects(l *machine.Local) {
 	m.dropping, m.messages = l.Dropping(), m.messages[:0]
 	l.Messages(func(sent schedule.Instruction, from int) bool {
@@ -35,7 +34,7 @@ func (m *mailbox) expects(l *machine.Local) {
 	})
 }
 
-// take gives out a message of the wire's that the gate has seen arrive.
+// take removes a message from the wire. The gate has seen it arrive.
 func (m *mailbox) take(came incoming) (wire.Arrival, error) {
 	edge, known := m.w.x.ends.table.Find(wire.Name{From: came.from, To: m.w.rank})
 	if known {
@@ -47,7 +46,7 @@ func (m *mailbox) take(came incoming) (wire.Arrival, error) {
 	return wire.Arrival{}, fmt.Errorf("the gate says that %v has arrived, the wire that it has not", came.sent)
 }
 
-// drop throws away what came for a step that is begun anew.
+// drop discards the messages of a step that is begun again.
 func (m *mailbox) drop() error {
 	for _, came := range m.messages {
 		a, err := m.take(came)
@@ -59,7 +58,7 @@ func (m *mailbox) drop() error {
 	return nil
 }
 
-// buffer packs a tensor for another worker, and owns it from then on.
+// buffer packs a tensor for another worker. The buffer owns the tensor from then on.
 func (m *mailbox) buffer(v int, t engine.Tensor, to int) (wire.Buffer, error) {
 	b := wire.Buffer{Value: uint32(v), DType: wireType(t.DType()), Shape: t.Shape()}
 	if m.port.HandsOver(to) {
@@ -78,10 +77,10 @@ func (m *mailbox) buffer(v int, t engine.Tensor, to int) (wire.Buffer, error) {
 	return b, nil
 }
 
-// wireType is an element type as the wire numbers it.
+// wireType converts an element type to the wire's.
 func wireType(d engine.DType) wire.DType { return wire.DTypeOf(d.String()) }
 
-// departs notes that a send is on its way.
+// departs records that a send has begun.
 func (m *mailbox) departs(in schedule.Instruction, to []int) *delivery {
 	x := m.w.x
 	x.mu.Lock()
@@ -94,7 +93,7 @@ func (m *mailbox) departs(in schedule.Instruction, to []int) *delivery {
 	return &delivery{w: m.w, in: in, at: x.ledger.since(time.Now()), left: len(to)}
 }
 
-// post sends buffers, which are the wire's from now on, to a worker.
+// post sends buffers to a worker. The wire owns them from then on.
 func (m *mailbox) post(in schedule.Instruction, to int, buffers []wire.Buffer, d *delivery) (size int64, err error) {
 	for i := range buffers {
 		size += buffers[i].Bytes()
@@ -109,7 +108,7 @@ func (m *mailbox) post(in schedule.Instruction, to int, buffers []wire.Buffer, d
 		func(err error) { d.sent(size, err) })
 }
 
-// delivery is a send under way: several messages where the other side has replicas.
+// delivery is a send in progress. It has several messages if the other side has replicas.
 type delivery struct {
 	w    *worker
 	in   schedule.Instruction
@@ -117,7 +116,7 @@ type delivery struct {
 	left int // messages that are not complete
 }
 
-// sent notes that a message is complete. The send is once all of its messages are.
+// sent records that a message is complete. The send is complete when all of its messages are.
 func (d *delivery) sent(size int64, err error) {
 	x := d.w.x
 	if err != nil {

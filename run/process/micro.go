@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// rows is a run of rows of a micro-batch, Hi left out.
+// rows is the range of rows [Lo, Hi) of a micro-batch.
 type rows struct{ Lo, Hi int }
 
 func (r rows) len() int { return r.Hi - r.Lo }
@@ -18,9 +18,8 @@ func (r rows) and(o rows) rows {
 	return rows{max(r.Lo, o.Lo), max(max(r.Lo, o.Lo), min(r.Hi, o.Hi))}
 }
 
-// rowsOf is the part of a micro-batch of n rows that a replica of a stage computes: all of it
-// under round robin; under split, of r replicas the k-th has the rows from k n/r to
-// (k+1) n/r, rounded down (DAPPLE §5.2).
+// rowsOf returns the rows of a micro-batch of n rows that a replica of a stage computes. Under round robin these are
+// all rows. Under split, the k-th of r replicas has the rows from k n/r to (k+1) n/r, rounded down (DAPPLE §5.2).
 func rowsOf(p *schedule.Program, pipeline int16, stage int32, replica, n int) rows {
 	r := len(p.Placement[pipeline][stage])
 	if p.Replication != schedule.Split || r == 1 {
@@ -29,21 +28,21 @@ func rowsOf(p *schedule.Program, pipeline int16, stage int32, replica, n int) ro
 	return rows{replica * n / r, (replica + 1) * n / r}
 }
 
-// commonRows is the rows of a micro-batch of n that a send gives to a replica of the stage on the other side:
-// those that both compute. Rounding may leave none.
+// commonRows returns the rows of a micro-batch of n rows that a send carries to a replica of the other stage. These
+// are the rows that both replicas compute. Rounding may leave none.
 func commonRows(p *schedule.Program, send schedule.Instruction, there int16, n int) rows {
 	return rowsOf(p, send.Pipeline, send.Stage, int(send.Replica),
 		n).and(rowsOf(p, send.Pipeline, other(send), int(there), n))
 }
 
-// part is a run of rows of the values that cross a cut.
+// part is a range of rows of the values that cross a cut.
 type part struct {
 	rows
 	tensors stage.Tensors
 }
 
-// box is what has come across a cut, by micro-batch: one part, or as many as the stage on
-// the other side has replicas with rows of it.
+// box holds what has come across a cut, by micro-batch. There is one part for each replica of the other stage that
+// has some of the rows.
 type box map[int32][]part
 
 func (b box) put(micro int32, p part) { b[micro] = append(b[micro], p) }
@@ -92,8 +91,8 @@ func (b box) take(dev engine.Device, micro int32) (stage.Tensors, error) {
 	return all, nil
 }
 
-// cut copies some of the rows of a part, to own. Of no rows it is
-// nothing: of replicas whose shares meet, rounding may leave no row to both.
+// cut returns a copy of some rows of a part. It returns nothing for no rows: after rounding, two adjoining shares
+// may have no row in common.
 func (p part) cut(dev engine.Device, r rows) (stage.Tensors, error) {
 	out := stage.Tensors{}
 	if r.len() == 0 {
@@ -110,7 +109,7 @@ func (p part) cut(dev engine.Device, r rows) (stage.Tensors, error) {
 	return out, nil
 }
 
-// copyRows is a copy of some rows of a tensor, outside of every scope.
+// copyRows returns a copy of n rows of a tensor, which outlives every scope.
 func copyRows(dev engine.Device, t engine.Tensor, first, n int64) (engine.Tensor, error) {
 	m := dev.Begin()
 	defer dev.End(m)

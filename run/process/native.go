@@ -13,32 +13,32 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// Summer is a member of a group whose vectors somebody else's library sums, in an order of its own. Every member
-// must be left with the same bits.
+// Summer is a member of a group whose vectors another library sums, in an order of its own. All members must get the
+// same bits.
 type Summer interface {
-	// Sum replaces vectors of one type by their sums. All members call alike, one call at a time.
+	// Sum replaces vectors of one type by their sums. All members make the same calls, one at a time.
 	Sum(vectors [][]byte, dtype engine.DType) error
-	// End ends what waits, from any goroutine, with an error.
+	// End ends waiting calls with an error. It may be called from any goroutine.
 	End(error)
-	// Close waits for it, and frees the group.
+	// Close waits for running calls and frees the group.
 	Close() error
 }
 
-// Meet makes a Summer, together with all other members of its group. exchange sends every other member this one's bytes
-// and returns theirs.
+// Meet makes a Summer together with all other members of its group. exchange sends own to every other member and
+// returns their bytes.
 type Meet func(ctx context.Context, rank, size int,
 	exchange func(ctx context.Context, own []byte) (others [][]byte, err error)) (Summer, error)
 
-// summers are those of a process's workers, made when first needed.
+// summers holds the Summers of a process's workers. They are made when first needed.
 type summers struct {
 	ctx   context.Context // of the process
-	meet  Meet            // nil: there are none
-	moved func()          // says that something has happened
+	meet  Meet            // nil means no Summers
+	moved func()          // records that something has happened
 	mu    sync.Mutex
 	all   map[*collective.Group]Summer
 }
 
-// of is the member's of a group, whose members all ask at the same place in their lists.
+// of returns this member's Summer for group g. All members ask in the same order.
 func (s *summers) of(ctx context.Context, g *collective.Group) (Summer, error) {
 	s.mu.Lock()
 	one := s.all[g]
@@ -66,7 +66,7 @@ func (s *summers) of(ctx context.Context, g *collective.Group) (Summer, error) {
 	return one, nil
 }
 
-// close closes all, when nothing is under way any more.
+// close closes all Summers. Nothing may be in flight.
 func (s *summers) close() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,10 +77,11 @@ func (s *summers) close() (err error) {
 	return err
 }
 
-// pieceBytes is how much is summed at once. That a sum goes on over a slow link shows by its pieces.
+// pieceBytes is how many bytes are summed in one call. A long sum over a slow link shows its progress after each
+// piece.
 const pieceBytes = 8 << 20
 
-// sum sums vectors: pieces of them, those of one type that follow each other at once.
+// sum sums vectors in pieces. Successive vectors of one type share a piece.
 func (s *summers) sum(ctx context.Context, group *collective.Group, vectors []wire.Buffer) error {
 	one, err := s.of(ctx, group)
 	for _, p := range piecesOf(vectors, pieceBytes) {
@@ -93,7 +94,8 @@ func (s *summers) sum(ctx context.Context, group *collective.Group, vectors []wi
 	if err == nil {
 		return nil
 	}
-	// A member that is lost shows to a library as any error at all, and sooner than to a Link, which tells which it is.
+	// After the loss of a member the library may return any error, and sooner than the Link that names the member. So
+	// wait for the Link.
 	select {
 	case <-ctx.Done():
 	case <-time.After(toldLost):
@@ -101,16 +103,16 @@ func (s *summers) sum(ctx context.Context, group *collective.Group, vectors []wi
 	return fmt.Errorf("with workers %v: %w", group.Ranks, err)
 }
 
-// toldLost is how long it may take until Links tell of a process whose connections have ended.
+// toldLost is how long Links may take to report a process whose connections have ended.
 const toldLost = 3 * time.Second
 
-// piece is vectors of one type, or parts of them.
+// piece is a list of vectors of one type, or parts of vectors.
 type piece struct {
 	dtype wire.DType
 	parts [][]byte
 }
 
-// piecesOf divides vectors, in their order, into pieces of at most so many bytes, a multiple of all sizes of elements.
+// piecesOf divides vectors in order into pieces of at most `most` bytes. most is a multiple of all element sizes.
 func piecesOf(vectors []wire.Buffer, most int) (all []piece) {
 	room := 0
 	for _, v := range vectors {

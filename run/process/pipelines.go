@@ -11,16 +11,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Pipelines side by side in a run. A worker holds every stage it has
-// once for each pipeline, and once for their reference. A step is an iteration: a batch of each
-// pipeline. Pipeline p of N trains on batch tN+p of the data in iteration t, with the masks of a step
-// of that number, so that no two pipelines see the same. Evaluations, and the weights that a run
-// leaves, are the reference's; checkpoints have all of them.
+// This file is about parallel pipelines in a run. A worker holds each of its stages once for every pipeline and once
+// for their reference. A step is an iteration: one batch for each pipeline. In iteration t, pipeline p of N trains
+// on batch tN+p of the data, with the masks of that step number, so that no two pipelines see the same. Evaluations
+// and the final weights are the reference's. Checkpoints have all models.
 
-// Together is how many pipelines train side by side.
+// Together returns how many pipelines train in parallel.
 func (j *Job) Together() int { return j.Plan.Together() }
 
-// Models is how many times there is a stage: for every pipeline, and for the reference or a server if there is one.
+// Models returns how many copies of a stage there are: one per pipeline, and one more for the reference or the
+// server if there is one.
 func (j *Job) Models() int {
 	if n := j.Together(); n > 1 || j.Served() {
 		return n + 1
@@ -28,10 +28,10 @@ func (j *Job) Models() int {
 	return 1
 }
 
-// shown is the pipeline whose weights are evaluated and kept.
+// shown returns the pipeline whose weights are evaluated and kept.
 func (j *Job) shown() int16 { return int16(j.Models() - 1) }
 
-// pipelines is the stages of all pipelines that the reference h is the average of.
+// pipelines returns the stages of all pipelines that the reference h averages.
 func (h *holding) pipelines() []*holding {
 	var all []*holding
 	for p := range h.w.job.Together() {
@@ -42,7 +42,7 @@ func (h *holding) pipelines() []*holding {
 	return all
 }
 
-// measureApart notes how far this reference is from the average of its pipelines.
+// measureApart records the distance of this reference from the average of its pipelines.
 func (h *holding) measureApart() error {
 	apart, err := h.updates.by.Apart()
 	if err != nil {
@@ -55,8 +55,8 @@ func (h *holding) measureApart() error {
 	return nil
 }
 
-// tensorName is the name in a checkpoint of a pipeline's tensor. With a single model, and for the reference, it is the
-// tensor's own name; so a reader of one model gets the reference.
+// tensorName returns the name of a pipeline's tensor in a checkpoint. With a single model, and for the reference, it
+// is the tensor's own name. A program that reads one model thus gets the reference.
 func (j *Job) tensorName(pipeline int16, name string) string {
 	if pipeline == j.shown() {
 		return name
@@ -64,7 +64,7 @@ func (j *Job) tensorName(pipeline int16, name string) string {
 	return pipelineTensor(int(pipeline), name)
 }
 
-// stageFile is the file of a checkpoint that a stage of a pipeline is in.
+// stageFile returns the name of a stage's file in a checkpoint.
 func (j *Job) stageFile(p position) string {
 	if p.pipeline == j.shown() {
 		return fmt.Sprintf("stage-%03d.safetensors", p.stage)
@@ -72,17 +72,17 @@ func (j *Job) stageFile(p position) string {
 	return fmt.Sprintf("stage-%03d-pipeline-%02d.safetensors", p.stage, p.pipeline)
 }
 
-// Going on with another number of pipelines (Config.Resume.Averaged). The reference of a
-// checkpoint is the average of its N pipelines, so that is where all of the N' pipelines to come
-// begin, and their reference with them. What the optimizer keeps is averaged too, element by
-// element over the N pipelines: it is gathered from gradients at weights that are close to one
-// another, and starting it anew would need its count of updates anew (Adam's bias
-// corrections). One pipeline is its own average and has no reference, so a checkpoint of plain
-// training is taken up by several pipelines, and one of several by plain training, in the same
-// way. The data goes on with the first batch that nobody has seen.
+// This part resumes with another number of pipelines (Config.Resume.Averaged). The reference of a checkpoint is the
+// average of its N pipelines. All N' new pipelines, and their reference, begin there.
+//
+// The optimizer's state is averaged too, element by element over the N pipelines. It was gathered from gradients at
+// similar weights, and an empty state would need a count of updates from 0 (for Adam's bias corrections).
+//
+// A single pipeline is its own average and has no reference. So several pipelines can resume from plain training,
+// and plain training from several pipelines, in the same way. The data continues with the first unused batch.
 
-// BatchOf is the batch of the data that a pipeline trains on in a step: those of a step side by
-// side, behind the ones that the checkpoint which the run goes on from has seen.
+// BatchOf returns the batch of the data that a pipeline trains on in a step. The pipelines of a step use successive
+// batches, after those that the resumed checkpoint has used.
 func (j *Job) BatchOf(step int, pipeline int16) int {
 	from, seen := 0, 0
 	if j.From != nil {
@@ -91,7 +91,7 @@ func (j *Job) BatchOf(step int, pipeline int16) int {
 	return seen + (step-from)*j.Together() + int(pipeline)
 }
 
-// resumed is a tensor of a pipeline as the checkpoint has it, or as the average says.
+// resumed returns a tensor of a pipeline, from the checkpoint or averaged.
 func (j *Job) resumed(pipeline int16, name string) (checkpoint.Tensor, error) {
 	n := j.From.Manifest.Pipelines()
 	if n == j.Together() {
@@ -111,8 +111,8 @@ func (j *Job) resumed(pipeline int16, name string) (checkpoint.Tensor, error) {
 	return average(of)
 }
 
-// average is the mean of tensors element by element, added up in ascending order in float64.
-// The first is used up.
+// average returns the mean of tensors element by element, summed in ascending order in float64. It reuses the first
+// tensor.
 func average(of []checkpoint.Tensor) (checkpoint.Tensor, error) {
 	out := of[0]
 	for _, t := range of[1:] {
@@ -146,22 +146,22 @@ func averageInto[T float32 | float64](of []checkpoint.Tensor) {
 	}
 }
 
-// pipelineTensor is the name in a checkpoint of a tensor of a pipeline other than the one shown.
+// pipelineTensor returns the name in a checkpoint of a tensor of a pipeline other than the one shown.
 func pipelineTensor(pipeline int, name string) string {
 	return checkpoint.PipelinePrefix(pipeline) + name
 }
 
-// Weights that one worker holds for all others (schedule, ASP). Pipeline 1 is the weights; workers of pipeline 0 have
-// parameters that they fetch, and no optimizer. A step is a minibatch of one of them. What a run leaves, saves and
-// evaluates is the server's.
+// This part is about weights that one worker holds for all others (schedule, ASP). Pipeline 1 is the server's stage.
+// The workers of pipeline 0 fetch their parameters and have no optimizer. A step is a minibatch of one of them. The
+// final, saved and evaluated weights are the server's.
 
-// Served says whether one worker holds the weights for the others.
+// Served reports whether one worker holds the weights for the others.
 func (j *Job) Served() bool { return schedule.Policy(j.Plan.Weights).Served() }
 
-// Server is the worker that does: the last of the stage.
+// Server returns that worker: the last of the stage.
 func (j *Job) Server() int { return j.Placement[0][len(j.Placement[0])-1] }
 
-// Shown is the workers by stage whose weights are evaluated and saved.
+// Shown returns, by stage, the workers whose weights are evaluated and saved.
 func (j *Job) Shown() [][]int {
 	if j.Served() {
 		return [][]int{{j.Server()}}
@@ -169,7 +169,7 @@ func (j *Job) Shown() [][]int {
 	return j.Placement
 }
 
-// placeServed is what a worker of a run holds whose weights one worker has.
+// placeServed returns what a worker holds if one worker has the weights.
 func (j *Job) placeServed(worker int) []position {
 	if worker == j.Server() {
 		return []position{{pipeline: j.shown()}}
@@ -180,8 +180,8 @@ func (j *Job) placeServed(worker int) []position {
 	return nil
 }
 
-// serving is a stage whose weights one worker holds for others, on a side of it: the updates that the server has made
-// in the Program under way, and how many of them were in the weights that each minibatch was sent.
+// serving is the asp state of a stage, on the server or on a trainer. It counts the server's updates in the current
+// Program, and how many of them were in the weights sent for each minibatch.
 type serving struct {
 	h       *holding
 	applied int
@@ -210,7 +210,7 @@ func (s *serving) give(in schedule.Instruction) (int64, error) {
 	return s.h.cuts.dispatch(in, to, tensors, w.mail.departs(in, []int{to}))
 }
 
-// take takes gradients at the server, or weights from it.
+// take receives gradients at the server, or weights from it.
 func (s *serving) take(in schedule.Instruction) (int64, error) {
 	m := &s.h.w.mail
 	a, err := m.take(m.messages[0])
@@ -228,7 +228,7 @@ func (s *serving) take(in schedule.Instruction) (int64, error) {
 	return size, s.h.stage.TakeWeights(got)
 }
 
-// applies notes an update of a server, in the order in which they are made.
+// applies records an update of a server. Calls have the order of the updates.
 func (s *serving) applies(in schedule.Instruction) {
 	x := s.h.w.x
 	read := s.reads[in.Micro]

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Gate decides which worker may start its next instruction: a machine.Process. Tests put others in its place.
+// Gate decides which worker may start its next instruction. It is a machine.Process; tests replace it.
 type Gate interface {
 	machine.Gate
 	Load(*schedule.Program) error
@@ -30,8 +30,8 @@ type Gate interface {
 	Ended() bool
 }
 
-// Process is one process's part of a run. It says to the leader what has happened, and does what the leader says.
-// Everything below mu is guarded by it, but for what the doc of a part says.
+// Process is one process's part of a run. It reports events to the leader and carries out the leader's messages. mu
+// guards all fields below it, except where the comment of a part says otherwise.
 type Process struct {
 	ctx     context.Context // ends with the first failure
 	cancel  context.CancelFunc
@@ -39,8 +39,8 @@ type Process struct {
 	place   *place.Place
 	leader  leader
 	ends    ends
-	summers summers        // of a native library, where the job asks for it
-	beside  sync.WaitGroup // collectives under way
+	summers summers        // of another library, if the job uses one
+	beside  sync.WaitGroup // collectives in flight
 
 	mu       sync.Mutex
 	crew     crew
@@ -52,7 +52,7 @@ type Process struct {
 	leaving  leaving
 }
 
-// leader is the process's end of its exchange with the leader, in order.
+// leader is the process's end of the ordered exchange with the leader.
 type leader struct {
 	link     control.Link
 	follower *control.Follower
@@ -61,48 +61,48 @@ type leader struct {
 // failure is the first error of the process.
 type failure struct {
 	err    error
-	worker int          // that it is of
-	due    *control.Due // where it is that a process is lost
+	worker int          // the worker that it belongs to
+	due    *control.Due // set if a process is lost
 	cut    bool         // it came before the end of a program
 }
 
-// activity is whether anything happens: what else makes a stall.
+// activity records when something last happened; the absence of activity is a stall.
 type activity struct {
 	moved  time.Time // when something last happened
-	bytes  int64     // that had moved by then
-	owes   bool      // it is getting ready, or carries out an order
-	flying int       // messages and slots under way between workers of this process
+	bytes  int64     // bytes moved by then
+	owes   bool      // the process is starting or carries out an order
+	flying int       // messages and slots in flight between workers of this process
 }
 
-// sees notes how many bytes have moved by now.
+// sees records how many bytes have moved until now.
 func (a *activity) sees(now time.Time, bytes int64) {
 	if bytes != a.bytes {
 		a.bytes, a.moved = bytes, now
 	}
 }
 
-// leaving is the end of a process: when the leader has said so, or is lost.
+// leaving is the state of a process's end, which begins when the leader says Leave or is lost.
 type leaving struct {
-	over    bool          // no further Program: workers leave
-	leave   chan struct{} // closed then
+	over    bool          // there is no further Program: workers leave
+	leave   chan struct{} // closed when over becomes true
 	gone    sync.Once     // closes leave
-	stopped bool          // the run was, as the leader has said; set before leave is closed
-	hurry   chan struct{} // closed when a process is lost, and nobody waits for the rest any more
+	stopped bool          // the leader said that the run was stopped; set before leave is closed
+	hurry   chan struct{} // closed when a process is lost, so that waits are cut short
 	hurried sync.Once     // closes hurry
 }
 
-// hurryUp has nobody wait for the rest.
+// hurryUp cuts the waits at the end short.
 func (l *leaving) hurryUp() { l.hurried.Do(func() { close(l.hurry) }) }
 
-// crew is the workers of a process, and the Gate, which alone says who may start. A worker sleeps until an event
-// concerns it; from the moment when it is woken it counts as running.
+// crew holds the workers of a process and the Gate, which decides which of them may start. A worker sleeps until an
+// event concerns it. It counts as running from the moment it is woken.
 type crew struct {
 	gate    Gate      // nil until the first Program
-	workers []*worker // by rank; nil for those of other processes
+	workers []*worker // by rank; nil for workers of other processes
 	mine    []*worker
 }
 
-// load gives the Gate a Program, the first or the next one.
+// load gives the Gate its first or next Program.
 func (c *crew) load(j *Job, p *schedule.Program) (err error) {
 	if c.gate != nil {
 		return c.gate.Load(p)
@@ -112,8 +112,8 @@ func (c *crew) load(j *Job, p *schedule.Program) (err error) {
 	return err
 }
 
-// wake sends a worker back to look for work. It counts as running from now on, so that the moment until it looks is
-// not taken for a stall.
+// wake makes a worker look for work. It counts as running from now on, so that the time until it looks is not a
+// stall.
 func (c *crew) wake(w *worker) {
 	if !w.progress.running {
 		w.progress.running = true
@@ -127,8 +127,8 @@ func (c *crew) wakeAll() {
 	}
 }
 
-// look wakes those of the workers that may start now; the others know why not. A worker that was given a core is bound
-// to its processor before it wakes there.
+// look wakes those of the workers that may start now, and records for the others why they may not. A worker that has
+// got a core is bound to its processor before it wakes there.
 func (c *crew) look(workers []int) {
 	for _, k := range workers {
 		w := c.workers[k]
@@ -145,14 +145,14 @@ func (c *crew) look(workers []int) {
 	}
 }
 
-// moves says whether something of a worker's is under way, or the leader holds one back.
+// moves reports whether a worker has something in flight, or the leader holds one back.
 func (c *crew) moves() bool {
 	return slices.ContainsFunc(c.mine, func(w *worker) bool {
 		return w.progress.running || c.gate.Local(w.rank).Open() > 0 || w.progress.lacks.Lack == machine.Held
 	})
 }
 
-// some is a worker of this process, to which a failure that belongs to no worker is put down; 0 where there is none.
+// some returns a worker of this process, for failures that belong to no worker; 0 if there is none.
 func (c *crew) some() int {
 	if len(c.mine) == 0 {
 		return 0
@@ -160,7 +160,7 @@ func (c *crew) some() int {
 	return c.mine[0].rank
 }
 
-// dueOf is the instruction of another process that a worker has waited for longest, in the Program under way.
+// dueOf returns the instruction of another process for which a worker has waited longest in the current Program.
 func (c *crew) dueOf(process int, now *underway) (longest *control.Due) {
 	for _, need := range c.gate.Waits() {
 		of, waits := now.job.World.waitedFor(process, now.program, need)
@@ -177,10 +177,10 @@ func (c *crew) dueOf(process int, now *underway) (longest *control.Due) {
 	return longest
 }
 
-// begin makes a Program of its text, which is the same in every process, and sets every worker going. The leader has
-// checked it: a check takes as long as the Program of all workers is. base is the step of its first minibatch, slots is
-// how many messages may lie with a receiver on an edge, 0 for no bound; trains says whether its instructions belong to
-// steps.
+// begin parses a Program, whose text is the same in every process, and starts every worker. The leader has checked
+// it, because a check takes time for all workers' lists. base is the step of the Program's first minibatch. slots is
+// how many messages may wait at the receiver of an edge; 0 means no bound. trains says whether its instructions
+// belong to steps.
 func (x *Process) begin(text string, base, slots int, trains bool) error {
 	p, err := schedule.ParseText(strings.NewReader(text))
 	if err != nil {
@@ -208,7 +208,7 @@ func (x *Process) begin(text string, base, slots int, trains bool) error {
 	return nil
 }
 
-// fail notes the first error, stops every worker and tells the leader.
+// fail records the first error, stops every worker and tells the leader.
 func (x *Process) fail(worker int, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -229,24 +229,25 @@ func (x *Process) failLocked(worker int, err error) {
 		}
 	}
 	x.failure.err, x.failure.worker, x.failure.cut = err, worker, x.now.program == nil || !x.now.ended
-	x.cancel() // which has the herald tell the wire
+	x.cancel() // herald then tells the wire
 	x.crew.wakeAll()
 	x.say(x.job.FailedOf(err))
 }
 
-// breakage is what a worker's port has ended with by itself.
+// breakage is an error with which a worker's port has ended by itself.
 type breakage struct {
 	worker int
 	err    error
 }
 
-// herald tells the wire of the process's first error, and the process of the wire's; it ends with ctx. It is a
-// goroutine, since whoever notes either has mu, and the wire takes that as it tells senders.
+// herald passes the process's first error to the wire, and an error of the wire to the process. It ends with ctx. It
+// runs on its own goroutine, because the code that detects either error holds mu, and the wire calls functions that
+// take mu.
 func (x *Process) herald() {
 	select {
 	case b := <-x.ends.broken:
 		x.mu.Lock()
-		if !x.leaving.over { // and nobody needs the port any more
+		if !x.leaving.over { // otherwise the port is not needed any more
 			x.failLocked(b.worker, fmt.Errorf("run: worker %d: %w", b.worker, b.err))
 		}
 		x.mu.Unlock()
@@ -261,22 +262,21 @@ func (x *Process) herald() {
 	}
 }
 
-// isWhole says whether the workers have done what they were told, so that their weights are those behind a
-// step.
+// isWhole reports whether the workers completed their last Program, so that their weights are those after a step.
 func (x *Process) isWhole() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return !x.failure.cut
 }
 
-// Failure is the first error, or nil.
+// Failure returns the first error, or nil.
 func (x *Process) Failure() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.failure.err
 }
 
-// Due is what the process was waiting for from a process that was lost; nil where none was lost, or nothing was awaited
+// Due returns what the process was awaiting from a lost process. It is nil if none was lost or nothing was awaited
 // from it.
 func (x *Process) Due() *control.Due {
 	x.mu.Lock()
@@ -284,11 +284,11 @@ func (x *Process) Due() *control.Due {
 	return x.failure.due
 }
 
-// Began is when the process's clock was 0.
+// Began returns the time at which the process's clock was 0.
 func (x *Process) Began() time.Time { return x.ledger.began }
 
-// look wakes those of the workers that may start now. It tells the leader when all have come to a drain or to the
-// end. The caller holds mu.
+// look wakes those of the workers that may start now. It tells the leader when all have reached a drain or the end.
+// The caller holds mu.
 func (x *Process) look(workers []int) {
 	x.crew.look(workers)
 	if drain, n, all := x.crew.gate.AtDrain(); all && drain == x.now.drains {
@@ -300,7 +300,7 @@ func (x *Process) look(workers []int) {
 	}
 }
 
-// checkStall tells the leader that this process, the only one, can never go on. That is so where no worker runs,
+// checkStall tells the leader if this process, the only one, can never continue. That is so if no worker runs,
 // nothing is in flight, not all are done and the leader owes no answer. The caller holds mu.
 func (x *Process) checkStall() {
 	if x.failure.err != nil || !x.now.runs() || x.activity.flying > 0 || x.job.World.processes() > 1 {
@@ -317,8 +317,8 @@ func (x *Process) checkStall() {
 	x.say(n)
 }
 
-// needs is what the workers wait for. Bytes that move, over the wire and to and from disks, are something that happens.
-// The caller holds mu.
+// needs returns what the workers wait for. Bytes in transfer, over the wire or to and from disks, count as something
+// happening. The caller holds mu.
 func (x *Process) needs() control.Needs {
 	now := time.Now()
 	x.activity.sees(now, x.ends.ports.Moved()+checkpoint.Moved())

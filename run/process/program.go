@@ -8,34 +8,34 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// underway is the Program under way in a process, and what it has come to so far. What it is changes between two
-// Programs alone, when every worker is idle; the rest is guarded by the process's mu.
+// underway is the current Program of a process and its state. What describes the Program changes only between two
+// Programs, when every worker is idle. The process's mu guards the rest.
 type underway struct {
 	job         *Job
-	program     *schedule.Program // nil: there has been none yet
-	base        int               // step that minibatch 0 of program is
-	slots       int               // messages that may lie with a receiver on an edge; 0: no bound
-	trains      bool              // program is training, so its instructions belong to steps
-	minibatches int               // of program
+	program     *schedule.Program // nil before the first Program
+	base        int               // the step of the program's minibatch 0
+	slots       int               // messages that may wait at the receiver of an edge; 0 means no bound
+	trains      bool              // the program trains, so its instructions belong to steps
+	minibatches int               // number of the program's minibatches
 
-	limit   int   // minibatches of program that are done at its end
+	limit   int   // number of minibatches after which the program ends
 	refused error // why the last update was taken back for good
-	drains  int   // that the leader has been told of
-	ended   bool  // all lists have, and the leader has been told
+	drains  int   // drains that were reported to the leader
+	ended   bool  // all lists have ended, and the leader has been told
 	saved   control.Saved
 	tested  control.Result
 }
 
-// begins is a Program that begins.
+// begins returns the state of a Program that begins.
 func begins(j *Job, p *schedule.Program, base, slots int, trains bool) underway {
 	return underway{job: j, program: p, base: base, slots: slots, trains: trains, minibatches: p.Minibatches(),
 		limit: math.MaxInt}
 }
 
-// runs says whether there is a Program whose lists have not all ended.
+// runs reports whether there is a Program with a list that has not ended.
 func (u *underway) runs() bool { return u.program != nil && !u.ended }
 
-// absolute gives an instruction ids that count over the whole training.
+// absolute converts an instruction's ids to ids that count over the whole training.
 func (u *underway) absolute(in schedule.Instruction) schedule.Instruction {
 	if !u.trains {
 		return in
@@ -43,7 +43,7 @@ func (u *underway) absolute(in schedule.Instruction) schedule.Instruction {
 	return Absolute(u.program, u.base, in)
 }
 
-// Absolute gives an instruction of a Program that trains, whose minibatch 0 is step base, such ids.
+// Absolute does so for a Program that trains and whose minibatch 0 is step base.
 func Absolute(p *schedule.Program, base int, in schedule.Instruction) schedule.Instruction {
 	if in.Kind.OfMinibatch() {
 		in.Micro += int32(base)
@@ -53,20 +53,20 @@ func Absolute(p *schedule.Program, base int, in schedule.Instruction) schedule.I
 	return in
 }
 
-// stepOf is the step that an instruction belongs to, where the Program trains.
+// stepOf returns the step that an instruction belongs to, if the Program trains.
 func (u *underway) stepOf(in schedule.Instruction) int { return u.base + u.program.MinibatchOf(in) }
 
-// covers is the minibatches of an update, or of a collective in front of it; end is left out.
+// covers returns the minibatches [first, end) of an update, or of a collective before it.
 func (u *underway) covers(in schedule.Instruction) (first, end int) {
 	return u.program.Covers(in, u.minibatches)
 }
 
-// stands says whether with an instruction its stage's part of minibatches stands: it is not to be taken back.
+// stands reports whether an instruction makes its stage's part of minibatches final: no rollback can follow.
 func (u *underway) stands(in schedule.Instruction) bool {
 	return u.program.Settled(in) && (u.refused == nil || u.program.MinibatchOf(in) < u.limit-1)
 }
 
-// stopsAt has the Program end with so many minibatches, for good with an error.
+// stopsAt makes the Program end after this number of minibatches. With an error forGood the run ends too.
 func (u *underway) stopsAt(minibatches int, forGood error) {
 	u.limit = min(u.limit, minibatches)
 	if u.refused == nil {
@@ -74,8 +74,8 @@ func (u *underway) stopsAt(minibatches int, forGood error) {
 	}
 }
 
-// positionOf is the stage that an instruction is executed on. The Programs of evaluations and
-// checkpoints know one pipeline: the one that is shown.
+// positionOf returns the stage that executes an instruction. Programs of evaluations and checkpoints have only one
+// pipeline, the one that is shown.
 func (u *underway) positionOf(in schedule.Instruction) position {
 	p := positionOf(in)
 	if !u.trains {
@@ -84,7 +84,7 @@ func (u *underway) positionOf(in schedule.Instruction) position {
 	return p
 }
 
-// micro is the micro-batch of an instruction, or the slice of it that its replica computes.
+// micro returns the micro-batch of an instruction, or the slice of it that its replica computes.
 func (u *underway) micro(in schedule.Instruction) stage.Micro {
 	perStep := u.program.MicroBatches / u.program.Period
 	r := rowsOf(u.program, in.Pipeline, in.Stage, int(in.Replica), u.job.Plan.MicroBatch)
@@ -94,7 +94,7 @@ func (u *underway) micro(in schedule.Instruction) stage.Micro {
 	}
 }
 
-// rows is how many rows the whole micro-batch of a transfer has.
+// rows returns how many rows the whole micro-batch of a transfer has.
 func (u *underway) rows(in schedule.Instruction) int {
 	if u.trains {
 		return u.job.Plan.MicroBatch
@@ -102,23 +102,23 @@ func (u *underway) rows(in schedule.Instruction) int {
 	return u.job.TestRows(int(in.Micro))
 }
 
-// share is what a micro-batch's mean loss counts for in its step's.
+// share returns the weight of a micro-batch's mean loss in the loss of its step.
 func (u *underway) share(m stage.Micro) float64 {
 	return float64(m.Rows) / float64(u.job.Plan.Batch()*u.job.Together())
 }
 
-// weight is what a micro-batch's mean loss is differentiated with: its rows over those of its minibatch.
-// Where an update covers several minibatches each stage divides by their number itself (updating.stepOf), because
-// stages of other numbers of replicas cover others with the same gradients.
+// weight returns the factor of a micro-batch's mean loss before differentiation: its rows divided by those of its
+// minibatch. If an update covers several minibatches, each stage divides by their number itself (updating.stepOf).
+// The reason is that stages with other numbers of replicas may cover other minibatches with the same gradients.
 func (u *underway) weight(m stage.Micro) float64 {
 	return float64(m.Rows) / float64(u.job.Plan.Batch())
 }
 
-// packs says whether floats of a message are packed.
+// packs reports whether the floats of a message are packed.
 //
-// What stages on different workers send each other in training may have fewer bits than what they compute with
-// (plan.Plan.Boundary). It is packed as it is sent and unpacked as it is received; what changes hands on one worker is
-// not. Nor is what an evaluation sends: its result is of the weights alone.
+// In training, stages on different workers may send each other fewer bits than they compute with
+// (plan.Plan.Boundary). Tensors are packed when sent and unpacked when received. Tensors that change hands on one
+// worker are not packed. Nor are those of an evaluation, so that its result depends only on the weights.
 func (u *underway) packs(kind schedule.Kind) bool {
 	switch kind {
 	case schedule.SF, schedule.RF, schedule.SB, schedule.RB:

@@ -16,30 +16,29 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// replicas is a stage's place among its replicas, which sum their gradients. It is a member of as many groups as
-// buckets are under way at once, and one reduction at most is being filled.
+// replicas sums a stage's gradients over its replicas. It is a member of one group for each bucket in flight at
+// once. At most one reduction is being filled.
 type replicas struct {
 	h        *holding
-	lanes    []*collective.Group // in turn; see joins
-	reducing *reduction          // of the update to come, once its last backward runs
+	lanes    []*collective.Group // used in turn; see joins
+	reducing *reduction          // for the next update, once its last backward runs
 }
 
-// reduction is the all-reduce of one update's gradients on one replica. It begins in the
-// backward that makes the last of them: each layer's are summed over the replicas, in rank
-// order, while the worker goes on with the layers in front (PipeDream §4 and every data
-// parallel system since). All replicas take layers in the same order.
+// reduction is the all-reduce of one update's gradients on one replica. It begins in the backward that completes
+// these gradients. Each layer's gradients are summed over the replicas, in rank order, while the worker computes the
+// layers before it (PipeDream §4; usual in data-parallel training). All replicas take layers in the same order.
 type reduction struct {
 	begun   time.Time
 	buckets chan []*lent
 	open    []*lent // of the bucket that is being filled
-	filled  int64   // bytes in it
+	filled  int64   // bytes in that bucket
 	all     []*lent
-	size    int64 // of all
+	size    int64 // of all buckets
 	done    chan error
 }
 
-// closings are the backwards of a worker behind which a stage's replicas sum their
-// gradients, with the instruction that asks for it.
+// closings returns the backwards of a worker after which a stage's replicas sum their gradients. Each maps to the AR
+// instruction for it.
 func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule.Instruction {
 	last := map[position]schedule.Instruction{}
 	out := map[schedule.Instruction]schedule.Instruction{}
@@ -48,7 +47,7 @@ func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule
 		case schedule.B, schedule.W:
 			last[positionOf(in)] = in
 		case schedule.AR:
-			if b, ok := last[positionOf(in)]; ok { // none: a replica without a micro-batch
+			if b, ok := last[positionOf(in)]; ok { // not found: a replica without a micro-batch
 				out[b] = in
 				delete(last, positionOf(in))
 			}
@@ -58,8 +57,8 @@ func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule
 	return out
 }
 
-// sumDuring has them sum the gradients that the backward `in` makes the last of,
-// layer by layer, as it runs. What it returns must be called behind the backward.
+// sumDuring makes the replicas sum gradients layer by layer while the backward `in` completes them. The function
+// that it returns must be called after the backward.
 func (r *replicas) sumDuring(in schedule.Instruction) (after func()) {
 	s := r.h.stage
 	ar, closes := r.h.w.agenda.closing[in]
@@ -70,7 +69,7 @@ func (r *replicas) sumDuring(in schedule.Instruction) (after func()) {
 	return func() { s.Gathered = nil }
 }
 
-// sumLayer adds a layer's gradients to what they sum.
+// sumLayer adds a layer's gradients to the reduction.
 func (r *replicas) sumLayer(ar schedule.Instruction, layer int) error {
 	vectors, err := r.h.stage.Gradients.OfLayer(layer)
 	if err != nil {
@@ -79,7 +78,7 @@ func (r *replicas) sumLayer(ar schedule.Instruction, layer int) error {
 	return r.sum(ar, vectors)
 }
 
-// sum adds vectors to what they sum, and sends off what fills a bucket.
+// sum adds vectors to the reduction, and sends off a bucket that is full.
 func (r *replicas) sum(ar schedule.Instruction, vectors []stage.Vector) error {
 	if r.reducing == nil {
 		r.reducing = r.reduce(ar)
@@ -94,7 +93,7 @@ func (r *replicas) sum(ar schedule.Instruction, vectors []stage.Vector) error {
 	return nil
 }
 
-// add puts what is lent into the bucket that is being filled.
+// add puts lent vectors into the bucket that is being filled.
 func (r *reduction) add(l *lent) {
 	r.open, r.all = append(r.open, l), append(r.all, l)
 	n := l.bytes()
@@ -109,7 +108,7 @@ func (r *reduction) flush() {
 	}
 }
 
-// sumBucket sums what is lent, as soon as it is there.
+// sumBucket sums a bucket as soon as its vectors are in host memory.
 func (r *replicas) sumBucket(ctx context.Context, group *collective.Group, bucket []*lent) error {
 	w := r.h.w
 	var vectors []wire.Buffer
@@ -125,14 +124,14 @@ func (r *replicas) sumBucket(ctx context.Context, group *collective.Group, bucke
 	return w.x.summers.sum(ctx, group, vectors)
 }
 
-// reduce starts a reduction, behind the one in front of it. It ends with its buckets or with the run.
+// reduce starts a reduction after the previous one. It ends with its buckets or with the run.
 func (r *replicas) reduce(ar schedule.Instruction) *reduction {
 	w := r.h.w
-	// As many buckets as there can be without the worker waiting to hand one over.
+	// The channel has room for all buckets, so that the worker never waits to hand one over.
 	most := int(r.h.stage.Gradients.Bytes()/w.job.Sums.BucketBytes) + 2
 	d := &reduction{begun: time.Now(), buckets: make(chan []*lent, most), done: make(chan error, 1)}
 	work := r.h.turns.next(ar.Kind, func(ctx context.Context) error {
-		ctx, stop := context.WithCancelCause(ctx) // an error on one lane is that of all
+		ctx, stop := context.WithCancelCause(ctx) // an error on one lane ends all lanes
 		to, ended := make([]chan []*lent, len(r.lanes)), make(chan error, len(r.lanes))
 		for k, group := range r.lanes {
 			to[k] = make(chan []*lent, most)
@@ -157,8 +156,8 @@ func (r *replicas) reduce(ar schedule.Instruction) *reduction {
 	return d
 }
 
-// joins has the replica be a member of the groups that sum its gradients, bucket by bucket in turn. They are
-// made once for all Programs that place its stage alike.
+// joins makes the replica a member of the groups that sum its gradients, one bucket after the other in turn. Groups
+// are made once for all Programs with the same placement of the stage.
 func (r *replicas) joins(p *schedule.Program) error {
 	w, at := r.h.w, r.h.at
 	if int(at.pipeline) >= len(p.Placement) || p.Served() || w.job.Served() {
@@ -180,7 +179,7 @@ func (r *replicas) joins(p *schedule.Program) error {
 	return nil
 }
 
-// deal gives out buckets in turn, until there are no more.
+// deal distributes the buckets over the lanes in turn, until the channel is closed.
 func (r *reduction) deal(ctx context.Context, to []chan []*lent) error {
 	defer func() {
 		for _, lane := range to {
@@ -210,14 +209,14 @@ func (r *replicas) sumBuckets(ctx context.Context, group *collective.Group, buck
 	return nil
 }
 
-// allReduce sums over the replicas a stage's gradients that are not summed yet, and its buffers, which the update then
-// divides.
+// allReduce sums a stage's remaining gradients, and its buffers, over the replicas. The update then divides the
+// buffers.
 func (r *replicas) allReduce(in schedule.Instruction) error {
 	h := r.h
 	if err := h.losses.read(in); err != nil {
 		return err
 	}
-	// Layer by layer here too: a replica that had no micro-batch fills the same buckets.
+	// This goes layer by layer too: a replica without a micro-batch fills the same buckets.
 	for l := h.stage.Last; l >= h.stage.First; l-- {
 		if err := r.sumLayer(in, l); err != nil {
 			return err
@@ -247,15 +246,15 @@ func (r *replicas) allReduce(in schedule.Instruction) error {
 	return nil
 }
 
-// lending is vectors of a stage in host memory, where a sum of ours works beside the worker. The worker lends
-// them, whoever sums waits until they are there and says when it is done, and the worker lands them, in the order in
-// which it lent them: what is in host memory by then is the vectors' again.
+// lending holds vectors of a stage in host memory while millrace sums them beside the worker. The worker lends them.
+// The summing goroutine waits for the copies and reports when the sum is done. Then the worker copies the sums back
+// to the device, in the order of lending.
 type lending struct {
 	w     *worker
-	under []*lent // being summed beside the worker, or summed and not landed
+	under []*lent // being summed beside the worker, or summed but not copied back
 }
 
-// lend fetches vectors that come back.
+// lend fetches vectors that will be copied back.
 func (a *lending) lend(at Wait, vectors []stage.Vector) (*lent, error) {
 	l, err := a.w.fetch(at, vectors)
 	if err == nil {
@@ -264,7 +263,7 @@ func (a *lending) lend(at Wait, vectors []stage.Vector) (*lent, error) {
 	return l, err
 }
 
-// land takes back what has been summed.
+// land copies back the vectors whose sums are done.
 func (a *lending) land() error {
 	for len(a.under) > 0 && a.under[0].summed.Load() {
 		l := a.under[0]
@@ -289,15 +288,15 @@ func (a *lending) close() {
 	}
 }
 
-// lent is vectors that are fetched once.
+// lent is a list of vectors fetched to host memory.
 type lent struct {
-	now     bool // whoever reads does not wait
+	now     bool // readers do not wait; only a test sets this
 	vectors []stage.Vector
 	hosts   []engine.Host
-	summed  atomic.Bool // it is done
+	summed  atomic.Bool // the sum is done
 }
 
-// fetch copies vectors to host memory, behind what the device was told so far. Whoever reads them waits.
+// fetch copies vectors to host memory, after all work queued on the device. Readers must wait for the copies.
 func (w *worker) fetch(at Wait, vectors []stage.Vector) (*lent, error) {
 	l := &lent{vectors: vectors, now: !w.job.waits(at)}
 	for _, v := range vectors {
@@ -311,7 +310,7 @@ func (w *worker) fetch(at Wait, vectors []stage.Vector) (*lent, error) {
 	return l, nil
 }
 
-// wait blocks until all bytes are there.
+// wait blocks until all copies are complete.
 func (l *lent) wait() error {
 	if l.now {
 		return nil
@@ -324,7 +323,7 @@ func (l *lent) wait() error {
 	return nil
 }
 
-// bytes is how many are lent.
+// bytes returns the size of the vectors.
 func (l *lent) bytes() int64 {
 	var n int64
 	for _, v := range l.vectors {

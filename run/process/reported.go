@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// losses is those of a stage's forwards, in their order. They stay on the device until something is made of their
-// minibatch's gradients, and are read once.
+// losses holds the losses of a stage's forwards, in order. They stay on the device until their minibatch's gradients
+// are used, and are read once.
 type losses struct {
 	h      *holding
 	unread []unread
@@ -25,21 +25,21 @@ type losses struct {
 // unread is the loss of a forward.
 type unread struct {
 	loss      engine.Tensor
-	minibatch int // of the Program
-	micro     int // of the step
-	slice     int // of the step's losses
+	minibatch int // index within the Program
+	micro     int // index within the step
+	slice     int // index among the step's losses
 	share     float64
 }
 
-// add keeps the loss of a forward.
+// add stores the loss of a forward.
 func (a *losses) add(in schedule.Instruction, m stage.Micro, loss engine.Tensor) {
 	w := a.h.w
 	slice := (int(in.Pipeline)*w.job.Plan.MicroBatches+m.Index)*w.job.LastReplicas() + int(in.Replica)
 	a.unread = append(a.unread, unread{loss, w.x.now.program.MinibatchOf(in), m.Index, slice, w.x.now.share(m)})
 }
 
-// read reads the losses that an update, or a collective in front of it, depends on, and refuses those that are not
-// finite. It does so before anything is made of their gradients here, and waits for the device.
+// read reads the losses that an update, or a collective before it, depends on. It returns an error for a loss that
+// is not finite. It runs before their gradients are used here, and waits for the device.
 func (a *losses) read(in schedule.Instruction) error {
 	w := a.h.w
 	_, end := w.x.now.covers(in)
@@ -71,7 +71,7 @@ func (a *losses) read(in schedule.Instruction) error {
 	return nil
 }
 
-// numbers is the losses' values.
+// numbers returns the values of the losses.
 func (a *losses) numbers(of []unread) ([]float64, error) {
 	w := a.h.w
 	m := w.dev.Begin()
@@ -91,7 +91,7 @@ func (a *losses) numbers(of []unread) ([]float64, error) {
 	return l.numbers()
 }
 
-// abandon throws away those that have not been read.
+// abandon discards the losses that have not been read.
 func (a *losses) abandon() {
 	freeLosses(a.unread)
 	a.unread = nil
@@ -103,26 +103,26 @@ func freeLosses(all []unread) {
 	}
 }
 
-// execution is an instruction that a worker has issued, and what is to be noted once its device has done it.
+// execution is an instruction that a worker has issued, with what to record once its device has done it.
 type execution struct {
 	in         schedule.Instruction
 	begin, end engine.Event
 	ready      time.Time // when the worker had issued the instruction before
 	size       int64
 	lacked     machine.Need
-	dropped    bool  // a receive that took nothing over
-	high, live int64 // bytes, at most within a computation and behind it
+	dropped    bool  // a receive that discarded its messages
+	high, live int64 // bytes: the most within a computation, and after it
 }
 
-// issued says that the worker's own time on an instruction is over, and with done that it is complete. The caller holds
-// mu.
+// issued reports that the worker itself has finished with an instruction; done means that it is complete too. The
+// caller holds mu.
 func (w *worker) issued(done bool) {
 	done = done || w.progress.complete
 	w.progress.complete = false
 	w.x.look(w.x.crew.gate.Issued(w.rank, done))
 }
 
-// did says that an instruction that the worker has issued, or is still at, is complete. The caller holds mu.
+// did reports that an instruction is complete, which the worker has issued or is still issuing. The caller holds mu.
 func (w *worker) did(in schedule.Instruction) {
 	gate := w.x.crew.gate
 	if at := gate.Poll(w.rank); at.Lack == machine.Running && at.At == in {
@@ -132,7 +132,7 @@ func (w *worker) did(in schedule.Instruction) {
 	w.x.look(gate.Done(w.rank, in))
 }
 
-// complete files an execution whose end is set, and says so. The caller holds mu.
+// complete records an execution whose end is known, and counts it as settled if it is. The caller holds mu.
 func (w *worker) complete(e execution) {
 	x, end := w.x, e.end.At()
 	x.activity.moved = time.Now()
@@ -157,8 +157,8 @@ func (w *worker) complete(e execution) {
 	x.settle(e.in)
 }
 
-// later waits for an execution on a goroutine of its own, behind those that the worker issued before, and
-// says that it is done.
+// later waits for an execution on its own goroutine, after the worker's earlier executions, and reports that it is
+// done.
 func (w *worker) later(e execution) {
 	x := w.x
 	before, over := w.progress.late, make(chan struct{})
@@ -191,8 +191,8 @@ func (w *worker) later(e execution) {
 	}))
 }
 
-// besides runs the work of a collective that the worker has issued, on a goroutine of its
-// own, and says when it is done. start is when it began in fact.
+// besides runs the work of an issued collective on its own goroutine, and reports when it is done. start is when it
+// really began.
 func (w *worker) besides(in schedule.Instruction, start time.Time, size int64, work func(ctx context.Context) error) {
 	x := w.x
 	x.beside.Go(crash.Caught(func() {
@@ -219,19 +219,19 @@ func (w *worker) besides(in schedule.Instruction, start time.Time, size int64, w
 	}))
 }
 
-// ledger records what has happened, on the process's clock. Of a step's part either all or nothing counts.
+// ledger records what has happened, on the process's clock. A step's part counts either fully or not at all.
 type ledger struct {
-	began  time.Time // when the clock was 0
+	began  time.Time // time 0 of the clock
 	now    *underway
 	record *record.Recorder
 	ranks  []int // of the process's workers
-	parts  int   // updates of theirs in a step
+	parts  int   // their updates in a step
 }
 
-// since is the time on the process's clock.
+// since converts a time to the process's clock.
 func (l *ledger) since(t time.Time) time.Duration { return t.Sub(l.began) }
 
-// note files an event whose instruction still has the Program's ids.
+// note records an event whose instruction still has the Program's ids.
 func (l *ledger) note(e record.Event) record.Event {
 	e.Outside = !l.now.trains
 	if e.Step = l.now.stepOf(e.In); e.Outside {
@@ -243,8 +243,8 @@ func (l *ledger) note(e record.Event) record.Event {
 	return e
 }
 
-// settled counts an instruction behind which its stage's part of minibatches stands, and gives the parts of steps
-// that are whole with it.
+// settled counts an instruction that makes its stage's part of minibatches final. It returns the parts of steps that
+// this completes.
 func (l *ledger) settled(in schedule.Instruction) (whole []record.Part) {
 	if !l.now.stands(in) {
 		return nil
@@ -258,7 +258,7 @@ func (l *ledger) settled(in schedule.Instruction) (whole []record.Part) {
 	return whole
 }
 
-// partsOf is how many of this process's instructions settle a minibatch.
+// partsOf returns how many of this process's instructions settle a minibatch.
 func (l *ledger) partsOf(minibatch int) (n int) {
 	if !l.now.program.Served() {
 		return l.parts
@@ -269,7 +269,7 @@ func (l *ledger) partsOf(minibatch int) (n int) {
 	return n
 }
 
-// timeline is the record so far.
+// timeline returns the record until now.
 func (l *ledger) timeline() *trace.Timeline {
 	t := l.now.job.Timeline()
 	l.record.Fill(&t)
@@ -277,15 +277,14 @@ func (l *ledger) timeline() *trace.Timeline {
 	return &t
 }
 
-// settle counts an instruction, and tells the leader of the steps whose part of this process stands with it. The caller
-// holds mu.
+// settle counts an instruction, and reports the steps whose part of this process it completes. The caller holds mu.
 func (x *Process) settle(in schedule.Instruction) {
 	for _, part := range x.ledger.settled(in) {
 		x.standing(part)
 	}
 }
 
-// standing tells the leader that the process's part of a step stands. The caller holds mu.
+// standing reports to the leader that the process's part of a step is complete. The caller holds mu.
 func (x *Process) standing(p record.Part) {
 	s := control.Step{Step: p.Step, StartS: p.Start.Seconds(), EndS: p.End.Seconds(), Norm: p.Norm}
 	for _, w := range x.crew.mine {
@@ -308,8 +307,7 @@ func (x *Process) standing(p record.Part) {
 	x.say(s)
 }
 
-// show tells the leader what there is of a step, on a goroutine of its own, so that no worker waits. The caller
-// holds mu.
+// show sends the leader the record of a step, on its own goroutine so that no worker waits. The caller holds mu.
 func (x *Process) show(what control.Show) {
 	t := x.job.Timeline()
 	t.Events = []trace.Event{}
@@ -327,7 +325,7 @@ func (x *Process) show(what control.Show) {
 	}))
 }
 
-// timeline is the process's record so far.
+// timeline returns the process's record until now.
 func (x *Process) timeline() *trace.Timeline {
 	x.mu.Lock()
 	defer x.mu.Unlock()

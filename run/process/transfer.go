@@ -11,15 +11,15 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// crossing is what crosses the cuts of a stage, by micro-batch. A tensor is in one of its boxes alone, and is taken
-// out once, by the computation or the send that it is for.
+// crossing holds what crosses the cuts of a stage, by micro-batch. A tensor is in only one box. The computation or
+// the send that it is for takes it out once.
 type crossing struct {
 	h       *holding
-	inbox   box                             // crossed the cut in front, not yet used
-	forth   box                             // to cross the cut behind
-	grads   box                             // gradients come from behind
-	back    box                             // gradients to go to the front
-	packers map[schedule.Kind]*stage.Packer // by SF and SB: of what is sent in fewer bits
+	inbox   box                             // received over the cut before the stage, not used yet
+	forth   box                             // to send over the cut after the stage
+	grads   box                             // gradients received over the cut after the stage
+	back    box                             // gradients to send over the cut before the stage
+	packers map[schedule.Kind]*stage.Packer // for SF and SB, if fewer bits are sent
 }
 
 func newCrossing(h *holding) crossing {
@@ -27,7 +27,7 @@ func newCrossing(h *holding) crossing {
 		packers: map[schedule.Kind]*stage.Packer{}}
 }
 
-// packer writes what is sent by a kind of instruction.
+// packer returns the Packer for a kind of send.
 func (c *crossing) packer(kind schedule.Kind) *stage.Packer {
 	if c.packers[kind] == nil {
 		c.packers[kind] = &stage.Packer{Format: c.h.w.job.Plan.Boundary}
@@ -35,7 +35,7 @@ func (c *crossing) packer(kind schedule.Kind) *stage.Packer {
 	return c.packers[kind]
 }
 
-// abandon throws away what has come for forwards, and what they have made for others.
+// abandon discards what has come for forwards and what forwards have made for other stages.
 func (c *crossing) abandon() {
 	c.inbox.free()
 	c.forth.free()
@@ -50,7 +50,7 @@ func (c *crossing) close() {
 	}
 }
 
-// other is the stage on the far side of the cut that a send crosses.
+// other returns the stage on the other side of the cut that a send crosses.
 func other(send schedule.Instruction) int32 {
 	if send.Kind == schedule.SB {
 		return send.Stage - 1
@@ -58,7 +58,7 @@ func other(send schedule.Instruction) int32 {
 	return send.Stage + 1
 }
 
-// boxOf is where the receiver of a send puts what comes.
+// boxOf returns the box in which the receiver of a send puts its tensors.
 func (c *crossing) boxOf(send schedule.Kind) box {
 	if send == schedule.SB {
 		return c.grads
@@ -66,9 +66,9 @@ func (c *crossing) boxOf(send schedule.Kind) box {
 	return c.inbox
 }
 
-// pass gives what a computation has made to the stage on the other side of the cut. As far as this worker holds that
-// stage too, tensors change hands without a message. The rest waits in the outbox for the send; where nobody else
-// takes any, nothing is left.
+// pass hands the result of a computation to the stage on the other side of the cut. If this worker holds replicas of
+// that stage, their tensors change hands without a message. The rest stays in the outbox for the send. If no other
+// worker takes any, nothing stays.
 func (c *crossing) pass(send schedule.Instruction, made stage.Tensors) error {
 	w := c.h.w
 	r := w.x.now.program
@@ -80,7 +80,7 @@ func (c *crossing) pass(send schedule.Instruction, made stage.Tensors) error {
 			continue
 		}
 		if r.Replication == schedule.RoundRobin && !alone {
-			continue // its one taker is elsewhere
+			continue // its only receiver is another worker
 		}
 		both := commonRows(r, send, near.at.replica, whole)
 		if both.len() == 0 {
@@ -105,7 +105,7 @@ func (c *crossing) pass(send schedule.Instruction, made stage.Tensors) error {
 	return nil
 }
 
-// outbox is where what a send takes lies.
+// outbox returns the box from which a send takes its tensors.
 func (c *crossing) outbox(send schedule.Kind) box {
 	if send == schedule.SB {
 		return c.back
@@ -113,7 +113,7 @@ func (c *crossing) outbox(send schedule.Kind) box {
 	return c.forth
 }
 
-// send hands tensors to the workers on the other side of a cut, to each the rows that it computes with.
+// send sends tensors to the workers on the other side of a cut. Each gets the rows that it computes with.
 func (c *crossing) send(in schedule.Instruction) (int64, error) {
 	w := c.h.w
 	parts := c.outbox(in.Kind)[in.Micro]
@@ -149,8 +149,8 @@ func (c *crossing) send(in schedule.Instruction) (int64, error) {
 	return total, nil
 }
 
-// crossed is the values that a message carries, to one side of the cut or from the other; between a server and a
-// trainer one for each parameter.
+// crossed returns the numbers of the values that a message carries over a cut. Between a server and a trainer there
+// is one for each parameter.
 func (c *crossing) crossed(in schedule.Kind) []int {
 	switch in {
 	case schedule.SG, schedule.RG, schedule.SW, schedule.RW:
@@ -173,7 +173,7 @@ func (c *crossing) buffers(in schedule.Instruction, tensors stage.Tensors, to in
 	for _, v := range c.crossed(in.Kind) {
 		t := tensors[v]
 		if t == nil {
-			continue // a gradient that nothing needed
+			continue // a gradient that was not needed
 		}
 		if !w.x.now.packs(in.Kind) || !c.h.stage.Graph.IsFloat(v) {
 			b, err := w.mail.buffer(v, t, to)
@@ -203,7 +203,7 @@ func (c *crossing) buffers(in schedule.Instruction, tensors stage.Tensors, to in
 	return m, nil
 }
 
-// receive takes over what the gate has seen arrive.
+// receive takes over the messages whose arrival the gate has seen.
 func (c *crossing) receive(in schedule.Instruction) (int64, error) {
 	w := c.h.w
 	var size int64
@@ -227,7 +227,7 @@ func (c *crossing) receive(in schedule.Instruction) (int64, error) {
 	return size, nil
 }
 
-// unpack makes tensors of this worker's own of a message's buffers, whichever carrier they came over.
+// unpack makes tensors on this worker from a message's buffers, for any carrier.
 func (c *crossing) unpack(in schedule.Instruction, buffers []wire.Buffer) (stage.Tensors, error) {
 	w := c.h.w
 	got := stage.Tensors{}
@@ -271,11 +271,11 @@ func (c *crossing) dispatch(in schedule.Instruction, to int, tensors stage.Tenso
 	return size, err
 }
 
-// ofScales marks, in a message, the scales of a value's rows.
+// ofScales is the bit in a message's value number that marks the scales of a value's rows.
 const ofScales = 1 << 31
 
-// unpacked has tensors that came in fewer bits have as many again: those of all, under their values' numbers and their
-// scales' ones.
+// unpacked expands tensors that came in fewer bits. all has the tensors under their values' numbers, and their
+// scales under the numbers with ofScales.
 func (c *crossing) unpacked(all stage.Tensors) error {
 	w, graph := c.h.w, c.h.stage.Graph
 	for v, bytes := range all {
@@ -296,7 +296,8 @@ func (c *crossing) unpacked(all stage.Tensors) error {
 	return nil
 }
 
-// rounded says by how much rounding changed what this stage has sent. A device that has failed says nothing.
+// rounded returns how much rounding changed what this stage has sent. It leaves out what a failed device cannot
+// report.
 func (c *crossing) rounded() []trace.Rounded {
 	var all []trace.Rounded
 	for kind, packer := range c.packers {

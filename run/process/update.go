@@ -14,15 +14,15 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// updating is how a stage is updated, and what it knows of the norm of the update to come.
+// updating updates a stage, and holds what it knows of the next update's norm.
 type updating struct {
 	h     *holding
 	by    update.Updater
-	scale float64 // what clipping multiplies gradients by, of the step under way
+	scale float64 // clipping factor of the current step's gradients
 	norm  verdict // of the update that is not validated yet
 }
 
-// goesBy has it be updated by another Updater.
+// goesBy replaces the Updater.
 func (u *updating) goesBy(by update.Updater) {
 	u.close()
 	u.by = by
@@ -34,7 +34,7 @@ func (u *updating) close() {
 	}
 }
 
-// updateBy has the worker's stages updated by these Updaters. Nothing of an update is under way.
+// updateBy replaces the Updaters of the worker's stages. No update may be in progress.
 func (w *worker) updateBy(by schedule.Updater) error {
 	if by == w.updater {
 		return nil
@@ -64,8 +64,8 @@ func (w *worker) updateBy(by schedule.Updater) error {
 	return nil
 }
 
-// stepOf is the circumstances of an update of a pipeline. Its gradients are sums over the minibatches that
-// it covers, and it steps by their mean, times scale. Its learning rate is that of the last of them.
+// stepOf returns the parameters of an update of a pipeline. The gradients are sums over the minibatches that it
+// covers; the step uses their mean, times scale. The learning rate is that of the last minibatch.
 func (u *updating) stepOf(in schedule.Instruction, scale float64, how stage.Renewal) update.Step {
 	w := u.h.w
 	first, end := w.x.now.covers(in)
@@ -91,7 +91,7 @@ func (u *updating) update(in schedule.Instruction) error {
 	how := stage.Keep
 	switch {
 	case w.x.now.program.Weights.Mismatches():
-		how = stage.Overwrite // micro-batches on their way read what is there when they come back
+		how = stage.Overwrite // micro-batches in flight read the weights that are there when they come back
 	case w.agenda.uses == nil || frees == version-1:
 		how = stage.Replace
 	}
@@ -106,14 +106,13 @@ func (u *updating) update(in schedule.Instruction) error {
 	return u.by.Update(u.stepOf(in, scale, how))
 }
 
-// verdict is what a stage knows of the norm of an update. Every stage has the same norm, and so the same
-// verdict.
+// verdict is what a stage knows of an update's norm. Every stage has the same norm, and so the same verdict.
 type verdict struct {
-	scale   float64 // what clipping multiplies gradients by; 1: the norm is within the limit
-	forGood error   // it is no number
+	scale   float64 // clipping factor; 1 means that the norm is within the limit
+	forGood error   // set if the norm is not finite
 }
 
-// judged has the update to come go by a verdict, or one that did not wait for it be validated.
+// judged applies a verdict to the next update, or uses it to validate an update that did not wait for it.
 func (u *updating) judged(v verdict) error {
 	if !u.h.w.x.now.program.ValidatesLater() {
 		u.scale = v.scale
@@ -125,10 +124,10 @@ func (u *updating) judged(v verdict) error {
 	return nil
 }
 
-// validate comes behind the gradient norm of an update that did not wait for it. A norm within the
-// limit confirms the update. One over it has the update taken back and made again, clipped; the
-// Program ends there, and the next one begins with the step behind, from its first instruction.
-// A norm that is no number takes the update back for good.
+// validate runs after the gradient norm of an update that did not wait for it. If the norm is within the limit, it
+// confirms the update. If it exceeds the limit, it takes the update back and repeats it with clipping. The Program
+// ends there, and the next one begins with the next step. If the norm is not finite, it takes the update back for
+// good.
 func (u *updating) validate(in schedule.Instruction) error {
 	h, norm := u.h, u.norm
 	if norm.scale == 1 && norm.forGood == nil {
@@ -145,8 +144,8 @@ func (u *updating) validate(in schedule.Instruction) error {
 	return u.by.Update(u.stepOf(in, norm.scale, stage.Replace))
 }
 
-// rollback has the worker pass what lies behind a minibatch whose update it takes back, for good with an
-// error.
+// rollback makes the worker skip what follows a minibatch whose update it takes back. With an error forGood the run
+// ends too.
 func (w *worker) rollback(minibatch int, forGood error) {
 	x := w.x
 	x.mu.Lock()
@@ -155,25 +154,25 @@ func (w *worker) rollback(minibatch int, forGood error) {
 	x.now.stopsAt(minibatch+1, forGood)
 }
 
-// aside is the references beside their pipelines that a worker has. The worker has them as pipelines last saw them;
-// they move on a thread beside the worker, with a device of its own, and each time a copy of one lies there for the
-// pipelines' next update, which takes it without waiting for another. Which one that is the Gate counts, and the record
-// keeps.
+// aside holds a worker's references beside their pipelines, as the pipelines last saw them. The references move on a
+// thread beside the worker, which has its own device. After each move a copy is ready for the pipelines' next
+// update, which takes the newest one without waiting for another. The Gate counts which one that is, and the record
+// keeps it.
 type aside struct {
 	w      *worker
-	thread *beside.Thread // nil: none has moved
-	took   *update.Copy   // by the update under way: the newest reference, if it is not the one before
+	thread *beside.Thread // nil until a reference moves
+	took   *update.Copy   // for the current update: the newest reference, or nil if it is unchanged
 }
 
-// moving is a reference beside its pipelines.
+// moving is the state of a reference beside its pipelines.
 type moving struct {
-	given *update.Copy  // the newest, not yet seen; under the process's mu
-	moves bool          // it has been given to the thread beside the worker
-	mover *update.Mover // there; of that thread alone
-	seen  int           // updates of it, in the Program, that pipelines see
+	given *update.Copy  // the newest copy, not seen yet; guarded by the process's mu
+	moves bool          // the thread beside the worker has the reference
+	mover *update.Mover // used only on that thread
+	seen  int           // the reference's updates in the Program that pipelines see
 }
 
-// of is the reference of a pipeline's stage, if the run's is beside the pipelines; nil otherwise.
+// of returns the reference of a pipeline's stage if the run has it beside the pipelines, else nil.
 func (a *aside) of(in schedule.Instruction) *holding {
 	w := a.w
 	at := w.x.now.positionOf(in)
@@ -184,7 +183,7 @@ func (a *aside) of(in schedule.Instruction) *holding {
 	return w.held[at]
 }
 
-// looks has an update that starts take the newest reference. The caller holds mu.
+// looks takes the newest reference for an update that starts. The caller holds mu.
 func (a *aside) looks(in schedule.Instruction) {
 	w := a.w
 	if in.Kind != schedule.U || !w.x.now.program.Beside() {
@@ -196,13 +195,13 @@ func (a *aside) looks(in schedule.Instruction) {
 	}
 }
 
-// pulls has an update of a pipeline see the reference that it has taken, and notes which one it sees. In a replay the
-// list says when the reference moves.
+// pulls shows a pipeline's update the reference that was taken for it, and records which one it sees. In a replay,
+// the list says when the reference moves.
 func (a *aside) pulls(h *holding, in schedule.Instruction) error {
 	w, z := a.w, a.of(in)
 	if z == nil {
 		if h.at.pipeline == w.job.shown() {
-			h.moving.seen++ // this is the reference's own
+			h.moving.seen++ // an update of the reference itself
 		}
 		return nil
 	}
@@ -219,7 +218,7 @@ func (a *aside) pulls(h *holding, in schedule.Instruction) error {
 	return nil
 }
 
-// seeNewest has references be the newest there are, with nothing of them under way.
+// seeNewest sets references to their newest state. None of their updates may be in progress.
 func (a *aside) seeNewest() error {
 	for _, h := range a.w.held {
 		a.w.x.mu.Lock()
@@ -236,7 +235,7 @@ func (a *aside) seeNewest() error {
 	return nil
 }
 
-// move gives the thread beside this worker a step of each pipeline, to move the reference by.
+// move gives a step of each pipeline to the thread beside this worker, which moves the reference by them.
 func (a *aside) move(h *holding, in schedule.Instruction) error {
 	w := a.w
 	z := h.updates.by.(update.Beside)
@@ -267,14 +266,14 @@ func (a *aside) move(h *holding, in schedule.Instruction) error {
 			err = crash.Guard(func() error { return a.moved(dev, h, in, given, first, steps) })
 		}
 		if err != nil {
-			drop() // what is used up is gone already
+			drop() // frees only what was not used up
 			w.x.fail(w.rank, w.failed(in, err))
 		}
 	}})
 	return nil
 }
 
-// moved moves a reference on the thread beside its worker, and says so.
+// moved moves a reference on the thread beside its worker, and reports it.
 func (a *aside) moved(dev engine.Device, h *holding, in schedule.Instruction, given time.Time, first *update.Copy,
 	steps *update.Steps) (err error) {
 	w, z := a.w, &h.moving
@@ -314,7 +313,8 @@ func (a *aside) moved(dev engine.Device, h *holding, in schedule.Instruction, gi
 	return nil
 }
 
-// free frees what the thread beside a worker has made that nobody has taken, as the worker leaves.
+// free frees copies that the thread beside a worker has made and that were not taken. It is called when the worker
+// leaves.
 func (a *aside) free() {
 	for _, h := range a.w.held {
 		if h.moving.mover != nil {
@@ -329,7 +329,7 @@ func (a *aside) free() {
 	}
 }
 
-// close ends the thread, and returns how many handles have leaked there.
+// close ends the thread, and returns how many handles it leaked.
 func (a *aside) close() (leaked int) {
 	if a.thread == nil {
 		return 0

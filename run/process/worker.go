@@ -13,26 +13,26 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// worker is one device and the stages on it. Its loop runs on a goroutine locked to its thread, and nothing of the
-// device is used from another one.
+// worker is one device and the stages on it. Its loop runs on a goroutine locked to its thread. No other goroutine
+// uses the device.
 type worker struct {
 	rank   int
-	number int // among those of this process
+	number int // index among the workers of this process
 	x      *Process
 	job    *Job
 	dev    engine.Device
 	seat   *place.Seat
-	bell   *place.Bell   // look again
-	idled  chan struct{} // closed when it works no more
+	bell   *place.Bell   // wakes the worker to look again
+	idled  chan struct{} // closed when the worker has stopped working
 	mail   mailbox
 	held   map[position]*holding
 	aside  aside
 	agenda agenda
 
-	at      schedule.Instruction // that it last looked at
+	at      schedule.Instruction // the instruction that it last looked at
 	open    int                  // micro-batches between forward and backward, over its stages
-	peak    int                  // most there have been
-	updater schedule.Updater     // that its stages have
+	peak    int                  // the most there have been
+	updater schedule.Updater     // the one that its stages have
 
 	progress progress
 }
@@ -44,7 +44,7 @@ func newWorker(x *Process, rank, number int) *worker {
 	return w
 }
 
-// agenda is what a Program says of a worker, as far as it is left to do.
+// agenda is what a Program has left for a worker.
 type agenda struct {
 	fresh   bool                                          // nothing of the Program has been executed
 	uses    []schedule.Use                                // under a policy other than sync
@@ -53,13 +53,14 @@ type agenda struct {
 
 func agendaOf(p *schedule.Program, worker int) agenda {
 	a := agenda{fresh: true, closing: closings(p, worker)}
-	if p.Streams() && !p.Served() { // there every worker has the one version that it was sent, or makes
+	if p.Streams() && !p.Served() { // under asp every worker has only the version that it was sent or makes
 		a.uses = p.Uses(worker)
 	}
 	return a
 }
 
-// next takes the use of weights that an instruction is, and those in front of it: of a minibatch that is passed.
+// next removes the use of weights by an instruction and returns it. It also removes the uses before it, which belong
+// to a skipped minibatch.
 func (a *agenda) next(in schedule.Instruction) (u schedule.Use, found bool) {
 	for len(a.uses) > 0 && a.uses[0].Instruction != in {
 		a.uses = a.uses[1:]
@@ -71,17 +72,17 @@ func (a *agenda) next(in schedule.Instruction) (u schedule.Use, found bool) {
 	return u, true
 }
 
-// progress is how far a worker is, for whoever looks at it from outside. The process's mu guards it.
+// progress is how far a worker is, for other goroutines. The process's mu guards it.
 type progress struct {
-	running  bool          // it has something to do, or has been told to look
+	running  bool          // it has something to do, or was told to look
 	free     time.Time     // when it had issued its last instruction
-	started  time.Time     // when it began the one that it is at
+	started  time.Time     // when it began its current instruction
 	done     time.Time     // when its device had done its last computation
 	lacks    machine.Need  // what it last waited for
-	complete bool          // what it is at is complete, though its own time on it is not over
-	late     chan struct{} // closed when the device has done what it was last seen to be late with
-	memory   engine.Memory // behind its last computation, and the most that it has held
-	most     int64         // bytes that it has held at once
+	complete bool          // its current instruction is complete, though the worker is still issuing it
+	late     chan struct{} // closed when the device has done the last execution that was waited for
+	memory   engine.Memory // after its last computation, and the most so far
+	most     int64         // the most bytes that it has held at once
 }
 
 // position is one replica of one stage.
@@ -93,8 +94,8 @@ type position struct {
 
 func positionOf(in schedule.Instruction) position { return position{in.Pipeline, in.Stage, in.Replica} }
 
-// life is the worker's goroutine: it opens its device, says so, works until the run is
-// over, and once nothing is in flight any more gives everything back.
+// life is the worker's goroutine. It opens its device, reports that, works until the run is over, and frees
+// everything once nothing is in flight.
 func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
 	w.seat = w.x.place.Settle(w.number)
 	err := crash.Guard(w.start)
@@ -111,7 +112,7 @@ func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
 	return left
 }
 
-// leave gives everything back.
+// leave frees everything.
 func (w *worker) leave(left *departure) (err error) {
 	if w.dev == nil {
 		return nil
@@ -132,8 +133,7 @@ func (w *worker) leave(left *departure) (err error) {
 	return err
 }
 
-// start opens the device and makes the worker's stages. Nothing of a device is used from
-// another goroutine.
+// start opens the device and makes the worker's stages. No other goroutine uses the device.
 func (w *worker) start() error {
 	dev, err := w.job.Engine.Open(w.job.World.Workers[w.rank].Device, w.job.Devices.Threads)
 	if err != nil {
@@ -155,8 +155,8 @@ func (w *worker) start() error {
 	return nil
 }
 
-// work executes instructions until there are no more. A panic between two of them, of the gate for instance,
-// is an error of the one that it last looked at.
+// work executes instructions until there are no more. A panic between two instructions, for instance in the gate, is
+// reported for the one that it last looked at.
 func (w *worker) work() {
 	err := crash.Guard(func() error {
 		for {
@@ -177,7 +177,7 @@ func (w *worker) work() {
 	}
 }
 
-// failed is the error of an instruction.
+// failed adds the worker and the instruction to an error.
 func (w *worker) failed(in schedule.Instruction, err error) error {
 	if in.Kind == 0 {
 		return fmt.Errorf("run: worker %d: in front of its first instruction: %w", w.rank, err)
@@ -198,8 +198,7 @@ func (w *worker) try(in schedule.Instruction) (size int64, err error) {
 	return size, err
 }
 
-// await sleeps until the worker's next instruction may start, and starts it; false once
-// there is none.
+// await sleeps until the worker's next instruction may start, and starts it. It returns false when there is none.
 func (w *worker) await() (schedule.Instruction, bool) {
 	x := w.x
 	x.mu.Lock()
@@ -229,7 +228,7 @@ func (w *worker) await() (schedule.Instruction, bool) {
 	}
 }
 
-// begin starts the head of the list, which may start. The caller holds mu.
+// begin starts the first instruction of the list, which may start. The caller holds mu.
 func (w *worker) begin(in schedule.Instruction) {
 	w.sit()
 	if in.Kind.IsReceive() {
@@ -239,14 +238,14 @@ func (w *worker) begin(in schedule.Instruction) {
 	w.aside.looks(in)
 }
 
-// sit binds the worker to the processor of the core that it has, if it has one.
+// sit binds the worker to the processor of the core that it has, if any.
 func (w *worker) sit() {
 	if core, has := w.x.crew.gate.Processor(w.rank); has {
 		w.seat.Compute(core)
 	}
 }
 
-// mark is the event in front of an instruction or behind it: the device's, if it is one that computes.
+// mark returns an event before or after an instruction. For a computation it is an event of the device.
 func (w *worker) mark(in schedule.Instruction) engine.Event {
 	if in.Kind.IsCompute() {
 		return w.dev.Record()
@@ -254,13 +253,13 @@ func (w *worker) mark(in schedule.Instruction) engine.Event {
 	return engine.Past(time.Now())
 }
 
-// finished says that the worker has issued an instruction, and that it is complete once its device has done
-// it. Sends and collectives go on beside the worker and say so themselves.
+// finished reports that the worker has issued an instruction, and that it is complete once its device has done it.
+// Sends and collectives continue beside the worker and report their own end.
 func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int64) {
 	x := w.x
 	e := execution{in: in, begin: begin, end: w.mark(in), size: size, dropped: in.Kind.IsReceive() && w.mail.dropping}
 	held := w.dev.Memory()
-	w.dev.ResetPeak() // of each instruction by itself
+	w.dev.ResetPeak() // for each instruction separately
 	e.high, e.live = max(held.PeakBytes, held.LiveBytes), held.LiveBytes
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -283,7 +282,7 @@ func (w *worker) finished(in schedule.Instruction, begin engine.Event, size int6
 	}
 }
 
-// prepare readies the worker for a Program that is about to start, with nothing in flight.
+// prepare prepares the worker for a Program that is about to start. Nothing is in flight.
 func (w *worker) prepare(p *schedule.Program) error {
 	w.agenda = agendaOf(p, w.rank)
 	for _, h := range w.held {
@@ -294,8 +293,8 @@ func (w *worker) prepare(p *schedule.Program) error {
 	return nil
 }
 
-// settle drops versions of the weights that a Program cut short has left, and has the Updaters that it asks
-// for.
+// settle drops versions of the weights that a shortened Program has left, and sets the Updaters that the new one
+// needs.
 func (w *worker) settle() error {
 	w.agenda.fresh = false
 	for _, h := range w.held {
@@ -312,7 +311,7 @@ func (w *worker) settle() error {
 	return w.updateBy(w.x.now.program.Updater())
 }
 
-// caughtUp blocks until the device has done all that it was told, and all of it is noted.
+// caughtUp blocks until the device has done all queued work and all of it is recorded.
 func (w *worker) caughtUp() error {
 	if !w.job.waits(WaitValidated) {
 		return nil

@@ -13,25 +13,26 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// World says which process of a run each worker is in. Every process calls Train with the same Config but for
-// its World; process 0 leads. A process may have no workers.
+// World says which process of a run each worker is in. Every process calls Train with the same Config except for its
+// World; process 0 leads. A process may have no workers.
 type World struct {
-	Rank    int        // this process
+	Rank    int        // number of this process
 	Workers []Location // by worker
-	// Hosts are by process, and say how many there are; nil: nobody asks, and there are as many as have workers.
+	// Hosts are the hosts by process; their number is that of the processes. nil means that hosts are not reported and
+	// that every process has workers.
 	Hosts []string
-	// Links are, of the leader, the one to each process, none to itself; of another process, the one to the
-	// leader alone. The run closes them.
+	// Links connect the processes. The leader has one to each process, nil for itself. Any other process has only the
+	// one to the leader. The run closes them.
 	Links []control.Link
 }
 
-// Location is where a worker is.
+// Location says where a worker is.
 type Location struct {
 	Process int
-	Device  int // of the process: its engine's number
+	Device  int // number of the process's device in its engine
 }
 
-// Alone is the World of a run in one process.
+// Alone returns the World of a run in one process.
 func Alone(workers int) *World {
 	w := &World{Workers: make([]Location, workers)}
 	for k := range w.Workers {
@@ -40,7 +41,7 @@ func Alone(workers int) *World {
 	return w
 }
 
-// processes is how many there are.
+// processes returns the number of processes.
 func (w *World) processes() int {
 	n := len(w.Hosts)
 	for _, at := range w.Workers {
@@ -49,11 +50,11 @@ func (w *World) processes() int {
 	return n
 }
 
-// WorkersOf lists the workers of each process.
+// WorkersOf returns the workers of each process.
 func (w *World) WorkersOf() [][]int {
 	all := make([][]int, w.processes())
 	for p := range all {
-		all[p] = []int{} // of one without workers, too
+		all[p] = []int{} // not nil for a process without workers
 	}
 	for k, at := range w.Workers {
 		all[at.Process] = append(all[at.Process], k)
@@ -61,7 +62,7 @@ func (w *World) WorkersOf() [][]int {
 	return all
 }
 
-// Name is how errors call a process.
+// Name returns the name of a process in errors.
 func (w *World) Name(process int) string {
 	if host := w.HostOf(process); host != "" {
 		return fmt.Sprintf("rank %d on host %s", process, host)
@@ -69,7 +70,7 @@ func (w *World) Name(process int) string {
 	return fmt.Sprintf("rank %d", process)
 }
 
-// HostOf is the host that a process is on; empty where that is not said.
+// HostOf returns the host of a process; empty if unknown.
 func (w *World) HostOf(process int) string {
 	if process >= len(w.Hosts) {
 		return ""
@@ -77,7 +78,7 @@ func (w *World) HostOf(process int) string {
 	return w.Hosts[process]
 }
 
-// Called is how a worker is called, with where it is unless all are in one process.
+// Called returns the name of a worker, with its place unless all are in one process.
 func (w *World) Called(worker int) string {
 	at := w.Workers[worker]
 	if w.Hosts == nil && w.processes() == 1 {
@@ -86,7 +87,7 @@ func (w *World) Called(worker int) string {
 	return fmt.Sprintf("worker %d (%s)", worker, w.Name(at.Process))
 }
 
-// Check refuses a World that is not one of so many workers.
+// Check returns an error unless the World is valid and has this number of workers.
 func (w *World) Check(workers int) error {
 	if len(w.Workers) != workers {
 		return fmt.Errorf("run: a world of %d workers; the plan has %d", len(w.Workers), workers)
@@ -125,13 +126,14 @@ func (w *World) Check(workers int) error {
 	return nil
 }
 
-// noLeader is the error of a process that the leader is lost to.
+// noLeader returns the error of a process that has lost the leader.
 func (w *World) noLeader(err error) error {
 	return control.NewLost(0, fmt.Sprintf("the leader (%s)", w.Name(0)), err)
 }
 
-// lostBy is an error of a worker as that of the process that is lost, where it says that one is: a LostError, or of a
-// connection that has ended with another worker, or with a process that has files of the checkpoint gone on from.
+// lostBy converts a worker's error to that of a lost process, if it shows one. Such errors are a LostError, a
+// connection to another worker that has ended, and a connection to a process that has files of the resumed
+// checkpoint.
 func (w *World) lostBy(worker int, err error) (*control.LostError, bool) {
 	var lost *control.LostError
 	var peer *wire.PeerError
@@ -151,7 +153,8 @@ func (w *World) lostBy(worker int, err error) (*control.LostError, bool) {
 	return control.NewLost(process, w.Name(process), err), true
 }
 
-// waitedFor says which worker of a process a need is a need of.
+// waitedFor returns the worker of a process that a need waits for. waits is false if it does not wait for that
+// process.
 func (w *World) waitedFor(process int, p *schedule.Program, need machine.Need) (worker int, waits bool) {
 	in := func(worker int) bool { return w.Workers[worker].Process == process }
 	switch need.Lack {
