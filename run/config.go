@@ -110,9 +110,8 @@ type Training struct {
 	EvalEvery int // steps between two evaluations; 0 means only at the end, if there is test data
 	EvalRows  int // rows of test data to evaluate; 0 means all
 
-	// Replay applies the updates of weight policy asp in the order that another run recorded in Timeline.Applied, so
-	// that the weights have the same bits. It must have all steps of this run. nil means in the order in which
-	// gradients arrive.
+	// Replay applies the updates of weight policy asp in the order of another run's Timeline.Applied. The weights then
+	// have the same bits. It must have all steps of this run. nil means in the order in which gradients arrive.
 	Replay []trace.Applied
 	// ReplaySeen does the same for elastic averaging with the reference beside the pipelines. It is the other run's
 	// Timeline.Seen.

@@ -14,7 +14,7 @@ import (
 )
 
 // leader decides what a run does next, using only what the processes report. It runs on one goroutine. It has a
-// method for each phase of a run and each kind of message; most of them use several of its parts.
+// method for each step of a run and each message of a process, most of which concern several of its parts.
 type leader struct {
 	job      *process.Job
 	config   *Config

@@ -30,12 +30,12 @@ type Job struct {
 	Sums      Sums
 	Keep      Keep
 	From      *checkpoint.Checkpoint           // nil means from the start
-	Store     *checkpoint.Store                // prepares a folder that is not the leader's; may be nil
-	Claim     func(arrange func() error) error // names the kind of an error for others; may be nil
-	Class     func(error) string               // names the kind of an error for the other processes; nil means no kinds
+	Store     *checkpoint.Store                // this process's checkpoint folder; nil means that nothing is saved
+	Claim     func(arrange func() error) error // prepares a folder that is not the leader's; may be nil
+	Class     func(error) string               // names the kind of an error for others; may be nil
 	World     *World
 	Carriers  func(workers int) ([]wire.Carrier, error)
-	Decide    func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // makes the gate that decides which instruction may start
+	Decide    func(p *schedule.Program, workers []int, o machine.Options) (Gate, error) // makes the gate
 	Without   Wait                                                                      // the wait that a test disables
 }
 
