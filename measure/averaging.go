@@ -12,11 +12,11 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// averagedPipelines is how many steps the reference takes at once where its update is timed.
+// averagedPipelines is how many pipelines' steps the reference takes at once when its update is timed.
 const averagedPipelines = 2
 
-// averaging adds the times of updates that pipelines are held together by: a pipeline and a reference of the
-// whole model, each update behind a forward and a backward, so that caches are as they will be.
+// averaging adds the times of the updates of elastic averaging, for a pipeline and a reference of the whole model.
+// Each update follows a forward and a backward, so that caches are as in training.
 func (t *Timer) averaging(ctx context.Context, r timing.Request, times []profile.UpdateTimes) error {
 	round := func(b *bench) error {
 		for _, u := range b.averaged[:averagedPipelines] {

@@ -12,17 +12,17 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// besides is what single instructions took beside their layers, in seconds.
+// besides holds the times of single instructions beside their layers, in seconds.
 type besides struct{ dispatch, send, receive []float64 }
 
-// beside measures what instructions take beside layers: it trains a model too small to cost anything on two
-// workers, and times the passes of a profile over its layers right behind, several times in turn, as a
-// machine shared with others halves its pace for a second now and then.
+// beside measures the time of instructions beside their layers. It trains a model of negligible cost on two workers,
+// and then times profile passes over the same layers. It does so several times in turn, because a shared machine may
+// run at half its pace for a second.
 //
-// Of a computation it counts what it took longer than its layers take in passes, and the way to it as well,
-// from the end of the worker's instruction before, where the worker did not wait; likewise of a receive; and
-// a send lasts from the end of the computation to the next instruction. Forwards of the first half do not
-// count: they copy the model inputs, which layers' costs have.
+// For a computation it counts the excess over the layers' times in passes. If the worker did not wait, it also
+// counts the time since the end of its previous instruction. A receive is counted in the same way. A send lasts from
+// the end of the computation to the next instruction. Forwards of the first half are left out: they copy the model
+// inputs, which layers' costs include.
 func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	m, err := probeModel()
 	if err != nil {
@@ -54,7 +54,7 @@ func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	return nil
 }
 
-// once is one visit of a crew of its own.
+// once makes one visit with a new crew.
 func (t *Timer) once(ctx context.Context, r timing.Request) ([]timing.LayerTiming, error) {
 	c, err := t.hire(r)
 	if err != nil {
@@ -64,7 +64,7 @@ func (t *Timer) once(ctx context.Context, r timing.Request) ([]timing.LayerTimin
 	return c.Layers(ctx, r)
 }
 
-// ownEvents is what a worker did itself, in order: a send is noted when it has arrived, and is not among it.
+// ownEvents returns a worker's events without its sends, in order. A send is recorded when it has arrived.
 func ownEvents(t *trace.Timeline, worker int) []trace.Event {
 	var own []trace.Event
 	for _, e := range t.Events {
@@ -76,8 +76,8 @@ func ownEvents(t *trace.Timeline, worker int) []trace.Event {
 	return own
 }
 
-// add goes through one worker's instructions. loop is what its layers take in passes; forwards says whether
-// forwards count.
+// add evaluates one worker's instructions. loop has the layers' times in passes; forwards says whether forwards
+// count.
 func (b *besides) add(own []trace.Event, loop []timing.LayerTiming, forwards bool) {
 	layersS := map[string]float64{}
 	for _, l := range loop {

@@ -18,13 +18,12 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// crew is workers that measure: locked threads, each with the whole model on a device of its own. They stay
-// from one piece of work to the next, because making a model and finding memory takes longer than a pass over
-// it.
+// crew is a group of measuring workers: locked threads, each with the whole model on its own device. They stay
+// between tasks, because making a model and allocating memory takes longer than a pass over it.
 type crew struct {
 	benches []*bench
 	orders  []chan func(*bench) error
-	busy    atomic.Int32 // workers whose piece of work is not done
+	busy    atomic.Int32 // workers that have not finished the current task
 	done    sync.WaitGroup
 	gone    sync.WaitGroup
 	errs    []error
@@ -33,7 +32,7 @@ type crew struct {
 	optimizer optim.Settings
 }
 
-// hire opens as many workers as r says compute at once. Whoever hires closes.
+// hire starts as many workers as r says compute at once. The caller must call Close.
 func (t *Timer) hire(r timing.Request) (*crew, error) {
 	graph, err := stage.NewGraph(r.Model)
 	if err != nil {
@@ -85,8 +84,8 @@ func (t *Timer) hire(r timing.Request) (*crew, error) {
 	return c, nil
 }
 
-// work has every worker do f and waits for all of them. A worker that is done keeps computing by idle until
-// the last is, so that all are timed under the same load.
+// work makes every worker do f and waits for all of them. A finished worker repeats idle until the last has
+// finished, so that all are timed under the same load.
 func (c *crew) work(ctx context.Context, f, idle func(*bench) error) error {
 	c.busy.Store(int32(len(c.benches)))
 	c.done.Add(len(c.benches))
@@ -105,10 +104,10 @@ func (c *crew) work(ctx context.Context, f, idle func(*bench) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("measure: measuring: %w", context.Cause(ctx))
 	}
-	return cmp.Or(c.errs...) // one of them, for all do the same
+	return cmp.Or(c.errs...) // one error is enough, because all do the same
 }
 
-// Close sends the workers home.
+// Close ends the workers.
 func (c *crew) Close() {
 	for _, order := range c.orders {
 		close(order)
@@ -126,17 +125,17 @@ type bench struct {
 	split   data.Split
 	float   engine.DType
 	rows    int
-	next    int            // micro-batch
-	waiting int            // micro-batch that has been forward and not back, or noMicro
-	sizes   map[int]*clock // of the visits, by micro-batch size
+	next    int            // next micro-batch
+	waiting int            // micro-batch after its forward and before its backward, or noMicro
+	sizes   map[int]*clock // from earlier visits, by micro-batch size
 
-	reference *stage.Stage // that pipelines are held together by, where that is timed
+	reference *stage.Stage // reference of elastic averaging, if that is timed
 	averaged  []update.Updater
 }
 
 const noMicro = -1
 
-// aStep is an update that takes as long as any and changes next to nothing.
+// aStep is an update that takes the usual time and changes almost nothing.
 var aStep = update.Step{Step: optim.Step{Rate: 1e-6, GradScale: 1}, Renewal: stage.Replace}
 
 func (b *bench) close() {
@@ -153,7 +152,7 @@ func (b *bench) close() {
 	}
 }
 
-// forward passes another micro-batch through all layers.
+// forward runs another micro-batch through all layers.
 func (b *bench) forward() (id int, err error) {
 	given := stage.Tensors{}
 	batch, err := b.split.Batch(b.next, b.rows, 0, b.rows)
@@ -179,14 +178,14 @@ func (b *bench) forward() (id int, err error) {
 	return id, err
 }
 
-// backward goes back through all layers.
+// backward runs a micro-batch's backward through all layers.
 func (b *bench) backward(id int) error {
 	_, err := b.stage.Backward(id, nil, 1)
 	b.clock.first = false
 	return err
 }
 
-// halves goes back in two halves, one right after the other.
+// halves runs the backward in two halves, one right after the other.
 func (b *bench) halves(id int) error {
 	if _, err := b.stage.BackwardInput(id, nil, 1); err != nil {
 		return err
@@ -196,7 +195,7 @@ func (b *bench) halves(id int) error {
 	return err
 }
 
-// drain takes back the micro-batch that waits, if one does.
+// drain runs the backward of the waiting micro-batch, if there is one.
 func (b *bench) drain(back func(id int) error) error {
 	id := b.waiting
 	if b.waiting = noMicro; id == noMicro {
@@ -205,7 +204,7 @@ func (b *bench) drain(back func(id int) error) error {
 	return back(id)
 }
 
-// through is a forward of one micro-batch and a backward, by back, of the one that waited.
+// through runs the forward of one micro-batch, and with back the backward of the waiting one.
 func (b *bench) through(back func(id int) error) error {
 	id, err := b.forward()
 	if err != nil {
@@ -221,7 +220,7 @@ func (b *bench) through(back func(id int) error) error {
 func (b *bench) pass() error         { return b.through(b.backward) }
 func (b *bench) passInHalves() error { return b.through(b.halves) }
 
-// update steps the optimizer, which leaves no gradients. No micro-batch may be under way.
+// update makes an optimizer step, which leaves no gradients. No micro-batch may be in flight.
 func (b *bench) update(by optim.Settings) error {
 	plainly, err := update.New(update.Plain, update.Config{Optimizer: by}, []*stage.Stage{b.stage})
 	if err == nil {
@@ -231,8 +230,8 @@ func (b *bench) update(by optim.Settings) error {
 	return err
 }
 
-// passes goes over the model n times, and on until it has taken that many seconds: a small
-// model's first hundred passes find code and caches cold, as training soon does not.
+// passes makes at least n passes over the model, for at least that many seconds. The first hundred passes of a small
+// model run with cold code and caches, unlike training.
 func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds float64) error {
 	begun := time.Now()
 	for i := 0; i < n || time.Since(begun).Seconds() < seconds; i++ {
@@ -246,8 +245,8 @@ func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds fl
 	return nil
 }
 
-// visit times passes over micro-batches of r.MicroBatch samples into b.clock. What the first visit to a size
-// finds, memory for its tensors and what the allocator counts, later ones do not look for again.
+// visit times passes over micro-batches of r.MicroBatch samples into b.clock. The first visit to a size also counts
+// bytes and allocates memory; later ones reuse both.
 func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) error {
 	if err := b.drain(b.backward); err != nil {
 		return err
@@ -263,7 +262,7 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	old.restart(b.clock.first)
 	b.rows, b.clock, b.stage.Watch = r.MicroBatch, old, old
 
-	// The first pass has no backward, and a new size's second makes the gradients.
+	// The first pass has no backward, and the second of a new size allocates the gradients.
 	uncounted := r.Warmup + 1
 	if !known {
 		uncounted++
@@ -276,9 +275,9 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
 		return err
 	}
-	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before) // one pass takes as long as all are to
+	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before) // one pass takes as long as all should
 	if !known {
-		// The first pass in halves makes the gradients, and finds no memory of the sizes that halves ask for.
+		// The first pass in halves allocates the gradients and new sizes of memory.
 		b.clock.counts = false
 		if err := b.drain(b.backward); err != nil {
 			return err
@@ -291,7 +290,7 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 		}
 		b.clock.counts = true
 	}
-	// The micro-batch that waits goes back in halves too: where passes are long, it is the only one.
+	// The waiting micro-batch goes back in halves too. If passes are long, it is the only one.
 	if n := max(r.Passes/2, 1) - 1; n > 0 || !long {
 		if err := b.passes(ctx, b.passInHalves, n, r.AtLeastS/2); err != nil {
 			return err
@@ -303,13 +302,12 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	return b.computeAgain(ctx, long, max(r.Passes/2, 1), r.AtLeastS/2)
 }
 
-// againVisit is the one in which long passes compute layers again: another in each would lengthen a
+// againVisit is the visit in which long passes recompute layers. Doing so in every visit would lengthen a
 // measurement by a third.
 const againVisit = 2
 
-// computeAgain counts at least n passes whose forwards keep nothing and whose backwards compute all layers
-// again. No micro-batch is under way, nor is one afterwards. Of long passes the very first counts: the memory
-// is there.
+// computeAgain counts at least n passes with full recomputation. No micro-batch is in flight before or after. With
+// long passes the very first one counts, because memory is allocated.
 func (b *bench) computeAgain(ctx context.Context, long bool, n int, seconds float64) error {
 	b.clock.counts = false
 	b.clock.timing, b.stage.Segment = true, b.stage.Last+1

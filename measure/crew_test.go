@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Short passes are timed in halves, and computing layers again, many times in every visit; of long ones a
-// visit has one pass in halves, and one visit alone computes again.
+// TestWhatAVisitTimes: short passes are timed in halves and with recomputation many times in every visit. With long
+// passes a visit has one pass in halves, and only one visit recomputes.
 func TestWhatAVisitTimes(t *testing.T) {
 	m, err := model.Build("mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
 	if err != nil {
@@ -28,7 +28,7 @@ func TestWhatAVisitTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// times is how many samples of a half, and of computing again, each of some visits has.
+	// times returns how many samples of a half and of recomputation each visit has.
 	times := func(atLeastS float64) (halves, again []int) {
 		r := timing.Request{Model: m, MicroBatch: 2, Passes: 1, AtLeastS: atLeastS, Again: true, Concurrency: 1, Threads: 1}
 		c, err := timer.Crew(t.Context(), r)
@@ -55,7 +55,7 @@ func TestWhatAVisitTimes(t *testing.T) {
 			t.Errorf("long passes, visit %d: %d in halves, %d that compute again", visit+1, halves[visit], again[visit])
 		}
 	}
-	// A machine that stands still for a moment may make the passes of some visit long.
+	// If the machine pauses for a moment, the passes of a visit may become long.
 	halves, again = times(0.02)
 	many := 0
 	for visit := range halves {
@@ -68,7 +68,7 @@ func TestWhatAVisitTimes(t *testing.T) {
 	}
 }
 
-// On a device that does its work late a layer takes what the device takes, not what telling it to takes.
+// TestLayersAreTimedByTheDevice: on an asynchronous device a layer's time is that of the device, not of the call.
 func TestLayersAreTimedByTheDevice(t *testing.T) {
 	m, err := model.Build("mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
 	if err != nil {
@@ -86,7 +86,7 @@ func TestLayersAreTimedByTheDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for l, layer := range layers {
-		// A layer is several pieces of work, each late by a millisecond on average.
+		// A layer has several pieces of work, each delayed by a millisecond on average.
 		if len(layer.ForwardS) < 5 || stats.Median(layer.ForwardS) < 0.5e-3 || stats.Median(layer.BackwardS) < 0.5e-3 {
 			t.Errorf("%s takes %v s forward and %v s back", m.Layers[l].Name, layer.ForwardS, layer.BackwardS)
 		}

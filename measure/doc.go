@@ -1,10 +1,9 @@
-// Package measure times what layers cost on this host, for package profile, on the code that trains.
+// Package measure times the cost of layers on this host, for package profile, with the code that trains.
 //
-// In: an engine, samples, an optimizer, and a function that trains a Pipeline. Out: a Timer, which gives the
-// timings of layers, updates and transfers that timing.Measure asks for. Refused: a Timer without one of
-// these.
+// Input: an engine, samples, an optimizer, and a function that trains a Pipeline. Output: a Timer with the timings
+// of layers, updates and transfers that timing.Measure needs. A Timer needs all four.
 //
-// A crew is workers as a run has them, each a locked thread with the whole model on a device of its own, all
-// of them computing at once. It knows neither plans nor schedules: what instructions take beside their layers
-// it learns from the Timelines of Pipelines.
+// A crew has workers as in a run: locked threads, each with the whole model on its own device, all computing at
+// once. The package knows neither plans nor schedules. It finds the time of instructions beside their layers in the
+// Timelines of Pipelines.
 package measure

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// packedRows is how many samples the tensor has that is packed.
+// packedRows is the number of samples in the packed tensor.
 const packedRows = 64
 
-// packing is how fast a worker writes a tensor in each format, and reads it again, as stages do at a boundary.
+// packing measures how fast a worker packs and unpacks a tensor in each format, as stages do at a boundary.
 func (t *Timer) packing() (all []profile.Packing, err error) {
 	err = onThread(func() error {
 		dev, err := t.engine.Open(0, 1)
@@ -44,7 +44,7 @@ func (t *Timer) packing() (all []profile.Packing, err error) {
 	return all, err
 }
 
-// packOnce packs a tensor and makes it of that again, and frees it.
+// packOnce packs a tensor, unpacks it, and frees the results.
 func packOnce(dev engine.Device, p *stage.Packer, x engine.Tensor, float engine.DType) (packs, unpacks bracket,
 	err error) {
 	begun := dev.Record()

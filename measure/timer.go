@@ -17,10 +17,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Timer measures what layers cost, for package profile, on the code that trains: the
-// whole model as one stage, each worker a locked thread with a device of its own, all of
-// them computing at once. Passes go over all layers, forward and then backward with
-// another micro-batch in flight, so that caches are as they will be.
+// Timer measures the cost of layers for package profile, with the code that trains. The whole model is one stage.
+// Each worker is a locked thread with its own device, and all compute at once. Passes go forward over all layers and
+// then backward with another micro-batch in flight, so that caches are as in training.
 type Timer struct {
 	engine    engine.Engine
 	split     data.Split
@@ -29,17 +28,17 @@ type Timer struct {
 	place     *place.Policy
 }
 
-// Pipeline is a short training that a Timer asks for: of a model cut into two stages, a worker each, by plain
-// gradient descent on micro-batches of one sample, 1F1B, every step of it kept in full.
+// Pipeline is a short training for a Timer. The model is cut into two stages with a worker each. It trains by plain
+// gradient descent on micro-batches of one sample, with 1F1B, and every step is recorded in full.
 type Pipeline struct {
 	Model               *model.Model
 	Cut                 int // first layer of the second stage
-	InAdvance           int // micro-batches that the first stage has under way
+	InAdvance           int // micro-batches that the first stage has in flight
 	Samples             data.Split
 	MicroBatches, Steps int
 }
 
-// pipeline has a Pipeline trained to its end.
+// pipeline trains a Pipeline to its end.
 func (t *Timer) pipeline(ctx context.Context, p Pipeline) (*trace.Timeline, error) {
 	tl, err := t.train(ctx, p)
 	if err == nil && len(tl.Steps) < p.Steps {
@@ -48,9 +47,9 @@ func (t *Timer) pipeline(ctx context.Context, p Pipeline) (*trace.Timeline, erro
 	return tl, err
 }
 
-// NewTimer makes a Timer. split gives the samples that layers are timed on, because what
-// an embedding costs depends on them. train trains Pipelines on workers of this host, by the code that trains
-// for users. on is what may be changed of the process.
+// NewTimer returns a Timer. split gives the samples for timing layers, because the cost of an embedding depends on
+// them. train trains Pipelines on workers of this host, with the code that trains for users. on says what may be
+// changed in the process.
 func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings,
 	train func(context.Context, Pipeline) (*trace.Timeline, error), on *place.Policy) (*Timer, error) {
 	if e == nil || split == nil || train == nil {
@@ -64,35 +63,35 @@ func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings,
 
 var _ timing.Timer = (*Timer)(nil)
 
-// Engine names what computes, Device the type it computes on.
+// Engine returns the engine's name, Device its device type.
 func (t *Timer) Engine() string { return t.engine.Name() }
 func (t *Timer) Device() string { return t.engine.DeviceType() }
 
 // clock is a stage.Watch that times every layer.
 type clock struct {
 	dev    engine.Device
-	counts bool                      // passes count now
-	phases [stage.Phases][][]bracket // by layer, one for each pass
-	again  [stage.Phases][][]bracket // the same of passes that compute layers again
-	feeds  []bracket                 // in which a pass copied the model inputs
+	counts bool                      // this pass counts
+	phases [stage.Phases][][]bracket // by layer, one per pass
+	again  [stage.Phases][][]bracket // the same for passes with recomputation
+	feeds  []bracket                 // copies of the model inputs
 	beside []besideLayers            // of updates
-	timing bool                      // bytes do not count now
-	visits int                       // to this size
+	timing bool                      // this pass does not count bytes
+	visits int                       // number of visits to this size
 	bytes  []layerBytes
 	begun  engine.Event
 	live   int64
-	first  bool // no backward since the last update: the next one makes the parameters' gradients
+	first  bool // no backward since the last update: the next one allocates the parameters' gradients
 }
 
-// layerBytes is what an allocator has counted of one layer. peaks are the high-water marks of each phase
-// above what was live as it began, firsts those of phases that made the parameters' gradients.
+// layerBytes holds byte counts of one layer from an allocator. peaks are the high-water marks of each phase above
+// the live bytes at its start. firsts are those of phases that allocated the parameters' gradients.
 type layerBytes struct {
 	output, saved, pending int64
-	inputLeaves            int64 // by how much an input's half that makes no gradients of parameters changes what is live
+	inputLeaves            int64 // change of live bytes by an input half that allocates no gradients of parameters
 	peaks, firsts          [stage.Phases]int64
 }
 
-// restart forgets the times, and keeps what was counted in bytes.
+// restart discards the times and keeps the byte counts.
 func (c *clock) restart(first bool) {
 	c.counts, c.first = false, first
 	c.feeds = nil
@@ -195,8 +194,7 @@ func (c *crew) Layers(ctx context.Context, r timing.Request) ([]timing.LayerTimi
 	return out, nil
 }
 
-// feedParts is, by layer, the part that those model inputs which it is the first to read have of all in
-// bytes.
+// feedParts returns, by layer, the share in bytes of the model inputs that the layer is the first to read.
 func feedParts(m *model.Model) []float64 {
 	parts, bytes, read := make([]float64, len(m.Layers)), 0.0, map[string]bool{}
 	for l, layer := range m.Layers {
@@ -218,13 +216,13 @@ func feedParts(m *model.Model) []float64 {
 	return parts
 }
 
-// besideLayers is an update, and the layers' parts of it.
+// besideLayers is an update and its parts by layer.
 type besideLayers struct {
 	whole  bracket
 	layers []bracket
 }
 
-// seconds is how long the rest of it took.
+// seconds returns how long the update took beside its layers.
 func (u besideLayers) seconds() float64 {
 	rest := seconds([]bracket{u.whole})[0]
 	for _, s := range seconds(u.layers) {
@@ -233,7 +231,7 @@ func (u besideLayers) seconds() float64 {
 	return rest
 }
 
-// updated is how many updates of each layer have counted.
+// updated returns how many updates of each layer have been counted.
 func (c *clock) updated() []int {
 	n := make([]int, len(c.phases[stage.Update]))
 	for l, all := range c.phases[stage.Update] {
@@ -242,8 +240,8 @@ func (c *clock) updated() []int {
 	return n
 }
 
-// Updates implements timing.Timer. What an update takes beside its layers, going over the parameters'
-// gradients for instance, is shared out evenly among those that have parameters.
+// Updates implements timing.Timer. The time of an update beside its layers, for instance for going over the
+// gradients, is divided evenly among the layers with parameters.
 func (t *Timer) Updates(ctx context.Context, r timing.Request) (all []profile.UpdateTimes, optimizer string,
 	states int, err error) {
 	all = make([]profile.UpdateTimes, len(r.Model.Layers))

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// samples is numbers and classes that follow from their places alone.
+// samples has numbers and classes that depend only on their positions.
 type samples struct {
 	model   *model.Model
 	classes int
@@ -74,7 +74,7 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 				c.ForwardPeakBytes < c.SavedBytes {
 				t.Errorf("%s: %+v", layer.Name, c)
 			}
-			// What has weights splits; a first layer's input half is next to nothing.
+			// Layers with weights split; the input half of a first layer takes almost no time.
 			if split := layer.ParameterBytes > 0; split != (c.BackwardInputS != nil && c.BackwardWeightS != nil) {
 				t.Errorf("%s splits: %v; its halves: %v and %v", layer.Name, split, c.BackwardInputS, c.BackwardWeightS)
 			}
@@ -104,7 +104,7 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 func TestTimerMeasuresEveryLayer(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 8}, "classes": 4})
 	p := measured(t, ref.New(), m, 4)
-	// dense0 keeps its output, before and behind the ReLU: 4 rows of 8, in float64.
+	// dense0 keeps its output, before and after the ReLU: 4 rows of 8, in float64.
 	if c := p.Layers[0].Costs[1]; c.OutputBytes != 4*8*8 || c.SavedBytes < 4*8*8 || c.SavedBytes > 2*4*8*8+64 {
 		t.Errorf("%+v", c)
 	}

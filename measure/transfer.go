@@ -25,14 +25,14 @@ const (
 	besidePairs  = 7
 	besideMicros = 16
 	besideSteps  = 16
-	besideCold   = 4 // steps that find code and caches cold
+	besideCold   = 4 // steps with cold code and caches
 	reduceBytes  = 16 << 20
 	reduceRounds = 7
 	copyBytes    = 4 << 20
 	copyRounds   = 15
 )
 
-// Transfer implements timing.Timer: Wire, what instructions take beside layers, and what packing tensors does.
+// Transfer implements timing.Timer: Wire, the time of instructions beside layers, and the speed of packing tensors.
 func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
 	out, err := t.Wire(ctx)
 	if err != nil {
@@ -45,10 +45,9 @@ func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
 	return out, err
 }
 
-// Wire is the wire between two workers of this process alone, which takes a fraction of the time that a Transfer
-// does. Latency is what passes between a send and the instruction with which a receiver that sleeps takes the
-// message, in a run of a model too small to cost anything; bandwidth is that of the one copy a transfer
-// within a process makes.
+// Wire measures only the wire between two workers of this process, in a fraction of the time of Transfer. The
+// latency is the time between a send and the instruction with which a sleeping receiver takes the message, in a run
+// of negligible cost. The bandwidth is that of the one copy that a transfer within a process makes.
 func (t *Timer) Wire(ctx context.Context) (*profile.Transfer, error) {
 	out := &profile.Transfer{}
 	var err error
@@ -61,7 +60,7 @@ func (t *Timer) Wire(ctx context.Context) (*profile.Transfer, error) {
 	return out, nil
 }
 
-// ones is data for the probe: every feature is 1, every target 0.
+// ones is the data of the probe: every feature is 1, every target 0.
 type ones struct{ features int }
 
 func (o ones) Len() int { return 1 << 20 }
@@ -77,12 +76,12 @@ func (o ones) Batch(_, _, _, rows int) (data.Batch, error) {
 	}, nil
 }
 
-// probeModel takes hardly any time of its own: four layers, cut in the middle by whoever cuts it.
+// probeModel returns a model of negligible cost: four layers, to be cut in the middle.
 func probeModel() (*model.Model, error) {
 	return model.Build("mlp", map[string]any{"inputs": 4, "hidden": []int{4, 4}, "classes": 2})
 }
 
-// probe trains a model that costs nothing, cut into two stages.
+// probe trains a model of negligible cost, cut into two stages.
 func (t *Timer) probe(ctx context.Context) (*trace.Timeline, error) {
 	m, err := probeModel()
 	if err != nil {
@@ -117,7 +116,7 @@ func (t *Timer) latency(ctx context.Context) (float64, error) {
 	return stats.Median(took), nil
 }
 
-// bandwidth is that of handing a copy of a tensor to another worker.
+// bandwidth measures handing a copy of a tensor to another worker.
 func (t *Timer) bandwidth() (float64, error) {
 	var rate float64
 	err := onThread(func() error {
@@ -146,7 +145,7 @@ func (t *Timer) bandwidth() (float64, error) {
 	return rate, err
 }
 
-// onThread runs f on a locked thread of its own, as a worker's.
+// onThread runs f on a new locked thread, like a worker's.
 func onThread(f func() error) error {
 	failed := make(chan error, 1)
 	crash.Go(func() {
@@ -156,7 +155,7 @@ func onThread(f func() error) error {
 	return <-failed
 }
 
-// AllReduce implements timing.Timer: bytes over the time that the slowest of workers takes to sum them.
+// AllReduce implements timing.Timer. It returns bytes divided by the time of the slowest worker's sum.
 func (t *Timer) AllReduce(ctx context.Context, workers int) (float64, error) {
 	carriers, err := wire.InProcess(workers)
 	if err != nil {

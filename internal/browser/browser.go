@@ -1,9 +1,10 @@
-// Package browser opens pages in a headless Chromium and says what they did wrong.
+// Package browser opens pages in a headless Chromium and reports their faults.
 //
-// In: an address (a file's path, or a URL), a size, and light or dark. Out: what JavaScript says of the page, pictures,
-// a PDF, what axe-core finds, and the page's faults: errors on its console, exceptions, and requests that leave this
-// machine. No other host is looked up. Its driver closes pages and the Browser; a Browser that is not closed ends with
-// the process. It serves tests and the pictures of the documentation, and is part of no program that is given away.
+// Input: an address (a file's path, or a URL), a size, and light or dark. Output: results of JavaScript in the page,
+// pictures, a PDF, the findings of axe-core, and the page's faults: errors on its console, exceptions, and requests
+// to other machines. No other host is resolved. The caller closes pages and the Browser; a Browser that is not
+// closed ends with the process. The package serves tests and the pictures of the documentation. No distributed
+// program contains it.
 package browser
 
 import (
@@ -28,10 +29,10 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience is how long anything asked of a page may take, on a machine that trains beside it.
+// patience is how long any request to a page may take, on a machine that may also be training.
 const patience = 60 * time.Second
 
-// ErrMissing is the error on a machine without Chromium.
+// ErrMissing means that the machine has no Chromium.
 var ErrMissing = errors.New("no chromium on this machine; scripts/browser.sh installs Debian's")
 
 // Browser is a process of Chromium.
@@ -41,11 +42,11 @@ type Browser struct {
 	program *exec.Cmd
 }
 
-// View is how a page is looked at. Below 600 pixels the page is on a phone: its viewport element counts.
+// View is how a page is shown. Below 600 pixels it is shown as on a phone, where its viewport element applies.
 type View struct {
-	Width, Height int // in CSS pixels; a height of 0 is 900
+	Width, Height int // in CSS pixels; a height of 0 means 900
 	Dark          bool
-	Scale         float64 // pixels of a picture for each CSS pixel; 0 is 1
+	Scale         float64 // picture pixels per CSS pixel; 0 means 1
 }
 
 func (v View) String() string {
@@ -56,7 +57,8 @@ func (v View) String() string {
 	return fmt.Sprintf("%d %s", v.Width, shade)
 }
 
-// Start starts Chromium; ErrMissing where there is none. It ends when the process does, and removes its files.
+// Start starts Chromium, or returns ErrMissing if there is none. Chromium ends with this process, and its files are
+// removed.
 func Start() (*Browser, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -70,8 +72,8 @@ func Start() (*Browser, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.UserDataDir(dir),
 		chromedp.NoSandbox, chromedp.Flag("disable-gpu", true), chromedp.Flag("hide-scrollbars", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1, EXCLUDE ::1"),
-		// Chromium ends when its pipe to us closes, and writes a moment longer. A signal at the death of the thread that
-		// started it, which is what chromedp would ask for, may come while the process lives.
+		// Chromium ends when its pipe to this process closes, and writes a moment longer. chromedp would ask for a signal
+		// at the death of the starting thread, but that thread may end before the process.
 		chromedp.ModifyCmdFunc(func(c *exec.Cmd) {
 			c.Args = append([]string{"sh", "-c", `"$@"; for i in 1 2 3; do sleep 1; rm -rf "$0"; done`, dir, path},
 				c.Args[1:]...)
@@ -89,13 +91,13 @@ func Start() (*Browser, error) {
 	return b, nil
 }
 
-// Close ends the process.
+// Close ends the browser.
 func (b *Browser) Close() { b.close() }
 
-// Kill ends the process, and those that it has started, at once: it closes no connection. Close removes what it leaves.
+// Kill ends the browser and its child processes at once, without closing connections. Close removes its files.
 func (b *Browser) Kill() error { return syscall.Kill(-b.program.Process.Pid, syscall.SIGKILL) }
 
-// Page is one that is open. Nothing it remembers is seen by another.
+// Page is an open page. Pages share no stored data.
 type Page struct {
 	ctx   context.Context
 	close func()
@@ -104,7 +106,7 @@ type Page struct {
 	faults []string
 }
 
-// Open opens the file or URL, and returns when it has loaded and been drawn.
+// Open opens the file or URL, and returns when it has been loaded and drawn.
 func (b *Browser) Open(address string, v View) (*Page, error) {
 	if !strings.Contains(address, "://") {
 		whole, err := filepath.Abs(address)
@@ -154,14 +156,14 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 // Close closes the page.
 func (p *Page) Close() { p.close() }
 
-// Faults is what the page did wrong since it was opened, in order.
+// Faults returns the page's faults since it was opened, in order.
 func (p *Page) Faults() []string {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	return append([]string(nil), p.faults...)
 }
 
-// note keeps the events that are faults.
+// note records the events that are faults.
 func (p *Page) note(event any) {
 	var fault string
 	switch e := event.(type) {
@@ -196,7 +198,7 @@ func (p *Page) note(event any) {
 	p.faults = append(p.faults, fault)
 }
 
-// stays says whether a request is answered on this machine.
+// stays reports whether this machine answers a request.
 func stays(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -210,13 +212,13 @@ func stays(address string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// do has Chromium do these things in order.
+// do makes Chromium carry out actions in order.
 func (p *Page) do(steps ...chromedp.Action[chromedp.Void]) error {
 	_, err := ask(p, chromedp.Steps(steps...))
 	return err
 }
 
-// ask has Chromium do something that has a result.
+// ask makes Chromium carry out an action that has a result.
 func ask[T any](p *Page, what chromedp.Action[T]) (T, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()

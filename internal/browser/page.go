@@ -14,7 +14,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Eval evaluates JavaScript, awaits it where it is a promise, and decodes what comes of it; nil: it is thrown away.
+// Eval evaluates JavaScript, awaits a promise, and decodes the result. A nil into discards it.
 func (p *Page) Eval(js string, into any) error {
 	if into == nil {
 		if err := p.do(chromedp.Evaluate[chromedp.Void](js, chromedp.EvalAwaitPromise)); err != nil {
@@ -35,7 +35,7 @@ func (p *Page) Eval(js string, into any) error {
 	return nil
 }
 
-// short is text for a message.
+// short shortens a text for a message.
 func short(text string) string {
 	if text = strings.Join(strings.Fields(text), " "); len(text) > 200 {
 		text = text[:200] + "..."
@@ -43,12 +43,12 @@ func short(text string) string {
 	return text
 }
 
-// Settle waits until the page has drawn all that it was asked for.
+// Settle waits until the page has drawn all changes.
 func (p *Page) Settle() error {
 	return p.Eval("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))", nil)
 }
 
-// Wait waits until an expression of JavaScript is true.
+// Wait waits until a JavaScript expression is true.
 func (p *Page) Wait(js string) error {
 	if err := p.do(chromedp.Poll[chromedp.Void](js, chromedp.WithPollingTimeout(patience))); err != nil {
 		return fmt.Errorf("waiting for %s: %w", short(js), err)
@@ -56,7 +56,7 @@ func (p *Page) Wait(js string) error {
 	return nil
 }
 
-// Click clicks the middle of the first element that a CSS selector finds; it is scrolled to.
+// Click scrolls to the first element that matches a CSS selector, and clicks its middle.
 func (p *Page) Click(selector string) error {
 	if err := p.do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible)); err != nil {
 		return fmt.Errorf("clicking %s: %w", selector, err)
@@ -64,7 +64,7 @@ func (p *Page) Click(selector string) error {
 	return p.Settle()
 }
 
-// Hover moves the mouse to a place in an element: 0, 0 is its top left, 1, 1 its bottom right. It is scrolled to.
+// Hover scrolls to an element and moves the mouse to a place in it: 0, 0 is its top left, 1, 1 its bottom right.
 func (p *Page) Hover(selector string, x, y float64) error {
 	name, err := json.Marshal(selector)
 	if err != nil {
@@ -83,12 +83,12 @@ func (p *Page) Hover(selector string, x, y float64) error {
 	return p.Settle()
 }
 
-// keys are those that a text cannot say, by the names that events have for them.
+// keys are the keys that are not text, by their names in events.
 var keys = map[string]string{"Tab": kb.Tab, "Enter": kb.Enter, "Escape": kb.Escape, "Space": " ",
 	"ArrowLeft": kb.ArrowLeft, "ArrowRight": kb.ArrowRight, "ArrowUp": kb.ArrowUp, "ArrowDown": kb.ArrowDown,
 	"Home": kb.Home, "End": kb.End}
 
-// Press presses keys one after the other: names such as ArrowLeft, Enter and Tab, or what to type.
+// Press presses keys one after the other. A name is a key such as ArrowLeft, Enter or Tab, or a text to type.
 func (p *Page) Press(names ...string) error {
 	for _, name := range names {
 		text, ok := keys[name]
@@ -102,17 +102,17 @@ func (p *Page) Press(names ...string) error {
 	return p.Settle()
 }
 
-// Held is what a page holds in memory.
+// Held is the memory that a page uses.
 type Held struct {
-	HeapBytes int64 // by JavaScript
+	HeapBytes int64 // of JavaScript
 	Nodes     int64 // of documents
 	Listeners int64
 }
 
-// Held throws away what the page does not hold any more, and counts what is left.
+// Held runs the page's garbage collection and returns what remains.
 func (p *Page) Held() (h Held, err error) {
 	err = p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-		for range 2 { // what the first one frees may have held more
+		for range 2 { // the first one may free references to more
 			if _, err := cdp.Call(ctx, t, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
 				return err
 			}
@@ -128,7 +128,7 @@ func (p *Page) Held() (h Held, err error) {
 	return h, err
 }
 
-// Picture is a PNG of the visible part of the page; with whole, of the whole page.
+// Picture returns a PNG of the visible part of the page, or with whole of the whole page.
 func (p *Page) Picture(whole bool) ([]byte, error) {
 	if whole {
 		return ask(p, chromedp.FullScreenshot(100))
@@ -136,7 +136,7 @@ func (p *Page) Picture(whole bool) ([]byte, error) {
 	return ask(p, chromedp.CaptureScreenshot())
 }
 
-// PDF is the page printed on A4, with colours.
+// PDF returns the page printed on A4, with colours.
 func (p *Page) PDF() ([]byte, error) {
 	return ask(p, chromedp.PrintToPDF(chromedp.PDFPaper(chromedp.PaperA4), chromedp.PDFPrintBackground(),
 		chromedp.PDFPreferCSSPageSize()))
@@ -152,7 +152,7 @@ type Violation struct {
 	}
 }
 
-// Audit runs axe-core, whose source is given, and returns what it finds of serious and critical impact.
+// Audit runs axe-core, given its source, and returns the violations of serious and critical impact.
 func (p *Page) Audit(axe string) ([]Violation, error) {
 	if err := p.Eval(axe+"\n;0", nil); err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (p *Page) Audit(axe string) ([]Violation, error) {
 	return grave, nil
 }
 
-// String says where a page breaks the rule, and how.
+// String describes the violation and where the page has it.
 func (v Violation) String() string {
 	text := fmt.Sprintf("axe: %s (%s): %s", v.ID, v.Impact, v.Help)
 	for i, n := range v.Nodes {

@@ -1,9 +1,9 @@
-// Package browsertest has tests open pages in a headless Chromium.
+// Package browsertest opens pages in a headless Chromium for tests.
 //
-// In: the address of a page and how it is looked at. Out: what the page says and shows; whatever fails ends the test.
-// At its end a page must have no faults (package browser says which there are). One browser serves all tests of a
-// binary. A test is skipped, with a sentence, where the machine has no Chromium, or MILLRACE_BROWSER=none asks for it;
-// scripts/browser.sh, which `make test` calls, installs what is missing.
+// Input: the address of a page and how it is shown. Output: the page's content; any failure ends the test. At the
+// end of a test a page must have no faults (see package browser). One browser serves all tests of a binary. A test
+// is skipped with a message if the machine has no Chromium, or if MILLRACE_BROWSER=none. scripts/browser.sh, which
+// `make test` calls, installs what is missing.
 package browsertest
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/millrace-ml/millrace/internal/browser"
 )
 
-// Views are those that every page is looked at in: of a desk and of a phone, light and dark.
+// Views are the four in which every page is tested: desk and phone, light and dark.
 var Views = []browser.View{{Width: 1280}, {Width: 1280, Dark: true}, {Width: 400}, {Width: 400, Dark: true}}
 
 var start = sync.OnceValues(browser.Start)
 
-// Page is an open one, for one test.
+// Page is an open page of one test.
 type Page struct {
 	t    testing.TB
 	page *browser.Page
 }
 
-// Open opens a file or URL. At the test's end the page is closed, and its faults are the test's.
+// Open opens a file or URL. At the end of the test the page is closed, and its faults fail the test.
 func Open(t testing.TB, address string, v browser.View) *Page {
 	t.Helper()
 	if os.Getenv("MILLRACE_BROWSER") == "none" {
@@ -54,7 +54,7 @@ func Open(t testing.TB, address string, v browser.View) *Page {
 	return &Page{t, page}
 }
 
-// Each opens a page in each of Views, as a test of its own, and gives it to test.
+// Each opens a page in each of Views, as a subtest, and passes it to test.
 func Each(t *testing.T, address string, test func(t *testing.T, p *Page, v browser.View)) {
 	t.Helper()
 	for _, v := range Views {
@@ -62,7 +62,7 @@ func Each(t *testing.T, address string, test func(t *testing.T, p *Page, v brows
 	}
 }
 
-// check ends the test where something failed.
+// check ends the test with an error.
 func (p *Page) check(err error) {
 	p.t.Helper()
 	if err != nil {
@@ -70,13 +70,13 @@ func (p *Page) check(err error) {
 	}
 }
 
-// Eval evaluates JavaScript, awaits it, and decodes what comes of it into what is pointed at; nil: it is thrown away.
+// Eval evaluates JavaScript, awaits it, and decodes the result into a pointer. A nil into discards it.
 func (p *Page) Eval(js string, into any) {
 	p.t.Helper()
 	p.check(p.page.Eval(js, into))
 }
 
-// Text evaluates JavaScript to a string.
+// Text evaluates JavaScript and returns the resulting string.
 func (p *Page) Text(js string) string {
 	p.t.Helper()
 	var text string
@@ -84,7 +84,7 @@ func (p *Page) Text(js string) string {
 	return text
 }
 
-// Texts is the text of every element that a CSS selector finds, its white space made single blanks.
+// Texts returns the text of every element that matches a CSS selector, with each run of white space as one blank.
 func (p *Page) Texts(selector string) []string {
 	p.t.Helper()
 	var texts []string
@@ -92,13 +92,13 @@ func (p *Page) Texts(selector string) []string {
 	return texts
 }
 
-// Wait waits until an expression of JavaScript is true.
+// Wait waits until a JavaScript expression is true.
 func (p *Page) Wait(js string) {
 	p.t.Helper()
 	p.check(p.page.Wait(js))
 }
 
-// Click clicks the first element that a CSS selector finds.
+// Click clicks the first element that matches a CSS selector.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
 	p.check(p.page.Click(selector))
@@ -110,13 +110,13 @@ func (p *Page) Hover(selector string, x, y float64) {
 	p.check(p.page.Hover(selector, x, y))
 }
 
-// Press presses keys: names such as ArrowLeft, Enter and Tab, or what to type.
+// Press presses keys. A name is a key such as ArrowLeft, Enter or Tab, or a text to type.
 func (p *Page) Press(names ...string) {
 	p.t.Helper()
 	p.check(p.page.Press(names...))
 }
 
-// Picture is a PNG of what is to be seen; with whole, of all that could be scrolled to.
+// Picture returns a PNG of the visible part of the page, or with whole of the whole page.
 func (p *Page) Picture(whole bool) []byte {
 	p.t.Helper()
 	png, err := p.page.Picture(whole)
@@ -124,7 +124,7 @@ func (p *Page) Picture(whole bool) []byte {
 	return png
 }
 
-// PDF is the page printed on A4.
+// PDF returns the page printed on A4.
 func (p *Page) PDF() []byte {
 	p.t.Helper()
 	pdf, err := p.page.PDF()
@@ -132,7 +132,8 @@ func (p *Page) PDF() []byte {
 	return pdf
 }
 
-// Fits fails where the page is wider than it is looked at: something is cut, or must be scrolled to sideways.
+// Fits fails the test if the page is wider than its window, so that something is cut off or needs sideways
+// scrolling.
 func (p *Page) Fits() {
 	p.t.Helper()
 	var size struct{ Page, Window float64 }
@@ -142,7 +143,7 @@ func (p *Page) Fits() {
 	}
 }
 
-// Accessible fails where axe-core finds something of serious or critical impact.
+// Accessible fails the test if axe-core finds a violation of serious or critical impact.
 func (p *Page) Accessible() {
 	p.t.Helper()
 	axe, err := source()
@@ -156,7 +157,7 @@ func (p *Page) Accessible() {
 	}
 }
 
-// source is axe-core, from the build folder of the module that the test is in.
+// source returns the source of axe-core, from the build folder of the test's module.
 var source = sync.OnceValues(func() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/browser"
 )
 
-// write puts a page into a file.
+// write writes a page to a file and returns its path.
 func write(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "page with blanks.html")
@@ -68,7 +68,7 @@ func TestAPageIsUsedAndLookedAt(t *testing.T) {
 	})
 }
 
-// failing takes down what a test would fail with.
+// failing records the message that a test would fail with.
 type failing struct {
 	*testing.T
 	said string
@@ -105,7 +105,7 @@ func TestFaultsAreFound(t *testing.T) {
 		w.Write([]byte(`<!doctype html><link rel="icon" href="data:,"><p>served` + r.URL.RawQuery))
 	}))
 	defer served.Close()
-	Open(t, served.URL, browser.View{Width: 400}) // has no faults
+	Open(t, served.URL, browser.View{Width: 400}) // this page has no faults
 	for _, c := range []struct{ script, want string }{
 		{`console.error("bad", 3)`, "console: bad 3"},
 		{`setTimeout(() => nothing.here)`, "nothing is not defined"},
@@ -130,7 +130,7 @@ func TestFaultsAreFound(t *testing.T) {
 		got := strings.Join(page.Faults(), "\n")
 		for until := time.Now().Add(time.Minute); c.want != "" && !strings.Contains(got, c.want) &&
 			time.Now().Before(until); got = strings.Join(page.Faults(), "\n") {
-			time.Sleep(10 * time.Millisecond) // the browser says what went wrong when it comes to it
+			time.Sleep(10 * time.Millisecond) // the browser reports faults after a delay
 		}
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: faults %q", c.script, got)

@@ -1,4 +1,3 @@
-// Package check holds the rules of the house that no single room can check:
-// who may import whom, what a pure room may not touch, and how large files,
-// functions and types may be. It has tests only.
+// Package check tests the rules that concern all packages: which package may import which, what a pure package may
+// not use, and how large files, functions and types may be. It has only tests.
 package check

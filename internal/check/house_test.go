@@ -19,7 +19,7 @@ import (
 
 const module = "github.com/millrace-ml/millrace/"
 
-// ruleOf is the rule of a package, by its position; -1 where it has none.
+// ruleOf returns the index of a package's rule; -1 if it has none.
 func ruleOf(path string) int {
 	found := -1
 	for i, r := range rules {
@@ -33,13 +33,13 @@ func ruleOf(path string) int {
 	return found
 }
 
-// covers says whether a name of the table is that of a package.
+// covers reports whether a name in the table matches a package.
 func covers(name, path string) bool {
 	below, whole := strings.CutSuffix(name, "...")
 	return name == path || whole && (strings.HasPrefix(path, below) || path+"/" == below)
 }
 
-// imported is what a package imports; paths of the module without its prefix.
+// imported describes a package and its imports, with paths relative to the module.
 type imported struct {
 	ImportPath string
 	GoFiles    []string
@@ -47,7 +47,7 @@ type imported struct {
 	Imports    []string
 }
 
-// packages is every package of the module, by its path in it.
+// packages returns every package of the module, by its path within the module.
 func packages(t *testing.T) map[string]imported {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-json=ImportPath,GoFiles,CgoFiles,Imports", module+"...").Output()
@@ -69,7 +69,7 @@ func packages(t *testing.T) map[string]imported {
 	}
 }
 
-// Every import is one that the table allows.
+// TestDataFlowsOneWay compares every import with the table.
 func TestDataFlowsOneWay(t *testing.T) {
 	used := map[int]bool{}
 	for path, p := range packages(t) {
@@ -101,7 +101,7 @@ func TestDataFlowsOneWay(t *testing.T) {
 	}
 }
 
-// No rule allows a room that stands behind it: nothing goes upwards and nothing in a circle.
+// TestTheTableHasNoArrowUpwards: a rule may only allow packages with an earlier rule, so that there are no cycles.
 func TestTheTableHasNoArrowUpwards(t *testing.T) {
 	for i, r := range rules {
 		for _, name := range r.may {
@@ -116,7 +116,7 @@ func TestTheTableHasNoArrowUpwards(t *testing.T) {
 	}
 }
 
-// A browser's library is for tests and pictures alone.
+// TestNoProgramThatIsGivenAwayHasABrowser: only tests and the documentation's pictures use the browser library.
 func TestNoProgramThatIsGivenAwayHasABrowser(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", module+"cmd/...").Output()
 	if err != nil {
@@ -127,7 +127,7 @@ func TestNoProgramThatIsGivenAwayHasABrowser(t *testing.T) {
 	}
 }
 
-// The table refuses what it is there to refuse.
+// TestTheTableRefuses checks that the table refuses some forbidden imports.
 func TestTheTableRefuses(t *testing.T) {
 	for _, c := range []struct {
 		from, to string
@@ -147,8 +147,9 @@ func TestTheTableRefuses(t *testing.T) {
 	}
 }
 
-// TestPanicsOfEveryGoroutineAreCaught holds all rooms to package crash: a goroutine is begun by it, or
-// with what it made, so that no panic ends the process without a word that a user understands. Attacks are ours alone.
+// TestPanicsOfEveryGoroutineAreCaught: every goroutine must be started by package crash, or with a function of
+// crash.Caught. Then no panic ends the process without a message that a user understands. Tests, internal/crash and
+// lab/attack are exempt.
 func TestPanicsOfEveryGoroutineAreCaught(t *testing.T) {
 	set := token.NewFileSet()
 	for _, file := range sources(t, ".go") {
@@ -175,7 +176,7 @@ func TestPanicsOfEveryGoroutineAreCaught(t *testing.T) {
 	}
 }
 
-// starts says whether a call has its last argument run on a goroutine: wait.Go(f), time.AfterFunc(d, f).
+// starts reports whether a call runs its last argument on a goroutine: wait.Go(f), time.AfterFunc(d, f).
 func starts(c *ast.CallExpr) bool {
 	called, ok := c.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -186,7 +187,7 @@ func starts(c *ast.CallExpr) bool {
 		called.Sel.Name == "Go" && (of == nil || of.Name != "crash"))
 }
 
-// isCaught says whether an expression is crash.Caught(f).
+// isCaught reports whether an expression is crash.Caught(f).
 func isCaught(e ast.Expr) bool {
 	c, ok := e.(*ast.CallExpr)
 	if !ok {
@@ -200,8 +201,8 @@ func isCaught(e ast.Expr) bool {
 	return ok && of.Name == "crash" && called.Sel.Name == "Caught"
 }
 
-// TestSimReadsNoClock is the grep beside the import rule: a simulator that
-// looks at the wall clock cannot give the same bytes twice.
+// TestSimReadsNoClock greps for uses of the clock, because a simulator that reads it cannot give the same bytes
+// twice.
 func TestSimReadsNoClock(t *testing.T) {
 	for _, room := range []string{"sim", "schedule", "plan"} {
 		out, err := exec.Command("grep", "-rn", "--include=*.go", "--exclude=*_test.go", "time\\.Now\\|time\\.Since",
@@ -216,7 +217,8 @@ func TestSimReadsNoClock(t *testing.T) {
 	}
 }
 
-// TestFilesHaveAtMost400LinesOf120Columns: a tab is one. What a raw string of a Go file quotes is somebody else's.
+// TestFilesHaveAtMost400LinesOf120Columns counts a tab as one column. It skips raw strings in Go files, which may
+// quote foreign text.
 func TestFilesHaveAtMost400LinesOf120Columns(t *testing.T) {
 	for _, file := range sources(t, ".go", ".cpp", ".h", ".js", ".py", ".sh") {
 		text, err := os.ReadFile(file)
@@ -237,7 +239,7 @@ func TestFilesHaveAtMost400LinesOf120Columns(t *testing.T) {
 	}
 }
 
-// rawLines is the lines of a Go file that are of raw strings.
+// rawLines returns the lines of a Go file that belong to raw strings.
 func rawLines(t *testing.T, file string, text []byte) map[int]bool {
 	quoted := map[int]bool{}
 	if filepath.Ext(file) != ".go" {
@@ -259,7 +261,7 @@ func rawLines(t *testing.T, file string, text []byte) map[int]bool {
 	return quoted
 }
 
-// TestPackagesHaveAtMost20Files, those of tests apart: beyond that nobody finds what is where.
+// TestPackagesHaveAtMost20Files does not count test files. In larger packages a reader does not find things.
 func TestPackagesHaveAtMost20Files(t *testing.T) {
 	files := map[string]int{}
 	for _, file := range sources(t, ".go") {

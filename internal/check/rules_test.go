@@ -1,12 +1,12 @@
 package check
 
-// rule says what a room may import of this module, and what of the standard library it must not. It may also exclude
-// single packages, and has the reason that a reader of the failure needs. A name is a package; with /... it is all
-// packages below one. Of several rules that fit a package its own holds, or else the longest name.
+// rule says what a package may import from this module, and what it must not import from the standard library. It
+// may exclude single packages, and why explains a failure. A name is one package; with /... it means all packages
+// below it. If several rules match a package, the one with its own name applies, or else the one with the longest
+// name.
 //
-// The table is the drawing of the house from the ground up: a rule may allow only rooms that stand before it,
-// so that no arrow goes upwards and none closes a circle. Everybody may import internal, and a package those
-// of its own rule.
+// The table has the packages from the lowest to the highest. A rule may allow only packages with an earlier rule, so
+// that there are no cycles. Every package may import internal, and the packages of its own rule.
 type rule struct {
 	room string
 	may  []string

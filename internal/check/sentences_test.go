@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A doc comment has so many words up to its first period, colon or semicolon. DESIGN 10 asks for aimedWords: rooms in
-// concise keep to it, tests apart. Whoever brings another room there adds it.
+// These are limits for the words of a doc comment up to its first period, colon or semicolon. DESIGN 10 asks for
+// aimedWords, which the packages in concise keep, apart from their tests. Add a package there once it does.
 const (
 	mostWords  = 24
 	aimedWords = 20
@@ -18,7 +18,8 @@ const (
 
 var concise = []string{"data", "engine", "schedule", "trace"}
 
-// TestFirstSentencesAreShort: whoever looks up a name reads the first sentence, and should have to read it once.
+// TestFirstSentencesAreShort: a reader who looks up a name reads the first sentence, and should understand it at
+// once.
 func TestFirstSentencesAreShort(t *testing.T) {
 	set := token.NewFileSet()
 	for _, file := range sources(t, ".go") {
@@ -40,7 +41,7 @@ func TestFirstSentencesAreShort(t *testing.T) {
 	}
 }
 
-// docs is the doc comments of a file: of the package, and of each declaration, type, value and field.
+// docs returns the doc comments of a file: of the package, and of each declaration, type, value and field.
 func docs(file *ast.File) []*ast.CommentGroup {
 	all := []*ast.CommentGroup{file.Doc}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -61,10 +62,11 @@ func docs(file *ast.File) []*ast.CommentGroup {
 	return slices.DeleteFunc(all, func(c *ast.CommentGroup) bool { return c == nil })
 }
 
-// shortened are words that end in a period and end no sentence.
+// shortened are abbreviations whose period does not end a sentence.
 var shortened = []string{"Alg", "Eq", "Fig", "Figs", "Sec", "Tab", "al", "cf", "e.g", "i.e", "no", "vs"}
 
-// firstSentence is a text up to its first period, colon or semicolon, or question mark, or of its first paragraph.
+// firstSentence returns a text up to its first period, colon, semicolon or question mark, or the whole first
+// paragraph.
 func firstSentence(text string) string {
 	text, _, _ = strings.Cut(text, "\n\n")
 	words := strings.Fields(text)

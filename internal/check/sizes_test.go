@@ -11,14 +11,15 @@ import (
 	"testing"
 )
 
-// longest is the lines of statements that a function may have. Beyond them a reader has forgotten the beginning.
+// longest is the most lines of statements that a function may have. In longer ones a reader forgets the beginning.
 const longest = 80
 
-// longFunctions are the ones that may be longer, each with the reason why parts of it would read worse.
+// longFunctions lists functions that may be longer, with the reason why dividing them would make them harder to
+// read.
 var longFunctions = map[string]string{}
 
-// TestFunctionsHaveAtMost80Lines: what a composite literal lists is a table, which is read line by line, and does not
-// count; a function within one is a function of its own.
+// TestFunctionsHaveAtMost80Lines does not count the lines of composite literals, because a table is read line by
+// line. A function within a literal counts separately.
 func TestFunctionsHaveAtMost80Lines(t *testing.T) {
 	found := map[string]bool{}
 	set := token.NewFileSet()
@@ -44,8 +45,8 @@ func TestFunctionsHaveAtMost80Lines(t *testing.T) {
 	}
 }
 
-// TestLinesOfAFunctionAreItsStatements: of what a literal lists its first and last line count, and a function in it is
-// another, by the name of the one that it stands in.
+// TestLinesOfAFunctionAreItsStatements: of a literal only the first and last line count. A function within one
+// counts separately, under the name of the enclosing function.
 func TestLinesOfAFunctionAreItsStatements(t *testing.T) {
 	const text = `package p
 
@@ -89,7 +90,7 @@ func declared()
 	}
 }
 
-// tooLong is the names of functions that have more lines than so many.
+// tooLong returns the names of functions with more than `most` lines.
 func tooLong(lengths map[string]int, most int) (names []string) {
 	for name, n := range lengths {
 		if n > most {
@@ -100,7 +101,7 @@ func tooLong(lengths map[string]int, most int) (names []string) {
 	return names
 }
 
-// lengths is the lines of statements of each function of a file, by its name and that of its receiver.
+// lengths returns the lines of statements of each function of a file, by the names of receiver and function.
 func lengths(set *token.FileSet, file *ast.File) map[string]int {
 	all := map[string]int{}
 	for _, d := range file.Decls {
@@ -117,7 +118,8 @@ func lengths(set *token.FileSet, file *ast.File) map[string]int {
 	return all
 }
 
-// statements is the lines of a function without those of the literals in it, whose functions join all.
+// statements returns the lines of a function without those of its literals. It adds the functions within them to
+// all.
 func statements(set *token.FileSet, f ast.Node, all map[string]int, name string) int {
 	lines := func(n ast.Node) int { return set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1 }
 	total := lines(f)
@@ -140,7 +142,7 @@ func statements(set *token.FileSet, f ast.Node, all map[string]int, name string)
 	return total
 }
 
-// receiver is the name of the type that a method is of.
+// receiver returns the type name of a method's receiver.
 func receiver(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

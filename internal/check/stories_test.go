@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// leastStories is how many there are at least, of all rooms.
+// leastStories is the least number of stories in all packages.
 const leastStories = 60
 
-// TestStoriesAreFound holds rooms to their stories: each begins with a comment that says what it teaches, and the
-// comment of storytest names every room that has some.
+// TestStoriesAreFound: every story begins with a comment that says what it teaches, and the comment of storytest
+// names every package with stories.
 func TestStoriesAreFound(t *testing.T) {
 	const root = "../.."
 	page, err := os.ReadFile(filepath.Join(root, "internal/storytest/storytest.go"))

@@ -11,13 +11,14 @@ import (
 	"testing"
 )
 
-// Beyond so many a type has parts with invariants of their own, which deserve names. A field that is embedded is one.
+// A larger type has parts with their own invariants, which should be types of their own. An embedded field counts as
+// one.
 const (
 	mostMethods = 25
 	mostFields  = 20
 )
 
-// largeTypes are the ones that may have more, each with the reason, which its doc comment says in the same words.
+// largeTypes lists the types that may be larger, each with the reason. Its doc comment must contain the same words.
 var largeTypes = map[string]string{
 	"cmd/millrace/internal/training.training": "It has a method for each step of train, from the flags to what the run " +
 		"leaves, most of which concern several of its parts.",
@@ -48,13 +49,13 @@ var largeTypes = map[string]string{
 		"they record.",
 }
 
-// size is what a type has beside its doc comment.
+// size holds a type's number of methods and fields, and its doc comment.
 type size struct {
 	methods, fields int
 	doc             string
 }
 
-// TestTypesHaveAtMost25MethodsAnd20Fields: tests apart.
+// TestTypesHaveAtMost25MethodsAnd20Fields ignores types in tests.
 func TestTypesHaveAtMost25MethodsAnd20Fields(t *testing.T) {
 	byFolder := map[string][]*ast.File{}
 	set := token.NewFileSet()
@@ -80,7 +81,7 @@ func TestTypesHaveAtMost25MethodsAnd20Fields(t *testing.T) {
 	}
 }
 
-// tooLarge says which types have too much without a reason, and which reasons are no type's.
+// tooLarge returns messages for types that are too large without a reason, and for reasons without such a type.
 func tooLarge(types map[string]size, reasons map[string]string) (wrong []string) {
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		s, reason := types[name], reasons[name]
@@ -104,7 +105,7 @@ func tooLarge(types map[string]size, reasons map[string]string) (wrong []string)
 	return wrong
 }
 
-// sizes is what the types of a package have, by name; of an interface, its own methods.
+// sizes returns the sizes of the types of a package, by name. For an interface it counts its own methods.
 func sizes(files []*ast.File) map[string]size {
 	all, methods := map[string]size{}, map[string]int{}
 	for _, f := range files {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// sources lists the files of the repository that have one of these endings, but for what tests read and what is built.
+// sources lists the files of the repository with one of these endings, without test data and build results.
 func sources(t *testing.T, endings ...string) []string {
 	t.Helper()
 	const root = "../.."
@@ -41,22 +41,22 @@ func sources(t *testing.T, endings ...string) []string {
 	return all
 }
 
-// asked are methods that the standard library, and gonum's plots, call by their names.
+// asked are methods that the standard library or gonum's plots call by name.
 var asked = []string{"Accept", "String", "Error", "Is", "Unwrap", "Write", "Read", "Close", "Len", "Less", "Swap",
 	"Push", "Pop", "Set",
 	"Type", "MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "UnmarshalYAML", "ServeHTTP", "Enabled",
 	"Thumbnail", "init", "main"}
 
-// forTests is what tests alone call, and why it is no part of a test.
+// forTests lists what only tests call, with the reason why it is not in a test file.
 var forTests = map[string]string{
 	"engine/ref Lazy":             "run's twins train over the lazy device",
 	"job Schema":                  "a test writes schema.json by it",
 	"schedule/machine LeastSlots": "it says how many slots an order needs, to whoever sets run.Wire.Slots",
 }
 
-// TestNothingIsDeclaredForNobody: what is declared at the top of a file is named somewhere else than in tests,
-// Examples apart, and what is not exported within its package. Names count, not what they stand for, so that two of
-// one name hide each other.
+// TestNothingIsDeclaredForNobody: every top-level declaration must be named outside of tests (Examples count as
+// users). An unexported one must be named in its own package. Only names are compared, so one use hides all
+// declarations of the same name.
 func TestNothingIsDeclaredForNobody(t *testing.T) {
 	type declared struct {
 		name, dir string
@@ -64,7 +64,7 @@ func TestNothingIsDeclaredForNobody(t *testing.T) {
 	}
 	set := token.NewFileSet()
 	var all []declared
-	named := map[string]int{} // exported names, and others behind their folder
+	named := map[string]int{} // exported names, and unexported ones with their folder
 	key := func(dir, name string) string {
 		if ast.IsExported(name) {
 			return name
@@ -76,7 +76,7 @@ func TestNothingIsDeclaredForNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasSuffix(file, "_test.go") { // an Example is a user
+		if strings.HasSuffix(file, "_test.go") { // an Example counts as a user
 			for _, d := range parsed.Decls {
 				if f, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Example") {
 					ast.Inspect(f, func(n ast.Node) bool {

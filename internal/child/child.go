@@ -1,9 +1,9 @@
-// Package child starts other programs so that they, and whatever they start, end with their caller.
+// Package child starts other programs so that they and their children end with the caller.
 //
-// In go a context and a command line; out comes an exec.Cmd that leads a process group of its own. The end of the
-// context tells the whole group to end, kills what is left of it after a moment, and only then lets Wait return.
-// Whoever ends such a command in another way calls Kill, also for a command that ended by itself and may have
-// left programs behind. A program that makes a group of its own is not reached.
+// Input: a context and a command line. Output: an exec.Cmd that leads its own process group. When the context ends,
+// the whole group gets SIGTERM, then what is left is killed after a moment, and only then Wait returns. A caller
+// that ends such a command in another way calls Kill. It does so too for a command that ended by itself and may have
+// left child processes. A program that makes its own process group is not reached.
 package child
 
 import (
@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// grace is how long a group may take to end once it is told to; it is less than a stopped verb has.
+	// grace is how long a group may take to end after SIGTERM. It is less than a stopped verb has.
 	grace = 500 * time.Millisecond
-	// look is how long it is until the group is looked at again.
+	// look is the interval between two checks of the group.
 	look = 2 * time.Millisecond
 )
 
-// Command is exec.CommandContext for a process group: the end of ctx ends the program and all that it started.
+// Command is exec.CommandContext for a process group: the end of ctx ends the program and all its children.
 func Command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, path, args...)
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return stop(c.Process.Pid) }
-	// What left the group may hold a pipe open; nobody waits for it.
+	// A process that left the group may hold a pipe open; do not wait for it.
 	c.WaitDelay = grace
 	return c
 }
 
-// Kill ends at once what is left of a started command's group.
+// Kill kills what is left of a started command's group.
 func Kill(c *exec.Cmd) { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 
-// stop tells a group to end, and kills it where it does not.
+// stop sends SIGTERM to a group, and kills it if it does not end.
 func stop(group int) error {
 	if syscall.Kill(-group, syscall.SIGTERM) != nil {
 		return os.ErrProcessDone

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// begun starts a shell on a script that prints the number of a grandchild, and gives that.
+// begun starts a shell with a script that prints the process id of a grandchild, and returns that id.
 func begun(t *testing.T, ctx context.Context, script string) (c *exec.Cmd, grandchild int) {
 	t.Helper()
 	c = Command(ctx, "/bin/sh", "-c", script)
@@ -30,7 +30,7 @@ func begun(t *testing.T, ctx context.Context, script string) (c *exec.Cmd, grand
 	return c, grandchild
 }
 
-// alive says whether a process is there and has not ended; one that nobody has waited for has.
+// alive reports whether a process exists and has not ended. A zombie has ended.
 func alive(t *testing.T, pid int) bool {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -44,7 +44,7 @@ func alive(t *testing.T, pid int) bool {
 	return behind[0] != 'Z' && behind[0] != 'X'
 }
 
-// ends fails the test unless a process ends soon: the system takes a moment after a kill.
+// ends fails the test unless a process ends soon; after a kill the system takes a moment.
 func ends(t *testing.T, pid int) {
 	t.Helper()
 	for began := time.Now(); alive(t, pid); time.Sleep(time.Millisecond) {
@@ -54,7 +54,7 @@ func ends(t *testing.T, pid int) {
 	}
 }
 
-// The end of a context ends what a child has started, also where neither of them obeys SIGTERM.
+// TestTheGroupEndsWithTheContext: the end of the context ends child and grandchild, even if both ignore SIGTERM.
 func TestTheGroupEndsWithTheContext(t *testing.T) {
 	for name, script := range map[string]string{
 		"they obey":   `sleep 1000 & echo $!; wait`,

@@ -1,9 +1,8 @@
-// Package content says what files are that are given where others belong.
+// Package content recognises files, for messages about a file of the wrong kind.
 //
-// In: a path. Out: what lies there by its bytes, whatever its name, as words, and what it is given as. It reads the
-// beginning of a file, the list of members of a zip archive, or which files a folder has. Nothing is refused: what it
-// does not know is Unknown, and so is what cannot be read.
-// Its driver says what it wanted.
+// Input: a path. Output: what is there, judged by its bytes and not by its name, and a text that says how to pass
+// it. The package reads the beginning of a file, the member list of a zip archive, or the names in a folder. It
+// returns no error: anything unrecognised or unreadable is Unknown. The caller says what it expected.
 package content
 
 import (
@@ -21,18 +20,18 @@ import (
 // Kind is a kind of file or folder.
 type Kind int
 
-// The kinds that are known.
+// These are the recognised kinds.
 const (
 	Unknown     Kind = iota
-	Network          // of python/millrace_export.py
-	PT2              // of torch.export.save
-	NPZ              // arrays of numpy.savez
-	NPY              // an array of numpy.save
-	Safetensors      // tensors by name
-	Pickle           // of torch.save or torch.jit.save
-	Imported         // a folder of millrace import
-	Run              // what train has left
-	Checkpoint       // one of a run's
+	Network          // from python/millrace_export.py
+	PT2              // from torch.export.save
+	NPZ              // arrays from numpy.savez
+	NPY              // an array from numpy.save
+	Safetensors      // named tensors
+	Pickle           // from torch.save or torch.jit.save
+	Imported         // a folder from millrace import
+	Run              // a folder that train has written
+	Checkpoint       // a checkpoint of a run
 )
 
 var words = [...]string{
@@ -49,13 +48,13 @@ var words = [...]string{
 	Checkpoint: "a checkpoint: millrace checkpoint and --resume take it",
 }
 
-// String says what it is, and what it is given as.
+// String says what the kind is, and how to pass it.
 func (k Kind) String() string { return words[k] }
 
-// mostMembers bounds the bytes of the list of members that is read of an archive.
+// mostMembers bounds the bytes that are read of an archive's member list.
 const mostMembers = 32 << 20
 
-// Of says what lies at a path.
+// Of returns the kind of the file or folder at a path.
 func Of(path string) Kind {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return folder(path)
@@ -70,13 +69,13 @@ func Of(path string) Kind {
 		return Unknown
 	}
 	var head [9]byte
-	n, _ := f.ReadAt(head[:], 0) // a shorter file has zeros there
+	n, _ := f.ReadAt(head[:], 0) // head has zeros after a shorter file
 	switch {
 	case strings.HasPrefix(string(head[:]), "PK"):
 		return archive(f, info.Size())
 	case strings.HasPrefix(string(head[:]), "\x93NUMPY"):
 		return NPY
-	case n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5: // protocols that begin so
+	case n > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5: // the pickle protocols that begin this way
 		return Pickle
 	case head[8] == '{' && int64(binary.LittleEndian.Uint64(head[:8])) > 1 &&
 		int64(binary.LittleEndian.Uint64(head[:8])) <= info.Size()-8:
@@ -85,7 +84,7 @@ func Of(path string) Kind {
 	return Unknown
 }
 
-// archive tells zip archives by the names of their members.
+// archive recognises zip archives by the names of their members.
 func archive(f io.ReaderAt, size int64) Kind {
 	members, err := ziparchive.Members(f, size, mostMembers)
 	if err != nil || len(members) == 0 {
@@ -113,7 +112,7 @@ func archive(f io.ReaderAt, size int64) Kind {
 
 func isArray(m *zip.File) bool { return strings.HasSuffix(m.Name, ".npy") }
 
-// folder tells folders by the files that they have.
+// folder recognises folders by the files in them.
 func folder(path string) Kind {
 	for _, of := range []struct {
 		file string

@@ -1,9 +1,9 @@
 // Package crash catches the panics of every goroutine that millrace starts.
 //
-// In go functions; out comes an error with the stack where somebody waits for one (Guard), or
-// a call of the process's handler, which ends it (Go, Caught). A test in internal/check holds all
-// rooms to it. Not caught, because Go lets nobody: what the runtime calls fatal (no memory, concurrent map
-// writes, a stack overflow, no thread to be had), what C code does, and goroutines of other modules.
+// Input: functions. Output: an error with the stack for a caller that waits (Guard), or a call of the process's
+// handler, which ends the process (Go, Caught). A test in internal/check requires this package for all goroutines.
+// Go does not allow catching its fatal errors (no memory, concurrent map writes, a stack overflow, no thread).
+// Crashes in C code and in goroutines of other modules are not caught either.
 package crash
 
 import (
@@ -13,18 +13,18 @@ import (
 	"sync"
 )
 
-// Panic is an error made of a panic: a mistake of ours.
+// Panic is an error made from a panic, which is a bug in millrace.
 type Panic struct {
 	Value any
 	Stack []byte // of the goroutine that panicked
 }
 
-// Error says in one line what the panic said.
+// Error returns the panic's message in one line.
 func (p *Panic) Error() string {
 	return "panic: " + strings.Join(strings.Fields(fmt.Sprint(p.Value)), " ")
 }
 
-// Guard calls f, and turns a panic in it into a *Panic.
+// Guard calls f and returns a panic in it as a *Panic.
 func Guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -34,10 +34,10 @@ func Guard(f func() error) (err error) {
 	return f()
 }
 
-// Go runs f on a goroutine of its own. A panic in it ends the process.
+// Go runs f on a new goroutine. A panic in it ends the process.
 func Go(f func()) { go Caught(f)() }
 
-// Caught is f for another to start on a goroutine. A panic in it ends the process.
+// Caught returns f for use on a goroutine. A panic in it ends the process.
 func Caught(f func()) func() {
 	return func() {
 		if err := Guard(func() error { f(); return nil }); err != nil {
@@ -51,15 +51,15 @@ var handler struct {
 	end func(*Panic)
 }
 
-// Handle has end called for a panic that nobody waits for; it must end the process. Without a
-// handler the goroutine panics again.
+// Handle sets the function that is called for a panic in Go or Caught; it must end the process. Without a handler
+// the goroutine panics again.
 func Handle(end func(*Panic)) {
 	handler.Lock()
 	defer handler.Unlock()
 	handler.end = end
 }
 
-// end calls the handler, for the first panic of several.
+// end calls the handler, only for the first panic.
 func end(p *Panic) {
 	handler.Lock()
 	defer handler.Unlock()
@@ -69,8 +69,7 @@ func end(p *Panic) {
 	handler.end(p)
 }
 
-// Settle waits for a handler that is at work, which ends the process: whoever is about to end
-// it otherwise asks first.
+// Settle waits for a running handler, which ends the process. Call it before ending the process in another way.
 func Settle() {
 	handler.Lock()
 	defer handler.Unlock()

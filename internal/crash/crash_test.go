@@ -23,7 +23,8 @@ func TestGuardMakesAnErrorOfAPanic(t *testing.T) {
 	}
 }
 
-// The handler hears of a panic on any goroutine before whoever waits for the goroutine goes on.
+// TestTheHandlerHearsOfGoroutines: after a panic on a goroutine the handler runs before anything that waits for the
+// goroutine continues.
 func TestTheHandlerHearsOfGoroutines(t *testing.T) {
 	defer Handle(nil)
 	heard := make(chan string, 1)

@@ -1,9 +1,9 @@
-// Package document reads and writes the files of values: profiles, plans, timelines and others.
+// Package document reads and writes the files of profiles, plans, timelines and other values.
 //
-// In: a value, or the bytes of a JSON object with a version. Out: the file, written whole or not at all, or the value.
-// Refused: a file cut short, another version, unknown fields (they would be lost at the next writing), and what is no
-// regular file, is too long, or would need too much memory. Errors say what is wrong; a Store adds which room's file
-// it is, and what to do about it.
+// Input: a value, or the bytes of a JSON object with a version. Output: the file, written completely or not at all,
+// or the value. It refuses truncated files, other versions and unknown fields, which would be lost at the next
+// writing. It also refuses files that are not regular, too long, or would need too much memory. Errors say what is
+// wrong. A Store adds its room's name and what to do about it.
 package document
 
 import (
@@ -20,14 +20,14 @@ import (
 	"sync"
 )
 
-// ErrCut is matched by the error for text that is no whole JSON object.
+// ErrCut matches the error for a text that is not a complete JSON object.
 var ErrCut = errors.New("not a whole JSON object")
 
-// Unmarked is a text without the byte order mark that some editors put in front of it.
+// Unmarked returns a text without the byte order mark that some editors add.
 func Unmarked(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
 
-// Decode reads text, a JSON object of that version, into a pointer. The version is
-// looked at first: a file of another one may have other fields.
+// Decode decodes text, a JSON object of that version, into a pointer. It checks the version first, because a file of
+// another version may have other fields.
 func Decode(text []byte, version int, into any) error {
 	text = Unmarked(text)
 	if err := Bounded(text, MaxObjects); err != nil {
@@ -54,7 +54,7 @@ func Decode(text []byte, version int, into any) error {
 	return inWords(dec.Decode(into))
 }
 
-// inWords says which JSON was wrong, without the Go type that it was to be read into.
+// inWords says which JSON value was wrong, without the Go type.
 func inWords(err error) error {
 	var kind *json.UnmarshalTypeError
 	if errors.As(err, &kind) {
@@ -69,14 +69,14 @@ func inWords(err error) error {
 	return err
 }
 
-// unfinished are the siblings that files are being written through. Whoever ends the process
-// keeps it locked, so that none is begun any more.
+// unfinished holds the temporary files that are being written. A process that is about to end keeps it locked, so
+// that no more are begun.
 var unfinished = struct {
 	sync.Mutex
 	paths map[string]bool
 }{paths: map[string]bool{}}
 
-// begin makes the sibling that path is written through.
+// begin creates the temporary file for path, in the same folder.
 func begin(path string) (*os.File, error) {
 	unfinished.Lock()
 	defer unfinished.Unlock()
@@ -87,46 +87,45 @@ func begin(path string) (*os.File, error) {
 	return f, err
 }
 
-// end removes a sibling that did not take the name of its file.
+// end removes a temporary file that was not renamed.
 func end(sibling string) {
 	unfinished.Lock()
 	defer unfinished.Unlock()
-	_ = os.Remove(sibling) // it has its file's name where all went well
+	_ = os.Remove(sibling) // gone already if it was renamed
 	delete(unfinished.paths, sibling)
 }
 
-// Abandon removes what is half-written and all folders of Scratch, for a process that ends at once. No Write and no
-// Scratch begins after it.
+// Abandon removes half-written files and all Scratch folders, for a process that ends at once. No Write or Scratch
+// begins after it.
 func Abandon() {
 	unfinished.Lock()
 	dropped()
 	abandonScratch()
 }
 
-// Drop removes what is half-written, for a process that ends soon: who writes it fails.
+// Drop removes half-written files, for a process that ends soon. Their writers get an error.
 func Drop() {
 	unfinished.Lock()
 	defer unfinished.Unlock()
 	dropped()
 }
 
-// dropped removes the siblings. The caller holds the lock.
+// dropped removes the temporary files. The caller holds the lock.
 func dropped() {
 	for path := range unfinished.paths {
-		_ = os.Remove(path) // it may have its file's name already
+		_ = os.Remove(path) // it may have been renamed already
 	}
 }
 
-// Write writes a file through a sibling that takes its name once it is whole and on
-// the disk: whoever reads path sees the old file or the new one. Errors name path and
-// not the sibling, which nobody asked for.
+// Write writes a temporary file and renames it to path once it is complete and on disk. A reader of path sees either
+// the old file or the new one. Errors name path, not the temporary file.
 func Write(path string, write func(io.Writer) error) error {
 	f, err := begin(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, bare(err))
 	}
 	defer end(f.Name())
-	// CreateTemp makes files that only their owner reads; these are no secret.
+	// CreateTemp makes files that only their owner may read; these files are not secret.
 	err = errors.Join(write(f), f.Chmod(0o644), f.Sync())
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
@@ -137,7 +136,8 @@ func Write(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// Until is a writer that fails with the context's cause once the context has ended: for files that take long to write.
+// Until returns a writer that fails with the context's cause once the context has ended. It is for files that take
+// long to write.
 func Until(ctx context.Context, w io.Writer) io.Writer { return until{ctx, w} }
 
 type until struct {
@@ -172,7 +172,7 @@ func WriteJSON(path string, v any) error {
 	})
 }
 
-// bare is what the system said, without the name it was said of.
+// bare returns the system's error without the file name.
 func bare(err error) error {
 	var path *os.PathError
 	var link *os.LinkError

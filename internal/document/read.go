@@ -10,22 +10,21 @@ import (
 	"strings"
 )
 
-// MaxBytes is the longest document that is read.
+// MaxBytes is the length of the longest document that is read.
 const MaxBytes = 64 << 20
 
-// Bounds of the values that JSON describes: a few bytes of text can become a value of hundreds.
+// These constants bound JSON values, because a few bytes of text can become a value of hundreds of bytes.
 const (
 	MaxDepth   = 64
 	MaxObjects = 1 << 20 // objects and lists
 )
 
-// Open opens a file to be read. Refused at once is what might never end or never begin: devices, sockets,
-// folders, and pipes with a name. A pipe that the process was handed, as by /dev/stdin or <(command), is
-// read.
+// Open opens a file for reading. It refuses files that may never end or block: devices, sockets, folders, and named
+// pipes. It accepts a pipe that the process inherited, as /dev/stdin or <(command).
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return os.Open(path) // whose error says what is wrong
+		return os.Open(path) // its error says what is wrong
 	}
 	kind := ""
 	switch mode := info.Mode(); {
@@ -43,12 +42,12 @@ func Open(path string) (*os.File, error) {
 	return nil, fmt.Errorf("%s is %s; give a regular file", path, kind)
 }
 
-// handed says whether a path is of a file that the process has open.
+// handed reports whether a path names a file that the process has open.
 func handed(path string) bool {
 	return path == "/dev/stdin" || strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/self/fd/")
 }
 
-// Read reads a whole file of at most so many bytes.
+// Read reads a whole file of at most `most` bytes.
 func Read(path string, most int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -69,7 +68,7 @@ func Read(path string, most int64) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// ReadAll reads at most so many bytes, and refuses more.
+// ReadAll reads at most `most` bytes; more are an error.
 func ReadAll(r io.Reader, most int64) ([]byte, error) {
 	var text bytes.Buffer
 	err := readAll(&text, r, most)
@@ -90,7 +89,7 @@ func tooLong(most int64) error {
 	return fmt.Errorf("it is longer than %d bytes, and no more are read", most)
 }
 
-// AtMost reads on from r until so many bytes were read; more of them are an error.
+// AtMost returns a reader of r that fails after `most` bytes.
 func AtMost(r io.Reader, most int64) io.Reader { return &bounded{r, most, most} }
 
 type bounded struct {
@@ -106,13 +105,13 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// What packed bytes may unpack to, so that a small file does not take all memory.
+// These constants bound the unpacked size, so that a small file cannot take all memory.
 const (
 	unpacksFreely = 64 << 20
-	unpacksTo     = 200 // times their number
+	unpacksTo     = 200 // times the packed size
 )
 
-// Gunzip unpacks r, and refuses what unpacks to far more than texts do.
+// Gunzip unpacks r, and fails if it unpacks to far more than texts do.
 func Gunzip(r io.Reader) (io.ReadCloser, error) {
 	packed := &counted{r: r}
 	z, err := gzip.NewReader(packed)
@@ -148,7 +147,7 @@ func (u *unpacked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Bounded refuses JSON that is nested deeper than MaxDepth or has more than so many objects and lists.
+// Bounded returns an error for JSON that is nested deeper than MaxDepth or has more objects and lists than allowed.
 func Bounded(text []byte, objects int) error {
 	depth, n, quoted := 0, 0, false
 	for i := 0; i < len(text); i++ {
@@ -173,7 +172,7 @@ func Bounded(text []byte, objects int) error {
 	return nil
 }
 
-// LineOf is the line that a byte of a text is in, from 1.
+// LineOf returns the line number of a byte of a text, from 1.
 func LineOf(text []byte, at int) int {
 	return 1 + bytes.Count(text[:max(0, min(at, len(text)))], []byte("\n"))
 }

@@ -41,7 +41,7 @@ func TestWhatMayNeverEndIsRefused(t *testing.T) {
 	}
 }
 
-// A pipe that the process was handed, as a shell's <(command) is, is read, and no further than may be.
+// TestAPipeThatIsHandedOverIsRead: an inherited pipe, such as a shell's <(command), is read up to the limit.
 func TestAPipeThatIsHandedOverIsRead(t *testing.T) {
 	for said, want := range map[string]string{"a text": "", "a text that is longer": "it is longer than 10 bytes"} {
 		r, w, err := os.Pipe()

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// scratch are the folders for temporary files that there are. Whoever ends the process keeps it locked.
+// scratch holds the folders for temporary files. A process that is about to end keeps it locked.
 var scratch = struct {
 	sync.Mutex
 	folders map[string]bool
 }{folders: map[string]bool{}}
 
-// Scratch makes a folder for temporary files under the system's. Whoever asked for it calls remove; where the
-// process ends before that, Abandon does.
+// Scratch creates a folder for temporary files in the system's. The caller calls remove; if the process ends first,
+// Abandon does.
 func Scratch(prefix string) (dir string, remove func(), err error) {
 	scratch.Lock()
 	defer scratch.Unlock()
@@ -28,10 +28,10 @@ func Scratch(prefix string) (dir string, remove func(), err error) {
 	}, nil
 }
 
-// removeAttempts is how often a folder is removed that somebody may still be writing into.
+// removeAttempts is how often to try to remove a folder that another goroutine may still write to.
 const removeAttempts = 5
 
-// abandonScratch removes every folder for temporary files; none is made after it.
+// abandonScratch removes every folder for temporary files. No more are made after it.
 func abandonScratch() {
 	scratch.Lock()
 	for dir := range scratch.folders {

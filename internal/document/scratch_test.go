@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A folder for temporary files goes with remove, and otherwise with the process.
+// TestScratchIsRemoved: a folder for temporary files is removed by remove, or else by Abandon.
 func TestScratchIsRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var dirs []string
@@ -31,7 +31,7 @@ func TestScratchIsRemoved(t *testing.T) {
 		t.Fatalf("after remove: %v, %v; want one of the two", there(dirs[0]), there(dirs[1]))
 	}
 	Abandon()
-	// The process does not end here: let others write again.
+	// The process does not end here, so unlock for other tests.
 	unfinished.Unlock()
 	scratch.Unlock()
 	if there(dirs[1]) {

@@ -7,22 +7,22 @@ import (
 	"io/fs"
 )
 
-// Store reads and writes files of one type, T. A room has a Store for each type that it keeps in files, and says in it
-// what only the room knows: its name, its limits, its checks and its remedies.
+// Store reads and writes files of one type, T. A room has a Store for each type that it keeps in files. Its fields
+// are what only the room knows: its name, limits, checks and remedies.
 //
-// Every error of a Store begins with Room; those of files name the file. Write refuses what Read would refuse, so that
-// no file is written that cannot be read again.
+// Every error of a Store begins with Room; errors about files name the file. Write refuses what Read would refuse,
+// so that every written file can be read again.
 type Store[T any] struct {
-	Room    string // begins every error: "profile"
+	Room    string // prefix of every error: "profile"
 	Bytes   int64  // longer files are refused
-	Missing string // what to do where there is no file: "make one with: millrace profile"; empty: nothing is said
-	// Decode makes a value of a file's text, or says why there is none. Its errors begin with the room.
+	Missing string // what to do without a file: "make one with: millrace profile"; may be empty
+	// Decode returns the value of a file's text, or an error that begins with the room.
 	Decode func(text []byte) (*T, error)
-	// Check says why a value must not be written. Its errors begin with the room. nil: every value may be.
+	// Check returns an error, beginning with the room, if a value must not be written. nil allows every value.
 	Check func(v *T) error
-	// Encode writes a value to w, which becomes the file of this path. nil: it is written as indented JSON.
+	// Encode writes a value to w, for the file at path. nil means indented JSON.
 	Encode func(w io.Writer, v *T, path string) error
-	// InFile adds the file's path to an error of Decode. nil: at the end, in parentheses.
+	// InFile adds the file's path to an error of Decode. nil means at the end, in parentheses.
 	InFile func(err error, path string) error
 }
 
@@ -45,7 +45,7 @@ func (s *Store[T]) Read(path string) (*T, error) {
 	return v, nil
 }
 
-// From reads r to its end and decodes what it read.
+// From reads r to its end and decodes it.
 func (s *Store[T]) From(r io.Reader) (*T, error) {
 	text, err := ReadAll(r, s.Bytes)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Store[T]) From(r io.Reader) (*T, error) {
 	return s.Decode(text)
 }
 
-// Write checks a value and writes its file, whole or not at all.
+// Write checks a value and writes its file, completely or not at all.
 func (s *Store[T]) Write(path string, v *T) error {
 	if s.Check != nil {
 		if err := s.Check(v); err != nil {
@@ -71,8 +71,8 @@ func (s *Store[T]) Write(path string, v *T) error {
 	return nil
 }
 
-// Versioned makes the Decode of a Store whose files are JSON objects with a version. It refuses texts that are none,
-// with remedy, which says how to get another file, and values that check finds something wrong with.
+// Versioned returns a Decode for a Store whose files are JSON objects with a version. It refuses other texts, with
+// remedy, which says how to get another file. It also refuses values for which check returns an error.
 func Versioned[T any](room string, version int, remedy string, check func(*T) error) func(text []byte) (*T, error) {
 	return func(text []byte) (*T, error) {
 		v := new(T)

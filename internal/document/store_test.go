@@ -17,7 +17,7 @@ func (n *noun) check() error {
 	return nil
 }
 
-// nouns is a Store with every remedy, for files of at most 40 bytes.
+// nouns returns a Store with every remedy, for files of at most 40 bytes.
 func nouns() *Store[noun] {
 	return &Store[noun]{Room: "room", Bytes: 40, Missing: "make one", Check: (*noun).check,
 		Decode: Versioned("room", 1, "make another", (*noun).check)}
@@ -51,7 +51,7 @@ func TestAStoreSaysHowToMakeAMissingFile(t *testing.T) {
 	}
 }
 
-// A stream has no length to look at before, and ends at the limit all the same.
+// TestAStoreReadsNoEndlessStream: a stream's length is unknown, but reading ends at the limit.
 func TestAStoreReadsNoEndlessStream(t *testing.T) {
 	const want = "room: it is longer than 40 bytes, and no more are read"
 	if _, err := nouns().From(strings.NewReader(strings.Repeat(" ", 41))); err == nil || err.Error() != want {
@@ -76,7 +76,7 @@ func TestAStoreNamesTheFileAsItsRoomDoes(t *testing.T) {
 	}
 }
 
-// A value that could not be read again is not written, and neither is half a file.
+// TestAStoreWritesWhatItReads: a value that could not be read again is not written, not even in part.
 func TestAStoreWritesWhatItReads(t *testing.T) {
 	store := nouns()
 	store.Bytes = MaxBytes

@@ -1,20 +1,20 @@
-// Package kind is the table of instruction kinds: what each one is, in one place.
+// Package kind is the table of instruction kinds, with everything about each kind in one place.
 //
-// In: a Kind, or the letters that stand for it in an instruction's text and in a recorded event.
-// Out: its row of the table. schedule gives the kinds their public names; trace, which knows no
-// schedule, reads the same table by letters. A new kind is one constant and one row here.
+// Input: a Kind, or its letters in an instruction's text or a recorded event. Output: its row of the table. schedule
+// gives the kinds their public names. trace does not import schedule and uses this table by letters. A new kind is
+// one constant and one row here.
 //
-// Refused: nothing. Letters that no kind has give a row that is nothing but those letters, since
-// a recording may come from a later version.
+// Nothing is refused. Unknown letters give a row with only these letters, because a recording may come from a later
+// version.
 package kind
 
 import "strconv"
 
-// Kind is what an instruction does.
+// Kind says what an instruction does.
 type Kind uint8
 
-// The vocabulary. B is the full backward pass; where a schedule splits it,
-// B = I + W (Qi et al., Zero Bubble Pipeline Parallelism, call our I "B").
+// These are the kinds. B is the full backward pass. If a schedule splits it, B = I + W (Qi et al., Zero Bubble
+// Pipeline Parallelism, where our I is called "B").
 const (
 	F  Kind = iota + 1 // forward
 	B                  // full backward

@@ -1,10 +1,10 @@
-// Package links measures what a link between two workers does: its latency, and its bandwidth each way.
+// Package links measures a link between two workers: its latency, and its bandwidth in each direction.
 //
-// In: the carriers of both, each in its own process or both in one. One side calls Lead, the other Answer,
-// with edges of the same numbers and no frames of theirs before. Out: seconds, in the middle of many tries,
-// and bytes a second, at the best of a few. Refused: nothing; a carrier that fails, or a context that ends,
-// ends the side that has it. The other one waits until its own does, so that whoever has both gives them one.
+// Input: the carriers of both workers, in one process or in two. One side calls Lead, the other Answer, with edges
+// of the same numbers and no earlier frames on them. Output: the latency in seconds, the median of many tries, and
+// the bandwidth in bytes per second, the best of a few. A failing carrier or an ended context ends its own side. The
+// other side waits for its own context, so give both the same one.
 //
-// It takes about half a second, longer where a link is slow: as long as a few frames of frameBytes take on it.
-// Nothing else should go over the link meanwhile, and nothing compute.
+// A measurement takes about half a second. On a slow link it takes as long as a few frames of frameBytes. Nothing
+// else should use the link or compute meanwhile.
 package links

@@ -15,29 +15,29 @@ import (
 // Link is a measured link, as the leading side saw it.
 type Link struct {
 	LatencyS float64 `json:"latency_s"` // of the shortest frame, one way
-	// Rates are of many frames sent one after the other, there and back.
+	// Rates are measured with many frames in a row, in each direction.
 	ThereBytesPerSecond float64 `json:"there_bytes_per_s"`
 	BackBytesPerSecond  float64 `json:"back_bytes_per_s"`
 }
 
 const (
-	wordBytes  = 16 // what the leader says next
+	wordBytes  = 16 // length of the leader's next word
 	warm       = 20
 	mostPings  = 400
 	leastPings = 8
-	pingS      = 0.1 // after which no other ping begins
+	pingS      = 0.1 // no ping begins later than this
 	frameBytes = 256 << 10
-	enoughS    = 0.1 // that the frames of a try take
+	enoughS    = 0.1 // duration of the frames of a try
 	mostFrames = 1 << 12
 	tries      = 3
 	inFlight   = 4 // receives posted at once
 )
 
-// What the leader says.
+// These are the leader's words.
 const (
 	ping uint64 = iota
-	take        // receive the given number of frames, and say when all have arrived
-	give        // send the given number of frames
+	take        // receive this number of frames, and answer when all have arrived
+	give        // send this number of frames
 	over
 )
 
@@ -62,7 +62,7 @@ func Answer(ctx context.Context, c wire.Carrier, peer int) error {
 	return nil
 }
 
-// talk is one end.
+// talk is one end of a measurement.
 type talk struct {
 	c     wire.Carrier
 	peer  int
@@ -72,11 +72,11 @@ type talk struct {
 	stop  func() bool
 }
 
-// lane is an edge with the numbers of its frames.
+// lane is an edge and the number of its next frame.
 type lane struct {
 	wire.Edge
 	n    uint32
-	room [][]byte // that loads are received into, or sent from
+	room [][]byte // memory for the loads
 }
 
 func newTalk(ctx context.Context, c wire.Carrier, peer int, leads bool) *talk {
@@ -95,7 +95,7 @@ func newTalk(ctx context.Context, c wire.Carrier, peer int, leads bool) *talk {
 
 func (t *talk) close() { t.stop() }
 
-// mine is the lane of two that this end sends on, or receives on.
+// mine returns the lane on which this end sends or receives.
 func (t *talk) mine(lanes *[2]*lane, sends bool) *lane {
 	if t.leads == sends {
 		return lanes[0]
@@ -139,7 +139,7 @@ func (t *talk) word(sends bool, word *[2]uint64) error {
 	return nil
 }
 
-// ask says a word and waits for the answer.
+// ask sends a word and waits for the answer.
 func (t *talk) ask(word [2]uint64) error {
 	if err := t.word(true, &word); err != nil {
 		return err
@@ -147,8 +147,8 @@ func (t *talk) ask(word [2]uint64) error {
 	return t.word(false, &word)
 }
 
-// frames sends or receives count frames. Each has its own memory while it is under way. A carrier that hands memory
-// over gets a copy of each, as from a worker.
+// frames sends or receives count frames. Each frame in flight has its own memory. A carrier that hands memory over
+// gets a copy of each, as from a worker.
 func (t *talk) frames(sends bool, count int) error {
 	on := t.mine(&t.loads, sends)
 	for len(on.room) < inFlight+1 {
@@ -198,8 +198,8 @@ func (t *talk) lead() (l Link, err error) {
 	return l, t.word(true, &[2]uint64{over})
 }
 
-// rate is the bytes a second in one direction, by the fastest of several tries. Each try sends for enoughS; a slower
-// one was slowed down by something else than the link.
+// rate returns the bandwidth in one direction, in bytes per second, by the fastest of several tries. Each try sends
+// for enoughS. Slower tries were slowed down by something other than the link.
 func (t *talk) rate(what uint64, latencyS float64) (float64, error) {
 	count := 1
 	var rates []float64

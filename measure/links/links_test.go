@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// between measures between two workers of this process.
+// between measures the link between two workers of this process.
 func between(t *testing.T, ctx context.Context, all []wire.Carrier) (links.Link, error) {
 	t.Helper()
 	answered := make(chan error, 1)
@@ -30,7 +30,7 @@ func closed(t *testing.T, all []wire.Carrier) {
 	}
 }
 
-// TestShapedLinksAreFound: what a link was shaped to is what is measured, each way its own.
+// TestShapedLinksAreFound: the measured values are those that the link was shaped to, in each direction.
 func TestShapedLinksAreFound(t *testing.T) {
 	const latency, there, back = 5 * time.Millisecond, 20e6, 5e6
 	carriers, err := pipe.New(2)
@@ -58,7 +58,7 @@ func TestShapedLinksAreFound(t *testing.T) {
 	}
 }
 
-// TestEveryCarrierIsMeasured, where memory changes hands too.
+// TestEveryCarrierIsMeasured also tests carriers where memory changes hands.
 func TestEveryCarrierIsMeasured(t *testing.T) {
 	for name, open := range map[string]func(int) ([]wire.Carrier, error){
 		"in process": wire.InProcess, "pipe": pipe.New, "tcp": tcp.New} {
@@ -74,7 +74,7 @@ func TestEveryCarrierIsMeasured(t *testing.T) {
 	}
 }
 
-// TestAMeasurementEnds where its context does, with nobody at the other end.
+// TestAMeasurementEnds with its context, even if the other end does not answer.
 func TestAMeasurementEnds(t *testing.T) {
 	all, err := tcp.New(2)
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package beside runs work in order on an OS thread of its own, which has a device of its own. Giving it work never
-// waits.
+// Package beside runs work in order on its own OS thread with its own device. Giving it work never waits.
 //
-// In: how the device is opened, and work. Out: the work done in the order in which it was given; at the end, how many
-// handles the device had open, which are leaks. Refused: work given after Close; it is dropped, as is work that has
-// not begun by then.
+// Input: a function that opens the device, and work. Output: the work done, in the order in which it was given; at
+// the end, how many handles the device had open, which are leaks. Work given after Close is dropped, as is work that
+// has not begun by then.
 //
-// # What whoever drives a Thread must do
+// # Duties of the caller
 //
 //  1. Close it before anything that its work uses ends; no work runs after Close has returned.
 //  2. Report the failures of its work from within the work: the Thread takes no error and recovers no panic.
@@ -24,7 +23,7 @@ import (
 type Work struct {
 	// Do does the job on the thread. opened is the error of opening the device, which is nil then.
 	Do func(dev engine.Device, opened error)
-	// Drop is called instead of Do where the thread is closed first, on either side's goroutine.
+	// Drop is called in place of Do if the thread is closed first, on the goroutine of Close or of Give.
 	Drop func()
 }
 
@@ -35,12 +34,12 @@ type Thread struct {
 	queue   []Work
 	closed  bool
 	leave   func()
-	ended   chan struct{} // closed once the device is
+	ended   chan struct{} // closed once the device is closed
 	leaked  int           // valid once ended is closed
 }
 
-// New starts a thread. On it open is called once before the first work, and leave once after the last, while the device
-// is still open.
+// New starts a thread. There open is called once before the first work, and leave once after the last, while the
+// device is still open.
 func New(open func() (engine.Device, error), leave func()) *Thread {
 	t := &Thread{leave: leave, ended: make(chan struct{})}
 	t.changed.L = &t.mu
@@ -48,7 +47,7 @@ func New(open func() (engine.Device, error), leave func()) *Thread {
 	return t
 }
 
-// Give has work done after all that was given before. It does not wait.
+// Give queues work after all earlier work. It does not wait.
 func (t *Thread) Give(w Work) {
 	t.mu.Lock()
 	closed := t.closed
@@ -62,7 +61,7 @@ func (t *Thread) Give(w Work) {
 	}
 }
 
-// Close drops the work that has not begun, waits for the one that has, and closes the device. It returns how many
+// Close drops work that has not begun, waits for the current work, and closes the device. It returns how many
 // handles the device had open. A second Close returns the same.
 func (t *Thread) Close() (leaked int) {
 	t.mu.Lock()
@@ -73,7 +72,7 @@ func (t *Thread) Close() (leaked int) {
 	return t.leaked
 }
 
-// run is the thread's life.
+// run is the function of the thread.
 func (t *Thread) run(open func() (engine.Device, error)) {
 	defer close(t.ended)
 	runtime.LockOSThread() // and never unlock: the engine's thread-local state ends with the thread
@@ -99,12 +98,12 @@ func (t *Thread) next() (w Work, more bool) {
 		return Work{}, false
 	}
 	w = t.queue[0]
-	t.queue[0] = Work{} // what it holds on to is the collector's once it is done
+	t.queue[0] = Work{} // lets the collector free what the work refers to
 	t.queue = t.queue[1:]
 	return w, true
 }
 
-// drop drops the work that is left. Nobody gives more: the thread is closed.
+// drop drops the remaining work. The thread is closed, so no more is queued.
 func (t *Thread) drop() {
 	t.mu.Lock()
 	left := t.queue

@@ -9,28 +9,29 @@ import (
 	"strings"
 )
 
-// Others is every process, by rank, with its Shelf of the same path.
+// Others gives access to every process, by rank, with its Shelf of the same path.
 type Others interface {
 	Look() ([]Survey, error)
 	Text(rank int, of Copy) (string, error)
-	// Check asks several at once, each for its files. An answer is by rank and file.
+	// Check asks several processes at once, each for its files. The answer is by rank and file.
 	Check(steps int, files map[int][]File) (map[int]map[string]Verdict, error)
 }
 
-// Spread is a checkpoint whose files are on several hosts: what every process is told of it.
+// Spread describes a checkpoint whose files are on several hosts. Every process gets it.
 type Spread struct {
 	Manifest string              `json:"manifest"` // its text
-	Where    map[string]int      `json:"where"`    // by file, a process that has it as it was written
+	Where    map[string]int      `json:"where"`    // by file: a process that has it undamaged
 	Tensors  map[string][]string `json:"tensors"`  // by file
-	// Passed is later checkpoints that are not whole, and why: such as a crash leaves, or a host that is missing.
+	// Passed lists later checkpoints that are incomplete, and why. A crash or a missing host leaves such checkpoints.
 	Passed []string `json:"passed,omitempty"`
-	// Newer is that drafts of later ones may be of checkpoints which are whole: this one was named, or others passed over.
+	// Newer says that drafts of later checkpoints may belong to complete ones: this checkpoint was named, or others
+	// were skipped.
 	Newer bool `json:"newer,omitempty"`
 }
 
-// Among chooses the newest checkpoint that is whole over all processes together. One of which files are on no host
-// is passed over: a crash between two hosts leaves such a one. One that has changed since it was written is not,
-// and the error is a DamagedError.
+// Among chooses the newest checkpoint that all processes together have completely. It skips a checkpoint with files
+// on no host, as a crash between two hosts leaves one. A checkpoint that has changed since it was written is not
+// skipped: the error is a DamagedError.
 func Among(path string, others Others) (*Spread, error) {
 	surveys, err := others.Look()
 	if err != nil {
@@ -59,7 +60,7 @@ func Among(path string, others Others) (*Spread, error) {
 			damaged = append(damaged, c)
 			continue
 		}
-		if len(damaged) > 0 && damaged[0].Steps > c.Steps { // else another of the same step was to give way to it
+		if len(damaged) > 0 && damaged[0].Steps > c.Steps { // else another one replaced it
 			return nil, &DamagedError{errors.New("checkpoint: " + damaged[0].wrong),
 				filepath.Join(surveys[c.at].Folder, NameOf(c.Steps))}
 		}
@@ -76,8 +77,9 @@ func Among(path string, others Others) (*Spread, error) {
 	return nil, &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory on any host; "+remedy, path, prefix+"N")}
 }
 
-// ofOne refuses processes whose checkpoints are of several trainings, unless all have one in common. Otherwise the
-// newest might belong to a training that nobody means, and checkpoints of another would be set aside for it.
+// ofOne returns an error for processes with checkpoints of several trainings, unless all have one training in
+// common. Otherwise the newest checkpoint might belong to the wrong training, and those of the right one would be
+// set aside.
 func ofOne(surveys []Survey) error {
 	first, common := -1, map[string]bool{}
 	for rank, s := range surveys {
@@ -111,7 +113,7 @@ type candidate struct {
 	spread Spread
 }
 
-// candidates lists the checkpoints of all processes, newest first; of those of one step the readable ones first.
+// candidates lists the checkpoints of all processes, newest first. Within a step the readable ones come first.
 func candidates(surveys []Survey) []*candidate {
 	var all []*candidate
 	seen := map[int]bool{}
@@ -135,7 +137,7 @@ func candidates(surveys []Survey) []*candidate {
 	return all
 }
 
-// on says of a text on which host it is so.
+// on adds the host to a text.
 func (s *Survey) on(text string) string {
 	if s.Host == "" {
 		return text
@@ -157,12 +159,12 @@ func (c *candidate) read(others Others) error {
 	return nil
 }
 
-// where is the processes that have each file, or what is missing.
+// where returns the processes that have each file, or what is missing.
 func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	held := map[Held][]int{}
 	for rank := range surveys {
 		for _, h := range surveys[rank].Files {
-			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // else also in a draft
+			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // otherwise a draft has it too
 				held[h] = append(at, rank)
 			}
 		}
@@ -181,8 +183,8 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	return where, ""
 }
 
-// check holds every file against its checksum, read by a process that has it. Files that all processes have are
-// shared out among as many as can read at once. It notes where each sound file is, and what is in it.
+// check compares every file with its checksum, read by a process that has it. Files that several processes have are
+// distributed, so that they are read in parallel. It records where each undamaged file is, and its tensors.
 func (c *candidate) check(others Others, where map[string][]int) (wrong string, err error) {
 	c.spread.Where, c.spread.Tensors = map[string]int{}, map[string][]string{}
 	left := c.files

@@ -12,17 +12,17 @@ import (
 	"strings"
 )
 
-// Seen is a checkpoint as it lies in a folder, by names and lengths alone.
+// Seen describes a checkpoint in a folder, using only names and lengths of files.
 type Seen struct {
 	Path     string
 	Steps    int
-	Manifest *Manifest         // nil where Wrong
-	Missing  map[string]string // by file, why it is not here
+	Manifest *Manifest         // nil if Wrong is set
+	Missing  map[string]string // by file: why it is not here
 	Wrong    string            // why there is no manifest
 }
 
-// Folder is the folder of checkpoints of a path: of a run's folder, of one of checkpoints, or of a checkpoint, which
-// is one of them then.
+// Folder returns the checkpoint folder for a path. The path may be a run's folder, a checkpoint folder, or a
+// checkpoint, which is then returned itself.
 func Folder(path string) string {
 	if info, err := os.Stat(filepath.Join(path, "checkpoints")); err == nil && info.IsDir() {
 		return filepath.Join(path, "checkpoints")
@@ -30,7 +30,7 @@ func Folder(path string) string {
 	return path
 }
 
-// Inspect is the checkpoints at a path, oldest first; see Folder.
+// Inspect returns the checkpoints at a path, oldest first; see Folder.
 func Inspect(path string) ([]Seen, error) {
 	path = named(Folder(path))
 	found := []saved{{path: path}}
@@ -57,7 +57,7 @@ func Inspect(path string) ([]Seen, error) {
 	return all, nil
 }
 
-// see looks at one checkpoint.
+// see describes one checkpoint.
 func see(at saved) Seen {
 	s := Seen{Path: at.path, Steps: at.steps, Missing: map[string]string{}}
 	_, m, err := readManifest(filepath.Join(at.path, manifestName))
@@ -79,7 +79,7 @@ func see(at saved) Seen {
 	return s
 }
 
-// absent says why a file of the right length is not in a directory.
+// absent returns why a file of the right length is not in a directory.
 func (f File) absent(dir string) string {
 	one, err := openFile(filepath.Join(dir, f.Name), f)
 	switch {
@@ -94,7 +94,7 @@ func (f File) absent(dir string) string {
 	return unnamed(err).Error()
 }
 
-// Bytes is the length of all files together, wherever they are.
+// Bytes returns the length of all files together, wherever they are.
 func (m *Manifest) Bytes() int64 {
 	var n int64
 	for _, f := range m.Files {
@@ -103,7 +103,7 @@ func (m *Manifest) Bytes() int64 {
 	return n
 }
 
-// Hosts is those that have written the files, where that is known.
+// Hosts returns the hosts that have written the files, if known.
 func (m *Manifest) Hosts() []string {
 	hosts := map[string]bool{}
 	for _, f := range m.Files {
@@ -114,8 +114,9 @@ func (m *Manifest) Hosts() []string {
 	return slices.Sorted(maps.Keys(hosts))
 }
 
-// Verify reads every byte of a checkpoint and says everything that is wrong with it: checksums, headers, types and
-// shapes, and what is missing, twice or of no parameter of the model. Nothing is wrong where it says nothing.
+// Verify reads every byte of a checkpoint and returns everything that is wrong with it; nil means nothing. It checks
+// checksums, headers, types and shapes. It also reports tensors that are missing, duplicate or of no parameter of
+// the model.
 func (s *Seen) Verify() []string {
 	if s.Manifest == nil {
 		return []string{s.Wrong}
@@ -156,7 +157,8 @@ func (s *Seen) Verify() []string {
 	return append(wrong, s.Manifest.compare(read, whole)...)
 }
 
-// compare holds tensors against the parameters of the model. What is in files that cannot be read is not missed.
+// compare compares tensors with the parameters of the model. It does not report what is missing because a file
+// cannot be read.
 func (m *Manifest) compare(read map[string]entry, whole bool) []string {
 	if m.Parameters == nil {
 		return nil
@@ -186,8 +188,9 @@ func (m *Manifest) compare(read map[string]entry, whole bool) []string {
 	return wrong
 }
 
-// tensors is the types and shapes of all that a checkpoint has: of each parameter its values and what the optimizer
-// keeps, and of each buffer its values. Of pipelines side by side each has all of it, and their reference no states.
+// tensors returns the types and shapes of all tensors of a complete checkpoint. Each parameter has its values and
+// the optimizer's state, each buffer its values. With parallel pipelines each pipeline has all of these, and their
+// reference has no states.
 func (m *Manifest) tensors() map[string]entry {
 	all := map[string]entry{}
 	add := func(of string, states []string) {
@@ -213,12 +216,12 @@ func (m *Manifest) tensors() map[string]entry {
 	return all
 }
 
-// PipelinePrefix is what stands in front of the names of a pipeline's tensors, where several train side by side.
+// PipelinePrefix returns the prefix of the names of a pipeline's tensors if several train in parallel.
 func PipelinePrefix(pipeline int) string { return fmt.Sprintf("pipeline-%d/", pipeline) }
 
-// Export writes all parameters and buffers that the model saves, by each of their names, as one safetensors file:
-// parameters as evaluations read them, ASGD's averages for instance. With optimizer it writes the tensors that training
-// goes on from, and the optimizer's states. Those of pipelines side by side come with each pipeline's parameters.
+// Export writes all parameters and buffers that the model saves, under each of their names, as one safetensors file.
+// Parameters have the values that evaluations use, for instance ASGD's averages. With optimizer it writes the
+// tensors for resuming and the optimizer's states, and each pipeline's parameters too.
 func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 	of := map[string]Parameter{}
 	for _, p := range c.Manifest.Parameters {
@@ -228,7 +231,7 @@ func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 	from := map[string][]section{} // by the name that is written
 	for _, name := range c.Names() {
 		param, known := of[name]
-		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // as older manifests leave it
+		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // in older manifests
 		if !weight && !optimizer || param.Inner {
 			continue
 		}

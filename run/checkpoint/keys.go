@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// checkKeys refuses keys that are not spelt as they are written, and keys that stand twice. Package json
-// takes "Steps" for "steps", and of two values of one key the last.
+// checkKeys returns an error for misspelt and for duplicate keys. Package json accepts "Steps" for "steps", and of
+// two values of one key uses the last.
 func checkKeys(text []byte, m *Manifest) error {
 	known, err := m.encode()
 	if err != nil {
@@ -24,7 +24,7 @@ func checkKeys(text []byte, m *Manifest) error {
 	return within(theirs, ours, "")
 }
 
-// tree is a JSON value without its numbers and words: keys in objects, elements in lists, nothing elsewhere.
+// tree is the structure of a JSON value: keys of objects and elements of lists, without scalars.
 type tree struct {
 	keys  map[string]tree
 	items []tree
@@ -67,7 +67,7 @@ func readTree(dec *json.Decoder) (tree, error) {
 	return t, err
 }
 
-// within refuses keys of theirs that ours does not have in the same place.
+// within returns an error for keys of theirs that ours does not have in the same place.
 func within(theirs, ours tree, path string) error {
 	for name, value := range theirs.keys {
 		known, ok := ours.keys[name]

@@ -14,10 +14,10 @@ import (
 type saved struct {
 	steps int
 	path  string
-	old   bool // the replaced one of two
+	old   bool // the replaced one of two for the same step
 }
 
-// list is the checkpoints of a directory, oldest first.
+// list returns the checkpoints of a directory, oldest first.
 func list(dir string) ([]saved, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -44,7 +44,7 @@ func list(dir string) ([]saved, error) {
 	return found, nil
 }
 
-// ofTraining is those of a directory, oldest first, that are of the same training as a manifest.
+// ofTraining returns the checkpoints of a directory that belong to the same training as m, oldest first.
 func ofTraining(dir string, m *Manifest) ([]saved, error) {
 	found, err := list(dir)
 	return slices.DeleteFunc(found, func(f saved) bool {
@@ -53,8 +53,8 @@ func ofTraining(dir string, m *Manifest) ([]saved, error) {
 	}), err
 }
 
-// IsOfAnother says whether the checkpoints of a directory are of another training than a manifest is. One whose own
-// manifest cannot be read may be of this one.
+// IsOfAnother reports whether the checkpoints of a directory belong to another training than m. A checkpoint with an
+// unreadable manifest may belong to the same one.
 func IsOfAnother(dir string, m *Manifest) (bool, error) {
 	all, err := list(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -74,18 +74,18 @@ func IsOfAnother(dir string, m *Manifest) (bool, error) {
 	return another, err
 }
 
-// isOf says whether two manifests are of one training.
+// isOf reports whether two manifests belong to the same training.
 func (m *Manifest) isOf(o *Manifest) bool { return m.training() == o.training() }
 
-// training tells trainings apart.
+// training returns a text that identifies the training.
 func (m *Manifest) training() string {
 	return fmt.Sprintf("%s, seed %d, %s", m.ModelID, m.Seed, m.Training)
 }
 
-// NameOf is what the directory of a checkpoint after so many steps is called.
+// NameOf returns the name of the directory of a checkpoint after this many steps.
 func NameOf(steps int) string { return fmt.Sprintf("%s%08d", prefix, steps) }
 
-// stepsOf is the steps that a checkpoint's directory is named after, or a draft's.
+// stepsOf returns the steps in the name of a checkpoint's or a draft's directory.
 func stepsOf(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, prefix)
 	if strings.HasSuffix(digits, partial) || strings.HasSuffix(digits, replaced) {
@@ -95,7 +95,7 @@ func stepsOf(name string) (int, bool) {
 	return steps, ok && err == nil && steps >= 0
 }
 
-// draftsOf is the paths of a directory's drafts of checkpoints after so many steps.
+// draftsOf returns the paths of a directory's drafts of checkpoints after this many steps.
 func draftsOf(dir string, steps int) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -111,7 +111,7 @@ func draftsOf(dir string, steps int) ([]string, error) {
 	return all, nil
 }
 
-// Unfinished is the names of a directory's drafts that have files of a checkpoint of more than so many steps.
+// Unfinished returns the names of a directory's drafts that have files of a checkpoint of more than this many steps.
 func Unfinished(dir string, steps int) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -127,7 +127,7 @@ func Unfinished(dir string, steps int) ([]string, error) {
 			continue
 		}
 		files, err := os.ReadDir(filepath.Join(dir, e.Name()))
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // else another process has removed it
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // otherwise another process has removed it
 			return nil, fmt.Errorf("checkpoint: %w", err)
 		}
 		if slices.ContainsFunc(files, func(f os.DirEntry) bool { return !strings.HasPrefix(f.Name(), mark) }) {
@@ -137,11 +137,11 @@ func Unfinished(dir string, steps int) ([]string, error) {
 	return all, nil
 }
 
-// drop removes a checkpoint, or a draft. It loses its name first, so that nobody sees half of one, or writes to it.
+// drop removes a checkpoint or a draft. It renames it first, so that no process sees half of it or writes to it.
 func drop(path string) error {
 	to := strings.TrimSuffix(path, partial) + gone
 	err := os.Rename(path, to)
-	if err == nil || errors.Is(err, os.ErrNotExist) { // somebody has removed it already
+	if err == nil || errors.Is(err, os.ErrNotExist) { // another process has removed it already
 		err = os.RemoveAll(to)
 	} else {
 		err = os.RemoveAll(path)
@@ -152,7 +152,7 @@ func drop(path string) error {
 	return nil
 }
 
-// Remove drops all checkpoints of a directory, and the directory where nothing else is in it.
+// Remove removes all checkpoints of a directory, and the directory if nothing else is in it.
 func Remove(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -180,14 +180,15 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Within is the checkpoint that a path is or lies in; empty: none. What is put into one goes with it.
+// Within returns the checkpoint that a path is or lies in; empty if none. What is put into a checkpoint is removed
+// with it.
 func Within(path string) string {
 	at, err := filepath.Abs(path)
 	if err != nil {
 		return ""
 	}
 	for ; at != filepath.Dir(at); at = filepath.Dir(at) {
-		if real, err := filepath.EvalSymlinks(at); err == nil { // else it would be made in one that is there
+		if real, err := filepath.EvalSymlinks(at); err == nil { // otherwise it would be created in one that exists
 			at = real
 		}
 		if _, err := os.Stat(filepath.Join(at, manifestName)); err == nil && namesSteps(at) {
@@ -197,7 +198,7 @@ func Within(path string) string {
 	return ""
 }
 
-// Later is the names of the checkpoints of a directory that are of more than so many steps, oldest first.
+// Later returns the names of the checkpoints of a directory with more than this many steps, oldest first.
 func Later(dir string, steps int) ([]string, error) {
 	found, err := list(dir)
 	var names []string
@@ -209,8 +210,8 @@ func Later(dir string, steps int) ([]string, error) {
 	return names, err
 }
 
-// SetAside moves checkpoints to another directory, which it makes, the last of the names first: wherever it
-// is cut short, what is left ends with a checkpoint of the same training.
+// SetAside moves checkpoints to another directory, which it creates. It moves the last name first. If it is
+// interrupted, the remaining ones still end with a checkpoint of the same training.
 func SetAside(dir, to string, names []string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
@@ -223,10 +224,10 @@ func SetAside(dir, to string, names []string) error {
 	return errors.Join(syncDir(to), syncDir(dir))
 }
 
-// ErrNone is what every error is of Open and Latest where there is no checkpoint, whole or damaged.
+// ErrNone matches the errors of Open and Latest if there is no checkpoint, complete or damaged.
 var ErrNone = errors.New("checkpoint: none is there")
 
-// remedy is what to give where there is no checkpoint.
+// remedy says what to pass if there is no checkpoint.
 const remedy = "give a checkpoint, or the folder of checkpoints that a run has left"
 
 type noneError struct{ text string }
@@ -238,7 +239,7 @@ func noneIn(dir string) error {
 	return &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory; "+remedy, dir, prefix+"N")}
 }
 
-// Latest is the path of the newest checkpoint in a store's directory.
+// Latest returns the path of the newest checkpoint in a store's directory.
 func Latest(dir string) (string, error) {
 	found, err := list(dir)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Version of the manifest's JSON form. Version 1 has neither a checksum nor Asked, and is read still.
+// Version is the version of the manifest's JSON form. Version 1 has neither a checksum nor Asked, and can still be
+// read.
 const (
 	Version = 2
 	bare    = 1
@@ -24,55 +25,55 @@ type File struct {
 	Bytes   int64  `json:"bytes"`
 	CRC32C  string `json:"crc32c"` // Castagnoli, 8 hex digits
 	Tensors int    `json:"tensors"`
-	Host    string `json:"host,omitempty"` // which wrote it, where there were several
+	Host    string `json:"host,omitempty"` // the host that wrote it, if there were several
 }
 
-// Manifest says what a checkpoint belongs to and where training goes on. Its fields are those of the manifest's
+// Manifest says what a checkpoint belongs to and where training resumes. Its fields are those of the manifest's
 // file.
 type Manifest struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`
-	ModelID string `json:"model_id"` // digest of the description: tensors fit one model
-	// Training is a name that all checkpoints of a training have, through all its runs; empty in older ones.
+	ModelID string `json:"model_id"` // digest of the description: tensors fit only one model
+	// Training is a name that all checkpoints of a training share, across all its runs; empty in older ones.
 	Training string `json:"training,omitempty"`
-	Engine   string `json:"engine"` // what computed it: same bits are promised within one engine and machine
+	Engine   string `json:"engine"` // what computed it: the same bits are promised only with the same engine and machine
 	Float    string `json:"float"`  // element type of parameters
-	// Steps is how many steps are done; training goes on with the step of this number.
+	// Steps is the number of completed steps. Training resumes with the step of this index.
 	Steps   int    `json:"steps"`
 	Seed    uint64 `json:"seed"`
-	Batch   int    `json:"batch"`   // samples a step
-	Samples int64  `json:"samples"` // the data position: samples consumed
-	// MicroBatch decides which sums are formed in which order, so a run that goes on
-	// with the same bits keeps it; the stages may change.
+	Batch   int    `json:"batch"`   // samples per step
+	Samples int64  `json:"samples"` // position in the data: samples consumed
+	// MicroBatch decides which sums are formed in which order. A run that resumes with the same bits must keep it; the
+	// stages may change.
 	MicroBatch int            `json:"micro_batch"`
 	Optimizer  optim.Settings `json:"optimizer"`
-	Rate       optim.Rate     `json:"rate"` // as it is applied, Asked.RateFactor included
+	Rate       optim.Rate     `json:"rate"` // as applied, including Asked.RateFactor
 	Clip       float64        `json:"clip,omitempty"`
 	Loss       float64        `json:"loss"` // of the last step
 	Plan       *plan.Plan     `json:"plan,omitempty"`
-	// Updates is, by layer, how many updates the optimizer's states are of, where that is not Steps: a stage of
-	// replicas that take minibatches in turn updates once for several.
+	// Updates is the number of updates in the optimizer's states, by layer, where it differs from Steps. With replicas
+	// that take minibatches in turn, a stage makes one update for several minibatches.
 	Updates map[string]int `json:"updates,omitempty"`
 	Asked   *Asked         `json:"asked,omitempty"` // nil in version 1
-	// Parameters is what the model has, so that what is missing or of another shape is seen; empty in older ones.
+	// Parameters lists the model's parameters, to detect missing ones or other shapes; empty in older manifests.
 	Parameters []Parameter `json:"parameters,omitempty"`
 	Files      []File      `json:"files"`
-	// SHA256 is the checksum of the manifest's own text, as it stands with this value empty.
+	// SHA256 is the checksum of the manifest's text with this value empty.
 	SHA256 string `json:"manifest_sha256,omitempty"`
 }
 
-// Parameter is a parameter or a buffer of the model, by the name of the layer that owns it.
+// Parameter is a parameter or a buffer of the model, under the name of the layer that owns it.
 type Parameter struct {
 	Name   string  `json:"name"`
 	Shape  []int64 `json:"shape"`
-	DType  string  `json:"dtype,omitempty"` // empty: the checkpoint's floats
+	DType  string  `json:"dtype,omitempty"` // empty means the checkpoint's float type
 	Buffer bool    `json:"buffer,omitempty"`
-	// Inner is what the module does not save, and Also is other names that it saves the parameter by.
+	// Inner marks a parameter that the module does not save. Also has the other names under which it saves one.
 	Inner bool     `json:"inner,omitempty"`
 	Also  []string `json:"also,omitempty"`
 }
 
-// UpdatesOf is how many updates the optimizer's states of a layer are of.
+// UpdatesOf returns the number of updates in the optimizer's states of a layer.
 func (m *Manifest) UpdatesOf(layer string) int {
 	if n, apart := m.Updates[layer]; apart {
 		return n
@@ -80,16 +81,16 @@ func (m *Manifest) UpdatesOf(layer string) int {
 	return m.Steps
 }
 
-// Asked holds what else the run was asked for, which a run that goes on keeps.
+// Asked holds further settings of the run, which a resumed run keeps.
 type Asked struct {
-	Steps      int     `json:"steps"`                 // in all
+	Steps      int     `json:"steps"`                 // total
 	EvalEvery  int     `json:"eval_every,omitempty"`  // steps between evaluations, which drain a stream
-	SaveEvery  int     `json:"save_every,omitempty"`  // steps between checkpoints, which drain one too
-	Keep       int     `json:"keep,omitempty"`        // checkpoints that are kept; 0 is all
-	RateScale  string  `json:"rate_scale,omitempty"`  // the rule that RateFactor is by
-	RateFactor float64 `json:"rate_factor,omitempty"` // what the rate was multiplied by; 0 is 1
-	// Since is where the number of pipelines side by side changed last: from there on, every step
-	// consumes a batch for each of the plan's pipelines.
+	SaveEvery  int     `json:"save_every,omitempty"`  // steps between checkpoints, which drain a stream too
+	Keep       int     `json:"keep,omitempty"`        // checkpoints kept; 0 means all
+	RateScale  string  `json:"rate_scale,omitempty"`  // the rule that gave RateFactor
+	RateFactor float64 `json:"rate_factor,omitempty"` // factor of the rate; 0 means 1
+	// Since is where the number of parallel pipelines last changed. From there on, every step consumes a batch for each
+	// of the plan's pipelines.
 	Since Position `json:"since,omitzero"`
 }
 
@@ -99,7 +100,7 @@ type Position struct {
 	Samples int64 `json:"samples"`
 }
 
-// Pipelines is how many pipelines side by side the checkpoint is of.
+// Pipelines returns how many parallel pipelines the checkpoint has.
 func (m *Manifest) Pipelines() int {
 	if m.Plan == nil {
 		return 1
@@ -107,7 +108,7 @@ func (m *Manifest) Pipelines() int {
 	return m.Plan.Together()
 }
 
-// Since is where the number of pipelines changed last, as far as the manifest says.
+// Since returns where the number of pipelines last changed, as far as the manifest says.
 func (m *Manifest) Since() Position {
 	if m.Asked == nil {
 		return Position{}
@@ -115,21 +116,21 @@ func (m *Manifest) Since() Position {
 	return m.Asked.Since
 }
 
-// sumOf is the checksum of a manifest's text in which the sum itself is empty.
+// sumOf returns the checksum of a manifest's text in which the checksum itself is empty.
 func sumOf(emptied []byte) string {
 	sum := sha256.Sum256(emptied)
 	return hex.EncodeToString(sum[:])
 }
 
-// sumField is the text of a manifest's checksum. No string within the manifest can hold it: its
+// sumField returns the text of a manifest's checksum. No string within the manifest can contain it, because its
 // quotation marks would be escaped.
 func sumField(sum string) []byte { return fmt.Appendf(nil, "\"manifest_sha256\": %q", sum) }
 
-// encode is the manifest's text, under its checksum unless it is of version 1.
+// encode returns the manifest's text, with its checksum unless it is of version 1.
 func (m *Manifest) encode() ([]byte, error) {
 	sealed := *m
 	if m.Version != bare {
-		sealed.SHA256 = "-" // a value, so that the field is there
+		sealed.SHA256 = "-" // any value, so that the field is written
 	}
 	text, err := json.MarshalIndent(&sealed, "", "  ")
 	if err != nil {
@@ -143,7 +144,7 @@ func (m *Manifest) encode() ([]byte, error) {
 	return bytes.Replace(emptied, sumField(""), sumField(sumOf(emptied)), 1), nil
 }
 
-// decodeManifest reads and checks a manifest.
+// decodeManifest parses and checks a manifest.
 func decodeManifest(b []byte) (*Manifest, error) {
 	var head struct {
 		Version int `json:"version"`
@@ -169,8 +170,8 @@ func decodeManifest(b []byte) (*Manifest, error) {
 	return m, m.check()
 }
 
-// checkSum holds a manifest against its checksum. A text of version 1 has none, and nothing else
-// that version 2 brought: a newer one whose version was changed is not taken for an old one.
+// checkSum compares a manifest with its checksum. A text of version 1 has none, and none of the other fields of
+// version 2. So a newer manifest with a changed version is not accepted as an old one.
 func (m *Manifest) checkSum(text []byte) error {
 	if m.Version == bare {
 		if m.SHA256 != "" || m.Asked != nil || m.Updates != nil {
@@ -192,7 +193,7 @@ func (m *Manifest) checkSum(text []byte) error {
 	return nil
 }
 
-// check refuses values that cannot be, or that contradict each other.
+// check returns an error for impossible or contradictory values.
 func (m *Manifest) check() error {
 	switch {
 	case m.Steps < 0:
@@ -230,7 +231,7 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// checkParameters refuses a list of parameters that no model has.
+// checkParameters returns an error for a list of parameters that no model has.
 func (m *Manifest) checkParameters() error {
 	seen := map[string]bool{}
 	for i, p := range m.Parameters {
@@ -255,7 +256,7 @@ func (m *Manifest) checkParameters() error {
 	return nil
 }
 
-// elementOf is the element type of a parameter.
+// elementOf returns the element type of a parameter.
 func (m *Manifest) elementOf(p Parameter) string {
 	if p.DType != "" {
 		return p.DType
@@ -263,8 +264,8 @@ func (m *Manifest) elementOf(p Parameter) string {
 	return m.Float
 }
 
-// checkPosition holds the samples consumed against the steps done. Version 1 does not say whether the
-// number of pipelines changed on the way; each step consumed one batch at least.
+// checkPosition compares the samples consumed with the steps done. Version 1 does not say whether the number of
+// pipelines has changed; each step consumed at least one batch.
 func (m *Manifest) checkPosition() error {
 	batches := m.Samples / int64(m.Batch)
 	if m.Asked == nil {
@@ -287,7 +288,7 @@ func (m *Manifest) checkPosition() error {
 	return nil
 }
 
-// plainName says whether a name stays inside the directory it is in.
+// plainName reports whether a name stays inside its directory.
 func plainName(s string) bool {
 	if s == "" || s == "." || s == ".." || len(s) > 255 {
 		return false

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// moved counts what Moved says.
+// moved is the number that Moved returns.
 var moved atomic.Int64
 
-// Moved is how many bytes of checkpoint files this process has read and written so far. Files here and of other
-// processes count, whole or not. As long as it grows, whoever reads or writes one is slow and does not hang.
+// Moved returns how many bytes of checkpoint files this process has read and written until now. It counts files here
+// and of other processes, complete or not. While it grows, reading or writing is slow but does not hang.
 func Moved() int64 { return moved.Load() }
 
 // counted is a file whose bytes are counted.

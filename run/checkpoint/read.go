@@ -16,16 +16,16 @@ import (
 // Checkpoint is a checkpoint opened for reading. Its methods may be called from several
 // goroutines.
 type Checkpoint struct {
-	Path     string // of its directory; of one that is on other hosts alone, where it would be
+	Path     string // of its directory; for one that is only on other hosts, where it would be
 	Manifest *Manifest
 	text     []byte // of the manifest
-	newer    bool   // drafts of later ones may be of checkpoints that are whole (Spread.Newer)
+	newer    bool   // drafts of later ones may belong to complete checkpoints (Spread.Newer)
 	parts    []*part
 	where    map[string][]section // by tensor, ascending rows
 	names    rowNames
 	ctx      context.Context // ends with Interrupt
 	cancel   context.CancelCauseFunc
-	open     []io.Closer // what is closed with it
+	open     []io.Closer // closed together with it
 	closing  sync.Once
 }
 
@@ -35,11 +35,11 @@ func newCheckpoint(path string, m *Manifest, text []byte) *Checkpoint {
 	return c
 }
 
-// part is a file of a checkpoint. It is held against its checksum, wherever it is, when something of it is first
-// needed, and its header is read.
+// part is a file of a checkpoint. When something of it is first needed, it is compared with its checksum, wherever
+// it is, and its header is read.
 type part struct {
 	want File
-	find func(context.Context) (io.ReaderAt, error) // finds the file as it was written
+	find func(context.Context) (io.ReaderAt, error) // finds the undamaged file
 
 	once  sync.Once
 	from  io.ReaderAt
@@ -47,7 +47,7 @@ type part struct {
 	err   error
 }
 
-// begin does it.
+// begin compares it and reads the header.
 func (p *part) begin(ctx context.Context) error {
 	p.once.Do(func() {
 		if p.from, p.err = p.find(ctx); p.err == nil {
@@ -57,7 +57,7 @@ func (p *part) begin(ctx context.Context) error {
 	return p.err
 }
 
-// header reads a file's list of tensors, and refuses another number of them than the manifest says.
+// header reads a file's list of tensors. It returns an error if their number differs from the manifest's.
 func (f File) header(from io.ReaderAt) (*Index, error) {
 	x, err := ReadIndex(from, f.Bytes)
 	if err == nil && len(x.names) != f.Tensors {
@@ -66,7 +66,7 @@ func (f File) header(from io.ReaderAt) (*Index, error) {
 	return x, err
 }
 
-// add takes a part with tensors of these names.
+// add adds a part with tensors of these names.
 func (c *Checkpoint) add(p *part, names []string) error {
 	for _, name := range names {
 		tensor, first, end, _ := c.names.of(name)
@@ -80,7 +80,7 @@ func (c *Checkpoint) add(p *part, names []string) error {
 	return nil
 }
 
-// fileOf is the name of a section's file, which may be one that is being added.
+// fileOf returns the name of a section's file, which may be the one that is being added.
 func (c *Checkpoint) fileOf(s section, adding *part) string {
 	if s.part < len(c.parts) {
 		adding = c.parts[s.part]
@@ -88,14 +88,14 @@ func (c *Checkpoint) fileOf(s section, adding *part) string {
 	return adding.want.Name
 }
 
-// maxManifest bounds the text of a manifest that is read; a plan of thousands of stages is far below.
+// maxManifest bounds the text of a manifest that is read. A plan of thousands of stages is far smaller.
 const maxManifest = 64 << 20
 
-// DamagedError says that the newest checkpoint of a directory cannot be read. It is not passed over for
-// an older one: going on from that is for somebody to decide.
+// DamagedError says that the newest checkpoint of a directory cannot be read. No older one is used in its place:
+// that is the user's decision.
 type DamagedError struct {
 	Err   error  // what is wrong, with the checkpoint's name
-	Whole string // the newest whole checkpoint before it; empty: there is none
+	Whole string // the newest complete checkpoint before it; empty if none
 }
 
 func (e *DamagedError) Error() string {
@@ -107,9 +107,9 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// Open opens the checkpoint in a directory, or the latest one of a store's directory, and
-// checks all of it: the manifest, every header, every byte's checksum. Of a directory whose
-// latest checkpoint is damaged the error is a DamagedError.
+// Open opens the checkpoint in a directory, or the latest one of a store's directory. It checks all of it: the
+// manifest, every header, and every file's checksum. If the latest checkpoint of a directory is damaged, the error
+// is a DamagedError.
 func Open(path string) (*Checkpoint, error) {
 	if _, err := os.Stat(filepath.Join(path, manifestName)); !errors.Is(err, os.ErrNotExist) || namesSteps(path) {
 		return open(named(path))
@@ -139,8 +139,7 @@ func Open(path string) (*Checkpoint, error) {
 	return nil, damaged
 }
 
-// named is a checkpoint's path under the name that its store gave it, where a link leads there, or a path
-// like ".".
+// named returns a checkpoint's path under the name that its store gave it. It resolves links and paths like ".".
 func named(path string) string {
 	full, err := filepath.Abs(path)
 	if err == nil {
@@ -152,7 +151,7 @@ func named(path string) string {
 	return full
 }
 
-// namesSteps says whether a path is called what a single checkpoint is called.
+// namesSteps reports whether a path has the name of a single checkpoint.
 func namesSteps(path string) bool {
 	_, ok := stepsOf(filepath.Base(path))
 	return ok
@@ -182,7 +181,7 @@ func open(path string) (*Checkpoint, error) {
 	return c, nil
 }
 
-// takeFile reads a file of the checkpoint's own directory, to its end.
+// takeFile adds a file of the checkpoint's own directory and reads it to its end.
 func (c *Checkpoint) takeFile(f File) error {
 	one, err := openFile(filepath.Join(c.Path, f.Name), f)
 	if errors.Is(err, os.ErrNotExist) && f.Host != "" {
@@ -217,7 +216,7 @@ func readManifest(path string) ([]byte, *Manifest, error) {
 	return text, m, err
 }
 
-// openRegular opens a file that is no pipe or device, whose opening or reading may never end.
+// openRegular opens a regular file. Opening or reading a pipe or device may never end.
 func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -230,18 +229,18 @@ func openRegular(path string) (*os.File, int64, error) {
 	return f, info.Size(), err
 }
 
-// local is a file of this host: of several that may be it the first that is as it was written, which check finds.
+// local is a file on this host. If there are several candidates, check finds the first undamaged one.
 type local struct {
 	copies []counted
 	want   File
 
 	mu      sync.Mutex
 	checked bool
-	wrong   error // of check
+	wrong   error // result of check
 	chosen  int
 }
 
-// openFile opens a file that has the length that the manifest says.
+// openFile opens a file that has the manifest's length.
 func openFile(path string, want File) (*local, error) {
 	f, size, err := openRegular(path)
 	if err != nil {
@@ -254,7 +253,7 @@ func openFile(path string, want File) (*local, error) {
 	return &local{copies: []counted{{f}}, want: want}, nil
 }
 
-// ReadAt reads behind check.
+// ReadAt reads the chosen file; check must have been called.
 func (f *local) ReadAt(into []byte, at int64) (int, error) {
 	return f.copies[f.chosen].ReadAt(into, at)
 }
@@ -266,7 +265,7 @@ func (f *local) Close() (err error) {
 	return err
 }
 
-// check holds all of the file against its checksum, once. It ends early with the context, whose error it returns.
+// check compares the whole file with its checksum, once. If the context ends first, it returns the context's error.
 func (f *local) check(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -296,7 +295,7 @@ func (f *local) check(ctx context.Context) error {
 	return wrong
 }
 
-// checksumOf is that of so many bytes.
+// checksumOf returns the checksum of n bytes.
 func checksumOf(ctx context.Context, of io.ReaderAt, n int64) (string, error) {
 	sum := crc32.New(castagnoli)
 	from := io.NewSectionReader(of, 0, n)
@@ -312,7 +311,7 @@ func checksumOf(ctx context.Context, of io.ReaderAt, n int64) (string, error) {
 	return fmt.Sprintf("%08x", sum.Sum32()), ctx.Err()
 }
 
-// isIn says whether a directory has this file, as it was written.
+// isIn reports whether a directory has this file, undamaged.
 func (f File) isIn(dir string) bool {
 	one, err := openFile(filepath.Join(dir, f.Name), f)
 	if err != nil {
@@ -322,7 +321,7 @@ func (f File) isIn(dir string) bool {
 	return one.check(context.Background()) == nil
 }
 
-// Names is every tensor of the checkpoint, sorted.
+// Names returns the names of all tensors of the checkpoint, sorted.
 func (c *Checkpoint) Names() []string {
 	names := make([]string, 0, len(c.where))
 	for n := range c.where {
@@ -332,7 +331,7 @@ func (c *Checkpoint) Names() []string {
 	return names
 }
 
-// Tensor reads one tensor, whichever file it is in, or its rows whichever files they are in.
+// Tensor reads one tensor, or its rows, from whichever files have it.
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	dtype, shape, in, err := c.described(name)
 	if err != nil {
@@ -346,7 +345,7 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 			return Tensor{}, err
 		}
 		if len(in) == 1 {
-			t.Data = one.Data // its own, not copied
+			t.Data = one.Data // not copied
 		} else {
 			t.Data = append(t.Data, one.Data...)
 		}
@@ -354,7 +353,8 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	return t, nil
 }
 
-// Close closes the files, and with a Shelf's checkpoint that; Manifest and Path stay. A second one does nothing.
+// Close closes the files, and the Shelf if the checkpoint came from one; Manifest and Path stay. A second call does
+// nothing.
 func (c *Checkpoint) Close() (err error) {
 	c.Interrupt()
 	c.closing.Do(func() {
@@ -365,7 +365,7 @@ func (c *Checkpoint) Close() (err error) {
 	return err
 }
 
-// Interrupt ends connections to other processes, and whoever reads a tensor, here or there.
+// Interrupt ends connections to other processes and all reads of tensors.
 func (c *Checkpoint) Interrupt() { c.cancel(errEnded) }
 
 var errEnded = errors.New("nobody wants it any more")

@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// section is a tensor of one file: all of a tensor of the checkpoint, or those of its rows that one of the stages had
-// which divide its layer.
+// section is a tensor of one file: either a whole tensor of the checkpoint, or the rows that one stage of a divided
+// layer had.
 type section struct {
-	part       int    // file
-	name       string // in it
-	first, end int    // rows; 0 and 0: all
+	part       int    // index of the file
+	name       string // its name in the file
+	first, end int    // rows; 0 and 0 mean all
 }
 
-// rowNames tells tensors from rows of tensors, by the names of the parameters.
+// rowNames recognises rows of tensors by the names of the parameters.
 type rowNames map[string]*Parameter
 
 func (m *Manifest) rowNames() rowNames {
@@ -33,7 +33,7 @@ func (m *Manifest) rowNames() rowNames {
 
 var ofPipeline = regexp.MustCompile(`^pipeline-\d+/`)
 
-// of finds the parameter, and its rows, that a file's tensor holds; param is nil for any other tensor.
+// of returns the parameter, and its rows, that a file's tensor holds. param is nil for any other tensor.
 func (r rowNames) of(name string) (whole string, first, end int, param *Parameter) {
 	prefix := ofPipeline.FindString(name)
 	own, state, kept := strings.Cut(name[len(prefix):], "#")
@@ -50,7 +50,7 @@ func (r rowNames) of(name string) (whole string, first, end int, param *Paramete
 	return prefix + base, first, end, param
 }
 
-// rows is the shape of so many rows of a parameter.
+// rows returns the shape of these rows of a parameter.
 func (p *Parameter) rows(first, end int) []int64 {
 	if len(p.Shape) == 0 {
 		return nil
@@ -60,8 +60,8 @@ func (p *Parameter) rows(first, end int) []int64 {
 	return shape
 }
 
-// put adds a section to those of its tensor, in the order of rows. If one of them overlaps the new one, it returns that
-// one.
+// put adds a section to those of its tensor, in the order of rows. If one of them overlaps the new one, it returns
+// that one.
 func put(all []section, s section) (more []section, twice *section) {
 	for i, o := range all {
 		if o.end == 0 || s.end == 0 || s.first < o.end && o.first < s.end {
@@ -72,7 +72,7 @@ func put(all []section, s section) (more []section, twice *section) {
 	return slices.Insert(all, at, s), nil
 }
 
-// missing says which rows of a parameter sections leave out; empty: none.
+// missing returns which rows of a parameter the sections lack; empty if none.
 func (p *Parameter) missing(in []section) string {
 	next := 0
 	for _, s := range in {
@@ -87,7 +87,8 @@ func (p *Parameter) missing(in []section) string {
 	return fmt.Sprintf("rows from %d on are in no file; the model has %v", next, p.Shape)
 }
 
-// join has rows of parameters that are read be the parameters. It says which are missing, where all was read, or twice.
+// join combines rows in read to whole parameters. It returns which rows are duplicate and, if all was read, which
+// are missing.
 func (r rowNames) join(read map[string]entry, all bool) (wrong []string) {
 	found, of := map[string][]section{}, map[string]*Parameter{}
 	for _, name := range slices.Sorted(maps.Keys(read)) {
@@ -123,7 +124,7 @@ func (r rowNames) join(read map[string]entry, all bool) (wrong []string) {
 	return wrong
 }
 
-// described is the type and shape of a tensor, and where it lies.
+// described returns the type and shape of a tensor, and where it is stored.
 func (c *Checkpoint) described(name string) (dtype string, shape []int64, in []section, err error) {
 	in = c.where[name]
 	if len(in) == 0 {
@@ -153,7 +154,7 @@ func (c *Checkpoint) described(name string) (dtype string, shape []int64, in []s
 	return dtype, shape, in, nil
 }
 
-// copyTo writes the elements of sections that described has looked at.
+// copyTo writes the elements of sections that described returned.
 func (c *Checkpoint) copyTo(w io.Writer, in []section) error {
 	for _, s := range in {
 		p := c.parts[s.part]

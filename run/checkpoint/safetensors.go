@@ -16,10 +16,10 @@ type Tensor struct {
 	Data  []byte
 }
 
-// entry is what the header of a file says of one tensor.
+// entry is a file header's description of one tensor.
 type entry = safetensors.Entry
 
-// dtypes are the element types by the names that headers use; kept is these names.
+// dtypes maps the names in headers to element types. kept has these names.
 var (
 	dtypes = map[string]engine.DType{}
 	kept   []string
@@ -50,7 +50,7 @@ func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	return nil
 }
 
-// writeHeader writes what stands in front of tensors, whose data is not looked at.
+// writeHeader writes what comes before the tensors' data. It does not use the data.
 func writeHeader(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	var all []safetensors.Named
 	for _, t := range tensors {
@@ -64,12 +64,12 @@ func writeHeader(w io.Writer, tensors []Tensor, metadata map[string]string) erro
 	return err
 }
 
-// byteSize is the bytes of a tensor, or why it can have none.
+// byteSize returns the size of a tensor in bytes, or an error for an impossible one.
 func byteSize(d engine.DType, shape []int64) (int64, error) {
 	return safetensors.Size(d.String(), shape)
 }
 
-// Index is what a safetensors file says it holds, checked against its length.
+// Index is the content of a safetensors file's header, checked against the file's length.
 type Index struct {
 	Metadata map[string]string
 	names    []string // in the order of the data
@@ -86,7 +86,7 @@ func ReadIndex(r io.ReaderAt, size int64) (*Index, error) {
 	return &Index{Metadata: x.Metadata, names: x.Names, entries: x.Entries, start: x.Start}, nil
 }
 
-// Read reads one tensor of the file that x is the index of.
+// Read reads one tensor of the file with index x.
 func (x *Index) Read(r io.ReaderAt, name string) (Tensor, error) {
 	e, ok := x.entries[name]
 	if !ok {

@@ -16,10 +16,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Between two processes one asks for bytes of files, one request at a time, and the other answers. A request is
-// its length, 32 bits, and JSON. An answer is some bytes of busy, one a second while the file is held against its
-// checksum; one of data or of sorry; a length, 64 bits; and so much data or text, with its CRC-32C, 32 bits. All
-// numbers are little-endian.
+// This protocol transfers bytes of files between two processes. One asks, one request at a time, and the other
+// answers. A request is its length (32 bits) and JSON. An answer begins with bytes of busy, one per second, while
+// the file is compared with its checksum. Then comes one byte of data or sorry, a length (64 bits), the data or
+// text, and its CRC-32C (32 bits). All numbers are little-endian.
 const (
 	busy  = 'w'
 	data  = 'b'
@@ -30,18 +30,17 @@ const (
 	maxRequest = 4096
 	maxSorry   = 4096
 	pace       = time.Second     // between two bytes of busy
-	silence    = 8 * time.Second // that one who answers never takes
+	silence    = 8 * time.Second // an answering process is never silent for this long
 )
 
-// request is what is asked for.
+// request asks for bytes of a file.
 type request struct {
 	File   string `json:"file"`
 	Offset int64  `json:"offset"`
 	Bytes  int64  `json:"bytes"`
 }
 
-// Serve answers, over a connection, whoever lacks files of the checkpoint, until that ends. It closes the
-// connection.
+// Serve answers requests for files of the checkpoint over a connection, until it ends. It closes the connection.
 func (s *Shelf) Serve(connection io.ReadWriteCloser) error {
 	defer connection.Close()
 	for {
@@ -74,7 +73,7 @@ func readRequest(from io.Reader, r *request) error {
 	return json.Unmarshal(text, r)
 }
 
-// answer sends what is asked for, or why not.
+// answer sends the requested bytes, or the reason why not.
 func (s *Shelf) answer(to io.Writer, r request) error {
 	f, err := s.file(r)
 	if err == nil {
@@ -87,7 +86,7 @@ func (s *Shelf) answer(to io.Writer, r request) error {
 	return frame(to, data, io.NewSectionReader(f, r.Offset, r.Bytes), r.Bytes)
 }
 
-// file is the one that a request is of.
+// file returns the file of a request.
 func (s *Shelf) file(r request) (*local, error) {
 	of, steps := s.listed(r.File)
 	switch {
@@ -99,7 +98,7 @@ func (s *Shelf) file(r request) (*local, error) {
 	return s.take(steps, *of)
 }
 
-// wait says that it is busy until work is done, which ends where nobody hears that.
+// wait sends busy bytes until work is done. It ends the work if they cannot be sent.
 func (s *Shelf) wait(to io.Writer, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -119,7 +118,7 @@ func (s *Shelf) wait(to io.Writer, work func(context.Context) error) error {
 	}
 }
 
-// frame sends so many bytes of a reader.
+// frame sends n bytes of a reader.
 func frame(to io.Writer, kind byte, from io.Reader, n int64) error {
 	head := binary.LittleEndian.AppendUint64([]byte{kind}, uint64(n))
 	if _, err := to.Write(head); err != nil {
@@ -133,18 +132,18 @@ func frame(to io.Writer, kind byte, from io.Reader, n int64) error {
 	return err
 }
 
-// remote is another process, which has files of a checkpoint.
+// remote is another process that has files of a checkpoint.
 type remote struct {
-	ctx     context.Context // ends the connection, and whoever reads from it
+	ctx     context.Context // ends the connection and all reads
 	process int
 	dial    func() (io.ReadWriteCloser, error)
-	silence time.Duration // that it never takes
+	silence time.Duration // how long the process may send nothing
 
-	mu         sync.Mutex // one request at a time
+	mu         sync.Mutex // guards one request at a time
 	connection io.ReadWriteCloser
 }
 
-// elsewhere is a file of another process, which holds it against its checksum before anything of it is sent.
+// elsewhere is a file of another process, which compares it with its checksum before it sends anything.
 type elsewhere struct {
 	of   *remote
 	want File
@@ -157,7 +156,7 @@ func (e *elsewhere) ReadAt(into []byte, at int64) (int, error) {
 	return len(into), nil
 }
 
-// PeerError is that a process does not give what it has of a file: it says why not, or the connection with it fails.
+// PeerError says that a process does not send part of a file, either with a reason or because the connection failed.
 type PeerError struct {
 	Process int
 	File    string
@@ -168,10 +167,10 @@ func (e *PeerError) Error() string {
 	return fmt.Sprintf("%s, which rank %d has: %v", e.File, e.Process, e.Err)
 }
 
-// Unwrap is why.
+// Unwrap returns the reason.
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// read asks for bytes. What is wrong with a connection stays wrong.
+// read requests bytes. After a failure of the connection every later read fails too.
 func (r *remote) read(q request, into []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,7 +196,7 @@ func (r *remote) read(q request, into []byte) error {
 	return readAnswer(&patient{r.connection, r.silence}, into)
 }
 
-// patient reads for as long as something comes now and then.
+// patient reads as long as no pause is longer than silence.
 type patient struct {
 	io.Reader
 	silence time.Duration

@@ -14,26 +14,26 @@ import (
 	"sync"
 )
 
-// Shelf is the checkpoints that are at a path on this host. A file is opened when it is asked for, held against its
+// Shelf gives access to the checkpoints at a path on this host. A file is opened on request, compared with its
 // checksum once, and stays open until the Shelf is closed. Its methods may be called from several goroutines.
 type Shelf struct {
-	dir    string // the folder of checkpoints
-	only   int    // of how many steps the only one is that the path names; -1: any
+	dir    string // the checkpoint folder
+	only   int    // number of steps if the path names one checkpoint; -1 otherwise
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	mu       sync.Mutex
 	files    map[wanted]*local
-	manifest *Manifest // of the checkpoint that is gone on from; nil before it is known
+	manifest *Manifest // of the checkpoint to resume from; nil until known
 }
 
-// wanted is a file of a checkpoint after so many steps.
+// wanted is a file of a checkpoint after this many steps.
 type wanted struct {
 	steps int
 	File
 }
 
-// NewShelf is that of a path, see Folder.
+// NewShelf returns the Shelf of a path; see Folder.
 func NewShelf(path string) *Shelf {
 	s := &Shelf{files: map[wanted]*local{}}
 	s.dir, s.only = folder(path)
@@ -41,7 +41,8 @@ func NewShelf(path string) *Shelf {
 	return s
 }
 
-// folder is where the checkpoints of a path are, and of how many steps the only one is that it names; -1: any.
+// folder returns the checkpoint folder of a path, and the number of steps if the path names one checkpoint; -1
+// otherwise.
 func folder(path string) (string, int) {
 	path = named(Folder(path))
 	if steps, ok := stepsOf(filepath.Base(path)); ok {
@@ -50,13 +51,13 @@ func folder(path string) (string, int) {
 	return path, -1
 }
 
-// NamesOne says whether a path names a checkpoint itself, and not the newest of a folder.
+// NamesOne reports whether a path names one checkpoint rather than a folder.
 func NamesOne(path string) bool {
 	_, only := folder(path)
 	return only >= 0
 }
 
-// Close closes the files, and ends whoever reads them. A second one does nothing.
+// Close closes the files and ends all reads. A second call does nothing.
 func (s *Shelf) Close() error {
 	s.cancel(errEnded)
 	s.mu.Lock()
@@ -69,42 +70,42 @@ func (s *Shelf) Close() error {
 	return all
 }
 
-// Survey is what a process finds of checkpoints in its folder, by names and lengths alone.
+// Survey lists the checkpoint files in a process's folder, using only names and lengths.
 type Survey struct {
-	Host    string  `json:"host,omitempty"`   // as errors are to call it
-	Folder  string  `json:"folder,omitempty"` // where they are
+	Host    string  `json:"host,omitempty"`   // its name in errors
+	Folder  string  `json:"folder,omitempty"` // the folder's path
 	Copies  []Copy  `json:"copies,omitempty"`
 	Files   []Held  `json:"files,omitempty"`
 	Damaged []Fault `json:"damaged,omitempty"`
 }
 
-// Digest is another one for another Survey.
+// Digest returns a text that differs for different Surveys.
 func (s *Survey) Digest() string {
-	text, _ := json.Marshal(s) // strings and numbers alone
+	text, _ := json.Marshal(s) // only strings and numbers, so no error
 	return digest(text)
 }
 
-// Copy is a manifest that is under its checkpoint's name.
+// Copy is a manifest under its checkpoint's name.
 type Copy struct {
 	Steps    int    `json:"steps"`
 	SHA256   string `json:"sha256"`   // of its text
-	Training string `json:"training"` // that it is of
+	Training string `json:"training"` // the training that it belongs to
 }
 
-// Held is a file, of a checkpoint or of a draft that a crash has left.
+// Held is a file of a checkpoint, or of a draft that a crash has left.
 type Held struct {
 	Steps int    `json:"steps"`
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
 }
 
-// Fault is a checkpoint whose manifest cannot be read, and why.
+// Fault is a checkpoint with an unreadable manifest, and the reason.
 type Fault struct {
 	Steps int    `json:"steps"`
 	Why   string `json:"why"`
 }
 
-// Look surveys what is there: a checkpoint, or a folder of them. Where there is nothing it finds nothing.
+// Look lists what is at the path: a checkpoint, or a folder of them. A missing path gives an empty Survey.
 func (s *Shelf) Look() (Survey, error) {
 	var all Survey
 	entries, err := os.ReadDir(s.dir)
@@ -145,7 +146,7 @@ func (s *Shelf) Look() (Survey, error) {
 	return all, nil
 }
 
-// unnamed is an error without the path, which is said in front of it.
+// unnamed removes the path from an error, because the caller adds it.
 func unnamed(err error) error {
 	var at *os.PathError
 	if errors.As(err, &at) {
@@ -159,7 +160,7 @@ func digest(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Text is a manifest that Look has found.
+// Text returns a manifest that Look has found.
 func (s *Shelf) Text(of Copy) (string, error) {
 	for _, name := range []string{NameOf(of.Steps), NameOf(of.Steps) + replaced} {
 		text, _, err := readManifest(filepath.Join(s.dir, name, manifestName))
@@ -170,13 +171,13 @@ func (s *Shelf) Text(of Copy) (string, error) {
 	return "", fmt.Errorf("checkpoint: the manifest of step %d in %s has changed meanwhile", of.Steps, s.dir)
 }
 
-// Verdict is what Check says of a file.
+// Verdict is the result of Check for a file.
 type Verdict struct {
-	Wrong   string   `json:"wrong,omitempty"`   // why it is not as it was written; empty: it is
-	Tensors []string `json:"tensors,omitempty"` // that are in it
+	Wrong   string   `json:"wrong,omitempty"`   // why it is damaged; empty if it is not
+	Tensors []string `json:"tensors,omitempty"` // names of its tensors
 }
 
-// Check holds files against their checksums, and says of each what it found. It ends early with the context.
+// Check compares files with their checksums and returns the result for each. It ends early with the context.
 func (s *Shelf) Check(ctx context.Context, steps int, files []File) (map[string]Verdict, error) {
 	all := map[string]Verdict{}
 	for _, f := range files {
@@ -202,8 +203,9 @@ func (s *Shelf) Check(ctx context.Context, steps int, files []File) (map[string]
 	return all, nil
 }
 
-// take opens a file of a checkpoint, or of a draft of it, that has the right length; its check finds of several the one
-// with the right checksum. Nothing of it is read: others want other files meanwhile.
+// take opens a file of a checkpoint, or of a draft of it, that has the right length. If there are several, the
+// file's own check finds the one with the right checksum. take reads nothing, because other files may be requested
+// meanwhile.
 func (s *Shelf) take(steps int, f File) (*local, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +223,7 @@ func (s *Shelf) take(steps int, f File) (*local, error) {
 	return one, err
 }
 
-// lying opens all that may be such a file.
+// lying opens every file that may be the wanted one.
 func lying(dir string, steps int, want File) (*local, error) {
 	dirs, err := draftsOf(dir, steps)
 	if err != nil {
@@ -244,11 +246,11 @@ func lying(dir string, steps int, want File) (*local, error) {
 	return found, nil
 }
 
-// At is where a checkpoint after so many steps is, or would be.
+// At returns the path of a checkpoint after this many steps, whether it exists or not.
 func (s *Shelf) At(steps int) string { return filepath.Join(s.dir, NameOf(steps)) }
 
-// Take has the Shelf serve the files of the checkpoint that is gone on from. It returns where that is, or would be, on
-// this host, and its manifest.
+// Take makes the Shelf serve the files of the checkpoint to resume from. It returns the path of the checkpoint on
+// this host, whether it exists or not, and its manifest.
 func (s *Shelf) Take(from *Spread) (path string, m *Manifest, err error) {
 	if m, err = decodeManifest([]byte(from.Manifest)); err != nil {
 		return "", nil, fmt.Errorf("checkpoint: manifest: %w", err)
@@ -259,8 +261,8 @@ func (s *Shelf) Take(from *Spread) (path string, m *Manifest, err error) {
 	return s.At(m.Steps), m, nil
 }
 
-// listed is a file as the manifest of the checkpoint that is gone on from has it, and the steps of that; nil: it has
-// none of that name.
+// listed returns a file from the manifest of the checkpoint to resume from, and the steps of that checkpoint. It
+// returns nil if the manifest has no file of that name.
 func (s *Shelf) listed(name string) (*File, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,8 +277,8 @@ func (s *Shelf) listed(name string) (*File, int) {
 	return nil, s.manifest.Steps
 }
 
-// Open opens a spread checkpoint, which closes the Shelf. What process rank needs is read here where it is whole, else
-// by a connection to a process that has it; nothing is read, and nobody is dialled, before a tensor is wanted.
+// Open opens a spread checkpoint; closing it closes the Shelf. Process rank reads undamaged files here, and others
+// over a connection to a process that has them. It reads and connects only when a tensor is needed.
 func (s *Shelf) Open(from *Spread, rank int, dial func(process int) (io.ReadWriteCloser, error)) (*Checkpoint, error) {
 	path, m, err := s.Take(from)
 	if err != nil {
@@ -302,7 +304,7 @@ func (s *Shelf) Open(from *Spread, rank int, dial func(process int) (io.ReadWrit
 			if err == nil || process == rank || ctx.Err() != nil {
 				return here, err
 			}
-			return &elsewhere{of: there[process], want: f}, nil // what lies here, if anything does, is damaged
+			return &elsewhere{of: there[process], want: f}, nil // the copy here, if any, is damaged
 		}}
 		if err := c.add(p, from.Tensors[f.Name]); err != nil {
 			return nil, errors.Join(fmt.Errorf("checkpoint: %s: %w", filepath.Join(path, f.Name), err), c.Close())

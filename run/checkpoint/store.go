@@ -16,39 +16,39 @@ import (
 const (
 	manifestName = "manifest.json"
 	prefix       = "step-"
-	partial      = ".partial"        // being written, or left by a run that was cut short
+	partial      = ".partial"        // being written, or left by an interrupted run
 	gone         = ".gone" + partial // about to be removed
-	replaced     = ".replaced"       // the older one of two for the same step, about to go
+	replaced     = ".replaced"       // the older one of two for the same step, about to be removed
 )
 
-// Store is a folder of checkpoints, one directory each, named after the steps done. It drops
-// none but its own: those that it has written, and those of the run that it continues.
+// Store is a folder of checkpoints, one directory each, named after the steps done. It removes only its own: those
+// that it has written, and those of the run that it continues.
 //
-// Where several processes write to one folder, each has a Store of it, all write files of the same draft, and
-// one of them commits, continues and prunes.
+// If several processes write to one folder, each has a Store of it. All write files of the same draft, and one of
+// them commits, continues and prunes.
 type Store struct {
 	Dir  string
 	Keep int // how many of its own are kept, the newest ones; 0 keeps all
 
 	own    []string                          // their paths, oldest first
-	older  string                            // where checkpoints of a run are that this one replaces; "": nowhere
+	older  string                            // folder of the checkpoints of a run that this one replaces; empty if none
 	create func(path string) (output, error) // os.Create; tests make it fail
 }
 
-// output is what a file needs to be to be written safely.
+// output is a file that can be written safely.
 type output interface {
 	io.Writer
 	Sync() error
 	Close() error
 }
 
-// DraftName is what the draft of a checkpoint after so many steps is called: nobody who reads looks at it, and no
-// other run writes to it.
+// DraftName returns the name of the draft of a checkpoint after this many steps. Readers skip it, and no other run
+// writes to it.
 func DraftName(steps int, run uint64) string {
 	return fmt.Sprintf("%s%08d.%016x%s", prefix, steps, run, partial)
 }
 
-// Draft is the path of a draft.
+// Draft returns the path of a draft.
 func (s *Store) Draft(name string) (string, error) {
 	if _, ok := stepsOf(name); !ok || !strings.HasSuffix(name, partial) {
 		return "", fmt.Errorf("checkpoint: %q is no name of a draft", name)
@@ -56,7 +56,7 @@ func (s *Store) Draft(name string) (string, error) {
 	return filepath.Join(s.Dir, name), nil
 }
 
-// Drafted says whether a draft is there, under that name.
+// Drafted reports whether a draft exists under that name.
 func (s *Store) Drafted(name string) bool {
 	path, err := s.Draft(name)
 	if err == nil {
@@ -68,7 +68,7 @@ func (s *Store) Drafted(name string) bool {
 // mark is the prefix of a file that a process puts into a draft in its folder; the process's number follows.
 const mark = "process-"
 
-// Mark puts a process's mark into a draft, which it makes.
+// Mark puts a process's mark into a draft, which it creates.
 func (s *Store) Mark(draft string, process int) error {
 	path, err := s.Draft(draft)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Store) Mark(draft string, process int) error {
 	return nil
 }
 
-// Marks is the processes whose marks are in a draft, in no order.
+// Marks returns the processes whose marks are in a draft, in any order.
 func (s *Store) Marks(draft string) ([]int, error) {
 	path, err := s.Draft(draft)
 	if err != nil {
@@ -103,9 +103,8 @@ func (s *Store) Marks(draft string) ([]int, error) {
 	return all, nil
 }
 
-// Continue takes over the checkpoint that a run goes on from, and those of its run before it. They become the
-// store's own where they lie in its folder. Of that checkpoint, files that a crash has left in a draft are given its
-// name.
+// Continue takes over the checkpoint to resume from and those of its run before it. Those in the store's folder
+// become its own. If a crash has left files of that checkpoint in a draft, the draft gets the checkpoint's name.
 func (s *Store) Continue(from *Checkpoint) error {
 	if !s.Has(from) {
 		return nil
@@ -123,17 +122,17 @@ func (s *Store) Continue(from *Checkpoint) error {
 	return err
 }
 
-// Has says whether a checkpoint is of the store's folder.
+// Has reports whether a checkpoint is in the store's folder.
 func (s *Store) Has(from *Checkpoint) bool {
 	here, err := os.Stat(s.Dir)
 	there, errThere := os.Stat(filepath.Dir(from.Path))
 	return err == nil && errThere == nil && os.SameFile(here, there)
 }
 
-// SetOthersAside moves checkpoints that are not the store's own to a folder beside it. Where none of the folder's is
-// gone on from, they are of a run that this one replaces, and go once this one has a checkpoint there. Where
-// drafts of later ones may be of checkpoints that are whole (Spread.Newer), with files of other hosts, they are moved
-// too.
+// SetOthersAside moves checkpoints that are not the store's own to a folder beside it. If the run does not resume
+// from one of this folder, they belong to a run that this one replaces; they are removed once this run has a
+// checkpoint there. It also moves drafts of later checkpoints that may be complete, with files on other hosts
+// (Spread.Newer).
 func (s *Store) SetOthersAside(from *Checkpoint) error {
 	found, err := list(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -176,8 +175,8 @@ func (s *Store) SetOthersAside(from *Checkpoint) error {
 	}
 }
 
-// adopt completes a checkpoint whose files the folder has. It commits the draft that they are in, or writes a damaged
-// or missing manifest anew. Another checkpoint of that step gives way to it.
+// adopt completes a checkpoint whose files are in the folder. It commits the draft that has them, or rewrites a
+// damaged or missing manifest. It replaces another checkpoint of that step.
 func (s *Store) adopt(from *Checkpoint) error {
 	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps))
 	text, _, unreadable := readManifest(filepath.Join(final, manifestName))
@@ -200,8 +199,8 @@ func (s *Store) adopt(from *Checkpoint) error {
 	return err
 }
 
-// Commit writes a draft's manifest (Seal) and gives the checkpoint its name. It returns its path. After an
-// error everything older is as it was, and the draft is there yet. A second Commit of the same changes nothing.
+// Commit writes a draft's manifest (Seal), gives the checkpoint its name, and returns its path. After an error
+// everything older is unchanged, and the draft still exists. A second Commit of the same draft changes nothing.
 func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	path, err := s.Draft(draft)
 	if err != nil {
@@ -216,7 +215,7 @@ func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	if m.Steps != steps {
 		return "", fmt.Errorf("checkpoint: a manifest of step %d for draft %s", m.Steps, draft)
 	}
-	if err := MakeDraft(path); err != nil { // nobody who has this folder may have had a file to write
+	if err := MakeDraft(path); err != nil { // perhaps no process with this folder had a file to write
 		return "", err
 	}
 	if err := s.seal(path, manifest); err != nil {
@@ -241,13 +240,13 @@ func (s *Store) seal(dir string, manifest []byte) error {
 	})
 }
 
-// name gives a draft that is whole, with this manifest, its checkpoint's name.
+// name gives a complete draft with this manifest its checkpoint's name.
 func (s *Store) name(draft, final string, manifest []byte) error {
 	if err := syncDir(draft); err != nil {
 		return err
 	}
-	// A checkpoint of the same step, left by a run that was resumed from an older one,
-	// gives way only once the new one is whole; Latest knows both names.
+	// A checkpoint of the same step, left by a run that was resumed from an older one, is removed only once the new one
+	// is complete. Latest knows both names.
 	old := final + replaced
 	if _, err := os.Stat(final); err == nil {
 		if err := os.RemoveAll(old); err != nil {
@@ -256,8 +255,8 @@ func (s *Store) name(draft, final string, manifest []byte) error {
 		if err := os.Rename(final, old); err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
-		// What is moved by now nobody else can put there: it is this very checkpoint where another process that did
-		// not know that the folder is this one's too was faster, and this draft has none of the files.
+		// If a checkpoint of the same manifest was moved now, another process committed it first, without knowing that the
+		// folder is shared. This draft then has none of the files.
 		if text, _, err := readManifest(filepath.Join(old, manifestName)); err == nil && bytes.Equal(text, manifest) {
 			if err := os.Rename(old, final); err != nil {
 				return fmt.Errorf("checkpoint: %w", err)
@@ -277,7 +276,7 @@ func (s *Store) name(draft, final string, manifest []byte) error {
 	return nil
 }
 
-// Abandon removes a draft that will not become a checkpoint. Processes that share the folder may all do so.
+// Abandon removes a draft that will not become a checkpoint. All processes that share the folder may call it.
 func (s *Store) Abandon(draft string) error {
 	path, err := s.Draft(draft)
 	if err != nil {
@@ -286,11 +285,11 @@ func (s *Store) Abandon(draft string) error {
 	return drop(path)
 }
 
-// Prune removes all drafts, which are of runs that are over, and the oldest of the store's own checkpoints beyond
-// Keep. It also removes those that it has set aside of a run that this one replaces.
+// Prune removes all drafts, which belong to finished runs, and the oldest of the store's own checkpoints beyond
+// Keep. It also removes those that it has set aside for a run that this one replaces.
 func (s *Store) Prune() error { return s.PruneBehind(math.MaxInt) }
 
-// PruneBehind is Prune where drafts of checkpoints after more than so many steps are being written: they stay.
+// PruneBehind is Prune without the drafts of more than this many steps, which are being written.
 func (s *Store) PruneBehind(steps int) error {
 	for s.Keep > 0 && len(s.own) > s.Keep {
 		if err := drop(s.own[0]); err != nil {

@@ -17,7 +17,7 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Seal is the text of a manifest that lists these files.
+// Seal returns the text of a manifest that lists these files.
 func Seal(m Manifest, files []File) ([]byte, error) {
 	m.Version = Version
 	m.Files = slices.SortedFunc(slices.Values(files), func(a, b File) int { return strings.Compare(a.Name, b.Name) })
@@ -31,7 +31,7 @@ func Seal(m Manifest, files []File) ([]byte, error) {
 	return text, nil
 }
 
-// MakeDraft makes a draft's directory, if it is not there.
+// MakeDraft creates a draft's directory, if it does not exist.
 func MakeDraft(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return failed(dir, err)
@@ -39,8 +39,8 @@ func MakeDraft(dir string) error {
 	return nil
 }
 
-// WriteFile writes one stage's tensors into a draft's directory and waits until they are on disk. Several
-// goroutines, and processes, may write files of different names at once.
+// WriteFile writes one stage's tensors into a draft's directory and waits until they are on disk. Several goroutines
+// and processes may write files of different names concurrently.
 func WriteFile(dir, name string, tensors []Tensor) (File, error) {
 	return writeTensors(createFile, dir, name, tensors)
 }
@@ -76,7 +76,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write makes a file and leaves it on disk, synced.
+// write creates a file and syncs it to disk.
 func write(create func(path string) (output, error), path string, fill func(io.Writer) error) error {
 	f, err := create(path)
 	if err != nil {
@@ -94,14 +94,14 @@ func write(create func(path string) (output, error), path string, fill func(io.W
 	return nil
 }
 
-// runNumber is what DraftName adds of a run, which says nothing to whoever reads an error.
+// runNumber matches the run's number in a DraftName, which does not help the reader of an error.
 var runNumber = regexp.MustCompile(`\.[0-9a-f]{16}\.partial`)
 
-// failed says which file could not be written, and what to do where the disk is full.
+// failed adds the file to an error of writing, and advice if the disk is full.
 func failed(path string, err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
-		err = at.Err // the path is said once
+		err = at.Err // the path is added only once
 	}
 	remedy := ""
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) {

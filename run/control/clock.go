@@ -2,23 +2,24 @@ package control
 
 import "math"
 
-// Reading is what a process's clock said at AtS, while the leader's went from AskedS to HeardS.
+// Reading is one reading of a process's clock. The clock showed AtS at a moment between AskedS and HeardS on the
+// leader's clock.
 type Reading struct{ AskedS, AtS, HeardS float64 }
 
-// offsetS is what the clock lacks to the leader's, within errorS.
+// offsetS returns what to add to the clock to get the leader's, with an error of at most errorS.
 func (r Reading) offsetS() float64 { return (r.AskedS+r.HeardS)/2 - r.AtS }
 func (r Reading) errorS() float64  { return (r.HeardS - r.AskedS) / 2 }
 
 const (
-	together     = 0.1  // seconds: of readings that are no farther apart the quickest counts alone
-	drifts       = 1e-4 // seconds a second: two clocks drift apart by less
-	mostReadings = 128  // are kept
+	together     = 0.1  // seconds; of readings closer than this only the quickest is kept
+	drifts       = 1e-4 // seconds per second; two clocks drift apart by less
+	mostReadings = 128  // number of readings kept
 )
 
-// Clock is a process's clock as its Readings show it. The leader's own, which nobody reads, is right.
+// Clock estimates a process's clock from its Readings. The leader's own clock is never read and counts as exact.
 type Clock struct{ readings []Reading } // by time
 
-// Read takes a Reading that is later than those before it.
+// Read adds a Reading, which must be later than those before it.
 func (c *Clock) Read(r Reading) {
 	if n := len(c.readings); n > 0 && r.HeardS-c.readings[n-1].HeardS < together {
 		if r.errorS() < c.readings[n-1].errorS() {
@@ -26,7 +27,7 @@ func (c *Clock) Read(r Reading) {
 		}
 		return
 	}
-	if len(c.readings) == mostReadings { // of each two the quicker one stays, and the first and last
+	if len(c.readings) == mostReadings { // of each pair keep the quicker one, and keep the first and last
 		kept, i := c.readings[:1], 1
 		for ; i+1 < mostReadings; i += 2 {
 			best := c.readings[i]
@@ -40,7 +41,7 @@ func (c *Clock) Read(r Reading) {
 	c.readings = append(c.readings, r)
 }
 
-// OffsetS is how far the clock is behind the leader's at a moment, by the best Reading so far.
+// OffsetS returns how far the clock is behind the leader's at a moment, by the best Reading until now.
 func (c *Clock) OffsetS(nowS float64) float64 {
 	best, least := 0.0, math.Inf(1)
 	for _, r := range c.readings {
@@ -51,16 +52,16 @@ func (c *Clock) OffsetS(nowS float64) float64 {
 	return best
 }
 
-// Line says how the clock's times become the leader's, up to a moment of the leader's: t becomes t (1 + drift) +
-// offsetS, and is then off by errorS at most, where the clocks drift apart evenly. The line goes through the first and
-// the last Reading. The error grows by as much as any other Reading contradicts the line.
+// Line returns the conversion of the clock's times to the leader's, up to a moment of the leader's. Time t becomes t
+// (1 + drift) + offsetS, with an error of at most errorS if the drift is constant. The line goes through the first
+// and the last Reading. errorS grows by the most that any other Reading differs from the line.
 func (c *Clock) Line(untilS float64) (offsetS, drift, errorS float64) {
 	if len(c.readings) == 0 {
 		return 0, 0, 0
 	}
 	first, last := c.readings[0], c.readings[len(c.readings)-1]
 	offsetS, errorS = first.offsetS(), max(first.errorS(), last.errorS())
-	unsure := drifts // of the pace
+	unsure := drifts // error of the drift
 	if span := last.AtS - first.AtS; span > 0 {
 		drift = (last.offsetS() - first.offsetS()) / span
 		offsetS -= drift * first.AtS

@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// MaxLine bounds the text of a Message.
+// MaxLine is the maximum length of an encoded Message.
 const MaxLine = 64 << 20
 
-// head begins the form of a Message on a Link between processes. The body stands behind it: one within it would be
-// copied once more, and a Program is long.
+// head is the first part of an encoded Message on a Link between processes. The body follows it. A nested body would
+// be copied once more, and a Program is long.
 type head struct {
 	N     uint64 `json:"n"`
 	From  int    `json:"from"`
@@ -21,7 +21,7 @@ type head struct {
 	Kind  string `json:"kind"`
 }
 
-// readers read a body of each kind.
+// readers decode a body of each kind.
 var readers = map[string]func([]byte) (Body, error){}
 
 func init() {
@@ -66,7 +66,7 @@ func register[T Body]() {
 	}
 }
 
-// strictly reads one JSON value of known fields and nothing behind it.
+// strictly decodes one JSON value that has only known fields and nothing after it.
 func strictly(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -95,7 +95,7 @@ func Encode(m Message) ([]byte, error) {
 	return slices.Concat(text, body, []byte("\n")), nil
 }
 
-// Decode reads a line that Encode wrote, without its end.
+// Decode reads a line that Encode wrote, without its newline.
 func Decode(text []byte) (Message, error) {
 	var l head
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -118,7 +118,7 @@ func Decode(text []byte) (Message, error) {
 	return Message{N: l.N, From: l.From, Epoch: l.Epoch, Body: body}, nil
 }
 
-// clip shortens a text from outside for a message.
+// clip shortens a received text for an error message.
 func clip(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "..."

@@ -2,27 +2,27 @@ package control
 
 import "fmt"
 
-// Follower is a process's side.
+// Follower is the protocol state of one process.
 type Follower struct {
 	process int
 	idle    bool   // it has no workers, and ends a Program as it begins
 	in, out uint64 // messages received and sent
 	epoch   uint32
 
-	under    bool // a Program is under way
-	stopping bool // and to stop
+	under    bool // a Program is running
+	stopping bool // the Program is being stopped
 	limited  bool
 	failed   bool
-	leaving  bool // was told to
+	leaving  bool // Leave was received
 	left     bool
 }
 
-// NewFollower is that of a process, which has so many workers.
+// NewFollower returns the Follower of a process with this number of workers.
 func NewFollower(process, workers int) *Follower {
 	return &Follower{process: process, idle: workers == 0}
 }
 
-// Say makes a Message of a body; false where nobody needs it any more.
+// Say makes a Message of a body. It returns false if the Message is not needed any more.
 func (f *Follower) Say(body Body) (Message, bool) {
 	switch body.(type) {
 	case Failed:
@@ -47,11 +47,10 @@ func (f *Follower) Say(body Body) (Message, bool) {
 	return Message{N: f.out, From: f.process, Epoch: f.epoch, Body: body}, true
 }
 
-// Unsay takes the last Message back, which could not be sent.
+// Unsay takes back the last Message, which could not be sent.
 func (f *Follower) Unsay() { f.out-- }
 
-// Receive takes what the leader says and returns what is to be done: the body of the Message, or nil for
-// nothing.
+// Receive handles a message of the leader. It returns what to do: the body of the Message, or nil.
 func (f *Follower) Receive(m Message) (Body, error) {
 	refuse := func(why string) error {
 		return fmt.Errorf("control: message %d of the leader, %s of program %d: %s", m.N, m.Body.kind(), m.Epoch, why)
@@ -109,7 +108,7 @@ func (f *Follower) Receive(m Message) (Body, error) {
 		return m.Body, nil
 	case Release:
 		if !f.under && f.idle {
-			return nil, nil // the others' drain
+			return nil, nil // a drain that other workers still have to reach
 		}
 		if !f.under {
 			return nil, refuse("no program is under way")
@@ -119,5 +118,5 @@ func (f *Follower) Receive(m Message) (Body, error) {
 	return nil, refuse("a leader does not say this")
 }
 
-// Epoch is that of the Program that is, or was last, under way.
+// Epoch returns the epoch of the current or last Program.
 func (f *Follower) Epoch() uint32 { return f.epoch }

@@ -14,16 +14,16 @@ type Leader struct {
 	epoch   uint32
 	process []told
 
-	under    bool // a Program is under way
-	period   int  // its minibatches that one update of every stage covers
+	under    bool // a Program is running
+	period   int  // how many of its minibatches one update of every stage covers
 	trains   bool
 	barrier  *machine.Barrier
 	stopping bool // Stop was sent in it
-	limited  bool // and Limit
+	limited  bool // Limit was sent
 	asked    bool // Beat was sent, and not all have answered
-	shows    bool // and so was Show
+	shows    bool // Show was sent, and not all have answered
 	show     Show
-	order    Body // was sent, and not all have said Done; nil: none
+	order    Body // sent, and not all have answered Done; nil means none
 	failed   *Failed
 	leaving  bool
 }
@@ -33,13 +33,13 @@ type told struct {
 	n                  uint64 // its last message
 	ready, ended, left bool
 	done               Ended
-	begun              *Begun // at the Stop of the Program under way
-	needs              *Needs // at the last Beat
-	shown              bool   // at the last Show
-	did                *Done  // of the last order
+	begun              *Begun // for the Stop of the current Program
+	needs              *Needs // for the last Beat
+	shown              bool   // the last Show was answered
+	did                *Done  // for the last order
 }
 
-// NewLeader leads so many processes, which have so many workers in all.
+// NewLeader returns a Leader of this many processes with this many workers in all.
 func NewLeader(processes, workers int) *Leader {
 	return &Leader{workers: workers, process: make([]told, processes)}
 }
@@ -49,11 +49,11 @@ func (l *Leader) say(body Body) []Message {
 	return []Message{{N: l.out, Epoch: l.epoch, Body: body}}
 }
 
-// Unsay takes the last Message back, which could not be sent to anybody.
+// Unsay takes back the last Message, which could not be sent to any process.
 func (l *Leader) Unsay() { l.out-- }
 
-// Begin starts a Program by a Load, Evaluate or Save: all processes are Ready, and the one before is over.
-// period is of its minibatches; only what trains can be stopped in the middle.
+// Begin starts a Program by a Load, Evaluate or Save. All processes must be Ready, and the Program before must be
+// over. period counts minibatches. Only a Program that trains can be stopped before its end.
 func (l *Leader) Begin(body Body, period int) []Message {
 	l.mustBeIdle(body)
 	_, l.trains = body.(Load)
@@ -74,7 +74,7 @@ func (l *Leader) mustBeIdle(body Body) {
 	}
 }
 
-// meanwhile says whether processes can carry out an order while a Program is under way.
+// meanwhile reports whether processes can carry out an order while a Program is running.
 func meanwhile(body Body) bool {
 	switch body.(type) {
 	case Commit, Prune:
@@ -83,7 +83,7 @@ func meanwhile(body Body) bool {
 	return false
 }
 
-// Order has all processes do something: Mark or Look between two Programs, Commit or Prune at any time.
+// Order makes all processes carry out an order: Mark or Look between two Programs, Commit or Prune at any time.
 func (l *Leader) Order(body Body) []Message {
 	l.mustBeIdle(body)
 	l.order = body
@@ -91,16 +91,16 @@ func (l *Leader) Order(body Body) []Message {
 		p := &l.process[i]
 		p.did = nil
 		if p.needs != nil {
-			p.needs.Owes = false // what it said was of the order before
+			p.needs.Owes = false // the value was for the order before
 		}
 	}
 	return l.say(body)
 }
 
-// Ordered says whether an order is under way.
+// Ordered reports whether an order is in progress.
 func (l *Leader) Ordered() bool { return l.order != nil }
 
-// Keepers is each process's answer to Look: the process that keeps its folder.
+// Keepers returns each process's answer to Look: the process that keeps its folder.
 func (l *Leader) Keepers() []int {
 	keepers := make([]int, len(l.process))
 	for i, p := range l.process {
@@ -109,7 +109,7 @@ func (l *Leader) Keepers() []int {
 	return keepers
 }
 
-// Refused is why the last order has not been carried out, though nothing has changed by it; nil: it has.
+// Refused returns the reason why the last order was not carried out, with nothing changed; nil if it was.
 func (l *Leader) Refused() *Failed {
 	for _, p := range l.process {
 		if p.did.Refused != nil {
@@ -119,7 +119,7 @@ func (l *Leader) Refused() *Failed {
 	return nil
 }
 
-// Stop has the Program under way end as soon as may be, if it trains; a second one does nothing.
+// Stop makes the current Program end as soon as possible, if it trains. A second call does nothing.
 func (l *Leader) Stop() []Message {
 	if !l.under || !l.trains || l.stopping || l.failed != nil {
 		return nil
@@ -128,7 +128,7 @@ func (l *Leader) Stop() []Message {
 	return l.say(Stop{})
 }
 
-// Beat asks all processes for their Needs, unless they have been asked and not all have answered.
+// Beat asks all processes for their Needs, unless an earlier Beat is not fully answered.
 func (l *Leader) Beat() []Message {
 	if l.asked || l.failed != nil || l.leaving {
 		return nil
@@ -140,7 +140,7 @@ func (l *Leader) Beat() []Message {
 	return l.say(Beat{})
 }
 
-// Show asks all processes for their record of a step, unless they have been asked and not all have answered.
+// Show asks all processes for their record of a step, unless an earlier Show is not fully answered.
 func (l *Leader) Show(body Show) []Message {
 	if l.shows || l.failed != nil || l.leaving {
 		return nil
@@ -152,10 +152,10 @@ func (l *Leader) Show(body Show) []Message {
 	return l.say(body)
 }
 
-// Showing says whether somebody owes the answer to a Show.
+// Showing reports whether an answer to a Show is missing.
 func (l *Leader) Showing() bool { return l.shows }
 
-// Fail ends the run with a reason of the leader's, unless it has one. Behind Leave nobody is told.
+// Fail ends the run with a reason of the leader's, unless it has one already. After Leave no process is told.
 func (l *Leader) Fail(f Failed) []Message {
 	if l.failed != nil {
 		return nil
@@ -167,7 +167,7 @@ func (l *Leader) Fail(f Failed) []Message {
 	return l.say(f)
 }
 
-// Leave ends every process's part, and is the last that they are told; nothing is under way.
+// Leave ends the run and is the last message to the processes. Nothing may be in progress.
 func (l *Leader) Leave(body Leave) []Message {
 	if l.leaving {
 		return nil
@@ -176,12 +176,12 @@ func (l *Leader) Leave(body Leave) []Message {
 	return l.say(body)
 }
 
-// refused is why a Message cannot be what its process says now.
+// refused returns the error of a Message that its process may not send now.
 func (m Message) refused(why string) error {
 	return fmt.Errorf("control: message %d of process %d, %s of program %d: %s", m.N, m.From, m.Body.kind(), m.Epoch, why)
 }
 
-// Receive takes what a process says. With an error whoever drives the Leader calls Fail.
+// Receive handles a message of a process. If it returns an error, the caller calls Fail.
 func (l *Leader) Receive(m Message) ([]Message, error) {
 	if m.From < 0 || m.From >= len(l.process) {
 		return nil, fmt.Errorf("control: a message from process %d of %d", m.From, len(l.process))
@@ -212,7 +212,7 @@ func (l *Leader) Receive(m Message) ([]Message, error) {
 	return l.receiveOfProgram(p, m)
 }
 
-// receiveLeaving takes what a process says behind Leave: parts of its record, and that it has left.
+// receiveLeaving handles a message after Leave: a part of the record, or Left.
 func (l *Leader) receiveLeaving(p *told, m Message) error {
 	if !l.leaving {
 		return m.refused("nobody was told to leave")
@@ -228,7 +228,7 @@ func (l *Leader) receiveLeaving(p *told, m Message) error {
 	return nil
 }
 
-// receiveAnswer takes what a process answers at any time, whether a Program is under way or not.
+// receiveAnswer handles an answer that may come at any time, with or without a running Program.
 func (l *Leader) receiveAnswer(p *told, m Message) error {
 	switch body := m.Body.(type) {
 	case Ready:
@@ -266,13 +266,13 @@ func (l *Leader) receiveAnswer(p *told, m Message) error {
 	return nil
 }
 
-// receiveOfProgram takes what a process says of the Program under way.
+// receiveOfProgram handles a message about the current Program.
 func (l *Leader) receiveOfProgram(p *told, m Message) ([]Message, error) {
 	switch {
 	case m.Epoch != l.epoch || !l.under:
 		return nil, m.refused(fmt.Sprintf("program %d is the last", l.epoch))
 	case p.ended:
-		if body, late := m.Body.(Begun); late && l.stopping && p.begun == nil { // Stop and Ended have met
+		if body, late := m.Body.(Begun); late && l.stopping && p.begun == nil { // Stop and Ended have crossed
 			p.begun = &body
 			return l.limit(), nil
 		}
@@ -304,7 +304,7 @@ func (l *Leader) receiveOfProgram(p *told, m Message) ([]Message, error) {
 	return nil, m.refused("a process does not say this")
 }
 
-// limit answers a Stop once all processes have said how far they are.
+// limit answers a Stop once all processes have sent Begun.
 func (l *Leader) limit() []Message {
 	most := -1
 	for _, p := range l.process {
@@ -319,7 +319,7 @@ func (l *Leader) limit() []Message {
 	return out
 }
 
-// close notes that the Program is over, once all have ended and no answer is due.
+// close notes that the Program is over, once all have ended and no answer is missing.
 func (l *Leader) close() {
 	for _, p := range l.process {
 		if !p.ended {
@@ -329,7 +329,7 @@ func (l *Leader) close() {
 	l.under = l.stopping && !l.limited
 }
 
-// Asked says whether somebody owes the answer to a Beat.
+// Asked reports whether an answer to a Beat is missing.
 func (l *Leader) Asked() bool { return l.asked && l.failed == nil }
 
 func (l *Leader) answered() bool {
@@ -341,7 +341,7 @@ func (l *Leader) answered() bool {
 	return true
 }
 
-// Ready says whether all processes are.
+// Ready reports whether all processes are ready.
 func (l *Leader) Ready() bool {
 	for _, p := range l.process {
 		if !p.ready {
@@ -351,13 +351,13 @@ func (l *Leader) Ready() bool {
 	return true
 }
 
-// Under says whether a Program is under way.
+// Under reports whether a Program is running.
 func (l *Leader) Under() bool { return l.under }
 
-// Failed is why the run is over; nil while it is not.
+// Failed returns why the run is over; nil while it is not.
 func (l *Leader) Failed() *Failed { return l.failed }
 
-// Gone says whether all processes have left.
+// Gone reports whether all processes have left.
 func (l *Leader) Gone() bool {
 	for _, p := range l.process {
 		if !p.left {
@@ -367,13 +367,13 @@ func (l *Leader) Gone() bool {
 	return true
 }
 
-// HasLeft says whether a process has.
+// HasLeft reports whether a process has left.
 func (l *Leader) HasLeft(process int) bool { return l.process[process].left }
 
-// Lose counts a process that nobody hears of any more as gone.
+// Lose marks a process as gone that sends no messages any more.
 func (l *Leader) Lose(process int) { l.process[process].left = true }
 
-// Outcome is the result of a Program that is over: the minibatches that all processes completed, and why the last
+// Outcome returns the result of a finished Program: the minibatches that all processes completed, and why the last
 // update was taken back for good.
 func (l *Leader) Outcome() (minibatches int, refused *Failed) {
 	for i, p := range l.process {

@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// ErrClosed is how a Link ends whose other end was closed.
+// ErrClosed ends a Link after its other end was closed.
 var ErrClosed = errors.New("control: the link is closed")
 
 // Link carries Messages between a process and the leader. Its methods may be called from any goroutine.
 type Link interface {
-	// Start has every Message that comes delivered, in order, one at a time, on any goroutine; an error is the
-	// last. deliver does not call Close. Start is called once; what came before it waits.
+	// Start begins to deliver Messages in order, one at a time, on any goroutine. The last call has an error. deliver
+	// must not call Close. Start is called once; earlier Messages wait for it.
 	Start(deliver func(Message, error))
-	// Send hands a Message over and does not wait for who gets it; that nobody does is delivered. An error is the
-	// Message's own, which has no text that can be sent: nothing is lost, and it was handed to nobody.
+	// Send hands a Message over without waiting for the receiver. A later failure of the Link is delivered through
+	// Start. Send returns an error only if the Message cannot be encoded; then nothing was sent.
 	Send(Message) error
-	// Close ends the Link. What was sent before still comes, and then ErrClosed, unless the other end is lost; Close
-	// waits for that, however slowly it comes. A second call has the first one wait no longer.
+	// Close ends the Link. What was sent before is still delivered, and then ErrClosed, unless the other end is lost.
+	// Close waits for that, however long it takes. A second call ends the wait of the first.
 	Close() error
 }
 
-// Pair is the two ends of a Link within a process. A Message is delivered on its sender's goroutine.
+// Pair returns the two ends of a Link within a process. A Message is delivered on its sender's goroutine.
 func Pair() (a, b Link) {
 	one, other := &end{}, &end{}
 	one.other, other.other = other, one
@@ -34,7 +34,7 @@ type end struct {
 
 	mu         sync.Mutex
 	waiting    []Message
-	closed     bool // nothing more will come
+	closed     bool // no more Messages will come
 	deliver    func(Message, error)
 	delivering bool
 }
@@ -70,8 +70,8 @@ func (e *end) Close() error {
 	return nil
 }
 
-// drain delivers what waits, unless somebody is at it, who then goes on with it. It is called with mu held
-// and lets go of it.
+// drain delivers the waiting Messages, unless another goroutine is delivering and will deliver these too. It is
+// called with mu held and unlocks it.
 func (e *end) drain() {
 	defer e.mu.Unlock()
 	if e.deliver == nil || e.delivering {

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// LostError says that a process is lost: its Link has ended, or it owes an answer for too long.
+// LostError reports a lost process: its Link has ended, or it owes an answer for too long.
 //
-// It goes to the other processes with Failed, so that each can tell a peer's end from a failure of its own.
+// It is sent to the other processes with Failed, so that each can tell the loss of a peer from a failure of its own.
 type LostError struct {
 	Process int    `json:"process"`
-	Name    string `json:"name"` // how the run calls it
-	Why     string `json:"why"`  // how it was noticed
-	Err     error  `json:"-"`    // the same, in the process that noticed it
-	Due     *Due   `json:"-"`    // what this process, or for the leader any, waited for longest; nil: nothing
+	Name    string `json:"name"` // its name in the run's errors
+	Why     string `json:"why"`  // how the loss was noticed
+	Err     error  `json:"-"`    // the same as an error, in the process that noticed it
+	Due     *Due   `json:"-"`    // what this process (for the leader: any process) has awaited longest; nil if nothing
 }
 
 // Due is the instruction of a lost process that a worker was waiting for.
 type Due struct {
-	Worker      int     `json:"worker"`      // that waited
+	Worker      int     `json:"worker"`      // the waiting worker
 	Of          int     `json:"of"`          // the worker that it waited for
-	Instruction string  `json:"instruction"` // of that one, or the collective that has both
-	Stage       int     `json:"stage"`       // its stage
+	Instruction string  `json:"instruction"` // an instruction of that worker, or a collective of both
+	Stage       int     `json:"stage"`       // the instruction's stage
 	WaitedS     float64 `json:"waited_s"`
 }
 
@@ -30,12 +30,12 @@ func (d *Due) String() string {
 	return fmt.Sprintf("worker %d had waited for %s of worker %d for %v", d.Worker, d.Instruction, d.Of, waited)
 }
 
-// NewLost is the LostError of a process that is called name.
+// NewLost returns the LostError of a process with this name.
 func NewLost(process int, name string, err error) *LostError {
 	return &LostError{Process: process, Name: name, Why: err.Error(), Err: err}
 }
 
 func (e *LostError) Error() string { return fmt.Sprintf("%s is lost: %s", e.Name, e.Why) }
 
-// Unwrap is how it was noticed.
+// Unwrap returns how the loss was noticed.
 func (e *LostError) Unwrap() error { return e.Err }

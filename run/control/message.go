@@ -11,30 +11,30 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Message is what one process says to another.
+// Message is a message of one process to another.
 type Message struct {
-	N     uint64 // of its sender's messages, from 1 on
-	From  int    // process
-	Epoch uint32 // of the Program that is, or was last, under way; 0: none yet
+	N     uint64 // its number among the sender's messages, from 1 on
+	From  int    // number of the sending process
+	Epoch uint32 // epoch of the current or last Program; 0 before the first
 	Body  Body
 
-	shared *shared // nil: encoded by each Link for itself
+	shared *shared // nil if each Link encodes the message itself
 }
 
-// shared is the text of a Message that goes over several Links.
+// shared is the text of a Message that is sent over several Links.
 type shared struct {
 	once sync.Once
 	text []byte
 	err  error
 }
 
-// Shared makes a Message that is encoded once, over however many Links it goes.
+// Shared returns a Message that is encoded only once for all Links.
 func (m Message) Shared() Message {
 	m.shared = &shared{}
 	return m
 }
 
-// encoded is its line.
+// encoded returns the Message as a line.
 func (m Message) encoded() ([]byte, error) {
 	s := m.shared
 	if s == nil {
@@ -44,26 +44,26 @@ func (m Message) encoded() ([]byte, error) {
 	return s.text, s.err
 }
 
-// Body is what a Message says: one of the types below.
+// Body is the content of a Message: one of the types below.
 type Body interface{ kind() string }
 
 // Load starts a Program that trains.
 type Load struct {
 	Program string `json:"program"`         // its text
-	Base    int    `json:"base"`            // the step that its minibatch 0 is
-	Slots   int    `json:"slots,omitempty"` // messages that may lie with a receiver on an edge; 0: no bound
-	Run     uint64 `json:"run,omitempty"`   // whose drafts stages write, where they save themselves in it
+	Base    int    `json:"base"`            // the step of its minibatch 0
+	Slots   int    `json:"slots,omitempty"` // messages that may wait at the receiver of an edge; 0 means no bound
+	Run     uint64 `json:"run,omitempty"`   // the run whose drafts stages write if they save themselves
 }
 
-// Evaluate starts a Program that evaluates behind so many steps.
+// Evaluate starts a Program that evaluates after Base steps.
 type Evaluate struct {
 	Program string `json:"program"`
 	Base    int    `json:"base"`
 	Slots   int    `json:"slots,omitempty"`
 }
 
-// Save starts a Program that saves what so many steps have left, each stage as files of a draft: a directory of
-// that name in each process's folder of checkpoints.
+// Save starts a Program that saves the state after Base steps. Each stage writes files into a draft: a directory of
+// that name in each process's checkpoint folder.
 type Save struct {
 	Program string `json:"program"`
 	Base    int    `json:"base"`
@@ -71,8 +71,8 @@ type Save struct {
 	Draft   string `json:"draft"`
 }
 
-// Mark has every process leave a mark in a draft, and Look say whose marks it sees there: processes that see
-// each other's have one folder, and the first of them keeps it.
+// Mark makes every process leave a mark in a draft. Look then asks which marks each process sees there. Processes
+// that see each other's marks share a folder, and the first of them keeps it.
 type Mark struct {
 	Draft string `json:"draft"`
 }
@@ -82,81 +82,82 @@ type Look struct {
 	Draft string `json:"draft"`
 }
 
-// Commit has the keepers of folders make a draft a checkpoint, by writing its manifest and giving it its name:
-// the leader's own process, or with Others all other keepers.
+// Commit makes the keepers of folders turn a draft into a checkpoint: they write its manifest and rename it. It is
+// for the leader's own process, or with Others for all other keepers.
 type Commit struct {
 	Draft    string `json:"draft"`
 	Manifest string `json:"manifest"` // its text
 	Others   bool   `json:"others,omitempty"`
 }
 
-// Prune has every keeper remove drafts, and its oldest checkpoints beyond those to be kept.
+// Prune makes every keeper remove drafts, and its oldest checkpoints beyond those to be kept.
 type Prune struct {
-	// Behind is how many steps the last draft is of that goes, where a Program is under way in which stages save
-	// themselves: those of more are being written. 0: all go.
+	// Behind limits the drafts to remove to those of at most this many steps; 0 means all. It is set while stages save
+	// themselves in a running Program, which writes drafts of more steps.
 	Behind int `json:"behind,omitempty"`
 }
 
 // Done answers Mark, Look, Commit and Prune.
 type Done struct {
-	Keeper  int     `json:"keeper,omitempty"`  // of Look: the first process whose mark is seen
-	Refused *Failed `json:"refused,omitempty"` // of the first Commit: why the draft has not become a checkpoint
+	Keeper  int     `json:"keeper,omitempty"`  // for Look: the first process whose mark is seen
+	Refused *Failed `json:"refused,omitempty"` // for the first Commit: why the draft has not become a checkpoint
 }
 
-// Stop asks how far a Program has been begun. Of a process it says that somebody wants the run to stop.
+// Stop asks how far the processes have begun a Program. From a process it requests that the run stop.
 type Stop struct{}
 
 // Begun answers Stop.
 type Begun struct {
-	Minibatch int `json:"minibatch"` // the greatest that a worker here has begun; -1: none
+	Minibatch int `json:"minibatch"` // the greatest that a worker here has begun; -1 means none
 }
 
-// Limit says how many minibatches of the Program are done; what lies behind is passed.
+// Limit says after how many minibatches the Program ends; later ones are skipped.
 type Limit struct {
 	Minibatches int `json:"minibatches"`
 }
 
-// Reached says that all workers of a process are at a drain, with nothing of theirs under way.
+// Reached says that all workers of a process are at a drain, with nothing in flight.
 type Reached struct {
 	Drain   int `json:"drain"`
 	Workers int `json:"workers"`
 }
 
-// Release lets a drain through.
+// Release lets the workers pass a drain.
 type Release struct {
 	Drain int `json:"drain"`
 }
 
-// Step says that a process's part of a step stands: all its updates. Times are seconds on the process's
+// Step says that a process's part of a step is complete, with all its updates. Times are seconds on the process's
 // clock.
 type Step struct {
 	Step    int     `json:"step"`
 	StartS  float64 `json:"start_s"`          // of the first computation
 	EndS    float64 `json:"end_s"`            // of the last
-	Norm    float64 `json:"norm,omitempty"`   // of the gradients, before they are clipped; 0: nobody needs it
+	Norm    float64 `json:"norm,omitempty"`   // of the gradients before clipping; 0 if not needed
 	Workers []Did   `json:"workers"`          // of the process
-	Losses  []Loss  `json:"losses,omitempty"` // of those that hold the last stage
-	// Applied is of the process whose worker holds the weights for the others.
+	Losses  []Loss  `json:"losses,omitempty"` // from the workers that hold the last stage
+	// Applied is set by the process of the server (asp).
 	Applied *Applied `json:"applied,omitempty"`
-	// Seen is of stages whose reference is beside its pipelines.
+	// Seen is set for stages with their reference beside the pipelines.
 	Seen []Seen `json:"seen,omitempty"`
 }
 
-// Applied is the update of a step among all of the training: which it was, and how many there had been in the weights
-// that its gradients were computed with.
+// Applied says which of the training's updates a step made, and how many updates were in the weights that its
+// gradients were computed with.
 type Applied struct {
 	At      int `json:"at"`
 	Version int `json:"version"`
 }
 
-// Seen is the update of a pipeline on a stage, and how many updates the reference that it saw had had in the training.
+// Seen says which reference an update of a pipeline on a stage saw: Version is the number of updates in that
+// reference.
 type Seen struct {
 	Stage    int `json:"stage"`
 	Pipeline int `json:"pipeline"`
 	Version  int `json:"version"`
 }
 
-// Did is what a worker has computed in a step, and what it holds and has moved behind it.
+// Did is what a worker has computed in a step, and what it holds and has moved after it.
 type Did struct {
 	BusyS         float64 `json:"busy_s"`
 	PeakBytes     int64   `json:"peak_bytes"`
@@ -165,23 +166,23 @@ type Did struct {
 	ReceivedBytes int64   `json:"received_bytes"`
 }
 
-// Loss is what a micro-batch, or a replica's slice of it, adds to the loss of its step.
+// Loss is the part of a micro-batch, or of a replica's slice of it, in the loss of its step.
 type Loss struct {
-	Index int     `json:"index"` // of the slice in its step, in the order in which they are added
+	Index int     `json:"index"` // index of the slice in its step; losses are added in this order
 	Value float64 `json:"value"`
 }
 
 // Result is a process's part of an evaluation.
 type Result struct {
 	Parts []Tested `json:"parts,omitempty"`
-	// Apart is how far references are from the average of their pipelines: the farthest here.
+	// Apart is the largest distance of a reference here from the average of its pipelines.
 	Apart float64 `json:"apart,omitempty"`
 }
 
-// perResult bounds the numbers that a Result reports, and its parts, so that it is far shorter than MaxLine.
+// perResult is the most reported numbers and parts of a Result, so that it stays far below MaxLine.
 const perResult = 1 << 16
 
-// ResultsOf divides a Result into several, one at least.
+// ResultsOf divides a Result into several, at least one.
 func ResultsOf(r Result) []Result {
 	all := []Result{{Apart: r.Apart}}
 	each := perResult
@@ -198,25 +199,25 @@ func ResultsOf(r Result) []Result {
 	return all
 }
 
-// Tested is what one micro-batch of an evaluation gave.
+// Tested is the result of one micro-batch of an evaluation.
 type Tested struct {
 	Index int     `json:"index"`
 	Rows  int     `json:"rows"`
 	Loss  float64 `json:"loss"` // mean over its rows
-	// Correct is how many predictions were right; nil where the model does not count them.
+	// Correct is how many predictions were right; nil if the model does not count them.
 	Correct *float64 `json:"correct,omitempty"`
-	// Reported is what the model yields behind its loss, in its order; nil for what is no finite number.
+	// Reported holds the other outputs of the model, in its order; nil for one that is not finite.
 	Reported []*float64 `json:"reported,omitempty"`
 }
 
-// Saved is the files that a process has written for a checkpoint.
+// Saved lists the files that a process has written for a checkpoint.
 type Saved struct {
-	Steps   int            `json:"steps,omitempty"` // of that of stages which save themselves as a Program trains; 0: of Save's
+	Steps   int            `json:"steps,omitempty"` // set if stages save themselves while a Program trains; 0 for a Save
 	Files   []File         `json:"files,omitempty"`
-	Updates map[string]int `json:"updates,omitempty"` // by layer, where they are not the steps done
+	Updates map[string]int `json:"updates,omitempty"` // by layer, where they differ from the steps done
 }
 
-// Updated notes how many updates a layer has had.
+// Updated records how many updates a layer has had.
 func (s *Saved) Updated(layer string, n int) {
 	if s.Updates == nil {
 		s.Updates = map[string]int{}
@@ -224,13 +225,13 @@ func (s *Saved) Updated(layer string, n int) {
 	s.Updates[layer] = n
 }
 
-// File is one of them.
+// File describes one of these files.
 type File struct {
 	Name    string `json:"name"`
 	Bytes   int64  `json:"bytes"`
 	CRC32C  string `json:"crc32c"` // Castagnoli, 8 hex digits
 	Tensors int    `json:"tensors"`
-	Host    string `json:"host,omitempty"` // as the leader knows it
+	Host    string `json:"host,omitempty"` // set by the leader
 }
 
 // Ended says that all lists of a process have ended.
@@ -246,19 +247,19 @@ type Ready struct{}
 // Beat asks a process for its Needs.
 type Beat struct{}
 
-// Needs is what the workers of a process wait for.
+// Needs says what the workers of a process wait for.
 type Needs struct {
-	AtS     float64 `json:"at_s"`           // what the process's clock says
-	QuietS  float64 `json:"quiet_s"`        // for so long nothing has happened
-	Owes    bool    `json:"owes,omitempty"` // the process is getting ready, or carries out an order
+	AtS     float64 `json:"at_s"`           // time on the process's clock
+	QuietS  float64 `json:"quiet_s"`        // how long nothing has happened
+	Owes    bool    `json:"owes,omitempty"` // the process is starting, or carries out an order
 	Running bool    `json:"running,omitempty"`
-	Ended   bool    `json:"ended,omitempty"` // all lists have
-	Stuck   bool    `json:"stuck,omitempty"` // nobody here can ever move, and there is no other process
+	Ended   bool    `json:"ended,omitempty"` // all lists have ended
+	Stuck   bool    `json:"stuck,omitempty"` // no worker can ever continue, and there is no other process
 	Waits   []Wait  `json:"waits,omitempty"`
 }
 
-// Wait is what one worker waits for, and for how long it has. One that lacks nothing but its own end
-// (machine.Running) is at an instruction.
+// Wait says what one worker waits for, and for how long. With machine.Running the worker is executing an
+// instruction.
 type Wait struct {
 	Worker int                  `json:"worker"`
 	At     schedule.Instruction `json:"at"`
@@ -273,15 +274,15 @@ type Wait struct {
 type Failed struct {
 	Process int        `json:"process"`
 	Text    string     `json:"text"`
-	Class   string     `json:"class,omitempty"` // what kind of error it is, as whoever drives this has it
-	Lost    *LostError `json:"lost,omitempty"`  // where that is why
-	Err     error      `json:"-"`               // itself, where it has not left its process
+	Class   string     `json:"class,omitempty"` // the kind of error, as the caller names it
+	Lost    *LostError `json:"lost,omitempty"`  // set if a lost process is the reason
+	Err     error      `json:"-"`               // the error itself, within its own process
 }
 
-// Error is its text.
+// Error returns its text.
 func (f *Failed) Error() string { return f.Text }
 
-// Unwrap is the error itself, if it is of this process, or the LostError that it is.
+// Unwrap returns the error itself within its own process, else the LostError, if any.
 func (f *Failed) Unwrap() error {
 	if f.Err == nil && f.Lost != nil {
 		return f.Lost
@@ -289,60 +290,60 @@ func (f *Failed) Unwrap() error {
 	return f.Err
 }
 
-// Ask has a process do something before the run, by name, and answer.
+// Ask makes a process do something before the run, by name, and answer.
 type Ask struct {
 	Name string          `json:"name"`
 	With json.RawMessage `json:"with,omitempty"`
 }
 
-// Answer is what came of an Ask.
+// Answer is the result of an Ask.
 type Answer struct {
 	With   json.RawMessage `json:"with,omitempty"`
 	Failed *Failed         `json:"failed,omitempty"`
 }
 
-// Begin is the last that is said before the run.
+// Begin is the last message before the run.
 type Begin struct{}
 
 // Dismiss sends a process away without a run.
 type Dismiss struct {
-	Failed *Failed `json:"failed,omitempty"` // why, where something is wrong
+	Failed *Failed `json:"failed,omitempty"` // the reason, if something is wrong
 }
 
-// Show asks a process for its record of a step that stands, while the run goes on.
+// Show asks a process for its record of a complete step, during the run.
 type Show struct {
 	Step   int  `json:"step"`
-	Around bool `json:"around,omitempty"` // and of the others that it still has: they overlap
+	Around bool `json:"around,omitempty"` // also the other steps still recorded, because they overlap
 }
 
 // Shown answers Show.
 type Shown struct {
 	Step int `json:"step"`
-	// Timeline has the events, on the process's clock; nil where it has them no more, or they are too many to be sent
-	// while the run goes on.
+	// Timeline has the events, on the process's clock. It is nil if they are gone or too many to be sent during the
+	// run.
 	Timeline *trace.Timeline `json:"timeline,omitempty"`
 }
 
-// MostShown bounds the events of a Shown, and its samples of memory.
+// MostShown is the most events of a Shown, and the most samples of memory.
 const MostShown = perRecord
 
 // Leave ends a process's part in the run.
 type Leave struct {
-	Stopped bool   `json:"stopped,omitempty"` // before its last step, as somebody wanted
-	Draft   string `json:"draft,omitempty"`   // that will not become a checkpoint, and is to be removed
-	// Drafts are those that stages had begun, and that will not become one either.
+	Stopped bool   `json:"stopped,omitempty"` // the run was stopped before its last step
+	Draft   string `json:"draft,omitempty"`   // a draft that will not become a checkpoint and is to be removed
+	// Drafts are further such drafts, of stages that save themselves.
 	Drafts []string `json:"drafts,omitempty"`
 }
 
-// Record is a part of a process's record; all parts, merged, are the whole.
+// Record is a part of a process's record. All parts merged are the whole.
 type Record struct {
 	Timeline *trace.Timeline `json:"timeline"`
 }
 
-// perRecord bounds the events of a Record, and its samples of memory, so that it is far shorter than MaxLine.
+// perRecord is the most events of a Record, and the most samples of memory, so that it stays far below MaxLine.
 const perRecord = 1 << 14
 
-// RecordsOf divides a Timeline into Records, one at least.
+// RecordsOf divides a Timeline into Records, at least one.
 func RecordsOf(t *trace.Timeline) []Record {
 	var all []Record
 	part, events, memory := *t, t.Events, t.Memory
@@ -354,16 +355,16 @@ func RecordsOf(t *trace.Timeline) []Record {
 		if events, memory = events[n:], memory[m:]; len(events)+len(memory) == 0 {
 			return all
 		}
-		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // said
+		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // the first part has said these
 		part.Losses, part.Evaluations, part.Rounded = nil, nil, nil
 	}
 }
 
-// Left is what a process leaves, behind its Records.
+// Left is what a process leaves, after its Records.
 type Left struct {
-	Leaked int     `json:"leaked,omitempty"` // handles still open as its devices were closed
-	Due    *Due    `json:"due,omitempty"`    // where a process was lost: what it waited for of that one
-	Failed *Failed `json:"failed,omitempty"` // what went wrong as it left
+	Leaked int     `json:"leaked,omitempty"` // handles still open when its devices were closed
+	Due    *Due    `json:"due,omitempty"`    // if a process was lost: what this one awaited from it
+	Failed *Failed `json:"failed,omitempty"` // error while leaving
 }
 
 func (Load) kind() string     { return "load" }

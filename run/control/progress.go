@@ -10,30 +10,30 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Progress is what a run's Steps say of it. Its times are on the leader's clock.
+// Progress collects the Steps of a run. Its times are on the leader's clock.
 type Progress struct {
-	slices int     // losses in a step
-	of     [][]int // by process: its workers
-	parts  int     // of a step: processes that have workers
+	slices int     // losses per step
+	of     [][]int // workers by process
+	parts  int     // number of processes that have workers
 	open   map[int]*whole
-	ended  float64 // when the last step that is whole ended
+	ended  float64 // when the last complete step ended
 
-	partsOf func(step int) int    // of a step, where not every process has one (Expect); nil: all have
-	next    int                   // the step that is said to be whole next, then
-	round   []float64             // when the steps up to one had ended, of the last ones: one of each that trains
+	partsOf func(step int) int    // number of parts of a step, if not all processes have one (Expect); nil means all
+	next    int                   // with Expect: the next step to report as complete
+	round   []float64             // end times of the last steps, one for each worker that trains
 	begun   float64               // when the first of those steps began
-	held    map[int]*whole        // those behind it that are
-	last    []Did                 // by worker, as last heard
-	applied map[int]trace.Applied // by which update of the training each is
-	seen    []trace.Seen          // as they came
+	held    map[int]*whole        // complete steps after next
+	last    []Did                 // by worker, the last reported values
+	applied map[int]trace.Applied // by step: its update's number in the training
+	seen    []trace.Seen          // in the order of arrival
 
 	marks    []trace.StepMark
 	computed []trace.Computed
 	losses   []trace.Loss
 
-	PeakBytes []int64 // by worker, as last heard
-	BusyS     float64 // computing, of all workers and steps
-	TookS     float64 // of all steps, what two have in common counted once
+	PeakBytes []int64 // by worker, the last reported values
+	BusyS     float64 // compute time of all workers and steps
+	TookS     float64 // time of all steps, without counting overlaps twice
 }
 
 // whole is a step that is complete once the parts of all processes have come.
@@ -42,21 +42,21 @@ type whole struct {
 	workers []Did
 	norm    float64
 	losses  []float64
-	said    []bool // by process
+	said    []bool // by process: its part has come
 	parts   int
 }
 
-// Finished is a step's values once all parts have come.
+// Finished has the values of a complete step.
 type Finished struct {
 	Step    int
 	Loss    float64
-	Norm    float64 // of the gradients; 0: nobody needs it
+	Norm    float64 // of the gradients; 0 if not needed
 	TookS   float64
 	BusyS   float64
 	Workers []Did
 }
 
-// NewProgress is that of a run whose processes have these workers, with so many losses in a step.
+// NewProgress returns the Progress of a run with these workers by process and this number of losses per step.
 func NewProgress(workers [][]int, slices int) *Progress {
 	n, parts := 0, 0
 	for _, of := range workers {
@@ -68,15 +68,15 @@ func NewProgress(workers [][]int, slices int) *Progress {
 		held: map[int]*whole{}, last: make([]Did, n), applied: map[int]trace.Applied{}}
 }
 
-// Expect tells of steps that end in no order, of a Program with so many trainers. parts is how many processes have a
-// part of a step, from step from on. Next then gives them in their order, and each takes what a round of them, one
-// of each worker, takes on average.
+// Expect announces a Program of `trainers` workers whose steps may end in any order, starting with step from. parts
+// returns how many processes have a part of a step. Next then returns the steps in their order. The time of each is
+// the average over a round of one step per worker.
 func (p *Progress) Expect(from, trainers int, parts func(step int) int) {
 	p.next, p.partsOf, p.begun = from, parts, math.Inf(1)
 	p.round = slices.Repeat([]float64{math.Inf(-1)}, trainers)
 }
 
-// Next is the step behind the one that was said to be whole last, where that is whole already.
+// Next returns the step after the last reported one, if it is complete already.
 func (p *Progress) Next() (Finished, bool) {
 	s := p.held[p.next]
 	if s == nil {
@@ -87,7 +87,7 @@ func (p *Progress) Next() (Finished, bool) {
 	return p.finish(s), true
 }
 
-// Peaks takes the most that a process's workers have held.
+// Peaks records the peak bytes of a process's workers.
 func (p *Progress) Peaks(process int, bytes []int64) error {
 	workers := p.of[process]
 	if len(bytes) != len(workers) {
@@ -112,7 +112,7 @@ func (p *Progress) Fill(t *trace.Timeline) {
 	})
 }
 
-// Mark is that of a step that is whole, if it is one of the last.
+// Mark returns the mark of a complete step, if it is one of the last.
 func (p *Progress) Mark(step int) (trace.StepMark, bool) {
 	last := p.marks[max(0, len(p.marks)-64):]
 	i := slices.IndexFunc(last, func(m trace.StepMark) bool { return m.Step == step })
@@ -122,8 +122,8 @@ func (p *Progress) Mark(step int) (trace.StepMark, bool) {
 	return last[i], true
 }
 
-// Add takes a process's part of a step; shift is what its clock lacks to the leader's. The last part makes
-// the step whole.
+// Add adds a process's part of a step. shiftS is what to add to its clock to get the leader's. The last part
+// completes the step.
 func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, error) {
 	workers := p.of[process]
 	if n := len(part.Workers); n != len(workers) {
@@ -199,7 +199,7 @@ func (p *Progress) finish(s *whole) Finished {
 		}
 	}
 	f := Finished{Step: s.mark.Step, Norm: s.norm, Workers: s.workers}
-	for _, l := range s.losses { // ascending, whichever process each is of
+	for _, l := range s.losses { // in ascending order, across processes
 		f.Loss += l
 	}
 	c := trace.Computed{Step: f.Step}
@@ -208,7 +208,7 @@ func (p *Progress) finish(s *whole) Finished {
 		c.BusyS = append(c.BusyS, w.BusyS)
 	}
 	f.TookS = s.mark.EndS - s.mark.StartS
-	if len(p.marks) > 0 && s.mark.Follows(p.ended) { // as trace.Timeline.Took has it
+	if len(p.marks) > 0 && s.mark.Follows(p.ended) { // as in trace.Timeline.Took
 		f.TookS = max(0, s.mark.EndS-p.ended) // steps of a stream overlap, and may end together
 	}
 	p.ended = max(p.ended, s.mark.EndS)

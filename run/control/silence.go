@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Stalled says whether nobody can go on, and what all wait for: each process says that nothing has happened
-// for so many seconds and computes nothing, or one that is alone that it never will.
+// Stalled reports whether no worker can continue, and what all wait for. That is so if every process computes
+// nothing and nothing has happened in it for afterS seconds. A single process may also report that it never can.
 func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled bool) {
 	idle := true
 	for i, p := range l.process {
@@ -29,8 +29,8 @@ func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled 
 	return quietS, waits, !idle && l.answered()
 }
 
-// Quiet says for how long nothing has happened anywhere while workers are at an instruction, and what all are at or
-// wait for; false where none is, or a process has yet to say so.
+// Quiet returns for how long nothing has happened anywhere while workers are executing, and what each does or waits
+// for. computing is false if none executes, or a process has not answered yet.
 func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	for i, p := range l.process {
 		if p.needs == nil || !l.under {
@@ -45,7 +45,7 @@ func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	return quietS, waits, computing
 }
 
-// Owing says which processes owe the leader an answer to a Beat, or have yet to leave.
+// Owing returns the processes that owe the leader an answer to a Beat, or that have not left yet.
 func (l *Leader) Owing() (what string, processes []int) {
 	switch {
 	case l.leaving:
@@ -56,9 +56,9 @@ func (l *Leader) Owing() (what string, processes []int) {
 	return "", nil
 }
 
-// Still says which processes the leader waits for although nothing has happened in them for forS seconds, and for what.
-// They have to become ready or to carry out an order; the time is from their answer to the last Beat. A process in
-// which anything happens is not among them, however slow it is.
+// Still returns the processes that the leader waits for although nothing has happened in them for forS seconds, and
+// what it waits for. They have to become ready or to carry out an order. The time counts up to their answer to the
+// last Beat. A process in which anything happens is not returned, however slow it is.
 func (l *Leader) Still(forS float64) (what string, processes []int) {
 	still := func(p *told) bool { return p.needs != nil && p.needs.Owes && p.needs.QuietS >= forS }
 	switch {
@@ -71,7 +71,7 @@ func (l *Leader) Still(forS float64) (what string, processes []int) {
 	return "", nil
 }
 
-// those lists processes.
+// those returns the processes that satisfy a condition.
 func (l *Leader) those(are func(*told) bool) (all []int) {
 	for i := range l.process {
 		if are(&l.process[i]) {

@@ -12,33 +12,34 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// pace is the times of a Link over a connection.
+// pace holds the times of a Link over a connection.
 type pace struct {
-	beat    time.Duration // an end that has nothing else to say writes beatLine so often
-	silence time.Duration // an end of which so long nothing is heard is lost
+	beat    time.Duration // an end without other output writes beatLine at this interval
+	silence time.Duration // an end is lost after this time without input from it
 }
 
-// usual leaves some seconds of ten for the end of a run.
+// usual leaves a few seconds of a 10 s limit for the end of a run.
 var usual = pace{beat: time.Second, silence: 6 * time.Second}
 
-// Lines that are no Messages.
+// These lines are not Messages.
 var (
-	beatLine = []byte("\n")  // there is nothing else to say
-	endLine  = []byte(".\n") // there is nothing more to say, ever; the other end answers it with the same
+	beatLine = []byte("\n")  // a sign of life
+	endLine  = []byte(".\n") // the last line of an end; the other end answers with the same
 )
 
-// pieceBytes is how much of a line is written at once: that an end which says no more takes a long one shows by its
-// pieces.
+// pieceBytes is how much of a line is written at once. While the other end accepts pieces of a long line, it is
+// alive even if it sends nothing.
 const pieceBytes = 64 << 10
 
-// mostCame is how many bytes of lines may wait to be delivered before nothing more is read.
+// mostCame is how many bytes of lines may wait for delivery before reading stops.
 const mostCame = 256 << 10
 
-// Over carries Messages as lines of JSON over a connection, which is closed with the Link.
+// Over returns a Link that carries Messages as lines of JSON over a connection. The connection is closed with the
+// Link.
 //
-// From Start on an end of which nothing comes for some seconds is lost; each therefore says something every second,
-// from Over on. That an end takes nothing is no loss while it is heard of: one to which more has come than it can
-// deliver reads nothing for a while. Both are of one build: there is no version in what they say.
+// After Start, an end that sends nothing for some seconds is lost. Each end therefore writes something every second,
+// from Over on. An end that does not read is not lost while it sends: it stops reading when more has come than it
+// can deliver. Both ends must be the same build, because the protocol has no version.
 func Over(connection io.ReadWriteCloser) Link { return over(connection, usual) }
 
 func over(connection io.ReadWriteCloser, p pace) *stream {
@@ -49,41 +50,40 @@ func over(connection io.ReadWriteCloser, p pace) *stream {
 	return s
 }
 
-// stream is a Link over a connection. What is sent waits for a goroutine of its own, so that no sender waits
-// for the other process; and so does what has come, so that whoever takes long over it goes on hearing.
+// stream is a Link over a connection. One goroutine sends, so that senders do not wait for the other process.
+// Another one delivers, so that a slow receiver does not stop the reading.
 type stream struct {
 	connection io.ReadWriteCloser
 	pace
-	more    chan struct{} // has one where the writer may have something to do
+	more    chan struct{} // holds one value if the writer may have something to do
 	written chan struct{} // closed when nothing more will be written
 	read    chan struct{} // closed when nothing more will be read
 
 	deliver func(Message, error)
 
 	mu      sync.Mutex
-	waiting [][]byte // to be sent
+	waiting [][]byte // lines to send
 	inbox   inbox
 	started bool
 	closed  bool        // by this end
-	ended   bool        // by the other
+	ended   bool        // by the other end
 	done    bool        // everything is written
-	failed  error       // why nothing goes on; ErrClosed where it was closed
-	heard   time.Time   // when something last came; of an end that says no more, when it last took something
-	due     time.Time   // when watch is to look
-	watched *time.Timer // until then
+	failed  error       // why the Link has ended; ErrClosed if it was closed
+	heard   time.Time   // when something last came; for a silent end, when it last accepted something
+	due     time.Time   // when watch has to check next
+	watched *time.Timer // calls watch at that time
 }
 
-// inbox is the lines that have come and wait to be delivered. One goroutine delivers while there are some, and beyond
-// mostCame bytes of them nothing more is read.
+// inbox holds the lines that wait for delivery. One goroutine delivers them. Beyond mostCame bytes reading stops.
 type inbox struct {
 	lines   []incoming
-	bytes   int        // of these, and of the one that is being delivered
-	room    *sync.Cond // is told when they get fewer, and when nothing goes on
-	full    bool       // they are too many, and nothing is read
-	telling bool       // somebody delivers; for ever behind an error
+	bytes   int        // of the lines, and of the one being delivered
+	room    *sync.Cond // signalled when bytes decreases or the Link ends
+	full    bool       // there are too many bytes, and reading has stopped
+	telling bool       // a goroutine is delivering; stays true after an error
 }
 
-// incoming is a line that has come, or why none does any more.
+// incoming is a received line, or the error after the last one.
 type incoming struct {
 	line []byte
 	over error
@@ -99,7 +99,7 @@ func (s *stream) Start(deliver func(Message, error)) {
 	crash.Go(s.listen)
 }
 
-// come has something delivered behind what came before it. The caller holds mu.
+// come queues a line for delivery. The caller holds mu.
 func (s *stream) come(c incoming) {
 	s.inbox.lines = append(s.inbox.lines, c)
 	s.inbox.bytes += len(c.line)
@@ -109,7 +109,7 @@ func (s *stream) come(c incoming) {
 	}
 }
 
-// tell delivers until nothing waits, or it was an error. What stands behind one means nothing.
+// tell delivers lines until none waits, or until an error. Lines after an error are ignored.
 func (s *stream) tell() {
 	for {
 		s.mu.Lock()
@@ -137,7 +137,7 @@ func (s *stream) tell() {
 	}
 }
 
-// listen reads lines until there are no more.
+// listen reads lines until the end.
 func (s *stream) listen() {
 	defer close(s.read)
 	lines := bufio.NewReaderSize(hearing{s}, 16<<10)
@@ -149,7 +149,7 @@ func (s *stream) listen() {
 		}
 		s.mu.Lock()
 		switch string(text) {
-		case "": // the other end is there
+		case "": // a sign of life
 		case ".":
 			s.ended = true
 			s.ring()
@@ -164,7 +164,7 @@ func (s *stream) listen() {
 	}
 }
 
-// makeRoom waits while too much waits to be delivered. The caller holds mu.
+// makeRoom waits while too many bytes wait for delivery. The caller holds mu.
 func (s *stream) makeRoom() {
 	for s.inbox.bytes > mostCame && s.failed == nil {
 		s.inbox.full = true
@@ -175,7 +175,7 @@ func (s *stream) makeRoom() {
 	}
 }
 
-// hearing reads a stream's connection and notes that something came.
+// hearing reads from a stream's connection and records that something came.
 type hearing struct{ s *stream }
 
 func (h hearing) Read(b []byte) (int, error) {
@@ -188,13 +188,13 @@ func (h hearing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// lineOf is the next line without its end.
+// lineOf returns the next line without its newline.
 func lineOf(r *bufio.Reader) ([]byte, error) {
 	text, err := r.ReadSlice('\n')
 	if err == nil {
 		return bytes.Clone(text[:len(text)-1]), nil
 	}
-	var long []byte // is freed with the line: few are, and there may be many Links
+	var long []byte // not reused: long lines are rare, and there may be many Links
 	for errors.Is(err, bufio.ErrBufferFull) {
 		if long = append(long, text...); len(long) >= MaxLine {
 			return nil, fmt.Errorf("control: a line of more than %d bytes", MaxLine)
@@ -220,9 +220,9 @@ func (s *stream) watch() {
 	}
 	now := time.Now()
 	switch {
-	case s.inbox.full: // what this end does not read the other one may have said
+	case s.inbox.full: // the other end may have sent something that was not read
 		s.heard = now
-	case now.Sub(s.due) > s.beat: // this process has not run itself: what has come meanwhile may not be read yet
+	case now.Sub(s.due) > s.beat: // this process was suspended, and input may wait to be read
 		s.heard = latest(s.heard, now.Add(s.beat-s.silence))
 	}
 	quiet := now.Sub(s.heard)
@@ -243,7 +243,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// fail ends the Link for a reason, unless it has ended.
+// fail ends the Link with an error, unless it has ended.
 func (s *stream) fail(err error) {
 	s.mu.Lock()
 	if s.failed != nil {
@@ -258,7 +258,7 @@ func (s *stream) fail(err error) {
 	s.inbox.room.Signal()
 	s.come(incoming{over: err})
 	s.mu.Unlock()
-	_ = s.connection.Close() // whose end is for a reason already
+	_ = s.connection.Close() // the Link has an error already
 }
 
 func (s *stream) Send(m Message) error {
@@ -275,7 +275,7 @@ func (s *stream) Send(m Message) error {
 	return nil
 }
 
-// ring has the writer look.
+// ring wakes the writer.
 func (s *stream) ring() {
 	select {
 	case s.more <- struct{}{}:
@@ -283,12 +283,12 @@ func (s *stream) ring() {
 	}
 }
 
-// write sends off what waits, and something every beat, until the Link is closed or has failed.
+// write sends the waiting lines, and something every beat, until the Link is closed or has failed.
 func (s *stream) write() {
 	defer close(s.written)
 	beat := time.NewTicker(s.beat)
 	defer beat.Stop()
-	said := false // something, since the last beat
+	said := false // something was sent since the last beat
 	for {
 		s.mu.Lock()
 		texts, last, failed := s.waiting, s.closed || s.ended, s.failed != nil
@@ -323,8 +323,8 @@ func (s *stream) write() {
 	}
 }
 
-// put writes a line, and says whether it could. Why it could not is for the reader to say, behind what the other
-// end has said before.
+// put writes a line and reports whether it could. The reader reports the reason of a failure, after the lines that
+// the other end sent before.
 func (s *stream) put(text []byte) bool {
 	for len(text) > 0 {
 		n := min(len(text), pieceBytes)
@@ -355,7 +355,7 @@ func (s *stream) Close() error {
 	if !started {
 		s.Start(func(Message, error) {})
 	}
-	// A connection that is closed while something comes may lose what is on its way. Where nothing does watch knows.
+	// Closing a connection while something is arriving may lose sent data. If nothing arrives, watch notices that.
 	<-s.written
 	<-s.read
 	s.mu.Lock()

@@ -1,15 +1,15 @@
-// Package pace tells a straggler from a machine that is slower as a whole.
+// Package pace distinguishes a straggler from a machine that is slower as a whole.
 //
-// In: how long each worker is to compute in a step, by its profile, and then step by step how long it did. Out: what
-// has changed: that a worker is a straggler, or is none any more, and once that the workers are slower alike. It
-// reads no clock. What is of no step, evaluations and checkpoints, is none of its business.
+// Input: how long each worker should compute in a step, by its profile, and then step by step how long it did.
+// Output: changes. A worker becomes a straggler or stops being one, or (once) all workers are slower by the same
+// factor. The package reads no clock. It does not look at evaluations and checkpoints.
 //
-// A straggler computes for at least Steps steps in a row, which are to take LeastS at least, more than Slower
-// times what its profile says, and more than Slower times what it would if it were as slow as the others. How
-// slow these are is the lower quartile of all: with it most workers may be stragglers, those of a host that
-// has more of them than the rest for instance, and a load that slows all alike makes none. Steps are looked
-// at in groups in which every worker computes its share: where replicas take turns, a worker computes nothing
-// in one step and twice as much in another.
+// A straggler has been too slow for at least Steps steps in a row, which take at least LeastS. It is too slow if it
+// computes more than Slower times as long as its profile says, and more than Slower times as long as it would at the
+// pace of the others. Their pace is the lower quartile of all workers. So even most workers may be stragglers, for
+// instance on one loaded host, while a load that slows all workers makes no stragglers. Steps are examined in groups
+// in which every worker computes its share. If replicas take turns, a worker computes nothing in one step and twice
+// as much in another.
 package pace
 
 import (
@@ -17,56 +17,56 @@ import (
 	"slices"
 )
 
-// How much slower for how long a straggler is.
+// These constants say how slow a straggler is and for how long.
 const (
 	Slower = 1.25
 	Steps  = 20
-	LeastS = 0.25 // seconds: of steps that are over in no time twenty are a hiccup of the machine
+	LeastS = 0.25 // seconds: if steps are very short, twenty slow ones may be a brief disturbance
 )
 
-// Change is what a step has shown.
+// Change is a change that a step has shown.
 type Change struct {
-	Worker   int     // All: the workers alike
-	Over     bool    // it is no straggler any more
-	Times    float64 // how long it took, as a multiple of its profile, since From
-	Others   float64 // the same of the others: the lower quartile of all
-	Slow     int     // of all workers those that are slower than their profiles
+	Worker   int     // All means that all workers are slower
+	Over     bool    // it is not a straggler any more
+	Times    float64 // compute time since From, as a multiple of its profile
+	Others   float64 // the same for the others: the lower quartile of all
+	Slow     int     // number of workers that are slower than their profiles
 	From     int     // steps
 	To       int
-	BusyS    float64 // what it computed in a step
+	BusyS    float64 // compute time per step
 	ProfileS float64
 }
 
-// All stands for a worker where the workers are slower alike.
+// All is the value of Change.Worker if all workers are slower by the same factor.
 const All = -1
 
-// Watch looks at the workers of a run.
+// Watch examines the workers of a run.
 type Watch struct {
-	profileS []float64 // by worker, of one step
-	group    int       // steps
+	profileS []float64 // by worker, per step
+	group    int       // steps per group
 	need     int       // groups in a row
 
-	n     int       // steps in the group under way
-	first int       // the first of them
-	busyS []float64 // by worker, in it
+	n     int       // steps in the current group
+	first int       // its first step
+	busyS []float64 // by worker, within the group
 
 	workers []state
 	alike   state // of the lower quartile
-	told    bool  // that they are slower alike
+	told    bool  // a change with All was returned
 }
 
-// state is how long a worker has been what it is.
+// state is how long a worker has been slow or not.
 type state struct {
 	slow, fine int // groups in a row
 	from       int // the first step of these
 	busyS      float64
-	times      float64 // summed, as are those of the others
+	times      float64 // sums, as is others
 	others     float64
 	named      bool
 }
 
-// New watches workers that are to compute so long in a step. Each has its share of the work in any so many steps in
-// a row; a worker that has none is not looked at.
+// New returns a Watch for workers with these compute times per step. In any `group` steps in a row each worker has
+// its share of the work. A worker without work is ignored.
 func New(profileS []float64, group int) *Watch {
 	group = max(group, 1)
 	steps := Steps
@@ -77,7 +77,7 @@ func New(profileS []float64, group int) *Watch {
 		busyS: make([]float64, len(profileS)), workers: make([]state, len(profileS))}
 }
 
-// Step takes how long each worker has computed in a step, and says what that changes.
+// Step takes how long each worker has computed in a step, and returns the changes.
 func (w *Watch) Step(step int, busyS []float64) []Change {
 	if w.n == 0 {
 		w.first = step
@@ -127,7 +127,7 @@ func (w *Watch) Step(step int, busyS []float64) []Change {
 	return all
 }
 
-// look takes a group in which a worker was slow or not.
+// look adds a group in which a worker was slow or not.
 func (s *state) look(w *Watch, worker int, slow bool, times, others, busyS float64) (Change, bool) {
 	if slow != (s.slow > 0) || s.slow+s.fine == 0 {
 		*s = state{from: w.first, named: s.named}

@@ -7,23 +7,23 @@ import (
 	"unsafe"
 )
 
-// Operations of the futex system call, on memory of this process alone.
+// Operations of the futex system call, for memory that only this process uses.
 const (
 	futexWait = 0 | 128
 	futexWake = 1 | 128
 )
 
-// Bell wakes a worker: a rung one stays so until the worker has heard it.
+// Bell wakes a worker. A ring is kept until the worker waits for it.
 //
-// A channel would do, but it wakes a goroutine that is locked to a thread by way of another
-// thread, which must find a processor first; where all of them compute, that takes until the
-// kernel's next tick. The kernel wakes a thread at once.
+// A channel would wake a goroutine that is locked to a thread through another thread, which must first find a
+// processor. If all processors compute, that takes until the kernel's next tick. The futex makes the kernel wake the
+// thread at once.
 type Bell struct{ rung atomic.Uint32 }
 
-// NewBell makes a Bell that is not rung.
+// NewBell returns a Bell that has not been rung.
 func NewBell() *Bell { return &Bell{} }
 
-// Ring wakes whoever waits, or has the next wait return.
+// Ring wakes the waiting worker, or makes its next wait return at once.
 func (b *Bell) Ring() {
 	if b.rung.Swap(1) == 0 {
 		syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.rung)), futexWake, 1, 0, 0, 0)
@@ -37,7 +37,7 @@ func (b *Bell) Wait() {
 	}
 }
 
-// placesFor is how many processors (GOMAXPROCS) the Go scheduler needs for so many workers. A worker is in calls to
-// libraries nearly always, and a processor that it holds there is taken from it only with a delay; with these each
-// comes back from the kernel without a wait for one.
+// placesFor returns how many processors (GOMAXPROCS) the Go scheduler needs for this many workers. A worker is
+// nearly always in library calls, and the scheduler takes its processor away only after a delay. With this number
+// every worker returns from the kernel without waiting for a processor.
 func placesFor(workers int) int { return workers + runtime.NumCPU() }

@@ -2,13 +2,13 @@
 
 package place
 
-// Bell wakes a worker: a rung one stays so until the worker has heard it.
+// Bell wakes a worker. A ring is kept until the worker waits for it.
 type Bell struct{ rung chan struct{} }
 
-// NewBell makes a Bell that is not rung.
+// NewBell returns a Bell that has not been rung.
 func NewBell() *Bell { return &Bell{rung: make(chan struct{}, 1)} }
 
-// Ring wakes whoever waits, or has the next wait return.
+// Ring wakes the waiting worker, or makes its next wait return at once.
 func (b *Bell) Ring() {
 	select {
 	case b.rung <- struct{}{}:
@@ -19,5 +19,5 @@ func (b *Bell) Ring() {
 // Wait returns once the bell has been rung since the last wait.
 func (b *Bell) Wait() { <-b.rung }
 
-// placesFor asks for nothing: a worker that waits for a channel has given its place back.
+// placesFor returns 0, no demand: a worker that waits for a channel has released its processor.
 func placesFor(int) int { return 0 }

@@ -6,13 +6,12 @@ import (
 	"syscall"
 )
 
-// claimProcessor says that the caller binds threads to a processor; false where somebody has said
-// so already, in this process or another.
+// claimProcessor claims a processor for binding threads to it. ok is false if this or another process has claimed
+// it.
 //
-// The claim is the name of a socket that nobody connects to, in Linux's abstract namespace: there
-// is no file that could be left behind or belong to another user, and the kernel takes the name
-// back from a process that dies. Containers with networks of their own do not see each other's.
-// Where there can be no such socket, nobody's claim is known, and the caller has its.
+// The claim is the name of a socket without connections, in Linux's abstract namespace. No file can be left behind
+// or belong to another user, and the kernel frees the name when the process dies. Containers with their own networks
+// do not see each other's claims. If no such socket can be made, the claim succeeds.
 func claimProcessor(n int) (giveUp func(), ok bool) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package place
 
-// Nobody is bound to a processor here.
+// claimProcessor always succeeds here, because no thread is bound to a processor.
 func claimProcessor(int) (giveUp func(), ok bool) { return func() {}, true }

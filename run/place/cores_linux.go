@@ -10,11 +10,11 @@ import (
 // coreMask is the kernel's set of processors, one bit each.
 type coreMask [16]uint64
 
-// allowed lists the processors that this process may use; nil where the kernel does not say.
+// allowed returns the processors that this process may use; nil if the kernel does not say.
 //
-// It asks once, before any thread is bound. The kernel knows threads only, the main one for the process, and
-// Go puts goroutines there too: a worker's, that binds it and ends, leaves it bound for good. Asked again,
-// the kernel would say that there is one processor, and a second run of this process would bind no workers.
+// It asks the kernel once, before any thread is bound. The kernel answers for the main thread. Go may run a worker's
+// goroutine there, which binds the thread for good. A later answer would then have one processor, and a second run
+// of this process would bind no workers.
 var allowed = sync.OnceValue(askAllowed)
 
 func askAllowed() []int {
@@ -33,8 +33,8 @@ func askAllowed() []int {
 	return cores
 }
 
-// pinTo keeps a thread of this process on one processor. Where the kernel refuses, the thread
-// goes on wherever it may, which costs speed only.
+// pinTo binds a thread of this process to one processor. If the kernel refuses, the thread runs on any processor,
+// which only costs speed.
 func pinTo(thread, core int) {
 	var mask coreMask
 	if core < 0 || core/64 >= len(mask) {

@@ -1,12 +1,11 @@
-// Package place gives workers threads and processors, and changes the process they are in for as long as they
-// are.
+// Package place gives workers threads and processors, and changes their process while they run.
 //
-// In: how many workers compute at once, how many cores they share, and a Policy. Out: a Place, which each
-// worker settles in on its own goroutine and which undoes everything when it is left. Without a Policy
-// nothing is changed but that goroutines are locked to threads, which engines need: a library leaves its host
-// process alone, and a program asks.
+// Input: how many workers compute at once, how many cores they share, and a Policy. Output: a Place. Each worker
+// settles in it on its own goroutine, and leaving it undoes all changes. Without a Policy the only change is that
+// goroutines are locked to threads, which engines need. The reason is that a library should not change its host
+// process unless the program asks for it.
 //
-// Refused: a Binding that is none. Where the kernel refuses anything else, the workers go on without it.
+// An invalid Binding is refused. If the kernel refuses something else, the workers run without it.
 //
-// A Bell wakes a locked thread without a way through another.
+// A Bell wakes a locked thread without the help of another thread.
 package place

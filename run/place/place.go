@@ -7,20 +7,19 @@ import (
 
 // Binding says when workers are bound to processors.
 //
-// It helps a run that has the machine to itself. Two runs that both bind their workers share each
-// processor between two workers of theirs, which nothing can move: the step of each then waits for
-// whichever of its workers the kernel has put last, on every cut. So a run that binds claims its
-// processors, and the next one leaves its workers to the kernel.
+// Binding helps a run that has the machine to itself. If two runs both bind their workers, two workers share each
+// processor and cannot move. Each step then waits at every cut for the worker that the kernel runs last. So a run
+// that binds claims its processors, and the next run does not bind its workers.
 type Binding string
 
-// When workers are bound.
+// These values say when workers are bound.
 const (
-	Alone  Binding = ""       // where no other run on this machine has claimed the processors
-	Always Binding = "always" // whoever else has: for runs of which one goes on at a time
+	Alone  Binding = ""       // if no other run on this machine has claimed the processors
+	Always Binding = "always" // in any case: for runs of which only one is active at a time
 	Never  Binding = "never"
 )
 
-// Check refuses what is no Binding.
+// Check returns an error for an unknown Binding.
 func (b Binding) Check() error {
 	switch b {
 	case Alone, Always, Never:
@@ -30,18 +29,18 @@ func (b Binding) Check() error {
 		Always, Never)
 }
 
-// Policy is what may be changed of the process for its workers. A nil Policy changes nothing.
+// Policy says what may be changed in the process for its workers. A nil Policy changes nothing.
 //
-// With one, threads besides the workers' give way to those that compute, the Go scheduler has a place for
-// each worker, and workers are bound to processors where as many compute at once as there are.
+// With a Policy, other threads yield to the workers, and the Go scheduler has a processor for each worker. Workers
+// are bound to processors if exactly as many compute at once as there are processors.
 type Policy struct {
 	Bind Binding
-	// Part is this process's part of the processors, where several processes that may use the same have Parts of
-	// them, one each; Parts 0: all are its own.
+	// Part is the index of this process's part of the processors, among Parts processes that may use the same ones.
+	// Parts 0 means that all processors are its own.
 	Part, Parts int
 }
 
-// own is the processors of this process's part; none where they cannot be divided.
+// own returns the processors of this process's part; none if they cannot be divided.
 func (p *Policy) own(allowed []int) []int {
 	if p.Parts < 2 {
 		return allowed
@@ -53,19 +52,19 @@ func (p *Policy) own(allowed []int) []int {
 	return allowed[p.Part*each : (p.Part+1)*each]
 }
 
-// Place is the threads and processors of some workers, until it is left.
+// Place holds the threads and processors of some workers, until Leave.
 type Place struct {
 	apart      bool  // the process was changed for them
-	processors []int // that they are bound to, by core; nil: none
-	shared     bool  // cores are handed out; otherwise each worker keeps the one of its number
-	taken      int   // a processor that another run has, or none
+	processors []int // that they are bound to, by core; nil means none
+	shared     bool  // cores are handed out; otherwise worker k has core k
+	taken      int   // a processor that another run has claimed, or none
 	leave      []func()
 }
 
-// none is no processor.
+// none means no processor.
 const none = -1
 
-// Take prepares the process for workers that share cores, 0 for one each. Whoever takes leaves.
+// Take prepares the process for workers that share cores; 0 cores means one each. The caller must call Leave.
 func (p *Policy) Take(workers, cores, threads int) (*Place, error) {
 	if p == nil {
 		return &Place{taken: none}, nil
@@ -77,18 +76,19 @@ func (p *Policy) Take(workers, cores, threads int) (*Place, error) {
 		return nil, fmt.Errorf("place: part %d of %d of the processors; parts are counted from 0", p.Part, p.Parts)
 	}
 	out := &Place{apart: true, taken: none, leave: []func(){enter(workers)}}
-	if all := allowed(); len(all) > 1 { // or there is nothing to choose
+	if all := allowed(); len(all) > 1 { // with one processor there is nothing to choose
 		out.claim(p.Bind, processorsFor(p.own(all), workers, cores, threads))
 	}
 	out.shared = cores > 0 && cores < workers
 	return out, nil
 }
 
-// Allowed lists the processors that this process may use; nil where the kernel does not say.
+// Allowed returns the processors that this process may use; nil if the kernel does not say.
 func Allowed() []int { return slices.Clone(allowed()) }
 
-// processorsFor is the processors that workers are bound to, one for each core: none where those are not all
-// that there are, and where a worker has threads of its own, which would share its processor.
+// processorsFor returns the processors that workers are bound to, one for each core. It returns none if the process
+// may use more or fewer processors than cores. It returns none too if a worker has several threads, which would
+// share its processor.
 func processorsFor(allowed []int, workers, cores, threads int) []int {
 	if cores == 0 || cores > workers {
 		cores = workers
@@ -99,13 +99,13 @@ func processorsFor(allowed []int, workers, cores, threads int) []int {
 	return allowed
 }
 
-// claim takes all of the processors, or none where another run has one of them.
+// claim claims all of the processors, or none if another run has one of them.
 func (p *Place) claim(b Binding, processors []int) {
 	if b == Never {
 		return
 	}
 	var claims []func()
-	for _, processor := range processors { // ascending, so that of several runs one gets all
+	for _, processor := range processors { // ascending, so that one of several runs gets all
 		giveUp, ok := claimProcessor(processor)
 		if !ok && b == Alone {
 			for _, g := range claims {
@@ -121,10 +121,10 @@ func (p *Place) claim(b Binding, processors []int) {
 	p.processors, p.leave = slices.Clone(processors), append(p.leave, claims...)
 }
 
-// Taken is a processor that another run has bound its workers to, which is why these are bound to none.
+// Taken returns a processor that another run has claimed, so that the workers here are not bound.
 func (p *Place) Taken() (processor int, taken bool) { return p.taken, p.taken != none }
 
-// Leave undoes what was changed. The workers are gone.
+// Leave undoes all changes. The workers must have ended.
 func (p *Place) Leave() {
 	for _, undo := range slices.Backward(p.leave) {
 		undo()
@@ -139,8 +139,8 @@ type Seat struct {
 	bound  int // the processor that it is bound to, or none
 }
 
-// Settle makes the calling goroutine the worker of this number among those that the Place is for: locked to its
-// thread for good, which computes.
+// Settle makes the calling goroutine the worker of this number in the Place. It locks the goroutine to its thread
+// for good and marks the thread as a computing one.
 func (p *Place) Settle(worker int) *Seat {
 	lockThread(p.apart)
 	s := &Seat{of: p, thread: threadID(), bound: none}
@@ -150,7 +150,7 @@ func (p *Place) Settle(worker int) *Seat {
 	return s
 }
 
-// Compute binds the worker to the processor of a core that it was given. Any goroutine may call it.
+// Compute binds the worker to the processor of the core that it was given. Any goroutine may call it.
 func (s *Seat) Compute(core int) {
 	if len(s.of.processors) > 0 && s.of.shared {
 		s.bind(core)

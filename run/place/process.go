@@ -5,19 +5,18 @@ import (
 	"sync"
 )
 
-// guests are the runs, and measurements, that this process does at the moment. A run changes
-// its process as long as it lasts: which threads may preempt which, and how many goroutines may
-// run at once. The first to begin changes it and the last to end changes it back: in between,
-// what one run undid another would miss, and one that began later would take the workers of those
-// before it for threads that should give way.
+// guests counts the active runs and measurements of this process. A run changes its process while it lasts: which
+// threads may preempt which, and how many goroutines may run at once. The first run to begin makes the change and
+// the last to end undoes it. Otherwise one run could undo what another still needs. A later run could also take an
+// earlier run's workers for threads that should yield.
 var guests struct {
 	sync.Mutex
 	runs, workers int
-	undo          func() // of yieldToWorkers
-	places, ours  int    // GOMAXPROCS before the first run, and what we made of it
+	undo          func() // undoes yieldToWorkers
+	places, ours  int    // GOMAXPROCS before the first run, and the value set by enter
 }
 
-// enter prepares the process for that many more workers; the caller calls leave when they are gone.
+// enter prepares the process for this many more workers. The caller calls leave when they have ended.
 func enter(workers int) (leave func()) {
 	g := &guests
 	g.Lock()
@@ -42,7 +41,7 @@ func enter(workers int) (leave func()) {
 			return
 		}
 		g.undo()
-		if runtime.GOMAXPROCS(0) == g.ours { // or else somebody has set it since, who knows why
+		if runtime.GOMAXPROCS(0) == g.ours { // otherwise other code has changed it since
 			runtime.GOMAXPROCS(g.places)
 		}
 	})

@@ -13,16 +13,14 @@ const (
 	schedBatch  = 3
 )
 
-// yieldToWorkers keeps the threads that this process has besides the workers' from
-// preempting a worker the moment they wake; it returns what undoes that.
+// yieldToWorkers keeps the process's other threads from preempting a worker as soon as they wake. It returns a
+// function that undoes this.
 //
-// Go's monitor thread is why. It wakes up to once in 20 µs as long as goroutines
-// keep threads inside cgo calls, which is what a worker does for a living. Where every
-// core computes, each time preempts a worker and empties its caches; a pipeline of two
-// workers on two cores lost a tenth of its time to it. A thread of Linux's batch policy
-// gets its share of the processor as before but waits for the scheduler's tick. Threads
-// started later inherit the policy from one of these; workers take the normal one
-// (lockThread). Where the kernel refuses, nothing changes.
+// The reason is Go's monitor thread. It wakes up to once in 20 µs while goroutines keep threads inside cgo calls, as
+// workers do. If every core computes, each wake-up preempts a worker and empties its caches. A pipeline of two
+// workers on two cores lost a tenth of its time. A thread of Linux's batch policy gets the same share of the
+// processor, but waits for the scheduler's tick. Threads started later inherit the policy; workers take the normal
+// one (lockThread). If the kernel refuses, nothing changes.
 func yieldToWorkers() (undo func()) {
 	changed := policyOfAll(schedNormal, schedBatch)
 	return func() {
@@ -32,8 +30,8 @@ func yieldToWorkers() (undo func()) {
 	}
 }
 
-// lockThread locks the goroutine to its thread, never to unlock it: what the engine keeps
-// by thread ends with the thread. apart marks the thread as one that computes.
+// lockThread locks the goroutine to its thread for good, so that the engine's thread-local state ends with the
+// thread. apart marks the thread as one that computes.
 func lockThread(apart bool) {
 	runtime.LockOSThread()
 	if apart {
@@ -41,7 +39,8 @@ func lockThread(apart bool) {
 	}
 }
 
-// policyOfAll gives policy to to every thread that has policy from, and says whether there was one.
+// policyOfAll changes the policy of every thread that has policy from to policy to. It reports whether there was
+// one.
 func policyOfAll(from, to uintptr) bool {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -69,7 +68,7 @@ func policyOf(thread int) uintptr {
 }
 
 func setPolicy(thread int, policy uintptr) bool {
-	var priority int32 // both policies have none
+	var priority int32 // neither policy has one
 	_, _, err := syscall.RawSyscall(syscall.SYS_SCHED_SETSCHEDULER, uintptr(thread), policy,
 		uintptr(unsafe.Pointer(&priority)))
 	return err == 0

@@ -4,7 +4,7 @@ package place
 
 import "runtime"
 
-// Which thread may preempt which is the operating system's business here.
+// yieldToWorkers does nothing: here the operating system decides which thread may preempt which.
 func yieldToWorkers() (undo func()) { return func() {} }
 
 func lockThread(bool) { runtime.LockOSThread() }

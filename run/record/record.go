@@ -15,13 +15,13 @@ type Event struct {
 	Worker            int
 	In                schedule.Instruction // with ids that count over the whole training
 	Step              int
-	Outside           bool // of no step: evaluation, checkpoint; step is then the last one done
+	Outside           bool // an evaluation or a checkpoint; Step is then the last one done
 	Ready, Start, End time.Duration
 	Bytes             int64
 	Blocker           machine.Need
 }
 
-// sample is what a worker held at a moment.
+// sample is how many bytes a worker held at a moment.
 type sample struct {
 	worker int
 	at     time.Duration
@@ -42,27 +42,26 @@ type stepRecord struct {
 	seen       []Seen
 }
 
-// Applied is when an update of a server was made, and what it went by: the number of it among all of the training, and
-// how many there had been in the weights that its gradients were computed with.
+// Applied says which of the training's updates a server made, and how many updates were in the weights that its
+// gradients were computed with.
 type Applied struct{ At, Version int }
 
-// Seen is which reference beside its pipelines an update of one of them saw: that behind Version updates of the
-// training.
+// Seen says which reference an update of a pipeline saw: the one after Version updates of the training.
 type Seen struct{ Stage, Pipeline, Version int }
 
-// Recorder keeps what the Timeline of one process's workers is made of. The caller guards it.
+// Recorder keeps the data for the Timeline of one process's workers. The caller guards it with a lock.
 type Recorder struct {
 	keep int // last steps kept in full
 	want func(step int) bool
 
-	open  map[int]*stepRecord // steps under way
+	open  map[int]*stepRecord // steps in progress
 	kept  map[int]*stepRecord // finished steps kept in full
-	order []int               // of those in kept that are there only because they are recent
-	gone  int                 // the greatest step that was kept and is no more; -1: none
-	other stepRecord          // what belongs to no step: evaluation, checkpoints
+	order []int               // steps in kept that are there only because they are recent
+	gone  int                 // the greatest step that was kept and has been dropped; -1 means none
+	other stepRecord          // evaluations and checkpoints, outside of steps
 }
 
-// New makes a Recorder that keeps the last steps in full, and those that are wanted.
+// New returns a Recorder that keeps the last steps in full, and those that want selects.
 func New(keep int, want func(int) bool) *Recorder {
 	return &Recorder{keep: max(keep, 1), want: want, gone: -1,
 		open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
@@ -71,7 +70,7 @@ func New(keep int, want func(int) bool) *Recorder {
 func (r *Recorder) step(n int) *stepRecord {
 	s := r.open[n]
 	if s == nil {
-		if s = r.kept[n]; s == nil { // kept: a transfer was noted behind the step's end
+		if s = r.kept[n]; s == nil { // kept: a transfer was recorded after the step's end
 			s = &stepRecord{busy: map[int]time.Duration{}, losses: map[int]float64{}}
 			r.open[n] = s
 		}
@@ -79,14 +78,14 @@ func (r *Recorder) step(n int) *stepRecord {
 	return s
 }
 
-// Add notes what a worker has executed.
+// Add records what a worker has executed.
 func (r *Recorder) Add(e Event) {
 	if e.Outside {
 		r.other.events = append(r.other.events, e)
 		return
 	}
 	if e.In.Kind.IsIssued() && e.Step <= r.gone && r.open[e.Step] == nil && r.kept[e.Step] == nil {
-		return // it ended so late that nobody asks for it; or its step begins behind later ones, with a message
+		return // too late to be kept, or its step begins after later ones, with a message
 	}
 	s := r.step(e.Step)
 	s.events = append(s.events, e)
@@ -100,7 +99,7 @@ func (r *Recorder) Add(e Event) {
 	s.end = max(s.end, e.End)
 }
 
-// Sample notes what a worker held at most while it did e, from its start on, and what when e had ended.
+// Sample records the most bytes that a worker held during e, and the bytes that it held when e had ended.
 func (r *Recorder) Sample(e Event, most, live int64) {
 	s := &r.other
 	if !e.Outside {
@@ -109,36 +108,37 @@ func (r *Recorder) Sample(e Event, most, live int64) {
 	s.memory = append(s.memory, sample{e.Worker, e.Start, most}, sample{e.Worker, e.End, live})
 }
 
-// Loss notes what a micro-batch, or a replica's slice of it, adds to the loss of a step. Where a step is
-// begun anew the last one counts.
+// Loss records the part of a micro-batch, or of a replica's slice of it, in the loss of a step. If a step is begun
+// again, the last value counts.
 func (r *Recorder) Loss(step, index int, weighted float64) {
 	r.step(step).losses[index] = weighted
 }
 
-// Norm notes the norm of a step's gradients, which all stages that have one find alike.
+// Norm records the norm of a step's gradients. All stages that compute one find the same.
 func (r *Recorder) Norm(step int, norm float64) { r.step(step).norm = norm }
 
-// Part is a process's part of a step, complete once the process's last update of it has ended.
+// Part is a process's part of a step. It is complete once the process's last update in the step has ended.
 type Part struct {
 	Step       int
 	Start, End time.Duration
 	Busy       map[int]time.Duration // by worker
 	Losses     map[int]float64       // by index
-	Norm       float64               // of the gradients; 0: nobody needs it
-	Applied    *Applied              // of a server here
-	Seen       []Seen                // of stages here
+	Norm       float64               // of the gradients; 0 if not needed
+	Applied    *Applied              // by a server in this process
+	Seen       []Seen                // by stages in this process
 }
 
-// Applied notes the update of a step by a server.
+// Applied records the update of a step by a server.
 func (r *Recorder) Applied(step int, a Applied) { r.step(step).applied = &a }
 
-// Saw notes which reference an update of a step saw.
+// Saw records which reference an update of a step saw.
 func (r *Recorder) Saw(step int, s Seen) {
 	of := r.step(step)
 	of.seen = append(of.seen, s)
 }
 
-// Updated counts what settles a step; the last of so many that do makes the process's part of it whole.
+// Updated counts an instruction that settles a step. The last of `of` such instructions completes the process's part
+// of it.
 func (r *Recorder) Updated(step, of int) (Part, bool) {
 	s := r.step(step)
 	s.updates++
@@ -165,10 +165,11 @@ func (r *Recorder) Updated(step, of int) (Part, bool) {
 		Applied: s.applied, Seen: s.seen}, true
 }
 
-// Excerpt is what there is of some steps while the run goes on. It may be read while the Recorder takes more.
+// Excerpt is the record of some steps during the run. It may be read while the Recorder records more.
 type Excerpt []stepRecord
 
-// Excerpt is the record of a completed step, and with around of all others; false where it is no longer kept.
+// Excerpt returns the record of a completed step, and with around that of all other steps. It returns false if the
+// step is no longer kept.
 func (r *Recorder) Excerpt(step int, around bool) (Excerpt, bool) {
 	s := r.kept[step]
 	if s == nil {
@@ -184,7 +185,7 @@ func (r *Recorder) Excerpt(step int, around bool) (Excerpt, bool) {
 	return all, true
 }
 
-// Rows is how many events it has, and samples of memory.
+// Rows returns its number of events and of memory samples.
 func (x Excerpt) Rows() (events, samples int) {
 	for _, s := range x {
 		events, samples = events+len(s.events), samples+len(s.memory)
@@ -206,7 +207,7 @@ func (x Excerpt) Fill(t *trace.Timeline) {
 	slices.SortStableFunc(t.Memory, func(a, b trace.MemorySample) int { return cmp.Compare(a.AtS, b.AtS) })
 }
 
-// known is the steps that there is something of, in order.
+// known returns the recorded steps in order.
 func (r *Recorder) known() (steps []int) {
 	for n := range r.kept {
 		steps = append(steps, n)
@@ -218,7 +219,7 @@ func (r *Recorder) known() (steps []int) {
 	return steps
 }
 
-// maxOutside bounds the events that are kept of evaluations and checkpoints.
+// maxOutside bounds the recorded events of evaluations and checkpoints.
 const maxOutside = 4096
 
 // Fill writes events and memory into a Timeline.
